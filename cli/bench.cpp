@@ -16,9 +16,9 @@ namespace {
 struct BenchSettings {
   std::vector<std::string> what;
   std::string device, problems, records, python;
-  int scale = 1;
+  int scale = 1, runs = 5;
   double seconds = 10, relative = 1;
-  bool cold = false, no_record = false, json = false;
+  bool cold = false, entries = false, no_record = false, json = false;
 };
 
 int bench(const BenchSettings& s) {
@@ -31,6 +31,8 @@ int bench(const BenchSettings& s) {
   c.add("--seconds", fmt::format("{}", s.seconds));
   c.add("--relative", fmt::format("{}", s.relative));
   if (s.cold) c.add("--cold");
+  c.add("--runs", std::to_string(s.runs));
+  if (s.entries) c.add("--entries");
   if (s.no_record) c.add("--no-record");
   if (s.json) c.add("--json");
   c.start();
@@ -42,10 +44,10 @@ void add_bench(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand(
       "bench", "Measure a function of a program, ops by name or a list of products; compare two measurements");
   auto s = std::make_shared<BenchSettings>();
-  cmd->add_option(
-         "what", s->what,
-         "FILE.py:function; or gemm, conv, attention, elementwise, reduce, memory, launch, model, all; after gemm "
-         "M,N,K,dtype,layout; or compare A B; or list")
+  cmd->add_option("what", s->what,
+                  "FILE.py:function; or gemm, conv, attention, elementwise, reduce, memory, launch, comm, model, all; "
+                  "after gemm "
+                  "M,N,K,dtype,layout; or compare A B; or list")
       ->required();
   cmd->add_option("--device", s->device, "Device to measure on: cpu, rocm, rocm:1, cuda, ...; default: cpu");
   cmd->add_option(
@@ -63,7 +65,16 @@ void add_bench(CLI::App& app, Run& run) {
                   "The 95 % interval of the median ends the measurement at so many percent of it")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  cmd->add_flag("--cold", s->cold, "Empty the last-level cache before each call");
+  cmd->add_flag(
+      "--cold", s->cold,
+      "Empty the last-level cache before each call; with compare: compare by fresh processes, the first call apart");
+  cmd->add_option("--runs", s->runs, "With compare --cold: processes of each side")
+      ->capture_default_str()
+      ->check(CLI::Range(3, 1000));
+  cmd->add_flag(
+      "--entries", s->entries,
+      "With gemm: also time all entries of the implementation list, and print the share of the best one; what "
+      "is found is kept, as `pyflame tune` keeps it");
   cmd->add_option("--records", s->records,
                   "The folder of the kept measurements; default: ~/.local/share/pyflame/bench");
   cmd->add_flag("--no-record", s->no_record, "Keep no record");

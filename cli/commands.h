@@ -6,12 +6,19 @@ namespace pyflame::apps::cli {
 
 void add_info(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
+void add_debug(CLI::App& app, Run& run);
+void add_diagnose(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
+void add_fit(CLI::App& app, Run& run);
+void add_explain(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_inspect_model(CLI::App& app, Run& run);
+void add_memory(CLI::App& app, Run& run);
 void add_occupancy(CLI::App& app, Run& run);
+void add_optimize(CLI::App& app, Run& run);
 void add_profile(CLI::App& app, Run& run);
+void add_tune(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 

@@ -11,12 +11,19 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   gpt::add_train(app, run);
   gpt::add_generate(app, run);
   cli::add_bench(app, run);
+  cli::add_debug(app, run);
+  cli::add_diagnose(app, run);
   cli::add_doctor(app, run);
   cli::add_env(app, run);
+  cli::add_fit(app, run);
+  cli::add_explain(app, run);
   cli::add_inspect(app, run);
   cli::add_inspect_model(app, run);
+  cli::add_memory(app, run);
   cli::add_occupancy(app, run);
+  cli::add_optimize(app, run);
   cli::add_profile(app, run);
+  cli::add_tune(app, run);
   cli::add_report(app, run);
   cli::add_run(app, run);
 }

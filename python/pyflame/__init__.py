@@ -7,12 +7,15 @@
 Submodules that are written in Python are imported when they are first used, so that `import pyflame` is fast.
 """
 from . import _C
+from . import _configuration
+from ._configuration import load_settings, no_fuse, settings
 from ._C import *  # noqa: F401,F403
 from ._C import __version__
 from ._C import bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8  # noqa: F401
 from ._generator import Generator, default_generator, initial_seed, manual_seed, seed
 from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
-from ._functions import allclose, equal, explain, is_floating_point, is_tensor, numel, outer
+from ._explain import explain
+from ._functions import allclose, equal, is_floating_point, is_tensor, numel, outer
 
 from ._elementwise import *  # noqa: F401,F403
 from ._random import *  # noqa: F401,F403
@@ -35,8 +38,10 @@ from ._spectra import *  # noqa: F401,F403
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
-_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "fx", "hub", "io", "jit", "models", "mps",
-                         "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "quantization", "random", "serialization", "signal", "sparse", "special", "testing", "torch", "utils", "xpu"})
+_C._read_rewrites()  # PYFLAME_REWRITES
+
+_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "fx", "hub", "io", "jit", "memory", "models", "mps",
+                         "mtia", "multiprocessing", "nn", "onnx", "optim", "optimizing", "profiler", "quantization", "random", "rewrites", "serialization", "signal", "sparse", "special", "testing", "torch", "tuning", "utils", "xpu"})
 _FURTHER = frozenset({"adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
                       "set_warn_always"})
@@ -52,6 +57,8 @@ _ATTRIBUTES = {
     "set_anomaly_enabled": "_compile",
     "vmap": "func",
     "bench": "benchmarking",
+    "find_batch_size": "memory",
+    "checkpoint_policy": "memory",
     "Event": "cuda",
     "fork": "jit",
     "wait": "jit",
@@ -126,6 +133,8 @@ def _accept_other_keywords():
 _accept_other_keywords()
 _further_names.complete(globals())
 _tensor_methods.complete(globals())
+_configuration.load_from_environment()
+_C._markers_follow_environment()
 
 
 def __dir__():

@@ -51,17 +51,3 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     if equal_nan:
         close = _C.logical_or(close, _C.logical_and(_C.isnan(input), _C.isnan(other)))
     return bool(_C.all(close))
-
-
-def explain(fn, *args, **kwargs):
-    """Runs fn(*args, **kwargs) and returns a text on how it was computed: windows and why they ended, fused groups, the
-    implementation that was selected for each group, and why others refused. docs/execution.md explains the text."""
-    _C.synchronize()
-    _C.explain_begin()
-    try:
-        result = fn(*args, **kwargs)
-        _C.synchronize()
-    finally:
-        text = _C.explain_end()
-    del result
-    return text

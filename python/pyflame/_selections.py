@@ -96,7 +96,8 @@ def bincount(input, weights=None, minlength=0):
         raise RuntimeError(f"bincount: not one weight for each number; got weights of shape {tuple(weights.shape)}; expected {tuple(input.shape)}")
     if minlength < 0:
         raise RuntimeError(f"bincount: a negative minlength; got {minlength}; expected 0 or more")
-    least, most = _C.stack([input.min(), input.max()]).tolist() if input.shape[0] else (0, -1)
+    with _C._CutCause("the range of the numbers, because the size of the result depends on the data"):
+        least, most = _C.stack([input.min(), input.max()]).tolist() if input.shape[0] else (0, -1)
     if least < 0:
         raise RuntimeError(f"bincount: a negative number; got {least}; expected 0 or more")
     size = max(most + 1, minlength)
@@ -199,7 +200,8 @@ def _counted(flat, return_inverse, return_counts):
     n, dtype = flat.shape[0], flat.dtype
     if n < _COUNTED_FROM or dtype == _C.bool_ or dtype.is_floating_point or dtype.is_complex:
         return None
-    least, most = _C.stack([flat.min(), flat.max()]).tolist()
+    with _C._CutCause("the range of the numbers, because the size of the result depends on the data"):
+        least, most = _C.stack([flat.min(), flat.max()]).tolist()
     if most - least >= n:
         return None
     at = flat.to(_C.int64) - least

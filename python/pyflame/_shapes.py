@@ -222,7 +222,8 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     if isinstance(repeats, int):
         shape = (*input.shape[:dim], n, repeats, *input.shape[dim + 1:])
         return input.unsqueeze(dim + 1).expand(*shape).reshape(*shape[:dim], n * repeats, *shape[dim + 2:]).clone()
-    counts = repeats.tolist()
+    with _C._CutCause("the repeats, because the size of the result depends on the data"):
+        counts = repeats.tolist()
     counts = counts * n if isinstance(counts, list) and len(counts) == 1 else [counts] * n if isinstance(counts, int) else counts
     if len(counts) != n:
         raise ValueError(f"repeat_interleave: not one number for each slice; got {len(counts)} for {n}; expected {n}")

@@ -34,12 +34,16 @@ class autocast:
         self._before = []
 
     def __enter__(self):
-        self._before.append(_C._autocast(self.device_type))
-        _C._set_autocast(self.device_type, self.enabled, self.dtype)
+        # The null device stands for any device while a step is planned on it (pf.memory).
+        kinds = {self.device_type, "null"} if _C.get_device().startswith("null") else {self.device_type}
+        self._before.append({kind: _C._autocast(kind) for kind in kinds})
+        for kind in kinds:
+            _C._set_autocast(kind, self.enabled, self.dtype)
         return self
 
     def __exit__(self, *exc):
-        _C._set_autocast(self.device_type, *self._before.pop())
+        for kind, mode in self._before.pop().items():
+            _C._set_autocast(kind, *mode)
         return False
 
     @property

@@ -208,6 +208,7 @@ void bind_model_files(nb::module_& m);
 void bind_module_base(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_profiler(nb::module_& m);
+void bind_explain(nb::module_& m);
 void install_location_provider();
 void bind_settings(nb::module_& m);
 void explain_argument_errors(nb::module_& m, TensorClass& c);  // call it after everything is bound

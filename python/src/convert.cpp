@@ -8,8 +8,10 @@
 
 #include "casters.h"
 #include "dlpack.h"
+#include "pyflame/record/cut_cause.h"
 #include "pyflame/tensor/default_dtype.h"
 #include "pyflame/tensor/grad_node.h"
+#include "pyflame/tensor/lasting.h"
 
 namespace pyflame::python {
 
@@ -343,6 +345,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     PF_CHECK(!fortran || x->dim() <= 1, Value, "buffer: the tensor is not in column-major order");
     void* data = nullptr;
     {
+      const CutCause why("NumPy, or another reader of Python's buffer protocol");
       Unlocked u;
       data = const_cast<void*>(x->data());
     }
@@ -353,6 +356,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
       state->strides.push_back(x->strides()[i] * x->itemsize());
     }
     x->storage()->exports.fetch_add(1);
+    note_exposed(*x->storage(), false);
     static char nothing[16];
     view->buf = data ? data : nothing;
     view->len = x->nbytes();
@@ -390,6 +394,7 @@ PyType_Slot g_slots[] = {{Py_tp_hash, reinterpret_cast<void*>(&hash_of)},
 nb::object numpy(nb::handle self, bool force) {
   Tensor* x = as_tensor(self);
   PF_CHECK(x, Type, "numpy: not a tensor");
+  const CutCause why("numpy()");
   if (force) return numpy(nb::cast(to_device(x->detach(), Device{})), false);
   // For a GPU, the values are a copy; all other properties of the tensor are unchanged.
   if (has_own_memory(x->device().type) && !x->requires_grad()) {
@@ -453,6 +458,7 @@ DLDataType dl_type(DType d) {
 nb::object to_dlpack(const Tensor& self, nb::handle, nb::handle, nb::handle, nb::handle copy) {
   Tensor x = copy.ptr() == Py_True ? clone(self.detach()) : self;
   check_exportable("__dlpack__", x);
+  const CutCause why("DLPack");
   void* data = nullptr;
   {
     Unlocked u;
@@ -466,6 +472,7 @@ nb::object to_dlpack(const Tensor& self, nb::handle, nb::handle, nb::handle, nb:
   e->managed.manager_ctx = e.get();
   e->managed.deleter = &delete_exported;
   x.storage()->exports.fetch_add(1);
+  note_exposed(*x.storage(), false);
   DLManagedTensor* managed = &e.release()->managed;
   PyObject* capsule = PyCapsule_New(managed, "dltensor", [](PyObject* c) {
     if (!PyCapsule_IsValid(c, "dltensor")) return;  // another consumer has taken the capsule

@@ -5,6 +5,7 @@
 
 #include "casters.h"
 #include "pyflame/ops/linalg.h"
+#include "pyflame/record/cut_cause.h"
 
 namespace pyflame::python {
 
@@ -12,6 +13,7 @@ void bind_linalg(nb::module_& m) {
   nb::module_ l = m.def_submodule("_linalg", "Factorizations without the check of their success.");
   l.def("check_matrices", &linalg::check_matrices, "op"_a, "x"_a, "square"_a);
   l.def("first_failure", [](const Tensor& info) {
+    const CutCause why("the check that a factorization succeeded");
     const Unlocked waiting;
     return linalg::first_failure(info);
   });

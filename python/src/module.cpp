@@ -1,9 +1,11 @@
 // The module pyflame._C. pyflame/__init__.py adds the parts that are written in Python.
 #include "casters.h"
+#include "memory.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/exit.h"
 #include "pyflame/base/fallbacks.h"
 #include "pyflame/base/packages.h"
+#include "rewrites.h"
 
 namespace {
 
@@ -56,12 +58,15 @@ NB_MODULE(_C, m) {
   bind_linalg(m);
   bind_autograd(m, tensor);
   bind_runtime(m);
+  bind_memory(m);
   bind_settings(m);
   bind_optimizers(m);
   bind_io(m);
   bind_model_files(m);
   bind_module_base(m);
   bind_profiler(m);
+  bind_explain(m);
+  bind_rewrites(m);
   install_location_provider();
   explain_argument_errors(m, tensor);
   end_with_the_interpreter();

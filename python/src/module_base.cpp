@@ -5,6 +5,7 @@
 // whose __getattr__ is ours gets a single look-up that does both; a class with its own __getattr__ or __getattribute__
 // keeps Python's.
 #include "casters.h"
+#include "pyflame/base/markers.h"
 
 #include <array>
 
@@ -181,6 +182,7 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
       PyErr_Format(PyExc_RuntimeError, "%.200s: super().__init__() was not called", Py_TYPE(self)->tp_name);
     return nullptr;
   }
+  const markers::Scope marker(Py_TYPE(self)->tp_name);
   if (g_calls_in_python) {
     const ModuleCode here;
     const nb::object bound = nb::steal(PyObject_GetAttr(self, names().in_python));

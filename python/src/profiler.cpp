@@ -11,19 +11,21 @@
 #include <thread>
 
 #include "casters.h"
+#include "label_args.h"
+#include "pyflame/runtime/markers.h"
+#include "pyflame/runtime/memory_trace.h"
 
 namespace pyflame::python {
 
-namespace {
-
-double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000; }
-
-// A JSON object of a label's members, with the line.
 std::string args_of(const std::string& members, const std::string& place) {
   nlohmann::json d = nlohmann::json::parse("{" + members + "}");
   if (!place.empty()) d["recorded at"] = place;
   return d.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+
+namespace {
+
+double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000; }
 
 nb::list events_list(const events::Recording& r) {
   std::vector<std::string> args;
@@ -103,6 +105,51 @@ class Ticker {
   std::thread thread_;  // the last member: it uses the others
 };
 
+// Ranges for the vendors' profilers. Those that a program pushes by itself need a library, and no switch.
+void bind_markers(nb::module_& m) {
+  m.def("_markers_on", &markers::on);
+  m.def("_markers_emit", &markers::emit, "on"_a);
+  m.def("_markers_open", [] {
+    std::vector<std::string> names;
+    if (markers::open_libraries())
+      for (const markers::Sink& s : markers::sinks()) names.push_back(s.name);
+    return names;
+  });
+  m.def("_markers_follow_environment", &markers::follow_environment);
+  m.def("_marker_push",
+        [](const std::string& name) { return markers::open_libraries() ? markers::push(name.c_str()) : -1; });
+  m.def("_marker_pop", [] { return markers::open_libraries() ? markers::pop() : -1; });
+  m.def("_marker_mark", [](const std::string& name) {
+    if (markers::open_libraries()) markers::mark(name.c_str());
+  });
+  m.def("_marker_start",
+        [](const std::string& name) { return markers::open_libraries() ? markers::start(name.c_str()) : 0; });
+  m.def("_marker_stop", &markers::stop);
+}
+
+// The allocator's log: (ns, address, bytes, cached bytes, device, use); a negative number of bytes was freed. The use
+// "plan" is no block: the bytes of the arena that the program which runs now uses.
+nb::list memory_entries() {
+  nb::list out;
+  for (const memory_trace::Entry& e : memory_trace::stop())
+    out.append(nb::make_tuple(e.at, e.block, e.bytes, e.cached, has_own_memory(e.device.type) ? e.device.str() : "cpu",
+                              e.plan ? "plan" : kMemoryUses[static_cast<size_t>(e.use)]));
+  return out;
+}
+
+// (address, bytes) of a tensor's block; None if it has none, or its memory is not the allocator's.
+nb::object block_of(const Tensor& t) {
+  const Storage& s = *t.storage();
+  if (!s.owned_by_allocator || s.data == nullptr) return nb::none();
+  return nb::make_tuple(reinterpret_cast<uint64_t>(s.data), block_bytes(s.device, s.nbytes));
+}
+
+void bind_memory_trace(nb::module_& m) {
+  m.def("_memory_trace_start", &memory_trace::start, "most"_a);
+  m.def("_memory_trace_stop", &memory_entries);
+  m.def("_block_of", &block_of, "tensor"_a);
+}
+
 }  // namespace
 
 void bind_profiler(nb::module_& m) {
@@ -139,15 +186,20 @@ void bind_profiler(nb::module_& m) {
   m.def("_profiler_frame", [](const std::string& name, uint32_t track, int64_t start, int64_t end) {
     if (events::on()) events::add_on(track, events::Kind::Frame, events::label(name), start, end);
   });
-  // The start of a range, for _range_end; None if nothing is recorded.
+  // The start of a range, for _range_end; None if nothing is recorded or passed on.
   m.def("_range_begin", [](const std::string& name) -> nb::object {
-    if (!events::on()) return nb::none();
+    const bool pushed = markers::on();
+    if (pushed) markers::push(name.c_str());
+    if (!events::on()) return pushed ? nb::object(nb::make_tuple(0, 0, 0, true)) : nb::none();
     const events::Label l = events::label(name);
-    return nb::make_tuple(l.recording, l.id, events::now());
+    return nb::make_tuple(l.recording, l.id, events::now(), pushed);
   });
-  m.def("_range_end", [](uint32_t recording, uint32_t id, int64_t start) {
-    events::add(events::Kind::Range, {recording, id}, start, events::now());
+  m.def("_range_end", [](uint32_t recording, uint32_t id, int64_t start, bool pushed) {
+    if (pushed) markers::pop();
+    if (recording) events::add(events::Kind::Range, {recording, id}, start, events::now());
   });
+  bind_markers(m);
+  bind_memory_trace(m);
 }
 
 }  // namespace pyflame::python

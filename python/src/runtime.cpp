@@ -1,4 +1,4 @@
-// Devices, synchronisation, explain, counters.
+// Devices, synchronisation, counters.
 #include <fmt/format.h>
 
 #include <nanobind/stl/vector.h>
@@ -8,19 +8,21 @@
 
 #include "casters.h"
 #include "pyflame/backends/backend.h"
+#include "pyflame/base/env.h"
 #include "pyflame/base/fallbacks.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/compile/choices.h"
+#include "pyflame/compile/force.h"
 #include "pyflame/compile/inject.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/ops/op.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/record/cut_cause.h"
 #include "pyflame/record/recorder.h"
-#include "pyflame/runtime/allocator.h"
+#include "pyflame/runtime/choose.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/event.h"
 #include "pyflame/runtime/executor.h"
-#include "pyflame/runtime/explain.h"
 #include "pyflame/runtime/replayer.h"
 #include "pyflame/version.h"
 
@@ -108,27 +110,6 @@ nb::dict cache_dict() {
 
 Device asked(nb::handle device) { return device.is_none() ? current_device() : device_from(device); }
 
-nb::dict memory_dict(nb::handle device) {
-  const MemoryStats s = memory_stats(asked(device));
-  nb::dict d;
-  d["allocated"] = s.allocated;
-  d["peak_allocated"] = s.peak_allocated;
-  d["cached"] = s.cached;
-  d["arena"] = s.arena;
-  d["limit"] = s.limit;
-  d["allocations"] = s.allocations;
-  if (!has_own_memory(asked(device).type)) return d;
-  d["reserved"] = s.reserved;
-  d["peak_reserved"] = s.peak_reserved;
-  d["split"] = s.split;
-  d["largest_hole"] = s.largest_hole;
-  d["segments"] = s.segments;
-  d["retries"] = s.retries;
-  d["failures"] = s.failures;
-  for (size_t i = 0; i < kMemoryUses.size(); ++i) d[kMemoryUses[i]] = s.by_use[i];
-  return d;
-}
-
 nb::dict replay_dict() {
   const ReplayStats s = replay_stats();
   nb::dict d;
@@ -157,9 +138,15 @@ void bind_runtime(nb::module_& m) {
       "cut",
       [] {
         Unlocked u;
+        const CutCause why("pf.cut()");
         cut_window();
       },
       "Ends the window of this thread: what was recorded starts to run.");
+  m.def("_end_step", [] {
+    Unlocked u;
+    const CutCause why("the end of the optimizer's step()");
+    cut_window();
+  });
   nb::class_<Event>(m, "_Event")
       .def(nb::init<>())
       .def(
@@ -190,17 +177,27 @@ void bind_runtime(nb::module_& m) {
     synchronize();
     set_window(ops);
   });
+  m.def("_set_fusing", [](bool on) {
+    Unlocked u;
+    return set_fusing(on);
+  });
+  m.def("_env_was_read", &env::was_read);
   m.def("_start_injecting", [](const std::string& op, uint64_t run, bool after) {
     Unlocked u;
     synchronize();
     start_injecting({op, run, after});
   });
+  m.def("_start_misbehaving",
+        [](const std::string& op, uint64_t run, const std::string& how, int64_t offset, int64_t count) {
+          const auto kind = how == "writes" ? Injection::Writes : how == "reads" ? Injection::Reads : Injection::Skips;
+          Unlocked u;
+          synchronize();
+          start_injecting({op, run, false, kind, offset, count});
+        });
   m.def("_stop_injecting", [] {
     Unlocked u;
     return stop_injecting();
   });
-  m.def("explain_begin", &explain_start);
-  m.def("explain_end", &explain_stop);
   m.def(
       "op_names",
       [] {
@@ -278,43 +275,24 @@ void bind_runtime(nb::module_& m) {
       "gpu_graph_stats", &replay_dict,
       "Programs that are replayed as GPU graphs and those that are launched step by step; replays, graphs built, steps "
       "brought up to date; first replays that computed what launches do, and those that did not.");
-  m.def(
-      "memory_report", [](nb::handle device) { return memory_report(asked(device)); }, "device"_a.none() = nb::none(),
-      "Where a device's memory is, as text: what is live and for what, what is cached, what others hold.");
-  m.def("memory_stats", &memory_dict, "device"_a.none() = nb::none(),
-        "Of a device (default: the current one): bytes allocated now and at the peak, bytes cached for reuse, bytes of "
-        "the arena, the limit.");
-  m.def(
-      "reset_peak_memory", [](nb::handle device) { reset_peak_memory(asked(device)); }, "device"_a.none() = nb::none(),
-      "The peak starts from what is allocated now.");
-  m.def(
-      "set_memory_fraction", [](double fraction, nb::handle device) { set_memory_fraction(fraction, asked(device)); },
-      "fraction"_a, "device"_a.none() = nb::none(),
-      "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
+  m.def("_tune_budget_ms", &tune_budget_ms);
   m.def("_set_tune_budget_ms", &set_tune_budget_ms);
   m.def("_set_choices_file", &set_choices_file);
   m.def("_choices_file", &choices_file);
-  m.def("_warm_up_pinned", [](uint64_t nbytes, const std::string& device) {
-    Unlocked u;
-    warm_up_pinned(nbytes, parse_device(device));
-  });
-  m.def("_warm_up_memory", [](uint64_t nbytes, const std::string& device) {
-    Unlocked u;
-    warm_up_memory(nbytes, parse_device(device));
-  });
+  m.def("_force_entry", &force_entry, nb::arg("op"), nb::arg("entry"));
   m.def(
-      "empty_cache",
-      [] {
-        Unlocked u;
-        cut_window();  // pending work may hold memory that no other handle needs
-        release_unused_memory();
+      "_suggest_candidates",
+      [](std::vector<std::string> names, bool alone) {
+        suggest_candidates({std::move(names), alone});
       },
-      "Gives memory that no tensor uses (cached blocks, and the arena that holds what programs compute in between) "
-      "back to the "
-      "operating system, and a GPU's to its driver.");
-  m.def(
-      "set_memory_limit", [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, asked(device)); }, "bytes"_a,
-      "device"_a.none() = nb::none(), "At most this many bytes; 0: no limit.");
+      nb::arg("names"), nb::arg("alone"));
+  m.def("_choice_stats", [] {
+    const ChoiceStats s = choice_stats();
+    nb::dict d;
+    d["problems"] = s.problems, d["entries"] = s.entries, d["unsound"] = s.unsound, d["changed"] = s.changed;
+    d["spent_ms"] = s.spent_ms;
+    return d;
+  });
   m.attr("__version__") = PYFLAME_VERSION;
 }
 

@@ -5,7 +5,9 @@
 
 #include "casters.h"
 #include "pyflame/autograd/autograd.h"
+#include "pyflame/record/cut_cause.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/lasting.h"
 #include "pyflame/tensor/print.h"
 
 namespace pyflame::python {
@@ -18,6 +20,7 @@ nb::object item_object(const Tensor& x) {
       x.numel() == 1, Value,
       "item: not one element; got a tensor of shape {}; expected exactly one element; hint: use tolist() or numpy()",
       x.shape().str());
+  const CutCause why("item()");
   {
     Unlocked u;
     x.data();
@@ -57,6 +60,7 @@ nb::object list_from(const Tensor& x, const void* base, int dim, int64_t at) {
 }
 
 nb::object to_list(const Tensor& x) {
+  const CutCause why("tolist()");
   const void* base = nullptr;
   Tensor host;
   {
@@ -71,6 +75,7 @@ nb::object to_list(const Tensor& x) {
 PrintOptions g_print_options;
 
 std::string repr(const Tensor& x) {
+  const CutCause why("the tensor's text (print, repr)");
   std::string out = "tensor(";
   {
     Unlocked u;
@@ -90,6 +95,7 @@ bool truth(const Tensor& x) {
            "bool: the truth of a tensor with {} elements is ambiguous; got shape {}; expected one element; hint: use "
            "any() or all()",
            x.numel(), x.shape().str());
+  const CutCause why("bool() or if");
   {
     Unlocked u;
     x.data();
@@ -235,9 +241,13 @@ void bind_queries(TensorClass& c) {
       "_become",
       [](Tensor& x, const Tensor& value, bool requires_grad) {
         x = value.detach();
+        mark_lasting(*x.storage());
         if (requires_grad) x.set_requires_grad(true);
       },
       "value"_a, "requires_grad"_a);
+  c.def(
+      "_lasts", [](const Tensor& x) { mark_lasting(*x.storage()); },
+      "A parameter or a buffer: what is computed from it alone may be kept while it does not change.");
   // For transpose_ and its like: the object becomes a view of what it was, with its history.
   c.def(
       "_rebind",
@@ -275,6 +285,7 @@ void bind_queries(TensorClass& c) {
       [](const Tensor& x) {
         Unlocked u;
         fix_layout(x);
+        note_exposed(*x.storage(), true);  // whoever has the address may write
         return reinterpret_cast<uintptr_t>(x.data());
       },
       "Address of the first element; a sync point. Writing through it is not seen by anything.");

@@ -270,6 +270,26 @@ assert (x + 1).tolist() == [2, 3, 4, 5]
     assert "fork" in out and "spawn" in out
 
 
+def test_a_child_of_fork_does_not_fail_for_what_its_parent_had_not_run(program):
+    program.run("""
+x = on_cpu.to('rocm') + 1
+x.tolist()
+y = x * 2  # pending
+child = os.fork()
+if child == 0:
+    pf.set_num_threads(1)
+    pf.synchronize()
+    assert (on_cpu + 1).sum().item() == 10
+    pf.synchronize()
+    assert 'fork' in refused(pf.DeviceError, lambda: y.tolist())
+    pf.synchronize()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert y.tolist() == [2, 4, 6, 8], y.tolist()
+""")
+
+
 def test_a_fork_after_devices_were_counted(program):
     """Counting devices opens none of them, but the driver does not work after the fork."""
     out = program.run("""

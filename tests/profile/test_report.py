@@ -548,4 +548,4 @@ def test_a_trace_that_pytorch_itself_writes(report, tmp_path):
         model(torch.randn(4, 32)).sum().backward()
     p.export_chrome_trace(str(tmp_path / "cpu.json"))
     d = report(tmp_path / "cpu.json")
-    assert d["problems"] == [] and "ProfilerActivity.CUDA" in d["verdict"]
+    assert d["problems"] == [] and d["signals"]["operators"] is True and "ProfilerActivity.CUDA" in d["advice"][-1]["fix"]

@@ -26,7 +26,7 @@ def tables():
         yield rows
 
 
-@pytest.mark.parametrize("number, sources", [(0, ["advice_trace.cpp", "rank_views.cpp"]), (1, ["tuned_report.cpp"]), (2, ["advice_own.cpp"])])
+@pytest.mark.parametrize("number, sources", [(0, ["advice_trace.cpp", "rank_views.cpp"]), (1, ["tuned_report.cpp"]), (2, ["advice_own.cpp"]), (3, ["advice_host.cpp"])])
 def test_the_page_lists_each_rule_with_its_severity(number, sources):
     assert list(tables())[number] == rules(*sources)
 

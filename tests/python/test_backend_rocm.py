@@ -89,6 +89,19 @@ def test_memory_is_asked_for_once_and_given_back():
 
 
 @needs_gpu
+def test_the_memory_of_a_model_is_planned():
+    model = pf.nn.Sequential(pf.nn.Linear(512, 512), pf.nn.ReLU(), pf.nn.Linear(512, 10)).to(GPU)
+    planned = pf.memory.estimate(model, pf.zeros(4096, 512)).reserved
+    assert rocm.warmup_memory_pool(4096, device=GPU, model=model, sample=pf.zeros(512)) == planned
+    manager = rocm.get_memory_manager(GPU)
+    pf.synchronize()
+    assert manager.stats()["reserved"] >= planned
+    with pytest.raises(ValueError, match="warmup_memory_pool: model and sample belong together"):
+        rocm.warmup_memory_pool(1, device=GPU, model=model)
+    manager.clear_pool()
+
+
+@needs_gpu
 def test_a_fraction_limits():
     manager = rocm.get_memory_manager(GPU)
     with pytest.raises(ValueError, match="set_memory_fraction: not a fraction; got 0"):

@@ -300,6 +300,8 @@ def test_command_measures_and_keeps(tmp_path, capsys):
 
 def test_every_group_has_problems():
     for name, group in program.problems.GROUPS.items():
+        if name == "comm":
+            continue  # needs a GPU
         first = next(iter(group(64)))
         first.call()
         pf.synchronize()
@@ -308,10 +310,10 @@ def test_every_group_has_problems():
 
 def test_command_measures_a_list(tmp_path, capsys):
     problems = tmp_path / "untuned.csv"
-    problems.write_text("Validator,PT_VERSION,2.6.0\nGemmTunableOp_float_NN,nn_8_4_2\nGemmTunableOp_float_NN,nn_8_4_2\nGemmTunableOp_Float8_e4m3fn_NN,nn_8_4_2\n")
+    problems.write_text("Validator,PT_VERSION,2.6.0\nGemmTunableOp_float_NN,nn_8_4_2\nGemmTunableOp_float_NN,nn_8_4_2\nGemmTunableOp_Int3_NN,nn_8_4_2\n")
     code, said = run(capsys, "gemm", "--problems", str(problems), "--seconds", "0.02", "--no-record", "--json")
     assert code in (0, 3) and [json.loads(line)["name"] for line in said.out.splitlines()] == ["gemm 4x8x2 float32 NN"]
-    assert "untuned.csv:4: a dtype that products are not measured for; got 'Float8_e4m3fn'" in said.err
+    assert "untuned.csv:4: a dtype that products are not measured for; got 'Int3'" in said.err
 
 
 def test_command_measures_a_function_of_a_program(tmp_path, capsys):
@@ -325,8 +327,84 @@ def test_command_measures_a_function_of_a_program(tmp_path, capsys):
     assert code == 1 and "has no function 'missing'; it has step" in said.err
 
 
+def test_command_says_which_products_a_device_does_not_multiply(capsys):
+    code, said = run(capsys, "gemm", "8,8,8,f32", "8,8,8,fp8", "--seconds", "0.02", "--no-record", "--json")
+    assert code in (0, 3) and len(said.out.splitlines()) == 1
+    assert "left out: gemm 8x8x8 float8_e4m3fn NN: PyFlame has no tensors of this dtype; got float8_e4m3fn" in said.err
+
+
+def test_shares_of_the_peak_and_of_the_best_entry(tmp_path, capsys, monkeypatch):
+    from pyflame.benchmarking import shares
+    from pyflame.profiler.ceilings import Ceilings
+
+    monkeypatch.setattr(shares, "ceilings", lambda device, dtypes: Ceilings(device, 10.0, {"float32": 1000.0}))
+    m = made([1.0] * 5, flops=5e8)
+    assert shares._of_peak(m, "float32") == ["50% of the peak: 1 TFLOP/s, which a large product of float32 reaches here"]
+    assert "no share of the peak" in shares._of_peak(m, "int8")[0]
+    code, said = run(capsys, "gemm", "96,80,112,f32", "--entries", "--seconds", "1", "--no-record", "--json")
+    notes = json.loads(said.out)["notes"]
+    assert code in (0, 3) and "% of the peak" in notes[0] and "of the best entry" in notes[1]
+
+
+def test_comm_needs_a_device_with_memory(capsys):
+    code, said = run(capsys, "comm", "--device", "cpu", "--no-record")
+    assert code == 1 and "comm: copies need a device with its own memory; got cpu; expected --device rocm or cuda" in said.err
+    assert "collectives of several GPUs come with pf.distributed" in said.err
+
+
+def test_a_display_is_told_how_far_it_is():
+    told = []
+    clock = Clock(lambda i: 10.0 + i % 2)  # two values, so that the interval stays wide
+    Sampling(clock.draw, 0.001, 30, 1.0, clock, lambda part, text: told.append((part, text))).run(1)
+    assert told[0] == (pytest.approx(0.315), "30 samples around 10.5 ms") and 0.9 < told[-1][0] <= 1
+
+
+def test_samples_are_drawn_for_a_least_time():
+    clock = Clock(lambda i: 0.5)
+    figures, _, _ = Sampling(clock.draw, 0.01, 30, 10.0, clock).run(1)
+    assert 0.25 <= sum(figures) / 1e3 <= 0.27
+
+
+def test_compare_by_fresh_processes(tmp_path, capsys):
+    file = tmp_path / "two.py"
+    file.write_text("""import time
+calls = []
+
+
+def a():
+    calls.append(1)
+    time.sleep(0.3 if len(calls) == 1 else 0.002)
+
+
+def b():
+    time.sleep(0.004)
+""")
+    code, said = run(capsys, "compare", "--cold", f"{file}:a", f"{file}:b", "--runs", "3", "--seconds", "0.1", "--json")
+    found = json.loads(said.out)
+    assert code == 0 and found["runs"] == 3
+    assert found["first_calls"]["verdict"] == "faster" and found["first_calls"]["ratio"] > 5  # b's first call is faster
+    assert found["later_calls"]["ratio"] < 0.9  # and its later ones are slower
+    code, said = run(capsys, "compare", "--cold", f"{file}:a", f"{file}:missing", "--runs", "3", "--seconds", "0.1")
+    assert code == 1 and "a process failed; got" in said.err and "has no function 'missing'" in said.err
+
+
+def test_repeats_are_printed(tmp_path):
+    import pathlib
+    import subprocess
+    import sys
+
+    script = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "bench_repeats.py"
+    r = subprocess.run([sys.executable, str(script), "--processes=2", "--seconds=0.05", "--elements=512", "--most=1e9", f"--json={tmp_path / 'r.json'}"], capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0 and "add of 512 float32 on cpu:" in r.stdout and "over 2 processes" in r.stdout, r.stderr
+    found = json.loads((tmp_path / "r.json").read_text())
+    figures = [p["us"] for p in found["processes"]]
+    assert found["range"] == pytest.approx(abs(figures[1] - figures[0]) / (sum(figures) / 2))
+
+
 @pytest.mark.parametrize("words, message", [(["thing"], "nothing of this name to measure; got 'thing'"), (["compare", "a"], "compare takes two; got 1"),
                                             (["compare", "a", "b"], "there is no record; got 'a'"), (["nowhere.py:f"], "there is no such file; got 'nowhere.py'"),
+                                            (["compare", "--cold", "a", "b"], "--cold compares functions in fresh processes; got 'a'"),
+                                            (["compare", "--cold", "a.py:f", "b.py:f", "--runs", "2"], "--runs is too small; got 2"),
                                             (["launch", "--device", "rocm:7"], "rocm")])
 def test_command_refuses(words, message, tmp_path, capsys):
     code, said = run(capsys, *words, "--records", str(tmp_path / "none"))

@@ -1,4 +1,5 @@
 """pf.fallbacks(): what ran elsewhere than asked, why, how often, and for how long."""
+import json
 import os
 import subprocess
 import sys
@@ -35,3 +36,39 @@ def test_what_a_gpu_leaves_to_the_host_is_counted_and_told():
     assert "pf.fallbacks()" not in r.stderr
     table = run(ON_THE_HOST, PYFLAME_DEBUG="1").stderr
     assert "pyflame: fallbacks (pf.fallbacks()), the most time first:" in table and "3 times" in table and "LAPACK on the host for cholesky" in table
+
+
+@pytest.mark.skipif(GPU is None, reason="there is no GPU")
+def test_a_trace_and_its_report_name_fallbacks(program, tmp_path):
+    trace = tmp_path / "trace.json"
+    r = run(f"import pyflame as pf\nprof = pf.profiler.profile()\nprof.start()\n{ON_THE_HOST}prof.stop()\nprof.export_chrome_trace({str(trace)!r})\n")
+    assert r.returncode == 0, r.stderr
+    events = [e["args"]["fallback"] for e in json.loads(trace.read_text())["traceEvents"] if e["name"] == "fallback"]
+    assert len(events) == 1 and events[0].startswith(f"cholesky on {GPU}:0 ran on LAPACK on the host 3 times, for ")
+    d = json.loads(subprocess.run([program, "report", str(trace), "--json"], capture_output=True, text=True, check=True).stdout)
+    assert d["fallbacks"] == events and "fallbacks" in {a["id"] for a in d["advice"]}
+
+
+@pytest.mark.skipif(GPU is None, reason="there is no GPU")
+def test_explain_of_a_gpu_program_lists_fallbacks_and_writes_kernels(program, tmp_path):
+    (tmp_path / "gpu.py").write_text(ON_THE_HOST)
+    r = subprocess.run([program, "explain", "--python", sys.executable, "--kernels", str(tmp_path / "kernels"), str(tmp_path / "gpu.py")], capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
+    assert f"what ran on a fallback in this process:\n  cholesky on {GPU}:0 ran on LAPACK on the host: 3 times" in r.stderr and "sync point: the check that a factorization succeeded" in r.stderr
+    names = os.listdir(tmp_path / "kernels")
+    code = [name for name in names if name.endswith((".co", ".cubin"))]
+    assert code and len(names) == 2 * len(code) and all(name.startswith("pf_") for name in names), names
+    assert f"{len(code)} kernels in {tmp_path / 'kernels'}" in r.stderr and "PF_KERNEL" in (tmp_path / "kernels" / code[0]).with_suffix(".cpp").read_text()
+
+
+def test_pf_bench_notes_what_fell_back_meanwhile(monkeypatch):
+    from pyflame.benchmarking import measure
+
+    entry = {"op": "eigh", "device": "rocm:0", "ran_on": "LAPACK on the host", "reason": "there is no kernel of it for GPUs", "times": 0, "seconds": 0.0}
+    monkeypatch.setattr(measure._C, "fallbacks", lambda: [dict(entry)])
+
+    def fn():
+        entry["times"] += 1
+
+    assert "fallback: eigh on rocm:0 runs on LAPACK on the host: there is no kernel of it for GPUs" in pf.bench(fn, max_seconds=0.05, min_samples=3).notes
+    assert not pf.bench(lambda: None, max_seconds=0.05, min_samples=3).notes

@@ -119,6 +119,7 @@ def test_weight_norm(dim):
 @pytest.mark.parametrize("make", [parametrizations.spectral_norm, nn.utils.spectral_norm])
 @pytest.mark.parametrize("layer,axis", [(lambda: nn.Linear(5, 4), 0), (lambda: nn.Conv2d(2, 3, 2), 0), (lambda: nn.ConvTranspose2d(2, 3, 2), 1)])
 def test_spectral_norm(make, layer, axis):
+    pf.manual_seed(0)  # the iterations converge slowly where the two largest singular values are close
     layer = layer()
     w = np.moveaxis(layer.weight.detach().numpy().copy(), axis, 0)
     make(layer, n_power_iterations=50)

@@ -640,3 +640,19 @@ def test_report_of_an_empty_profile(run, tmp_path):
     prof = record(lambda: None)
     prof.export_chrome_trace(tmp_path / "t.json")
     assert "No step ran in this profile." in run("report", tmp_path / "t.json").stdout
+
+
+def test_report_names_fallbacks(run, tmp_path):
+    prof = record(lambda: work().sum().item())
+    prof.export_chrome_trace(tmp_path / "t.json")
+    d = json.loads((tmp_path / "t.json").read_text())
+    names = [f"op{k} on rocm:0 ran on the host 3 times, for 5 ms (no kernel)" for k in range(4)]
+    d["traceEvents"] += [{"ph": "M", "name": "fallback", "pid": 1, "args": {"fallback": name}} for name in names]
+    (tmp_path / "t.json").write_text(json.dumps(d))
+    found = json.loads(run("report", tmp_path / "t.json", "--json").stdout)
+    assert found["fallbacks"] == names
+    [finding] = [a for a in found["advice"] if a["id"] == "fallbacks"]
+    assert finding["severity"] == "MED" and "4 kinds of fallback: op0 on rocm:0 ran on the host 3 times" in json.dumps(finding) and "op3" not in json.dumps(finding)
+    assert "Ops ran slower, or elsewhere, than asked" in run("report", tmp_path / "t.json").stdout
+    prof.export_chrome_trace(tmp_path / "u.json")
+    assert json.loads(run("report", tmp_path / "u.json", "--json").stdout)["fallbacks"] == []

@@ -73,6 +73,7 @@ LAYERS = [
     ("src/tools/view/", BASE + ["tools/base/", "tools/view/"]),
     ("src/tools/profile/", BASE + ["tools/base/", "tools/view/", "tools/profile/"]),
     ("src/tools/inspect/", BASE + ["tools/base/", "tools/view/", "tools/inspect/"]),
+    ("src/tools/memory/", BASE + ["tools/base/", "tools/view/", "tools/memory/"]),
     ("src/tools/model_files/", TENSOR + ["io/", "tools/base/", "tools/view/", "tools/model_files/"]),
     ("src/tools/doctor/", BASE + ["tools/base/", "tools/system/", "tools/view/", "tools/doctor/"]),
     # Applications use the library as any program would. A run's report is a page, so the GPT program also uses the pages' kit.

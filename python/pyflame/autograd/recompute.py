@@ -4,17 +4,27 @@ from .._C import Tensor
 
 
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
-    """Runs function(*args) without keeping its intermediates. The backward pass computes them again, with the same random numbers.
+    """Runs function(*args) without keeping its intermediates. The backward pass computes them again, with the same random numbers and in the same
+    mixed precision.
 
     function takes and returns tensors (a tensor or a tuple); other arguments are passed on as they are."""
     tensor_at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
     single = []
+    kinds = {args[i].device.type for i in tensor_at} | {_C.get_device().partition(":")[0]}
+    precision = {kind: _C._autocast(kind) for kind in kinds}
 
     def run(tensors):
         full = list(args)
         for i, t in zip(tensor_at, tensors):
             full[i] = t
-        result = function(*full)
+        before = {kind: _C._autocast(kind) for kind in kinds}
+        try:
+            for kind, mode in precision.items():
+                _C._set_autocast(kind, *mode)
+            result = function(*full)
+        finally:
+            for kind, mode in before.items():
+                _C._set_autocast(kind, *mode)
         if not isinstance(result, (Tensor, tuple, list)):
             raise TypeError(f"checkpoint: the function returned {type(result).__name__}; expected a tensor or a tuple of tensors")
         single.append(isinstance(result, Tensor))

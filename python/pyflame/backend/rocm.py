@@ -93,14 +93,25 @@ def get_pinned_pool(device=None):
     return PinnedPool(device)
 
 
-def warmup_memory_pool(batch_size, model_size="medium", device=None):
-    """Allocates from the driver, once, about the memory that training takes: model_size 'small' (64 MiB, and 4 MiB per sample), 'medium' (512
-    and 32 MiB) or 'large' (4 GiB and 128 MiB). OutOfMemoryError if the device does not have that much. Returns the number of bytes."""
-    if model_size not in _MODEL_BYTES:
+def warmup_memory_pool(batch_size, model_size="medium", device=None, *, model=None, sample=None):
+    """Allocates from the driver, once, about the memory that training takes, and returns the number of bytes. OutOfMemoryError if the device does not have that
+    much.
+
+    model: a Module, or a function that makes one, whose training step with Adam is planned (pf.memory.estimate); sample: a tensor like one sample, without the
+    batch's dim. Without them it is a guess: model_size 'small' (64 MiB, and 4 MiB per sample), 'medium' (512 and 32 MiB) or 'large' (4 GiB and 128 MiB)."""
+    if model is None and model_size not in _MODEL_BYTES:
         raise ValueError(f"warmup_memory_pool: no such model_size; got {model_size!r}; expected 'small', 'medium' or 'large'")
     if batch_size < 1:
         raise ValueError(f"warmup_memory_pool: batch_size is not positive; got {batch_size}; expected at least 1")
-    model, sample = _MODEL_BYTES[model_size]
-    nbytes = model + sample * int(batch_size)
-    _C._warm_up_memory(nbytes, _device(device))
+    if (model is None) != (sample is None):
+        raise ValueError("warmup_memory_pool: model and sample belong together; got only one of them; expected both or none")
+    name = _device(device)
+    nbytes = _planned(model, sample, int(batch_size)) if model is not None else sum(b * n for b, n in zip(_MODEL_BYTES[model_size], (1, int(batch_size))))
+    _C._warm_up_memory(nbytes, name)
     return nbytes
+
+
+def _planned(model, sample, batch_size):
+    from ..memory import estimate
+
+    return estimate(model, lambda: _C.zeros(batch_size, *sample.shape, dtype=sample.dtype, device="null")).reserved

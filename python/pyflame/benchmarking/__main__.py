@@ -8,7 +8,8 @@ import sys
 
 import pyflame as pf
 
-from . import gemms, problems
+from ..tuning.watch import Progress
+from . import fresh, gemms, problems, shares
 from .compare import compare, compare_functions
 from .measure import bench
 from .records import Records
@@ -47,14 +48,19 @@ def _problems(args):
     """Problems one after the other, so that one at a time holds memory."""
     first, *rest = args.what
     if first == "all":
-        for group in problems.GROUPS.values():
-            yield from group(args.scale)
+        here = pf.get_device().split(":")[0]
+        for name, group in problems.GROUPS.items():
+            if name != "comm" or here in ("cuda", "rocm"):
+                yield from group(args.scale)
     elif first == "gemm" and (rest or args.problems):
         listed, refused = gemms.read(args.problems) if args.problems else ([], [])
         for text in refused:
-            print(f"left out: {text}", file=sys.stderr)
+            _left_out(text)
         for g in listed + [gemms.parse(text) for text in rest]:
-            yield problems.of_gemm(g)
+            try:
+                yield problems.of_gemm(g)
+            except NotImplementedError as e:
+                _left_out(e)
     elif _is_function(first):
         for word in args.what:
             yield problems.Problem(word, _function(word), train=True)
@@ -65,11 +71,36 @@ def _problems(args):
             yield from problems.GROUPS[word](args.scale)
 
 
-def _measure(args):
-    found, records = [], None if args.no_record else Records(args.records)
-    for p in _problems(args):
+def _left_out(why):
+    print(f"left out: {str(why).splitlines()[0]}", file=sys.stderr)
+
+
+def _one(p, args, display):
+    """The measurement of a problem; None if its device does not compute it."""
+    tell = (lambda part, text: display.show(part, f"{p.name}: {text}")) if display else None
+    try:
         with pf.set_grad_enabled(p.train):
-            m = bench(p.call, device=args.device, cache="cold" if args.cold else "warm", max_seconds=args.seconds, relative=args.relative / 100, name=p.name, flops=p.flops, bytes=p.bytes)
+            m = bench(p.call, device=args.device, cache="cold" if args.cold else "warm", max_seconds=args.seconds, relative=args.relative / 100, name=p.name, flops=p.flops, bytes=p.bytes,
+                      tell=tell)
+            if args.what[0] == "gemm":
+                m.notes += shares.of(p, m, args.seconds if args.entries else 0)
+    except NotImplementedError as e:
+        return _left_out(f"{p.name} on {args.device or pf.get_device()}: {e}")
+    finally:
+        if display:
+            display.clear()
+    return m
+
+
+def _measure(args):
+    if "comm" in args.what and not pf.distributed.is_available():
+        print("copies only: collectives of several GPUs come with pf.distributed, which this version does not have", file=sys.stderr)
+    found, records = [], None if args.no_record else Records(args.records)
+    display = Progress() if sys.stderr.isatty() else None
+    for p in _problems(args):
+        m = _one(p, args, display)
+        if m is None:
+            continue
         found.append(m)
         if records is not None:
             records.add(m)
@@ -96,7 +127,9 @@ def _compare(args):
     if len(args.what) != 3:
         raise ValueError(f"compare takes two; got {len(args.what) - 1}; expected A and B, each FILE.py:function, a folder of records, or the name of a record")
     a, b = args.what[1:]
-    if _is_function(a) and _is_function(b):
+    if args.cold:
+        result = fresh.compare_processes(a, b, args)
+    elif _is_function(a) and _is_function(b):
         result = compare_functions(_function(a), _function(b), device=args.device, max_seconds=args.seconds, names=(a, b))
     else:
         result = compare(_side(a, args), _side(b, args))
@@ -121,8 +154,10 @@ def main(argv=None):
     parser.add_argument("--records")
     parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--entries", action="store_true")
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     try:
         if args.device:
             pf.set_device(args.device)

@@ -3,7 +3,9 @@ import re
 from dataclasses import dataclass
 
 DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "float": "float32", "double": "float64", "half": "float16", "float32": "float32", "float64": "float64",
-          "float16": "float16", "bfloat16": "bfloat16"}
+          "float16": "float16", "bfloat16": "bfloat16", "i8": "int8", "int8": "int8", "fp8": "float8_e4m3fn", "f8": "float8_e4m3fn", "bf8": "float8_e5m2",
+          "f8_fnuz": "float8_e4m3fnuz", "bf8_fnuz": "float8_e5m2fnuz", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",
+          "float8_e4m3fnuz": "float8_e4m3fnuz", "float8_e5m2fnuz": "float8_e5m2fnuz"}
 _TUNABLE = re.compile(r"^Gemm(?:AndBias|StridedBatched)?TunableOp_(\w+?)_([NT])([NT])$")
 _PARAMETERS = re.compile(r"^[nt]{2}_(\d+)_(\d+)_(\d+)(?:_B_(\d+))?(?:_ld_.*)?$")
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from .. import _C
 from . import environment
 
-SAMPLE_SECONDS = 5e-3  # least length of a sample: a clock and a synchronisation cost less than a thousandth of it
+SAMPLE_SECONDS = {"cpu": 5e-4, "gpu": 5e-3}  # least length of a sample: a clock and a synchronisation cost less than a thousandth of it. On the CPU most samples of
+# this length fall between two interruptions by other processes, which last longer.
+SAMPLING_SECONDS = 0.25  # least time in which samples are drawn
 WARMUP_SECONDS = 0.2  # least length of the warm-up: GPUs raise their clocks within it
 STEADY = 0.02  # the warm-up ends when the medians of two groups of samples differ by less
 REJECTED = 0.10  # spread from which on there is no figure
@@ -125,7 +127,8 @@ def drift_of(samples):
 class Sampling:
     """Draws samples until they are enough. `draw(calls)` returns (figure, wall, submit) in milliseconds for each call; `clock` returns seconds."""
 
-    def __init__(self, draw, relative, min_samples, max_seconds, clock=time.perf_counter):
+    def __init__(self, draw, relative, min_samples, max_seconds, clock=time.perf_counter, tell=None):
+        self.tell = tell or (lambda part, text: None)  # what a display shows: a part from 0 to 1, and a text
         self.draw, self.relative, self.min_samples, self.max_seconds, self.clock = draw, relative, min_samples, max_seconds, clock
         self.warmup_calls = 0
 
@@ -136,6 +139,7 @@ class Sampling:
             figures.append(self.draw(calls)[0])
             self.warmup_calls += calls
             spent = self.clock() - start
+            self.tell(0.0, "warm-up")
             if len(figures) >= 2 * GROUP and spent >= WARMUP_SECONDS:
                 before, now = statistics.median(figures[-2 * GROUP:-GROUP]), statistics.median(figures[-GROUP:])
                 if abs(now - before) <= STEADY * before:
@@ -145,17 +149,22 @@ class Sampling:
 
     def run(self, calls):
         """Three lists: the figures, the times by the host's clock, and the parts of these before the wait."""
-        start, samples = self.clock(), []
+        start, samples, look = self.clock(), [], self.min_samples
         while True:
             samples.append(self.draw(calls))
-            figures = [s[0] for s in samples]
-            if len(samples) >= self.min_samples:
-                low, high = median_interval(figures)
-                middle = statistics.median(figures)
-                if max(high - middle, middle - low) <= self.relative * middle:
-                    break
-            if self.clock() - start > self.max_seconds and len(samples) >= 3:
+            spent = self.clock() - start
+            if spent > self.max_seconds and len(samples) >= 3:
                 break
+            if len(samples) < look or spent < SAMPLING_SECONDS:
+                continue
+            look = len(samples) + max(1, len(samples) // 20)  # sorting the samples after each of them would take longer than drawing them
+            figures = [s[0] for s in samples]
+            low, high = median_interval(figures)
+            middle = statistics.median(figures)
+            self.tell(spent / self.max_seconds, f"{len(samples)} samples around {_ms(middle)}")
+            if max(high - middle, middle - low) <= self.relative * middle:
+                break
+        figures = [s[0] for s in samples]
         return figures, [s[1] for s in samples], [s[2] for s in samples]
 
 
@@ -225,6 +234,11 @@ def _notes_on_data(args):
     return [f"argument {', '.join(map(str, zeros))} is all zeros: kernels run faster on zeros than on real data; hint: pf.randn"] if zeros else []
 
 
+def _fallbacks():
+    """How often each fallback of this process ran, and what it is."""
+    return {(f["op"], f["device"], f["ran_on"], f["reason"]): (f["times"], f"{f['op']} on {f['device']} runs on {f['ran_on']}: {f['reason']}") for f in _C.fallbacks()}
+
+
 def _reasons(samples, relative, warm, before, after, seconds, host_bound):
     found = []
     low, high = median_interval(samples)
@@ -244,12 +258,13 @@ def _reasons(samples, relative, warm, before, after, seconds, host_bound):
     return found or ["no cause was seen; hint: a larger max_seconds"]
 
 
-def bench(fn, *args, device=None, cache="warm", relative=0.01, min_samples=30, max_seconds=10.0, name=None, flops=None, bytes=None, **kwargs):
+def bench(fn, *args, device=None, cache="warm", relative=0.01, min_samples=30, max_seconds=10.0, name=None, flops=None, bytes=None, tell=None, **kwargs):
     """How long fn(*args, **kwargs) takes, as a Measurement.
 
-    The first call, which may compile kernels, is apart. Then calls warm up until two groups of samples agree within 2 %, and samples of at least 5 ms are drawn
+    The first call, which may compile kernels, is apart. Then calls warm up until two groups of samples agree within 2 %, and samples are drawn
     until the 95 % interval of their median is within `relative` of it, or for `max_seconds`. cache='cold' empties the last-level cache before each call. On
-    a GPU the figure is the device's own time. flops and bytes, of one call, are for rates. The result of fn may be anything.
+    a GPU the figure is the device's own time. flops and bytes, of one call, are for rates. tell(part, text) is called
+    from time to time, for a display. The result of fn may be anything.
 
         print(pf.bench(pf.matmul, a, b, flops=2 * 4096**3))
 
@@ -270,10 +285,11 @@ def bench(fn, *args, device=None, cache="warm", relative=0.01, min_samples=30, m
     _C.synchronize()
     first = time.perf_counter() - start
     calls = _calls_for(timer) if cache == "warm" else COLD_CALLS
-    sampling = Sampling(timer.sample, relative, min_samples, max_seconds)
+    sampling = Sampling(timer.sample, relative, min_samples, max_seconds, tell=tell)
     warm = sampling.warm_up(calls)
-    before, start = environment.state(device), time.perf_counter()
+    before, fallbacks, start = environment.state(device), _fallbacks(), time.perf_counter()
     figures, wall, submit = sampling.run(calls)
+    notes += [f"fallback: {text}" for key, (times, text) in _fallbacks().items() if times > fallbacks.get(key, (0,))[0]]
     seconds, after = time.perf_counter() - start, environment.state(device)
     host_bound = timer.gpu and statistics.median(submit) > 0.9 * statistics.median(wall)
     if host_bound:
@@ -284,10 +300,10 @@ def bench(fn, *args, device=None, cache="warm", relative=0.01, min_samples=30, m
 
 
 def _calls_for(timer):
-    """How many calls last SAMPLE_SECONDS."""
-    calls = 1
+    """How many calls last as long as a sample."""
+    calls, least = 1, SAMPLE_SECONDS["gpu" if timer.gpu else "cpu"]
     while True:
         wall = timer.sample(calls)[1] * calls / 1e3
-        if wall >= SAMPLE_SECONDS or calls >= 1 << 20:
+        if wall >= least or calls >= 1 << 20:
             return calls
-        calls = max(calls + 1, min(calls * 10, math.ceil(calls * 1.2 * SAMPLE_SECONDS / max(wall, 1e-7))))
+        calls = max(calls + 1, min(calls * 10, math.ceil(calls * 1.2 * least / max(wall, 1e-7))))

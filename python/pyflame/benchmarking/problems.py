@@ -23,13 +23,16 @@ def _name(dtype):
 
 def _operand(rows, columns, batch, transposed, dtype):
     shape = (columns, rows) if transposed else (rows, columns)
-    x = pf.randn(*((batch,) if batch > 1 else ()), *shape).to(dtype)
+    whole = (*((batch,) if batch > 1 else ()), *shape)
+    x = pf.randint(-128, 128, whole).to(dtype) if dtype == pf.int8 else pf.randn(*whole).to(dtype)
     return x.mT if transposed else x
 
 
 def of_gemm(g):
-    """A product of a list (gemms.py)."""
-    dtype = getattr(pf, g.dtype)
+    """A product of a list (gemms.py). NotImplementedError if PyFlame, or its backend for the current device, does not multiply this dtype."""
+    dtype = getattr(pf, g.dtype, None)
+    if not isinstance(dtype, pf.dtype):
+        raise NotImplementedError(f"{g}: PyFlame has no tensors of this dtype; got {g.dtype}; expected float16, bfloat16, float32, float64 or int8")
     a, b = _operand(g.m, g.k, g.batch, g.layout[0] == "T", dtype), _operand(g.k, g.n, g.batch, g.layout[1] == "T", dtype)
     return Problem(str(g), lambda: pf.matmul(a, b), g.flops, g.batch * (g.m * g.k + g.k * g.n + g.m * g.n) * a.itemsize)
 
@@ -93,6 +96,24 @@ def memory(scale=1):
         yield Problem(f"device to host, {x.nbytes >> 20} MiB", lambda: x.cpu(), None, x.nbytes)
 
 
+def comm(scale=1):
+    """Copies between host and devices, in both directions, and between two devices of one kind."""
+    here = pf.device(pf.get_device())
+    if here.type not in ("cuda", "rocm"):
+        raise ValueError(f"comm: copies need a device with its own memory; got {here}; expected --device rocm or cuda")
+    others = [f"{here.type}:{i}" for i in range(pf.cuda_device_count() if here.type == "cuda" else pf.rocm_device_count()) if i != (here.index or 0)]
+    for mib in (1, 16, 256):
+        n = max(1, (mib << 18) // scale)
+        x = pf.randn(n)
+        host = x.cpu()
+        yield Problem(f"host to {here}, {x.nbytes >> 10} KiB", lambda host=host: host.to(here), None, x.nbytes)
+        yield Problem(f"{here} to host, {x.nbytes >> 10} KiB", lambda x=x: x.cpu(), None, x.nbytes)
+        for other in others:
+            y = x.to(other)
+            yield Problem(f"{here} to {other}, {x.nbytes >> 10} KiB", lambda x=x, other=other: x.to(other), None, x.nbytes)
+            yield Problem(f"{other} to {here}, {x.nbytes >> 10} KiB", lambda y=y: y.to(here), None, x.nbytes)
+
+
 def launch(scale=1):
     """What one op costs that does nearly nothing."""
     x = pf.randn(16)
@@ -115,4 +136,4 @@ def model(scale=1):
     yield Problem("training step 784-256-128-10 b32", step, train=True)
 
 
-GROUPS = {"gemm": gemm, "conv": conv, "attention": attention, "elementwise": elementwise, "reduce": reduce, "memory": memory, "launch": launch, "model": model}
+GROUPS = {"gemm": gemm, "conv": conv, "attention": attention, "elementwise": elementwise, "reduce": reduce, "memory": memory, "launch": launch, "comm": comm, "model": model}

@@ -6,7 +6,7 @@ from .. import _C, _gpu, _refused
 from .._C import DeviceError as CudaError  # noqa: F401
 from .._generator import default_generator
 from .._generator import manual_seed as _manual_seed
-from . import amp, nvtx, random, streams  # noqa: F401
+from . import amp, memory, nvtx, random, streams  # noqa: F401
 from .streams import Event, ExternalStream, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
 
 OutOfMemoryError = _C.OutOfMemoryError
@@ -162,7 +162,8 @@ def memory_stats(device=None):
     """Counters of the memory of the GPU, by PyTorch's names where there are any."""
     stats = _stats(device)
     names = {"allocated_bytes.all.current": "allocated", "allocated_bytes.all.peak": "peak_allocated", "reserved_bytes.all.current": "reserved",
-             "reserved_bytes.all.peak": "peak_reserved", "num_alloc_retries": "retries", "num_ooms": "failures"}
+             "reserved_bytes.all.peak": "peak_reserved", "active_bytes.all.current": "allocated", "active_bytes.all.peak": "peak_allocated",
+             "inactive_split_bytes.all.current": "split", "segment.all.current": "segments", "num_device_alloc": "allocations", "num_alloc_retries": "retries", "num_ooms": "failures"}
     return {**{theirs: stats[ours] for theirs, ours in names.items() if ours in stats}, **stats}
 
 
@@ -172,14 +173,46 @@ def memory_summary(device=None, abbreviated=False):
 
 
 def mem_get_info(device=None):
-    """(free bytes, all bytes) of the GPU's memory."""
-    info = _C.device_info(_gpu.name_of(device))
-    return info["free_memory"], info["total_memory"]
+    """(free bytes, all bytes) of the GPU's memory; free of all processes."""
+    from ..memory import _machine
+
+    return _machine.room(_gpu.name_of(device))
 
 
 def set_per_process_memory_fraction(fraction, device=None):
     """The part of the GPU's memory that PyFlame may take."""
     _C.set_memory_fraction(fraction, _gpu.name_of(device))
+
+
+def get_per_process_memory_fraction(device=None):
+    """The part of the GPU's memory that PyFlame may take; 1 if nothing limits it."""
+    name = _gpu.name_of(device)
+    limit = _C.memory_stats(name)["limit"]
+    return limit / mem_get_info(name)[1] if limit else 1.0
+
+
+def memory_snapshot(mempool_id=None):
+    """The segments of the GPU's memory with their blocks, as PyTorch's. pf.memory.snapshot() also says what holds each of them. Empty without a GPU."""
+    from ..memory import _as_pytorch
+
+    return _as_pytorch.segments(_gpu.name_of()) if is_available() else []
+
+
+def _record_memory_history(enabled="all", *args, max_entries=200_000, **kwargs):
+    """Notes from now on which line took which memory (pf.memory.record); None ends it."""
+    from ..memory import record
+
+    if enabled is None or enabled is False:
+        _C._stop_memory_log()
+    else:
+        record(min(int(max_entries), 1 << 24))
+
+
+def _memory_history(path=None):
+    from ..memory import _as_pytorch
+
+    name = _gpu.name_of() if is_available() else _C.get_device()
+    return _as_pytorch.snapshot(name) if path is None else _as_pytorch.dump(path, name)
 
 
 class _Properties:

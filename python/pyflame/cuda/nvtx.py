@@ -1,22 +1,41 @@
-"""Marks of NVIDIA's profiler, which nobody reads: pf.profiler.record_function names parts of a run."""
+"""Ranges of a program's own, for the profilers of the GPU vendors: roctx's on AMD's GPUs, NVTX's on NVIDIA's. Without such a library nothing happens.
+
+pf.profiler.record_function names parts of a run for pf.profiler, too."""
 import contextlib
+
+from .. import _C
 
 
 def range_push(msg):
-    """Nothing; returns the depth 0."""
-    return 0
+    """Begins a range inside of this thread's current one. Returns its depth, negative if nobody listens."""
+    return _C._marker_push(str(msg))
 
 
 def range_pop():
-    """Nothing; returns the depth 0."""
-    return 0
+    """Ends the range that this thread began last. Returns its depth, negative if nobody listens."""
+    return _C._marker_pop()
+
+
+def range_start(msg):
+    """Begins a range that any thread may end. Returns its number for range_end, 0 without a library."""
+    return _C._marker_start(str(msg))
+
+
+def range_end(range_id):
+    """Ends a range of range_start."""
+    _C._marker_stop(range_id)
 
 
 def mark(msg):
-    """Nothing."""
+    """Names this moment."""
+    _C._marker_mark(str(msg))
 
 
 @contextlib.contextmanager
 def range(msg, *args, **kwargs):
-    """Nothing."""
-    yield
+    """A range; also a decorator. The name is msg.format(*args, **kwargs)."""
+    range_push(msg.format(*args, **kwargs))
+    try:
+        yield
+    finally:
+        range_pop()

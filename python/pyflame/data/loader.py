@@ -15,6 +15,7 @@ from .workers import Pool, drawing, mix
 
 
 start_method = "forkserver"  # how workers are started unless the loader is told
+default_workers = 0  # num_workers of loaders that have none (the setting loader_workers)
 
 
 def _fast(dataset, collate_fn):
@@ -105,6 +106,7 @@ class DataLoader:
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False,
                  drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None, *, seed=None, prefetch_factor=None, persistent_workers=False,
                  pin_memory_device="", in_order=True):
+        num_workers = default_workers if num_workers == 0 and default_workers else num_workers
         self._iterable = isinstance(dataset, IterableDataset)
         sized = hasattr(dataset, "__len__") or sampler is not None or batch_sampler is not None
         if not self._iterable and not (hasattr(dataset, "__getitem__") and sized):

@@ -101,6 +101,8 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         if hasattr(self, name) and name not in self._buffers:
             raise KeyError(f"register_buffer: attribute '{name}' already exists")
         self._buffers[name] = hooks.registered("buffer", self, name, tensor)
+        if tensor is not None and not is_lazy(tensor):
+            tensor._lasts()
         if persistent:
             self._non_persistent.discard(name)
         else:
@@ -228,6 +230,22 @@ class Module(_C._ModuleBase, StateDict, Hooked):
     def eval(self):
         return self.train(False)
 
+    def enable_gradient_checkpointing(self, modules=None):
+        """From now on, in training, the intermediates of these modules are not kept, and the backward pass computes them again. Returns their names.
+
+        modules: dotted names, such as those of a pf.checkpoint_policy; None: the repeated blocks, which are the children of the model's outermost
+        ModuleLists and Sequentials. ValueError if it has none, or where the model's own code has replaced forward on an object."""
+        from . import recompute
+
+        return recompute.enable(self, modules)
+
+    def disable_gradient_checkpointing(self):
+        """All intermediates are kept again."""
+        from . import recompute
+
+        for m in self.modules():
+            recompute.keep(m)
+
     def requires_grad_(self, requires_grad=True):
         for p in self.parameters():
             p.requires_grad_(requires_grad)
@@ -254,6 +272,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                     b._keep(like.device, like.dtype)
                 elif b is not None:
                     m._buffers[name] = fn(b)
+                    m._buffers[name]._lasts()
         return self
 
     def to(self, *args, **kwargs):

@@ -14,6 +14,7 @@ class Parameter(Tensor):
         if data is None:
             data = _C.empty(0)
         super().__init__(data.detach() if isinstance(data, Tensor) else _C.tensor(data))
+        self._lasts()
         if requires_grad:
             self.requires_grad_(True)
 

@@ -84,6 +84,7 @@ def run(arguments):
         "inputs": {k: {"shape": list(v.shape), "dtype": v.dtype.name, "random": k not in _pairs("--input", arguments.input)} for k, v in inputs.items()},
         "outputs": {n: {"shape": list(v.shape), "dtype": v.dtype.name} for n, v in zip(names, outputs) if isinstance(v, np.ndarray)},
         "report": report,
+        "fallbacks": pf.fallbacks(),
     }
 
 
@@ -102,6 +103,8 @@ def _text(result):
         lines.append(f"Python      {len(report['control_flow'])} nodes of control flow: {', '.join(report['control_flow'][:5])}")
     for wait in report["waited_for_values"]:
         lines.append(f"waited      {wait['node']} needs the values of its input {wait['input']} ({wait['times']} times)")
+    for f in result["fallbacks"]:
+        lines.append(f"fallback    {f['op']} on {f['device']} ran on {f['ran_on']}, {f['times']} times for {f['seconds'] * 1e3:.3g} ms: {f['reason']}")
     return "\n".join(lines)
 
 

@@ -175,7 +175,7 @@ class Optimizer:
                 loss = closure()
         for g in self.param_groups:
             self._update(g)
-        _C.cut()
+        _C._end_step()
         return loss
 
     def _update(self, group):

@@ -16,12 +16,40 @@ import functools
 import gzip
 import json
 import threading
+import weakref
 
-from .. import _C
+from .. import _C, _gpu
+from .memory import MemoryRecorder
+from .ranges import emit_nvtx, emit_ranges
 from .stacks import StackSampler, name_of
 from .tables import EventList, FunctionEvent, FunctionEventAvg, add_memory
 
-__all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "ProfilerAction", "ProfilerActivity", "StackSampler", "profile", "record_function", "schedule", "supported_activities", "tensorboard_trace_handler"]
+__all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "ProfilerAction", "ProfilerActivity", "StackSampler", "emit_nvtx", "emit_ranges", "profile", "record_function", "schedule", "supported_activities", "tensorboard_trace_handler"]
+
+
+_last = lambda: None  # noqa: E731; the profile that ended last, as long as it exists
+
+
+def last_averages():
+    """The steps of the profile that ended last, by shapes; None without one, or if the program keeps it no longer. For pf.explain."""
+    profiler = _last()
+    return profiler.key_averages(group_by_input_shape=True) if profiler else None
+
+
+_background = []
+
+
+def in_background(stop):
+    """There is a recording that ends, by stop(), when the program asks for one of its own. None: it may end now. For `pyflame explain`."""
+    give_way()
+    if stop is not None:
+        _background.append(stop)
+
+
+def give_way():
+    """Ends the recording in the background."""
+    while _background:
+        _background.pop()()
 
 
 class ProfilerAction(enum.Enum):
@@ -117,7 +145,7 @@ class profile:
     activities: ProfilerActivity values; without CUDA the steps on a GPU have only the host's times for their launches. None: all.
     schedule: a function of the step number that says whether to record it (see schedule()); None: record all.
     on_trace_ready: called with the profile at the end of each recording.
-    profile_memory: adds the change of the memory in use to the rows of ranges.
+    profile_memory: adds the change of the memory in use to the rows of ranges, and logs the allocator for memory_timeline().
     with_stack: samples the Python stacks, for the trace and export_stacks().
     max_events limits the memory (about 48 bytes per event).
     record_shapes, with_flops, with_modules, acc_events and use_cuda are PyTorch's and change nothing: shapes and FLOPs are always recorded."""
@@ -138,6 +166,8 @@ class profile:
         self._max_events = int(max_events)
         self._recording = None
         self._sampler = None
+        self._memory_recorder = None
+        self._timelines = {}
         self._on = None  # the action of the recording that runs
         self._running = False
         self.step_num = 0
@@ -199,8 +229,16 @@ class profile:
         """A warm-up is recorded, too, and thrown away: the device's steps are timed then, and what a first recording allocates is allocated."""
         if action == ProfilerAction.NONE:
             return
+        give_way()
         _C._profiler_start(self._max_events, self._device_times)
         self._on = action
+        if self._memory:
+            try:
+                self._memory_recorder = MemoryRecorder().start()
+            except BaseException:
+                self._on = None
+                _C._profiler_stop()
+                raise
         if self._with_stack:
             self._sampler = StackSampler().start()
         self._begin_step()
@@ -211,6 +249,8 @@ class profile:
     def _end_step(self):
         if self._step is not None:
             _C._range_end(*self._step)
+            if self._memory_recorder is not None:
+                self._memory_recorder.note()
         self._step = None
 
     def _end(self):
@@ -221,10 +261,16 @@ class profile:
             self._end_step()
             if self._sampler is not None:
                 self._sampler.stop()
-            recording = _C._profiler_stop()
+            recorder, self._memory_recorder = self._memory_recorder, None
+            try:
+                timelines = recorder.stop() if recorder is not None else {}
+            finally:
+                recording = _C._profiler_stop()
         if action == ProfilerAction.WARMUP:
             return
-        self._recording = recording
+        self._recording, self._timelines = recording, timelines
+        global _last
+        _last = weakref.ref(self)
         if self._on_trace_ready is not None:
             self._on_trace_ready(self)
 
@@ -249,7 +295,27 @@ class profile:
         averages = EventList(FunctionEventAvg(d) for d in self._recorded("key_averages").averages(bool(group_by_input_shape), group_by_stack_n > 0))
         if self._memory:
             add_memory(averages, self.events())
+            averages.memory = [t.text() for t in self._timelines.values() if t.peak_bytes]
         return averages
+
+    def memory_timeline(self, device=None):
+        """The memory by category over time, as a MemoryTimeline with `times`, `sizes` and `peak`. device: such as "cpu" or "cuda:0"; default: the GPU if there is one."""
+        self._recorded("memory_timeline")
+        if not self._memory:
+            raise RuntimeError("memory_timeline: no memory was recorded; hint: profile(profile_memory=True)")
+        if device is None:
+            device = next(reversed(self._timelines))
+        name = "cpu" if str(device) == "cpu" else _gpu.name_of(device)
+        if name not in self._timelines and name.startswith("cuda"):  # PyTorch's name of an AMD GPU, too
+            name = name.replace("cuda", "rocm")
+        if name not in self._timelines:
+            raise ValueError(f"memory_timeline: nothing was allocated on the device; got {name}; expected one of {', '.join(self._timelines)}")
+        return self._timelines[name]
+
+    def export_memory_timeline(self, path, device=None):
+        """Writes the memory by category over time: a page (.html), or [times, sizes] in PyTorch's form (.json, .json.gz), whose rows have 0, the bytes of PyTorch's eight
+        categories (parameters, optimizer state, inputs, temporaries, activations, gradients, autograd's, unknown), and the holes."""
+        self.memory_timeline(device).export(path)
 
     def export_chrome_trace(self, path, counters=None):
         """Writes the trace for ui.perfetto.dev, chrome://tracing and `pyflame report`; compressed if the name ends with .gz. counters: a function that
@@ -258,7 +324,9 @@ class profile:
         path = str(path)
         try:
             with gzip.open(path, "wb", compresslevel=4) if path.endswith(".gz") else open(path, "wb") as file:
-                further = "".join(",\n" + json.dumps(event) for event in (counters(recording.start) if counters else ()))
+                more = [counters(recording.start)] if counters else []
+                more += [timeline.counters(recording.start) for timeline in self._timelines.values()]
+                further = "".join(",\n" + json.dumps(event) for events in more for event in events)
                 recording.write(file.write, further)
         except OSError as e:
             raise OSError(f"export_chrome_trace: cannot write '{path}': {e.strerror or e}") from e

@@ -1,5 +1,6 @@
 """Runs a program as `python FILE` does, and records its steps. A step ends with an optimizer's step."""
 import contextlib
+import functools
 import os
 import re
 import runpy
@@ -66,9 +67,24 @@ class TorchRecorder:
         self._torch, self._stacks, self._profile = torch, stacks, None
 
     def on_step(self, hook):
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        """A hook of PyTorch's optimizers runs within their record_function. If one recording ends there and the next begins, PyTorch crashes at the end of the process,
+        so the hook is called after the step."""
+        from torch.optim.optimizer import Optimizer
 
-        register_optimizer_step_post_hook(lambda *_: hook())
+        with_record = Optimizer.profile_hook_step
+
+        def with_hook(step):
+            recorded = with_record(step)
+
+            @functools.wraps(recorded)
+            def stepped(*args, **kwargs):
+                result = recorded(*args, **kwargs)
+                hook()
+                return result
+
+            return stepped
+
+        Optimizer.profile_hook_step = staticmethod(with_hook)
 
     def begin(self):
         profiler = self._torch.profiler

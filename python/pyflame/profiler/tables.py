@@ -114,7 +114,9 @@ def _share(part, total):
 
 
 class EventList(list):
-    """The result of key_averages(): a list of FunctionEventAvg with a method table()."""
+    """The result of key_averages(): a list of FunctionEventAvg with a method table(). memory: the peak of each device by category, as lines."""
+
+    memory = ()
 
     def total(self, name):
         return sum(getattr(a, name) for a in self)
@@ -161,6 +163,7 @@ class EventList(list):
         text.append(f"Self CPU time total: {_time(self.total('self_cpu_time_total'))}")
         if device:
             text.append(f"Self CUDA time total: {_time(self.total('self_device_time_total'))}")
+        text += self.memory
         return "\n".join(text) + "\n"
 
     def __str__(self):

@@ -22,3 +22,18 @@ def failing(op="", run=0, after=False):
         with contextlib.suppress(RuntimeError):
             pf.synchronize()  # what is pending belongs to this
         injection.runs = pf._C._stop_injecting()
+
+
+@contextlib.contextmanager
+def misbehaving(op, how, run=0, offset=0, count=4):
+    """Inside, the kernel of run number `run` that has `op` among its ops misbehaves: it really accesses `count` bytes at `offset` bytes from the first byte of its
+    result. how: 'writes' or 'reads' (on a GPU 'reads' writes, too); 'skips': it computes nothing, and its result stays as it was. For tests of the debug allocator;
+    without that, the access goes wherever it goes."""
+    injection = Injection()
+    pf._C._start_misbehaving(op, run, how, offset, count)
+    try:
+        yield injection
+    finally:
+        with contextlib.suppress(RuntimeError):
+            pf.synchronize()
+        injection.runs = pf._C._stop_injecting()

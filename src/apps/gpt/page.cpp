@@ -152,6 +152,13 @@ Html time(const Json& doc) {
          el("h3", "", "Kernels that take most") + steps.html(steps.rows() > 30 ? "tall bars" : "bars");
 }
 
+Html fallback_lines(const Json& doc) {
+  Html lines;
+  for (const Json& f : list(doc, "fallbacks"))
+    if (f.is_string()) lines += el("li", "", text(f.get<std::string>(), 600));
+  return lines.empty() ? Html() : el("ul", "", lines);
+}
+
 Html memory(const Json& doc) {
   const double peak = num(doc, "memory.peak_allocated"), process = num(doc, "memory.peak_resident");
   if (!std::isfinite(peak)) return {};
@@ -212,6 +219,7 @@ std::string html_page(const Json& document) {
       {"loss", "Loss", "", loss(document)},
       {"speed", "Speed and learning rate", "", curves(document)},
       {"time", "Where the time went", lead(document), time(document)},
+      {"fallbacks", "What ran slower, or elsewhere, than asked", "", fallback_lines(document)},
       {"memory", "Memory", "", memory(document)},
       {"run", "The run", "", run(document)},
   };

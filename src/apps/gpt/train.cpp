@@ -20,6 +20,7 @@
 #include "apps/progress.h"
 #include "pyflame/io/atomic_file.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/markers.h"
 
 namespace pyflame::apps::gpt {
 
@@ -428,7 +429,12 @@ void add_train(CLI::App& app, Run& run) {
   option("log_interval", s->log_interval, "Updates between readings of the loss");
   sub->add_flag("--resume", s->resume, "Continue the run in --out from its checkpoint, bit for bit");
   sub->add_flag("--overwrite", s->overwrite, "Replace a run that --out already holds");
-  sub->callback([&run, s] { run = [s] { return train_gpt(*s); }; });
+  sub->callback([&run, s] {
+    run = [s] {
+      markers::follow_environment();
+      return train_gpt(*s);
+    };
+  });
 }
 
 }  // namespace pyflame::apps::gpt

@@ -11,6 +11,7 @@
 
 #include "apps/gpt/page.h"
 #include "apps/progress.h"
+#include "pyflame/base/fallbacks.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/io/atomic_file.h"
 #include "pyflame/runtime/allocator.h"
@@ -237,6 +238,8 @@ json run_document(const RunFacts& facts, GptTrainer& trainer, const std::vector<
                              format_count(static_cast<double>(nn::count_parameters(trainer.model()))), m.n_layer,
                              m.n_head, m.n_embd, m.block_size, facts.data);
   d["curves"] = curves_of(metrics);
+  d["fallbacks"] = json::array();
+  for (const Fallback& f : fallbacks()) d["fallbacks"].push_back(describe_fallback(f));
   d["profile"] = profile_of(profile, has_own_memory(device.type));
   d["memory"] = memory_of(device);
   d["run"] = run_of(facts, trainer, device);

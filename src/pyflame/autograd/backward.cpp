@@ -12,6 +12,7 @@
 #include "pyflame/base/events.h"
 #include "pyflame/base/location.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/record/cut_cause.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/tensor/alias.h"
 
@@ -309,6 +310,7 @@ void backward(const Tensors& outputs, const Tensors& grads, bool retain_graph, b
     seed_all("backward", walk, outputs, grads);
   }
   walk.run();
+  const CutCause why("the end of backward()");
   cut_window();
 }
 

@@ -92,10 +92,19 @@ class Executable {
 // Empty: accepted. Otherwise the reason of the refusal, for pf.explain().
 using Refusal = std::optional<std::string>;
 
+// Further ways in which an implementation can compute a problem, besides the one that it takes by itself: tile sizes, a
+// library's other algorithms. Each has a text ("tile=64x64,splits=2", "algorithm=3"), which means the same as long as PyFlame's and
+// the library's versions do. Tuning measures them.
+struct Configurations {
+  std::vector<std::string> (*list)(const Problem&);                                       // the most promising first
+  std::unique_ptr<Executable> (*make)(const Problem&, const std::string& configuration);  // Error: there is none such
+};
+
 struct Impl {
   const char* name;  // "cpu.tile", "onednn.matmul", "reference"
   Refusal (*accepts)(const Problem&);
   std::unique_ptr<Executable> (*make)(const Problem&);
+  const Configurations* configurations = nullptr;
 };
 
 struct Limits {

@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "pyflame/base/error.h"
 
@@ -13,7 +15,22 @@ namespace pyflame::env {
 
 namespace {
 
+struct Read {
+  std::mutex mutex;
+  std::set<std::string> variables;
+};
+
+Read& variables_read() {
+  static auto* all = new Read;  // leaked: threads outlive static destruction
+  return *all;
+}
+
 std::optional<std::string> read(const char* variable) {
+  {
+    Read& all = variables_read();
+    std::lock_guard lock(all.mutex);
+    all.variables.insert(variable);
+  }
   const char* text = std::getenv(variable);
   if (text == nullptr || *text == '\0') return std::nullopt;
   return std::string(text);
@@ -49,6 +66,7 @@ constexpr Variable kTable[] = {
 // Leaked, as all that a computation needs: programs compute in exit handlers, and threads outlive static destruction.
 #define ENV_CHOICE(variable, function, default_value, choices, doc) {#variable, "choice", default_value, doc},
 #define ENV_PATH(variable, function, default_value, doc) {#variable, "path", default_value, doc},
+#define ENV_TEXT(variable, function, default_value, doc) {#variable, "text", default_value, doc},
 #include "pyflame/base/env.def"
 #undef ENV_INT
 #undef ENV_BOOL
@@ -56,9 +74,16 @@ constexpr Variable kTable[] = {
 #undef ENV_REAL
 #undef ENV_CHOICE
 #undef ENV_PATH
+#undef ENV_TEXT
 };
 
 }  // namespace
+
+bool was_read(const std::string& variable) {
+  Read& all = variables_read();
+  std::lock_guard lock(all.mutex);
+  return all.variables.count(variable) != 0;
+}
 
 int64_t parse_int(const char* variable, const std::string& text, int64_t least, int64_t greatest) {
   const auto value = whole_number(text.data(), text.data() + text.size());
@@ -154,6 +179,11 @@ std::string parse_path(const char* variable, const std::string& text) {
     static const auto* value = new std::string(parse_path(#variable, read(#variable).value_or(default_value))); \
     return *value;                                                                                              \
   }
+#define ENV_TEXT(variable, function, default_value, doc)                                 \
+  const std::string& function() {                                                        \
+    static const auto* value = new std::string(read(#variable).value_or(default_value)); \
+    return *value;                                                                       \
+  }
 #include "pyflame/base/env.def"
 #undef ENV_INT
 #undef ENV_BOOL
@@ -161,6 +191,7 @@ std::string parse_path(const char* variable, const std::string& text) {
 #undef ENV_REAL
 #undef ENV_CHOICE
 #undef ENV_PATH
+#undef ENV_TEXT
 
 std::span<const Variable> table() { return kTable; }
 

@@ -13,6 +13,7 @@ namespace pyflame::env {
 #define ENV_REAL(variable, function, ...) double function();
 #define ENV_CHOICE(variable, function, ...) const std::string& function();
 #define ENV_PATH(variable, function, ...) const std::string& function();
+#define ENV_TEXT(variable, function, ...) const std::string& function();
 #include "pyflame/base/env.def"
 #undef ENV_INT
 #undef ENV_BOOL
@@ -20,14 +21,18 @@ namespace pyflame::env {
 #undef ENV_REAL
 #undef ENV_CHOICE
 #undef ENV_PATH
+#undef ENV_TEXT
 
 struct Variable {
   const char* name;
-  const char* type;           // "int", "bool", "bytes", "real", "choice", "path"
+  const char* type;           // "int", "bool", "bytes", "real", "choice", "path", "text"
   const char* default_value;  // as one would write it
   const char* doc;
 };
 std::span<const Variable> table();
+
+// Whether the variable's value was taken already, so that a change of the environment has no effect any more.
+bool was_read(const std::string& variable);
 
 // The parsers behind the functions above. ErrorKind::Value names variable, value and expectation.
 int64_t parse_int(const char* variable, const std::string& text, int64_t least, int64_t greatest);

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "pyflame/base/markers.h"
+
 namespace pyflame::events {
 
 enum class Kind : uint8_t {
@@ -62,6 +64,7 @@ struct Recording {
   std::vector<std::string> threads;  // by Event::thread
   uint64_t dropped = 0;              // beyond Options::max_events
   bool device_times = false;
+  std::vector<std::string> fallbacks;  // what ran slower, or elsewhere, than was asked, in sentences
 };
 
 namespace detail {
@@ -93,10 +96,10 @@ void add(Kind kind, Label label, int64_t start, int64_t end, int64_t value = 0, 
 void add_on(uint32_t on_thread, Kind kind, Label label, int64_t start, int64_t end, int64_t value = 0,
             uint32_t flow = 0);
 
-// Logs the time from its construction to its destruction.
+// Logs the time from its construction to its destruction, and passes it on to the vendors' profilers.
 class Scope {
  public:
-  Scope(Kind kind, const char* name, int64_t value = 0) : kind_(kind) {
+  Scope(Kind kind, const char* name, int64_t value = 0) : marker_(name), kind_(kind) {
     if (on()) [[unlikely]]
       begin(name, value);
   }
@@ -109,6 +112,7 @@ class Scope {
 
  private:
   void begin(const char* name, int64_t value);
+  markers::Scope marker_;
   Kind kind_;
   Label label_;
   int64_t start_ = 0, value_ = 0;

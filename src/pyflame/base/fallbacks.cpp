@@ -52,6 +52,24 @@ std::vector<Fallback> fallbacks() {
   return all;
 }
 
+std::vector<Fallback> fallbacks_since(const std::vector<Fallback>& earlier) {
+  const auto same = [](const Fallback& a, const Fallback& b) {
+    return a.op == b.op && a.device == b.device && a.ran_on == b.ran_on && a.reason == b.reason;
+  };
+  std::vector<Fallback> all = fallbacks();
+  for (Fallback& f : all)
+    for (const Fallback& e : earlier)
+      if (same(f, e)) f.times -= e.times, f.seconds -= e.seconds;
+  std::erase_if(all, [](const Fallback& f) { return f.times == 0; });
+  std::stable_sort(all.begin(), all.end(), [](const Fallback& a, const Fallback& b) { return a.seconds > b.seconds; });
+  return all;
+}
+
+std::string describe_fallback(const Fallback& f) {
+  return fmt::format("{} on {} ran on {} {} time{}, for {:.3g} ms ({})", f.op, f.device, f.ran_on, f.times,
+                     f.times == 1 ? "" : "s", f.seconds * 1e3, f.reason);
+}
+
 std::string describe_fallbacks() {
   std::string out;
   for (const Fallback& f : fallbacks())

@@ -56,6 +56,9 @@ class FallbackRun {
 };
 
 std::vector<Fallback> fallbacks();  // those that ran, the most seconds first
-std::string describe_fallbacks();   // a table; empty: there were none
+// Those that ran after `earlier`, an earlier result of fallbacks(), was taken, with what they cost since then.
+std::vector<Fallback> fallbacks_since(const std::vector<Fallback>& earlier);
+std::string describe_fallback(const Fallback& f);  // one sentence, without its end
+std::string describe_fallbacks();                  // a table; empty: there were none
 
 }  // namespace pyflame

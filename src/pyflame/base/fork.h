@@ -15,10 +15,14 @@ enum class ForkOrder : uint8_t {
   Programs,
   Compiler,
   Memory,
+  DebugMemory,
   Random,
   DeviceTimes,
   Fallbacks,
   Events,
+  Markers,
+  MemoryTrace,
+  MemoryLog,
   Python,
   Pool
 };

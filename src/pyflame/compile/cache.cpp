@@ -104,6 +104,16 @@ std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, b
   return made;
 }
 
+void for_each_program(const std::function<void(CachedProgram&)>& fn) {
+  std::vector<std::shared_ptr<CachedProgram>> all;
+  {
+    Cache& c = cache();
+    std::lock_guard lock(c.mutex);
+    for (const Cache::Entry& e : c.recent) all.push_back(e.cached);
+  }
+  for (const std::shared_ptr<CachedProgram>& p : all) fn(*p);
+}
+
 CacheStats cache_stats() {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);

@@ -1,12 +1,12 @@
-// The SQLite file of measurements. SQLite is loaded when it is first needed; the core does not link it.
+// The SQLite file of measurements.
 #include "pyflame/compile/choices.h"
 
-#include <dlfcn.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <mutex>
 
 #include "pyflame/base/env.h"
@@ -18,99 +18,53 @@ namespace pyflame {
 
 namespace {
 
-constexpr int kOk = 0, kRow = 100, kDone = 101;
-constexpr int kOpenFlags = 0x2 | 0x4 | 0x8000;  // read and write, create, no mutex: we have our own
-const auto kCopyText = reinterpret_cast<void (*)(void*)>(static_cast<intptr_t>(-1));
-constexpr int kSchema = 1;
+using sqlite::Statement;
 
-struct Sqlite {
-  int (*open)(const char*, void**, int, const char*) = nullptr;
-  int (*exec)(void*, const char*, void*, void*, char**) = nullptr;
-  int (*prepare)(void*, const char*, int, void**, const char**) = nullptr;
-  int (*bind_text)(void*, int, const char*, int, void (*)(void*)) = nullptr;
-  int (*bind_real)(void*, int, double) = nullptr;
-  int (*bind_int)(void*, int, int64_t) = nullptr;
-  int (*step)(void*) = nullptr;
-  int (*finalize)(void*) = nullptr;
-  const unsigned char* (*text)(void*, int) = nullptr;
-  int64_t (*integer)(void*, int) = nullptr;
-  const char* (*message)(void*) = nullptr;
-  int (*wait)(void*, int) = nullptr;
-  bool ok = false;
-};
+constexpr int kSchema = 2;
+constexpr int kMostTries = 2;  // of an entry during whose measurement the process ended
 
-const Sqlite& sqlite() {
-  static const Sqlite* s = [] {
-    auto* f = new Sqlite;
-    void* library = nullptr;
-    for (const char* name : {"libsqlite3.so.0", "libsqlite3.so"})
-      if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return f;
-    f->ok = true;
-    const auto find = [&](auto& member, const char* name) {
-      member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(dlsym(library, name));
-      f->ok &= member != nullptr;
-    };
-    find(f->open, "sqlite3_open_v2");
-    find(f->exec, "sqlite3_exec");
-    find(f->prepare, "sqlite3_prepare_v2");
-    find(f->bind_text, "sqlite3_bind_text");
-    find(f->bind_real, "sqlite3_bind_double");
-    find(f->bind_int, "sqlite3_bind_int64");
-    find(f->step, "sqlite3_step");
-    find(f->finalize, "sqlite3_finalize");
-    find(f->text, "sqlite3_column_text");
-    find(f->integer, "sqlite3_column_int64");
-    find(f->message, "sqlite3_errmsg");
-    find(f->wait, "sqlite3_busy_timeout");
-    return f;
-  }();
-  return *s;
-}
-
-// One statement; parameters are bound in order.
-class Statement {
- public:
-  Statement(void* db, const char* sql) {
-    if (sqlite().prepare(db, sql, -1, &s_, nullptr) != kOk) s_ = nullptr;
-  }
-  ~Statement() {
-    if (s_) sqlite().finalize(s_);
-  }
-  Statement(const Statement&) = delete;
-  Statement& operator<<(const std::string& x) {
-    if (s_) sqlite().bind_text(s_, ++bound_, x.data(), static_cast<int>(x.size()), kCopyText);
-    return *this;
-  }
-  Statement& operator<<(double x) {
-    if (s_) sqlite().bind_real(s_, ++bound_, x);
-    return *this;
-  }
-  Statement& operator<<(int64_t x) {
-    if (s_) sqlite().bind_int(s_, ++bound_, x);
-    return *this;
-  }
-  int step() { return s_ ? sqlite().step(s_) : -1; }
-  std::string text(int column) const {
-    const auto* t = sqlite().text(s_, column);
-    return t ? reinterpret_cast<const char*>(t) : "";
-  }
-  int64_t integer(int column) const { return sqlite().integer(s_, column); }
-
- private:
-  void* s_ = nullptr;
-  int bound_ = 0;
-};
+constexpr const char* kCreate =
+    "BEGIN IMMEDIATE;"
+    "CREATE TABLE IF NOT EXISTS environments (id INTEGER PRIMARY KEY, device TEXT NOT NULL, architecture TEXT NOT NULL,"
+    " driver TEXT NOT NULL, libraries TEXT NOT NULL, pyflame TEXT NOT NULL,"
+    " UNIQUE (device, architecture, driver, libraries, pyflame));"
+    "CREATE TABLE IF NOT EXISTS measurements (environment INTEGER NOT NULL REFERENCES environments, op TEXT NOT NULL,"
+    " problem TEXT NOT NULL, entry TEXT NOT NULL, us REAL NOT NULL, error REAL NOT NULL, sound INTEGER NOT NULL,"
+    " measured_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (environment, op, problem, entry));";
+// own: PyFlame takes the entry if there are no measurements. tries: how often a process began to measure the entry and did not come to an end; 0: it was measured.
+constexpr const char* kFromFirst =
+    "ALTER TABLE measurements ADD COLUMN spread REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE measurements ADD COLUMN warm_us REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE measurements ADD COLUMN workspace INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE measurements ADD COLUMN note TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE measurements ADD COLUMN origin TEXT NOT NULL DEFAULT 'measured';"
+    "ALTER TABLE measurements ADD COLUMN own INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE measurements ADD COLUMN tries INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX IF NOT EXISTS problems ON measurements (op, problem);"
+    "PRAGMA user_version = 2; COMMIT;";
 
 std::mutex g_mutex;
 
 }  // namespace
 
-Environment environment_of(const Backend& backend, int index) {
-  const DeviceInfo info = backend.info(index);
-  Environment e{info.name, info.architecture, "", backend.libraries(index), PYFLAME_VERSION};
-  for (const auto& [key, value] : info.extra)
-    if (key == "driver") e.driver = value;
+bool clearly_faster(const Measurement& m, const Measurement& own) {
+  constexpr double kWins = 0.97;  // what is gained must be worth a change of the order of sums
+  if (m.us >= kWins * own.us || m.us * (1 + m.spread / 2) >= own.us) return false;
+  return own.warm_us == 0 || (m.warm_us > 0 && m.warm_us <= own.warm_us);
+}
+
+const Environment& environment_of(const Backend& backend, int index) {
+  static std::mutex mutex;
+  static auto* all = new std::map<std::pair<const Backend*, int>, Environment>;
+  std::lock_guard lock(mutex);
+  const auto [at, is_new] = all->try_emplace({&backend, index});
+  Environment& e = at->second;
+  if (is_new) {
+    const DeviceInfo info = backend.info(index);
+    e = {info.name, info.architecture, "", backend.libraries(index), PYFLAME_VERSION};
+    for (const auto& [key, value] : info.extra)
+      if (key == "driver") e.driver = value;
+  }
   return e;
 }
 
@@ -143,53 +97,52 @@ void set_choices_file(std::string file) {
   std::lock_guard lock(g_settings_mutex);
   g_file = std::move(file);
 }
+bool uses_choices() { return env::tuned(); }
 
 Choices& Choices::in(const std::string& file) {
   static auto* all = new std::map<std::string, std::unique_ptr<Choices>>;
   std::lock_guard lock(g_mutex);
   std::unique_ptr<Choices>& c = (*all)[file];
+  // A connection must not be used in a child of the process that opened it, nor closed there.
+  if (c && c->pid_ != getpid()) static_cast<void>(c.release());
   if (!c) c.reset(new Choices(file));
   return *c;
 }
 
-Choices::Choices(const std::string& path) {
-  if (!sqlite().ok) {
-    trouble_ = "SQLite (libsqlite3.so.0) was not found";
-  } else {
-    std::error_code ignored;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    if (sqlite().open(path.c_str(), &db_, kOpenFlags, nullptr) != kOk) {
-      trouble_ = path + ": " + (db_ ? sqlite().message(db_) : "out of memory");
-    } else {
-      sqlite().wait(db_, 200);
-      int64_t version = 0;
-      {
-        Statement s(db_, "PRAGMA user_version");
-        if (s.step() == kRow) version = s.integer(0);
-        else trouble_ = path + ": " + sqlite().message(db_);
-      }
-      if (trouble_.empty() && version != 0 && version != kSchema)
-        trouble_ = fmt::format("{}: of another version of PyFlame; got schema {}; expected {}", path, version, kSchema);
-      if (trouble_.empty() && version == 0 &&
-          !run("BEGIN;"
-               "CREATE TABLE IF NOT EXISTS environments (id INTEGER PRIMARY KEY, device TEXT NOT NULL, architecture "
-               "TEXT NOT NULL,"
-               " driver TEXT NOT NULL, libraries TEXT NOT NULL, pyflame TEXT NOT NULL,"
-               " UNIQUE (device, architecture, driver, libraries, pyflame));"
-               "CREATE TABLE IF NOT EXISTS measurements (environment INTEGER NOT NULL REFERENCES environments, op TEXT "
-               "NOT NULL,"
-               " problem TEXT NOT NULL, entry TEXT NOT NULL, us REAL NOT NULL, error REAL NOT NULL, sound INTEGER NOT "
-               "NULL,"
-               " measured_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (environment, op, problem, entry));"
-               "PRAGMA user_version = 1; COMMIT;"))
-        trouble_ = path + ": " + sqlite().message(db_);
-    }
+Choices* Choices::if_present(const std::string& file) {
+  static std::map<std::string, bool>* there = new std::map<std::string, bool>;
+  {
+    std::lock_guard lock(g_mutex);
+    bool& known = (*there)[file];
+    if (!known) known = std::filesystem::exists(file);
+    if (!known) return nullptr;
   }
+  return &in(file);
+}
+
+Choices::Choices(const std::string& path) : db_(path), trouble_(db_.trouble()), pid_(getpid()) {
+  if (trouble_.empty()) trouble_ = prepare(path);
   if (!trouble_.empty())
     fmt::print(stderr, "pyflame: measured choices are neither read nor kept ({}); printed once\n", trouble_);
 }
 
-bool Choices::run(const char* sql) { return sqlite().exec(db_, sql, nullptr, nullptr, nullptr) == kOk; }
+// Brings the file's tables to this version. A file of the first version keeps its rows.
+std::string Choices::prepare(const std::string& path) {
+  int64_t version = 0;
+  {
+    Statement s(db_, "PRAGMA user_version");
+    if (s.step() != sqlite::kRow) return path + ": " + db_.message();
+    version = s.integer(0);
+  }
+  if (version == kSchema) return "";
+  if (version != 0 && version != 1)
+    return fmt::format("{}: of another version of PyFlame; got schema {}; expected {}", path, version, kSchema);
+  if (db_.run(kCreate) && db_.run(kFromFirst)) return "";
+  const std::string why = path + ": " + db_.message();
+  db_.run("ROLLBACK");
+  Statement s(db_, "PRAGMA user_version");  // another process may have done it meanwhile
+  return s.step() == sqlite::kRow && s.integer(0) == kSchema ? "" : why;
+}
 
 std::optional<int64_t> Choices::environment_id(const Environment& e, bool make) {
   if (make) {
@@ -203,40 +156,105 @@ std::optional<int64_t> Choices::environment_id(const Environment& e, bool make) 
               "SELECT id FROM environments WHERE device = ? AND architecture = ? AND driver = ? AND libraries = ? AND "
               "pyflame = ?");
   s << e.device << e.architecture << e.driver << e.libraries << e.pyflame;
-  if (s.step() != kRow) return std::nullopt;
+  if (s.step() != sqlite::kRow) return std::nullopt;
   return s.integer(0);
 }
 
-std::optional<std::string> Choices::best(const Environment& e, const std::string& op, const std::string& problem) {
+Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem) {
   std::lock_guard lock(g_mutex);
-  if (!trouble_.empty()) return std::nullopt;
-  const auto id = environment_id(e, false);
-  if (!id) return std::nullopt;
+  if (!trouble_.empty()) return {};
+  const std::string key =
+      e.device + '\n' + e.driver + '\n' + e.libraries + '\n' + e.pyflame + '\n' + op + '\n' + problem;
+  if (const auto at = read_.find(key); at != read_.end()) return at->second;
+  Known k;
+  std::vector<Measurement> sound_here;  // the fastest first
+  const int64_t here = environment_id(e, false).value_or(-1);
   Statement s(
       db_,
-      "SELECT entry FROM measurements WHERE environment = ? AND op = ? AND problem = ? AND sound ORDER BY us LIMIT 1");
-  s << *id << op << problem;
-  if (s.step() != kRow) return std::nullopt;
-  return s.text(0);
+      "SELECT m.environment, m.entry, m.sound, m.tries, m.us, m.spread, m.own, m.warm_us FROM measurements m JOIN "
+      "environments e ON e.id = m.environment WHERE m.op = ? AND m.problem = ? AND e.device = ? AND "
+      "e.architecture = ? ORDER BY m.us");
+  s << op << problem << e.device << e.architecture;
+  while (s.step() == sqlite::kRow) {
+    const bool sound = s.integer(2) != 0;
+    const int64_t tries = s.integer(3);
+    std::string entry = s.text(1);
+    if (s.integer(0) != here) {
+      if (sound && tries == 0 && !k.elsewhere) k.elsewhere = std::move(entry);
+    } else if (tries == 0 || tries >= kMostTries) {
+      if (sound && tries == 0) {
+        Measurement& m = sound_here.emplace_back();
+        m.entry = entry, m.us = s.real(4), m.spread = s.real(5), m.own = s.integer(6) != 0, m.warm_us = s.real(7);
+      }
+      k.tried.push_back(std::move(entry));
+    }
+  }
+  const auto own = std::find_if(sound_here.begin(), sound_here.end(), [](const Measurement& m) { return m.own; });
+  const auto best = std::find_if(sound_here.begin(), own, [&](const Measurement& m) {
+    return own == sound_here.end() || clearly_faster(m, *own);
+  });
+  if (best != sound_here.end()) k.best = best->entry;
+  return read_[key] = std::move(k);
+}
+
+void Choices::begin(const Environment& e, const std::string& op, const std::string& problem, const std::string& entry) {
+  std::lock_guard lock(g_mutex);
+  if (!trouble_.empty()) return;
+  forget_begun();
+  const auto id = environment_id(e, true);
+  if (!id) return;
+  Statement s(
+      db_,
+      "INSERT INTO measurements (environment, op, problem, entry, us, error, sound, note, tries) VALUES (?, ?, "
+      "?, ?, 1e30, 0, 0, 'the process ended while this was measured', 1) ON CONFLICT (environment, op, problem, "
+      "entry) DO UPDATE SET tries = tries + 1");
+  s << *id << op << problem << entry;
+  if (s.step() != sqlite::kDone) return;
+  Statement row(db_, "SELECT rowid FROM measurements WHERE environment = ? AND op = ? AND problem = ? AND entry = ?");
+  row << *id << op << problem << entry;
+  if (row.step() == sqlite::kRow) begun_ = row.integer(0);
+}
+
+void Choices::passed() {
+  std::lock_guard lock(g_mutex);
+  if (trouble_.empty()) forget_begun();
+}
+
+// The caller holds the lock. The result is stored later.
+void Choices::forget_begun() {
+  if (begun_ == 0) return;
+  Statement s(db_, "DELETE FROM measurements WHERE rowid = ? AND tries > 0");
+  s << begun_;
+  s.step();
+  begun_ = 0;
 }
 
 void Choices::store(const Environment& e, const std::string& op, const std::string& problem,
                     const std::vector<Measurement>& all) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return;
-  if (!run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
+  read_.clear();
+  if (!db_.run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
   bool ok = false;
   if (const auto id = environment_id(e, true)) {
     ok = true;
     for (const Measurement& m : all) {
-      Statement s(db_,
-                  "INSERT OR REPLACE INTO measurements (environment, op, problem, entry, us, error, sound) VALUES (?, "
-                  "?, ?, ?, ?, ?, ?)");
-      s << *id << op << problem << m.entry << m.us << m.error << int64_t{m.sound};
-      ok &= s.step() == kDone;
+      Statement s(
+          db_,
+          "INSERT INTO measurements (environment, op, problem, entry, us, error, sound, spread, workspace, "
+          "note, own, warm_us, measured_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+          "strftime('%Y-%m-%d %H:%M:%f', 'now')) ON CONFLICT (environment, op, problem, "
+          "entry) DO "
+          "UPDATE SET us = excluded.us, error = excluded.error, sound = excluded.sound, spread = "
+          "excluded.spread, warm_us = excluded.warm_us, workspace = excluded.workspace, note = excluded.note, own = "
+          "max(own, excluded.own), "
+          "tries = 0, measured_at = excluded.measured_at");
+      s << *id << op << problem << m.entry << m.us << m.error << int64_t{m.sound} << m.spread
+        << static_cast<int64_t>(m.workspace) << m.note << int64_t{m.own} << m.warm_us;
+      ok &= s.step() == sqlite::kDone;
     }
   }
-  if (!run(ok ? "COMMIT" : "ROLLBACK")) run("ROLLBACK");
+  if (!db_.run(ok ? "COMMIT" : "ROLLBACK")) db_.run("ROLLBACK");
 }
 
 }  // namespace pyflame

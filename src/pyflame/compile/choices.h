@@ -1,26 +1,37 @@
-// Measurements of implementations: a SQLite file in PYFLAME_CACHE_DIR that processes share. A measurement belongs to an
-// environment (device, architecture, driver, libraries, PyFlame's version) and is ignored in any other. If the file
-// cannot be opened, read or written, it counts as empty, and a message says so once.
+// The tuning database: measurements of implementations in a SQLite file in PYFLAME_CACHE_DIR that processes share. A
+// measurement belongs to an environment (device, architecture, driver, libraries, PyFlame's version) and decides nothing
+// in any other. If the file cannot be opened, read or written, it counts as empty, and a message says so once.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/base/sqlite.h"
 
 namespace pyflame {
 
 struct Measurement {
-  std::string entry;  // Impl::name
-  double us = 0;
-  double error = 0;  // the largest difference to the first implementation's result, relative to its largest value
+  std::string entry;  // Candidate::name()
+  double us = 0;      // the median of its runs; on a device with cold caches
+  double error = 0;   // the largest difference to the first implementation's result, as a part of what is allowed
   bool sound = true;
+  double spread = 0;  // the quartiles' distance over the median
+  size_t workspace = 0;
+  std::string note = {};  // why it is not sound
+  double warm_us = 0;     // the median with warm caches; 0: it was not measured
+  bool own = false;       // it is taken if there are no measurements
 };
+
+// Whether an entry is faster than the own one beyond doubt: with cold caches by more than noise, and with warm ones not slower.
+bool clearly_faster(const Measurement& m, const Measurement& own);
 
 struct Environment {
   std::string device, architecture, driver, libraries, pyflame;
 };
-Environment environment_of(const Backend& backend, int index);
+const Environment& environment_of(const Backend& backend, int index);
 
 // Everything that an implementation depends on: ops, attributes, shapes, strides, dtypes.
 std::string problem_key(const Problem& p);
@@ -32,23 +43,43 @@ double tune_budget_ms();
 void set_tune_budget_ms(double ms);
 std::string choices_file();
 void set_choices_file(std::string file);
+// Whether measurements decide at all (PYFLAME_TUNED): without them, the order of the lists does.
+bool uses_choices();
 
 class Choices {
  public:
   // The measurements in a file, which is created if it is missing.
   static Choices& in(const std::string& file);
-  // The fastest sound implementation that was measured, if any.
-  std::optional<std::string> best(const Environment& e, const std::string& op, const std::string& problem);
+  // The same, but null if there is no such file.
+  static Choices* if_present(const std::string& file);
+
+  struct Known {
+    std::optional<std::string> best;       // the fastest sound entry of this environment
+    std::vector<std::string> tried;        // the entries that need not be measured again
+    std::optional<std::string> elsewhere;  // the fastest with other versions on this device; a hint what to measure
+  };
+  Known known(const Environment& e, const std::string& op, const std::string& problem);
+  std::optional<std::string> best(const Environment& e, const std::string& op, const std::string& problem) {
+    return known(e, op, problem).best;
+  }
+  // Notes that an entry is about to run for the first time. If the process does not survive that twice, the entry counts as
+  // tried. passed() takes the note back.
+  void begin(const Environment& e, const std::string& op, const std::string& problem, const std::string& entry);
+  void passed();
   void store(const Environment& e, const std::string& op, const std::string& problem,
              const std::vector<Measurement>& all);
   const std::string& trouble() const { return trouble_; }  // why the file is not used; empty: it is used
 
  private:
   explicit Choices(const std::string& path);
-  bool run(const char* sql);
+  void forget_begun();
+  std::string prepare(const std::string& path);
   std::optional<int64_t> environment_id(const Environment& e, bool make);
-  void* db_ = nullptr;
+  sqlite::Database db_;
   std::string trouble_;
+  int pid_ = 0;
+  int64_t begun_ = 0;                            // the row of the note; 0: there is none
+  std::unordered_map<std::string, Known> read_;  // what known() has found
 };
 
 }  // namespace pyflame

@@ -2,16 +2,17 @@
 // executable for each group.
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <set>
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/fallbacks.h"
-#include "pyflame/compile/choices.h"
+#include "pyflame/compile/force.h"
 #include "pyflame/compile/inject.h"
 #include "pyflame/compile/passes.h"
+#include "pyflame/compile/rewrites.h"
+#include "pyflame/record/rewrite_mask.h"
 
 namespace pyflame {
 
@@ -31,26 +32,21 @@ FallbackEntry* fallback_of(const Problem& p, const Step& step) {
                         fmt::format("{} runs on the slow reference loops of {} ({})", op, device, why));
 }
 
-// On a device, the order of the list is a guess, and measurements are better. An implementation that won before is
-// taken. If there is a budget for measuring (PYFLAME_TUNE_BUDGET_MS), the others that accept are noted, and timed at
-// the first run.
-size_t prefer_measured(const Backend& backend, const Problem& p, std::span<const Impl> impls, size_t chosen,
-                       Step& step) {
-  if (!has_own_memory(p.graph.device.type) || chosen + 1 >= impls.size()) return chosen;
-  const double budget = tune_budget_ms();
-  const std::string file = choices_file();
-  if (budget == 0 && !std::filesystem::exists(file)) return chosen;
-  std::vector<size_t> accepting = {chosen};
-  for (size_t i = chosen + 1; i < impls.size(); ++i)
-    if (!impls[i].accepts(p)) accepting.push_back(i);
-  if (accepting.size() < 2) return chosen;
-  const auto best = Choices::in(file).best(environment_of(backend, p.graph.device.index),
-                                           std::string(op_name(p.root().op)), problem_key(p));
-  for (const size_t i : accepting)
-    if (best && *best == impls[i].name) return i;
-  if (!best && budget > 0)
-    for (size_t i = 1; i < accepting.size(); ++i) step.others.push_back(&impls[accepting[i]]);
-  return chosen;
+// The candidate's executable. What was measured with another driver may not exist any more; then the first
+// implementation computes, which is a fallback.
+std::unique_ptr<Executable> make_candidate(const Problem& p, const Selection& selection, Candidate& chosen) {
+  try {
+    return chosen.make(p);
+  } catch (const Error& e) {
+    const Candidate first{&selection.impls[*selection.impl], ""};
+    if (chosen.name() == first.name() || forced_entry(op_name(p.root().op))) throw;
+    const std::string op(op_name(p.root().op)), device = p.graph.device.str();
+    note_fallback(op, device, first.name(), e.what(),
+                  fmt::format("{} runs on {} of {}, because the tuned {} cannot be made ({})", op, first.name(), device,
+                              chosen.name(), e.what()));
+    chosen = first;
+    return first.make(p);
+  }
 }
 
 void find_effects(const Graph& g, Step& step) {
@@ -83,11 +79,13 @@ Step make_step(const Graph& graph, Group group, Selection selection, const Backe
   const Problem problem{graph, step.group};
   PF_CHECK(selection.impl, NotImplemented, "{}: no implementation on {}; got {}; refusals: {}",
            op_name(problem.root().op), graph.device.str(), describe_node(graph, problem.root()), reasons(step.refused));
-  const size_t chosen = prefer_measured(backend, problem, selection.impls, *selection.impl, step);
-  const Impl& impl = selection.impls[chosen];
-  step.impl = impl.name;
+  Preference preference = prefer(backend, problem, selection);
   std::unique_ptr<Executable> executable;
-  if (backend.executes()) executable = impl.make(problem);
+  if (backend.executes()) executable = make_candidate(problem, selection, preference.chosen);
+  step.impl = preference.chosen.impl->name;
+  step.configuration = preference.chosen.configuration;
+  step.measured = preference.measured;
+  step.others = std::move(preference.others);
   if (injecting()) executable = may_fail(problem, std::move(executable));
   step.executable = std::move(executable);
   if (selection.falls_back(backend)) step.fallback = fallback_of(problem, step);
@@ -111,32 +109,38 @@ void dump(const char* pass, Describe describe) {
 
 }  // namespace
 
-std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness) {
+Grouping group_and_select(const Graph& graph, const Backend& backend, const Rules& rules) {
+  Grouping r{no_cuts(graph, backend), {}, {}};
+  for (;;) {
+    r.groups = group(graph, r.cuts, rules);
+    dump("group", [&] { return describe_groups(graph, r.groups); });
+    r.selections.clear();
+    r.selections.reserve(r.groups.size());
+    for (const Group& g : r.groups) r.selections.push_back(select(graph, g, backend));
+    dump("select", [&] { return describe_selections(graph, r.groups, r.selections); });
+    std::optional<Cuts> stricter = split(graph, r.groups, r.selections, backend, r.cuts);
+    if (!stricter) return r;
+    dump("split", [&] { return describe_cuts(graph, r.cuts, *stricter); });
+    r.cuts = std::move(*stricter);
+  }
+}
+
+namespace {
+
+std::shared_ptr<const Program> compile_graph(const std::vector<uint64_t>& key, Liveness liveness, Rewritten recorded) {
   const auto p = std::make_shared<Program>();
-  p->backend = find_backend(w.device.type);
-  p->key = w.key;
+  p->backend = find_backend(recorded.graph.device.type);
+  p->key = key;
   const Backend& backend = *p->backend;
-  const Rules rules{backend.fuses() && env::fuse(), backend.loops_in_memory_order()};
-  p->graph = legalise(with_liveness(build_graph(w), liveness), rules);
+  const Rules& rules = p->rules = {backend.fuses() && env::fuse() && fuses(key), backend.loops_in_memory_order()};
+  p->graph = legalise(std::move(recorded.graph), rules);
+  p->added = std::move(recorded.added);
   p->liveness = std::move(liveness);
   const Graph& graph = p->graph;
   dump("legalise", [&] { return describe_graph(graph); });
 
-  Cuts cuts = no_cuts(graph, backend);
-  std::vector<Group> groups;
-  std::vector<Selection> selections;
-  for (;;) {
-    groups = group(graph, cuts, rules);
-    dump("group", [&] { return describe_groups(graph, groups); });
-    selections.clear();
-    selections.reserve(groups.size());
-    for (const Group& g : groups) selections.push_back(select(graph, g, backend));
-    dump("select", [&] { return describe_selections(graph, groups, selections); });
-    std::optional<Cuts> stricter = split(graph, groups, selections, backend, cuts);
-    if (!stricter) break;
-    dump("split", [&] { return describe_cuts(graph, cuts, *stricter); });
-    cuts = std::move(*stricter);
-  }
+  auto [cuts, groups, selections] = group_and_select(graph, backend, rules);
+  p->cuts = std::move(cuts);
   p->steps.reserve(groups.size());
   for (size_t k = 0; k < groups.size(); ++k)
     p->steps.push_back(make_step(graph, std::move(groups[k]), std::move(selections[k]), backend));
@@ -145,10 +149,27 @@ std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness
   return p;
 }
 
+}  // namespace
+
+Rewritten prepare_graph(const Window& w, const Liveness& liveness) {
+  return rewrite_graph(with_liveness(build_graph(w), liveness), rewrites_of(w));
+}
+
+std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness) {
+  Rewritten graph = prepare_graph(w, liveness);
+  return compile_graph(w.key, std::move(liveness), std::move(graph));
+}
+
+std::shared_ptr<const Program> compile_instead(const Program& p, Rewritten rewritten) {
+  return compile_graph(p.key, p.liveness, std::move(rewritten));
+}
+
 std::shared_ptr<const Program> with_replacements(const Program& p, std::vector<Replacement> replacements) {
   const auto q = std::make_shared<Program>(p);
   for (Replacement& r : replacements) {
-    q->steps[r.step].impl = r.impl;
+    q->steps[r.step].impl = r.candidate.impl->name;
+    q->steps[r.step].configuration = r.candidate.configuration;
+    q->steps[r.step].measured = true;
     q->steps[r.step].executable = std::move(r.executable);
   }
   q->memory = plan_memory(q->graph, q->steps, env::plan_memory());

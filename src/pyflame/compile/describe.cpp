@@ -1,6 +1,7 @@
 // Programs, and what the passes return on the way to them, as text for pf.explain() and PYFLAME_DEBUG.
 #include "pyflame/base/location.h"
 #include "pyflame/compile/passes.h"
+#include "pyflame/compile/work.h"
 
 namespace pyflame {
 
@@ -77,25 +78,45 @@ std::string describe_node(const Graph& g, const Node& n) {
   return text;
 }
 
-std::string describe_program(const Program& p) {
+std::string describe_totals(const Program& p) {
   const Graph& g = p.graph;
-  std::string text =
-      fmt::format("{} in {} on {}; arena {} bytes, new memory {} bytes\n", counted(g.nodes.size(), "op"),
-                  counted(p.steps.size(), "step"), g.device.str(), p.memory.arena_bytes, p.memory.new_bytes);
+  return fmt::format("{} in {} on {}; arena {} bytes, new memory {} bytes", counted(count_ops(g), "op"),
+                     counted(p.steps.size(), "step"), g.device.str(), p.memory.arena_bytes, p.memory.new_bytes);
+}
+
+std::string describe_step(const Program& p, size_t k) {
+  const Graph& g = p.graph;
+  const Step& s = p.steps[k];
+  const std::string kind = kind_of(g, s.group);
+  std::string text = fmt::format("step {}: {}", k, s.impl);
+  if (!s.configuration.empty()) text += fmt::format(":{}", s.configuration);
+  if (s.executable && !s.executable->repeats()) text += ", not deterministic";
+  if (!kind.empty()) text += ", " + kind;
+  if (s.group.nodes.size() > 1) text += fmt::format(", {} ops fused", s.group.nodes.size());
+  return text;
+}
+
+std::vector<std::string> describe_members(const Program& p, size_t k) {
+  const Graph& g = p.graph;
+  const Step& s = p.steps[k];
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < s.group.nodes.size(); ++i) {
+    const Node& n = s.group.node(g, i);
+    lines.push_back(describe_node(g, n) + marks_of(g, s.group, i));
+    if (n.loc.code) lines.back() += "  " + describe_location(n.loc);
+  }
+  for (const Refused& r : s.refused) lines.push_back(fmt::format("refused by {}: {}", r.impl, r.reason));
+  return lines;
+}
+
+std::string describe_program(const Program& p) {
+  std::string text = describe_totals(p) + "\n";
   for (size_t k = 0; k < p.steps.size(); ++k) {
-    const Step& s = p.steps[k];
-    const std::string kind = kind_of(g, s.group);
-    text += fmt::format("  step {}: {}", k, s.impl);
-    if (s.executable && !s.executable->repeats()) text += ", not deterministic";
-    if (!kind.empty()) text += ", " + kind;
-    text += s.group.nodes.size() > 1 ? fmt::format(", {} ops fused\n", s.group.nodes.size()) : "\n";
-    for (size_t i = 0; i < s.group.nodes.size(); ++i) {
-      const Node& n = s.group.node(g, i);
-      text += fmt::format("    {}{}", describe_node(g, n), marks_of(g, s.group, i));
-      if (n.loc.code) text += fmt::format("  {}", describe_location(n.loc));
-      text += "\n";
-    }
-    for (const Refused& r : s.refused) text += fmt::format("    refused by {}: {}\n", r.impl, r.reason);
+    const GroupWork work = work_of(p.graph, p.steps[k].group);
+    text += fmt::format("  {}; {} bytes", describe_step(p, k), work.bytes);
+    if (work.flops > 0) text += fmt::format(", {:.0f} FLOP", work.flops);
+    text += "\n";
+    for (const std::string& line : describe_members(p, k)) text += "    " + line + "\n";
   }
   return text;
 }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "pyflame/compile/added.h"
 #include "pyflame/compile/align.h"
 #include "pyflame/compile/passes.h"
 
@@ -101,9 +102,13 @@ class Grouper {
   Grouper(const Graph& graph, const Cuts& cuts, const Rules& rules)
       : g_(graph), cuts_(cuts), rules_(rules), writer_(graph.slots.size()), reader_(graph.slots.size()) {}
 
-  std::vector<Group> run() {
+  void run() {
     groups_.reserve(g_.nodes.size());
-    for (const NodeId id : g_.nodes.ids()) place(id);
+    for (const NodeId id : g_.nodes.ids())
+      if (!is_skipped(g_.nodes[id])) place(id);
+  }
+
+  std::vector<Group> take() {
     std::vector<Group> out;
     out.reserve(groups_.size());
     for (Building& b : groups_) {
@@ -115,7 +120,87 @@ class Grouper {
     return out;
   }
 
+  // After run().
+  std::string why_apart(NodeId reader, NodeId writer) const {
+    const Node& n = g_.nodes[reader];
+    if (!rules_.fuse) return "fusion is off";
+    if (std::string why = why_alone(n); !why.empty()) return why;
+    const Building& b = groups_[group_of(writer)];
+    const NodeId first = b.group.nodes[0];
+    const Node& root = g_.nodes[first];
+    const std::string name(op_name(root.op));
+    if (may_fail(root) || is_empty(root)) return why_alone(root);
+    if (!b.loop() && !may_open(GroupKind::Epilogue, root.op, root.info().cls))
+      return fmt::format("{} has a kernel of its own, which takes no further ops", name);
+    if (cuts_.most[reader] <= 1) return refusal(reader);
+    if (b.group.nodes.size() >= cuts_.most[first]) return refusal(first);
+    if (b.group.nodes.size() >= kMaxNodes) return fmt::format("a kernel takes at most {} ops", kMaxNodes);
+    if (!b.loop() && n.info().cls == OpClass::Reduce) return fmt::format("a {} does not reduce its own result", name);
+    if (!b.loop() && !may_join(GroupKind::Epilogue, n.info().cls))
+      return fmt::format("a {} does not end with {}", name, op_name(n.op));
+    const std::optional<Aligned> aligned = align(n, b.space, b.group.aligned);
+    if (!aligned && b.space.dims == space_of(n))
+      return fmt::format("the loop of {} cannot reduce over these dims as well", name);
+    if (!aligned) return fmt::format("the loops differ: {} and {}", b.space.dims.str(), space_of(n).str());
+    if (!compatible(b, *aligned)) return why_incompatible(b, n, *aligned);
+    return why_not_before(reader, group_of(writer));
+  }
+
  private:
+  // Of a node that fits into no group; or empty.
+  std::string why_alone(const Node& n) const {
+    const std::string name(op_name(n.op));
+    if (may_fail(n)) return fmt::format("{} of integers may fail, so it runs alone", name);
+    if (is_empty(n)) return fmt::format("{} has no elements here", name);
+    if (!may_join(GroupKind::Loop, n.info().cls)) return fmt::format("{} has a kernel of its own", name);
+    return "";
+  }
+
+  // Of a node that would fit into a group, but depends on a later one.
+  std::string why_not_before(NodeId id, GroupId k) const {
+    const Node& n = g_.nodes[id];
+    for (const Operand& o : n.ins) {
+      const GroupId other = o.is_param ? GroupId() : latest(g_.slot(o), true, group_of(id));
+      if (other <= k) continue;
+      const OpId needed = groups_[other].group.root(g_).op;
+      return fmt::format("{} also needs {}{}, which is computed between the two", op_name(n.op),
+                         needed == n.op ? "another " : "", op_name(needed));
+    }
+    const Node& root = groups_[group_of(id)].group.root(g_);
+    if (groups_[group_of(id)].group.nodes[0] != id)
+      return fmt::format("{} is fused with {} instead, which runs later", op_name(n.op), op_name(root.op));
+    return "something between the two needs the first one";
+  }
+
+  std::string refusal(NodeId id) const {
+    for (const auto& [node, why] : cuts_.why)
+      if (node == id && !why.empty()) return "no kernel takes both (" + why + ")";
+    return fmt::format("{} runs alone", op_name(g_.nodes[id].op));
+  }
+
+  // Of a node that has the group's space, but may not use what a member writes or overwrites.
+  std::string why_incompatible(const Building& b, const Node& n, const Aligned& a) const {
+    for (size_t i = 0; i < b.group.nodes.size(); ++i) {
+      const Node& m = g_.nodes[b.group.nodes[i]];
+      const Role role = b.loop() ? b.group.roles[i] : Role::Map;
+      const bool of_rows = role == Role::RowReduce || role == Role::RowMap;
+      const bool late = role == Role::ColReduce || (of_rows && a.role == Role::Map && a.space.split == 0);
+      for (const Operand& o : n.ins)
+        if (late && is_at(o, g_.slot(m.outs[0])))
+          return fmt::format("the result of {} is complete only after the whole loop", op_name(m.op));
+    }
+    if (b.in_place) return "the loop overwrites one of its inputs, so that it cannot be read again";
+    return "the two use the values in different orders";
+  }
+
+  GroupId group_of(NodeId id) const {
+    for (const GroupId k : groups_.ids()) {
+      const std::vector<NodeId>& nodes = groups_[k].group.nodes;
+      if (std::find(nodes.begin(), nodes.end(), id) != nodes.end()) return k;
+    }
+    return {};
+  }
+
   bool fusible(NodeId id) const { return rules_.fuse && cuts_.most[id] > 1 && !may_fail(g_.nodes[id]); }
 
   void place(NodeId id) {
@@ -455,38 +540,6 @@ class Grouper {
   Indexed<SlotId, GroupId> writer_, reader_;  // the latest group that writes (reads) the slot
 };
 
-// Fills Group::elided: values that are written and read only in one group of several nodes, through one binding, and
-// not needed afterwards.
-void find_elided(const Graph& graph, std::vector<Group>& groups) {
-  constexpr int kUntouched = -1, kSeveral = -2;
-  struct Use {
-    int group = kUntouched;  // the only group that uses the slot
-    BindingId binding;       // the only binding through which it is used
-    bool one_binding = true, read = false;
-  };
-  Indexed<SlotId, Use> uses(graph.slots.size());
-  const auto visit = [&](const Operand& o, int group, bool reads) {
-    if (o.is_param) return;
-    Use& use = uses[graph.slot(o)];
-    use.group = use.group == kUntouched || use.group == group ? group : kSeveral;
-    use.one_binding &= !use.binding.valid() || use.binding == o.binding;
-    use.binding = o.binding;
-    use.read |= reads;
-  };
-  for (size_t k = 0; k < groups.size(); ++k)
-    for (const NodeId m : groups[k].nodes) {
-      for (const Operand& o : graph.nodes[m].ins) visit(o, static_cast<int>(k), true);
-      for (const Operand& o : graph.nodes[m].outs) visit(o, static_cast<int>(k), false);
-    }
-  for (Group& group : groups) group.elided.assign(graph.bindings.size(), false);
-  for (const SlotId s : graph.slots.ids()) {
-    const Use& use = uses[s];
-    if (graph.slots[s].external || graph.slots[s].live || use.group < 0 || !use.one_binding || !use.read) continue;
-    Group& group = groups[static_cast<size_t>(use.group)];
-    if (group.kind != GroupKind::Single) group.elided[use.binding] = true;
-  }
-}
-
 }  // namespace
 
 Cuts no_cuts(const Graph& graph, const Backend& backend) {
@@ -494,14 +547,25 @@ Cuts no_cuts(const Graph& graph, const Backend& backend) {
   cuts.most.assign(graph.nodes.size(), graph.nodes.size());
   cuts.apart.resize(graph.nodes.size(), false);
   for (const NodeId id : graph.nodes.ids())
-    cuts.apart[id] = !backend.has_bias_gradient_epilogue(graph.nodes[id].outs[0].dtype);
+    cuts.apart[id] = is_skipped(graph.nodes[id]) || !backend.has_bias_gradient_epilogue(graph.nodes[id].outs[0].dtype);
   return cuts;
 }
 
 std::vector<Group> group(const Graph& graph, const Cuts& cuts, const Rules& rules) {
-  std::vector<Group> groups = Grouper(graph, cuts, rules).run();
+  Grouper grouper(graph, cuts, rules);
+  grouper.run();
+  std::vector<Group> groups = grouper.take();
   find_elided(graph, groups);
   return groups;
+}
+
+std::vector<std::string> why_apart(const Graph& graph, const Cuts& cuts, const Rules& rules,
+                                   std::span<const Apart> pairs) {
+  Grouper grouper(graph, cuts, rules);
+  grouper.run();
+  std::vector<std::string> reasons;
+  for (const Apart& pair : pairs) reasons.push_back(grouper.why_apart(pair.reader, pair.writer));
+  return reasons;
 }
 
 }  // namespace pyflame

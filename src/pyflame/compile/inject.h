@@ -15,6 +15,10 @@ struct Injection {
   std::string op;      // only steps with this op are counted and can fail; empty: all steps
   uint64_t run = 0;    // which of their runs fails, counted from 0
   bool after = false;  // fails after its outputs have been written, instead of before
+  // Instead of failing, the chosen run really accesses memory that is not the kernel's, relative to the first byte of its result: writes
+  // bytes, or reads them (on the host). Or it leaves out the whole computation, so that the result stays as it was.
+  enum Misbehaviour : uint8_t { Fails, Writes, Reads, Skips } misbehaviour = Fails;
+  int64_t offset = 0, count = 0;  // bytes
 };
 
 // The caller makes sure that nothing is pending.

@@ -6,6 +6,7 @@
 //            an elementwise node or a reduction over channels-last images gets its dims in the order N, H, W, C, if the backend
 //            loops in memory order.
 // Ensures  each node is rewritten alone, so that its numbers do not depend on what it is fused with.
+#include "pyflame/compile/added.h"
 #include "pyflame/compile/align.h"
 #include "pyflame/compile/passes.h"
 
@@ -53,6 +54,7 @@ std::optional<Node> in_memory_order(const Node& n) {
 
 Graph legalise(Graph graph, const Rules& rules) {
   for (Node& n : graph.nodes) {
+    if (is_skipped(n)) continue;
     if (rules.memory_order)
       if (auto permuted = in_memory_order(n)) n = std::move(*permuted);
     drop_trivial_reduction(n);

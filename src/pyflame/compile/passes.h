@@ -1,9 +1,11 @@
 // The passes from a recorded window to its program, in order. Each takes values and returns values; none changes its
 // arguments, and none knows how a program runs. compile_window (compile.cpp) calls them.
 //
-//   legalise     the recorded graph            -> the graph that is compiled                            legalise.cpp
+//   rewrite_graph  the recorded graph            -> the graph with patterns replaced                    rewrites.h
+//   legalise     the rewritten graph            -> the graph that is compiled                            legalise.cpp
 //   group        the graph and cuts            -> groups of nodes, aligned to their spaces (align.h)    group.cpp
 //   select       groups                        -> for each the first implementation that accepts        select.cpp
+//   prefer       a group and who accepts it    -> who computes it, by measurements                      prefer.cpp
 //   split        groups and refusals           -> stricter cuts, with which `group` runs again          split.cpp
 //   plan_memory  the graph and its steps       -> where the bytes of every slot are                     plan_memory.cpp
 //
@@ -19,23 +21,21 @@
 
 namespace pyflame {
 
-// The backend's options for the passes.
-struct Rules {
-  bool fuse = true;           // false: each node is its own group
-  bool memory_order = false;  // loops over channels-last images have their dims in memory order
-};
-
 Graph legalise(Graph graph, const Rules& rules);
 
-// Limits on groups.
-struct Cuts {
-  Indexed<NodeId, size_t> most;  // the largest number of nodes in a group that this node opens; 1: it is alone
-  Indexed<NodeId, bool> apart;   // the node may not become a bias-gradient epilogue of a matmul (Group::summed)
-};
 // No limits: groups are as large as the patterns allow.
 Cuts no_cuts(const Graph& graph, const Backend& backend);
 
 std::vector<Group> group(const Graph& graph, const Cuts& cuts, const Rules& rules);
+// Fills Group::elided (elide.cpp).
+void find_elided(const Graph& graph, std::vector<Group>& groups);
+
+// Why a node is not in the group of another one, whose value it reads. `group` with the same arguments has put them apart.
+struct Apart {
+  NodeId reader, writer;
+};
+std::vector<std::string> why_apart(const Graph& graph, const Cuts& cuts, const Rules& rules,
+                                   std::span<const Apart> pairs);
 
 // The implementation for a group, and the refusals of those before it. If `impl` is empty, all have refused.
 struct Selection {
@@ -47,9 +47,24 @@ struct Selection {
 };
 Selection select(const Graph& graph, const Group& group, const Backend& backend);
 
+struct Preference {
+  Candidate chosen;
+  std::vector<Candidate> others = {};  // worth measuring
+  bool measured = false;               // a measurement chose it
+};
+Preference prefer(const Backend& backend, const Problem& p, const Selection& s);
+
 // Empty: every group of several nodes has a fast implementation.
 std::optional<Cuts> split(const Graph& graph, std::span<const Group> groups, std::span<const Selection> selections,
                           const Backend& backend, const Cuts& cuts);
+
+// group, select and split, until no group has to become smaller.
+struct Grouping {
+  Cuts cuts;
+  std::vector<Group> groups;
+  std::vector<Selection> selections;  // by group
+};
+Grouping group_and_select(const Graph& graph, const Backend& backend, const Rules& rules);
 
 MemoryPlan plan_memory(const Graph& graph, std::span<const Step> steps, bool enabled);
 

@@ -16,15 +16,29 @@ namespace pyflame {
 
 namespace {
 
-void tighten(const Graph& graph, const Group& group, Cuts& cuts) {
+void tighten(const Graph& graph, const Group& group, const std::string& why, Cuts& cuts) {
+  const auto limit = [&](NodeId m, size_t most) {
+    cuts.most[m] = most;
+    cuts.why.emplace_back(m, why);
+  };
   if (group.summed >= 0) {
-    for (const NodeId m : group.nodes)
-      if (graph.nodes[m].info().cls == OpClass::Reduce) cuts.apart[m] = true;
+    for (const NodeId m : group.nodes) {
+      if (graph.nodes[m].info().cls != OpClass::Reduce) continue;
+      cuts.apart[m] = true;
+      cuts.why.emplace_back(m, why);
+    }
   } else if (group.kind == GroupKind::Epilogue) {
-    cuts.most[group.nodes[0]] = group.nodes.size() - 1;
+    limit(group.nodes[0], group.nodes.size() - 1);
   } else {
-    for (const NodeId m : group.nodes) cuts.most[m] = 1;
+    for (const NodeId m : group.nodes) limit(m, 1);
   }
+}
+
+// "cpu.gemv: takes single nodes only; onednn.sgemm: ...": why no fast implementation takes a group.
+std::string refusals_of(const Selection& s) {
+  std::string text;
+  for (const Refused& r : s.refused) text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", r.impl, r.reason);
+  return text;
 }
 
 }  // namespace
@@ -39,8 +53,12 @@ std::optional<Cuts> split(const Graph& graph, std::span<const Group> groups, std
     const size_t fits = group.kind == GroupKind::Loop ? backend.most_nodes({graph, group}) : group.nodes.size();
     if (accepted && fits >= group.nodes.size()) continue;
     if (!stricter) stricter = cuts;
-    if (accepted) stricter->most[group.nodes[0]] = std::max<size_t>(1, fits);
-    else tighten(graph, group, *stricter);
+    if (accepted) {
+      stricter->most[group.nodes[0]] = std::max<size_t>(1, fits);
+      stricter->why.emplace_back(group.nodes[0], "a larger loop has more values than a kernel's registers hold");
+    } else {
+      tighten(graph, group, refusals_of(selections[k]), *stricter);
+    }
   }
   return stricter;
 }

@@ -4,6 +4,7 @@
 
 #include "pyflame/ops/complex.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/record/cut_cause.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/tensor/default_dtype.h"
 #include "pyflame/tensor/runtime_hooks.h"
@@ -151,6 +152,7 @@ Tensor one_hot(const Tensor& index, int64_t num_classes) {
     PF_CHECK(index.numel() > 0, Value,
              "one_hot: the number of classes cannot be read from an empty index; got {}; hint: give num_classes",
              index.shape().str());
+    const CutCause why("the number of classes, because the size of the result depends on the data");
     classes = max(index).item_i64() + 1;
   }
   PF_CHECK(classes > 0, Value, "one_hot: the number of classes is not positive; got {}; expected > 0", classes);

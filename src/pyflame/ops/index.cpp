@@ -3,6 +3,7 @@
 // the kernel that reads them.
 #include "pyflame/backends/backend.h"
 #include "pyflame/ops/family.h"
+#include "pyflame/record/cut_cause.h"
 
 namespace pyflame {
 
@@ -303,6 +304,7 @@ Tensor true_positions(const Tensor& mask, int64_t size, int64_t fill) {
 
 Tensor true_positions(const Tensor& mask) {
   const Tensor set = cast(mask.detach(), DType::bool_);
+  const CutCause why("the number of true elements, because the size of the result depends on the data");
   return true_positions(set, set.numel() == 0 ? 0 : sum(set).item_i64());
 }
 

@@ -6,6 +6,7 @@
 
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/tensor/lasting.h"
 
 namespace pyflame {
 
@@ -40,6 +41,17 @@ Tensor border_of_itself(const Tensor& x, int dim, int64_t left, int64_t right, c
 // PyTorch lets 1-D tensors without elements take part in any cat().
 bool is_legacy_empty(const Tensor& x) { return x.dim() == 1 && x.shape()[0] == 0; }
 
+// The bytes of joined weights are allocated when the copies run, so that it is known that nothing else is in them: then
+// they can be kept (runtime/kept.h).
+Tensor buffer_for(const Tensors& xs, const Dims& shape, DType dtype) {
+  for (const Tensor& x : xs)
+    if (shape.numel() == 0 || is_complex(dtype) || !lasting_mark(*x.storage()))
+      return empty(shape, dtype, xs[0].device());
+  const int64_t n = checked_numel("cat", shape);
+  auto storage = make_ref<Storage>(xs[0].device(), static_cast<size_t>(n * dtype_size(dtype)));
+  return Tensor(std::move(storage), shape, contiguous_strides(shape), 0, dtype);
+}
+
 }  // namespace
 
 Tensor cat(const Tensors& xs, int64_t dim) {
@@ -70,7 +82,7 @@ Tensor cat(const Tensors& xs, int64_t dim) {
              first->shape().str(), x.shape().str(), d);
     shape[d] += x.shape()[d];
   }
-  Tensor out = empty(shape, dtype, xs[0].device());
+  Tensor out = buffer_for(xs, shape, dtype);
   int64_t at = 0;
   for (size_t i = 0; i < xs.size(); ++i) {
     if (lengths[i] > 0) ops::write(part(out, d, at, lengths[i]), xs[i]);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "pyflame/base/events.h"
+#include "pyflame/record/cut_cause.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/tensor/grad_node.h"
 
@@ -122,6 +123,7 @@ void SGD::step() {
                 .first = first});
     }
   }
+  const CutCause why("the end of the optimizer's step()");
   cut_window();
 }
 
@@ -200,6 +202,7 @@ void Adam::step() {
                  .maximize = o.maximize});
     }
   }
+  const CutCause why("the end of the optimizer's step()");
   cut_window();
 }
 

@@ -11,6 +11,8 @@
 #include "pyflame/base/events.h"
 #include "pyflame/base/fork.h"
 #include "pyflame/base/location.h"
+#include "pyflame/record/cut_cause.h"
+#include "pyflame/record/rewrite_mask.h"
 #include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame {
@@ -205,14 +207,22 @@ uint64_t param_word(const Window& w, DType dtype) {
   return static_cast<uint64_t>(w.params.size()) << kIndexShift | static_cast<uint64_t>(dtype) << kDtypeShift | 1;
 }
 
-uint64_t device_word(Device d) { return static_cast<uint64_t>(d.type) << 8 | static_cast<uint64_t>(d.index); }
+thread_local bool t_fuse = true;
+
+constexpr uint64_t kUnfused = uint64_t{1} << 63;  // in the first word of a key: nothing is fused
+
+// The first word of a key.
+uint64_t first_word(Device d, bool fuse) {
+  return (fuse ? 0 : kUnfused) | static_cast<uint64_t>(active_rewrites().load(std::memory_order_relaxed)) << 32 |
+         static_cast<uint64_t>(d.type) << 8 | static_cast<uint64_t>(d.index);
+}
 
 // Appends ops [first, end) of `from` to `to`. is_new(slot) says whether an output creates its storage.
 template <class IsNew>
 void copy_ops(const Window& from, NodeId first, NodeId end, Window& to, SlotTable& table, IsNew is_new) {
   if (to.empty()) {
     to.device = from.device;
-    to.key.push_back(device_word(from.device));
+    to.key.push_back(from.key[0]);
   }
   size_t at = from.ops[first].word;
   for (const NodeId op : IdRange<NodeId>{first, end}) {
@@ -246,6 +256,15 @@ void copy_ops(const Window& from, NodeId first, NodeId end, Window& to, SlotTabl
 }
 
 }  // namespace
+
+std::atomic<uint32_t>& active_rewrites() {
+  static std::atomic<uint32_t> bits{0};
+  return bits;
+}
+
+bool fuses(const std::vector<uint64_t>& key) { return !(key[0] & kUnfused); }
+
+uint32_t rewrites_of(const Window& w) { return static_cast<uint32_t>((w.key[0] & ~kUnfused) >> 32); }
 
 Window single_op_window(const Window& w, NodeId op) {
   Window one;
@@ -281,7 +300,7 @@ void Recorder::begin(Device device) {
   max_ops_ = l.max_ops;
   max_bytes_ = l.max_bytes;
   window_.device = device;
-  window_.key.push_back(device_word(device));
+  window_.key.push_back(first_word(device, t_fuse));
   if (events::on()) note_begin(window_);
 }
 
@@ -315,7 +334,10 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
   flush_others(ins, outs, outs_are_new);
   std::lock_guard lock(mutex_);
   const Device device = outs[0]->storage->device;
-  if (!window_.empty() && window_.device != device) cut_locked(CutReason::Sync);
+  if (!window_.empty() && window_.device != device) {
+    const CutCause why("an op on another device");
+    cut_locked(CutReason::Sync);
+  }
   if (window_.empty()) begin(device);
 
   std::vector<uint64_t>& key = window_.key;
@@ -408,6 +430,10 @@ void Recorder::run(Window& w, CutReason reason) {
   running_ = true;
   runtime_hooks.execute_window(w, reason);  // never throws: failures poison what was not written
   running_ = false;
+  // What fails because its device does not survive a fork is said where values are used, not to whoever waits next.
+  if (inherited_)
+    for (const Window::Slot& s : w.slots)
+      if (s.storage->poison) runtime_hooks.forget_pending_error(s.storage->poison.get());
   for (const Window::Slot& s : w.slots) {
     // Storages that the next window uses keep our mark without interruption, because other threads look at the marks
     // without our lock.
@@ -439,6 +465,7 @@ void Recorder::cut_locked(CutReason reason) {
   }
   if (window_.empty()) return;
   run(window_, reason);
+  inherited_ = false;
   window_.clear();
   table_->clear();
 }
@@ -449,6 +476,7 @@ void Recorder::after_fork(bool in_child) {
   if (!in_child) return mutex_.unlock();
   // A recursive mutex stores its owner's thread number, which differs in the child.
   new (&mutex_) std::recursive_mutex;
+  inherited_ = !window_.empty();
   // A thread that flushes a storage with several readers clears the mark before it cuts, and the fork may have happened
   // in between.
   for (const Window::Slot& s : window_.slots) add_reader(*s.storage, this);
@@ -501,6 +529,13 @@ Graph build_graph(const Window& w) {
 
 void set_window(int ops) { fixed_window().store(ops, std::memory_order_relaxed); }
 
+bool set_fusing(bool on) {
+  const bool before = t_fuse;
+  if (on != before) cut_window();
+  t_fuse = on;
+  return before;
+}
+
 void cut_window() {
   Recorder::current().cut(CutReason::Mark);
   runtime_hooks.raise_pending_error();
@@ -508,6 +543,7 @@ void cut_window() {
 
 void synchronize() {
   const events::Scope log(events::Kind::Wait, "synchronize");
+  const CutCause why("synchronize()");
   cut_all(CutReason::Sync);
   runtime_hooks.wait_for_devices();
   runtime_hooks.raise_pending_error();

@@ -86,10 +86,15 @@ class Recorder {
   int max_ops_, limit_ops_;
   int64_t max_bytes_, limit_bytes_;
   bool running_ = false;
+  bool inherited_ = false;  // the process was forked while the window was pending
 };
 
 // Sets the greatest number of ops in a window for all threads (initially PYFLAME_WINDOW); 0: the recorder decides.
 void set_window(int ops);
+// Whether ops of a window with this key may be fused; otherwise each is a step of its own.
+bool fuses(const std::vector<uint64_t>& key);
+// Whether what this thread records from now on is fused (true at first). A change cuts its window. Returns what held before.
+bool set_fusing(bool on);
 // Cuts this thread's window (a structural mark).
 void cut_window();
 // Completes everything that any thread has recorded, and waits for all devices.

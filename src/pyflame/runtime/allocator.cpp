@@ -18,8 +18,12 @@
 #include "pyflame/base/events.h"
 #include "pyflame/base/fork.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/runtime/address_space.h"
+#include "pyflame/runtime/debug_memory.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/in_flight.h"
+#include "pyflame/runtime/memory_log.h"
+#include "pyflame/runtime/memory_trace.h"
 #include "pyflame/runtime/segments.h"
 
 namespace pyflame {
@@ -52,9 +56,18 @@ std::string gib(uint64_t bytes) {
                                    : fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
+constexpr uint64_t kLeastSplitSize = uint64_t{20} << 20;  // segments of this size are shared by many blocks
+
+void merge(MemorySettings& into, const MemorySettings& from) {
+  if (from.fraction || from.limit) into.fraction = from.fraction, into.limit = from.limit;
+  if (from.split_size) into.split_size = from.split_size;
+  if (from.pinned) into.pinned = from.pinned;
+}
+
 // One allocator: size classes for the host, segments for a device.
 struct Allocator {
   Device where;
+  MemorySettings settings;
   DeviceMemory* device = nullptr;      // null: the host's memory
   std::unique_ptr<Segments> segments;  // of the device
   std::mutex mutex;
@@ -63,6 +76,8 @@ struct Allocator {
   bool limit_read = false;
 
   void trim() {
+    if (device)
+      while (void* raw = debug_memory::raw_to_return(where)) segments->put(raw);
     if (segments) segments->trim();
     for (auto& [size, blocks] : free)
       for (void* p : blocks) std::free(p);
@@ -71,14 +86,23 @@ struct Allocator {
   }
 
   void read_limit() {
-    if (!device) {
-      stats.limit = static_cast<uint64_t>(env::memory_limit());
-    } else if (const double fraction = env::gpu_memory_fraction(); fraction < 1) {
+    const bool set = settings.fraction || settings.limit;
+    uint64_t limit = settings.limit.value_or(0);
+    if (!set && where.type != DeviceType::null && !device) limit = static_cast<uint64_t>(env::memory_limit());
+    const double fraction = !device ? 1 : set ? settings.fraction.value_or(1) : env::gpu_memory_fraction();
+    if (fraction < 1) {
       size_t free_bytes = 0, total = 0;
       device->room(&free_bytes, &total);
-      set_limit(static_cast<uint64_t>(fraction * static_cast<double>(total)));
+      const auto part = static_cast<uint64_t>(fraction * static_cast<double>(total));
+      limit = limit ? std::min(limit, part) : part;
     }
+    set_limit(limit);
     limit_read = true;  // set only now, so that a refused value is refused again at the next call
+  }
+  void configure(const MemorySettings& wanted) {
+    merge(settings, wanted);
+    if (settings.split_size && segments) segments->set_split_size(*settings.split_size);
+    if (wanted.fraction || wanted.limit) read_limit();
   }
   void set_limit(uint64_t bytes) {
     stats.limit = bytes;
@@ -87,7 +111,11 @@ struct Allocator {
 
   // `size` becomes the size of the block.
   void* from_cache_or_system(size_t& size) {
-    if (segments) return segments->get(size, &size);
+    if (segments) {
+      void* p = segments->get(size, &size);
+      if (p && !device) forget_contents(p, size);
+      return p;
+    }
     if (const auto it = free.find(size); it != free.end() && !it->second.empty()) {
       void* p = it->second.back();
       it->second.pop_back();
@@ -98,45 +126,85 @@ struct Allocator {
     return from_system(size);
   }
 
+  // `guarded_at`: the line that a block of the debug allocator is for; null: an ordinary block.
+  void* new_block(size_t& size, size_t nbytes, const SourceLoc* guarded_at) {
+    if (!guarded_at) return from_cache_or_system(size);
+    if (!device) return ++stats.allocations, debug_memory::take_host(nbytes, size, *guarded_at);
+    size = debug_memory::bytes_on_device(nbytes);
+    void* raw = from_cache_or_system(size);
+    return debug_memory::take_on_device(where, *device, raw, nbytes, size, *guarded_at);
+  }
+
+  // The bytes that were counted for a block, which is freed. A guarded block is kept for a while, or an earlier one is freed for it.
+  size_t free_block(void* p, size_t nbytes, bool* cached) {
+    if (const auto guarded = debug_memory::give(p)) {
+      *cached = false;
+      if (guarded->raw) segments->put(guarded->raw);
+      return guarded->counted;
+    }
+    *cached = !segments;
+    return segments ? segments->put(p) : size_class(nbytes);
+  }
+
   void* get(size_t nbytes, MemoryUse use) {
+    const bool logged = memory_log::on();
+    const bool guarded = debug_memory::blocks() && where.type != DeviceType::null;
+    const SourceLoc at = logged || guarded ? memory_log::site(use) : SourceLoc{};
+    const SourceLoc* taken_at = guarded ? &at : nullptr;
     std::lock_guard lock(mutex);
     if (!limit_read) read_limit();
     size_t size = segments ? nbytes : size_class(nbytes);
     const bool over = stats.limit && stats.allocated + size > stats.limit;
-    void* p = over ? nullptr : from_cache_or_system(size);
+    void* p = over ? nullptr : new_block(size, nbytes, taken_at);
     if (!p && !over) {
       trim();
-      p = from_cache_or_system(size);
+      p = new_block(size, nbytes, taken_at);
       stats.retries += p != nullptr;
     }
     if (!p) out_of_memory(nbytes, over);
     stats.allocated += size;
     stats.by_use[static_cast<size_t>(use)] += size;
     stats.peak_allocated = std::max(stats.peak_allocated, stats.allocated);
+    if (logged) [[unlikely]]
+      memory_log::taken({where, p, size, use, 0, at});
+    if (memory_trace::on()) [[unlikely]]
+      note(p, static_cast<int64_t>(size), use);
     return p;
   }
 
   void put(void* p, size_t nbytes, MemoryUse use) {
     if (!p) return;
     std::lock_guard lock(mutex);
-    const size_t size = segments ? segments->put(p) : size_class(nbytes);
+    bool to_cache = false;
+    const size_t size = free_block(p, nbytes, &to_cache);
+    if (memory_log::on()) [[unlikely]]
+      memory_log::freed(p);
     stats.allocated -= size;
     stats.by_use[static_cast<size_t>(use)] -= size;
-    if (segments) return;
-    stats.cached += size;
-    free[size].push_back(p);
+    if (to_cache) {
+      stats.cached += size;
+      free[size].push_back(p);
+    }
+    if (memory_trace::on()) [[unlikely]]
+      note(p, -static_cast<int64_t>(size), use);
+  }
+
+  void note(const void* p, int64_t bytes, MemoryUse use) {
+    const uint64_t cached = segments ? now().cached : stats.cached;
+    memory_trace::add({0, reinterpret_cast<uint64_t>(p), bytes, cached, where, use, false});
   }
 
   [[noreturn]] void out_of_memory(size_t nbytes, bool over) {
     ++stats.failures;
-    if (device)
+    if (segments)
       PF_FAIL(OutOfMemory, "allocate: out of memory on {}; got a request for {}\n{}", where.str(), gib(nbytes),
               report(nbytes));
-    PF_CHECK(!over, OutOfMemory,
-             "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected at most {} bytes "
-             "(the memory limit); "
-             "hint: a smaller batch, pf.checkpoint, or a higher PYFLAME_MEMORY_LIMIT",
-             nbytes, stats.allocated, stats.limit);
+    PF_CHECK(
+        !over, OutOfMemory,
+        "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected at most {} bytes "
+        "(the memory limit); "
+        "hint: a smaller batch (pf.find_batch_size), pf.checkpoint_policy, or a higher limit (pf.memory.configure)",
+        nbytes, stats.allocated, stats.limit);
     PF_FAIL(OutOfMemory,
             "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected the system to have "
             "them; hint: a "
@@ -165,6 +233,7 @@ struct Allocator {
     text +=
         fmt::format("  cached: {}, of it {} beside live blocks; largest hole {}; {} from the driver in {} segments\n",
                     gib(s.cached), gib(s.split), gib(s.largest_hole), gib(s.reserved), s.segments);
+    if (!device) return text + (s.limit ? fmt::format("  limit {}", gib(s.limit)) : "  addresses without memory");
     size_t free_bytes = 0, total = 0;
     try {
       device->room(&free_bytes, &total);
@@ -176,11 +245,12 @@ struct Allocator {
         fmt::format("  device: {} in all, {} free, {} held by other processes, libraries and the driver{}", gib(total),
                     gib(free_bytes), gib(others), s.limit ? fmt::format("; limit {}", gib(s.limit)) : "");
     if (wanted == 0) return text;
-    const char* advice = "hint: a smaller batch, pf.checkpoint, or float16 or bfloat16 (pf.amp)";
+    const char* advice =
+        "hint: a smaller batch (pf.find_batch_size), pf.checkpoint_policy, or float16 or bfloat16 (pf.amp)";
     if (s.limit && s.allocated + wanted <= total && s.reserved + wanted > s.limit)
-      advice = "hint: the limit is what stops it: pf.set_memory_limit or PYFLAME_GPU_MEMORY_FRACTION";
+      advice = "hint: the limit is what stops it: pf.memory.configure or PYFLAME_GPU_MEMORY_FRACTION";
     else if (s.cached >= wanted)
-      advice = "hint: the free bytes are in pieces: fewer different sizes, or large tensors first";
+      advice = "hint: the free bytes are in pieces: pf.memory.configure(split_size=), or large tensors first";
     else if (others >= wanted) advice = "hint: others hold what is missing: end them, or wait for them";
     return text + "\n  " + advice;
   }
@@ -190,6 +260,7 @@ struct Allocators {
   std::mutex mutex;
   Allocator host;
   std::vector<std::pair<Device, std::unique_ptr<Allocator>>> devices;
+  std::vector<std::pair<Device, MemorySettings>> wanted;  // for devices that nobody has used yet
 };
 Allocators& allocators() {
   static Allocators* a = new Allocators;  // leaked: storages may outlive static destruction
@@ -211,9 +282,23 @@ const AtFork g_allocator_at_fork{ForkOrder::Memory,
                                    all.mutex.unlock();
                                  }};
 
+bool on_host(Device device) { return !has_own_memory(device.type) && device.type != DeviceType::null; }
+
+std::unique_ptr<Allocator> new_allocator(Device device) {
+  auto a = std::make_unique<Allocator>();
+  a->where = device;
+  if (device.type == DeviceType::null) {
+    a->segments = std::make_unique<Segments>(SegmentSource{reserve_addresses, release_addresses});
+    return a;
+  }
+  a->device = device_memory(device);
+  a->segments = std::make_unique<Segments>(*a->device);
+  return a;
+}
+
 Allocator& allocator(Device device) {
   Allocators& all = allocators();
-  if (!has_own_memory(device.type)) return all.host;
+  if (on_host(device)) return all.host;
   // The allocator that this thread used last; few programs alternate between devices.
   thread_local Device last{};
   thread_local Allocator* found = nullptr;
@@ -221,14 +306,22 @@ Allocator& allocator(Device device) {
   std::lock_guard lock(all.mutex);
   for (auto& [d, a] : all.devices)
     if (d == device) return last = d, *(found = a.get());
-  auto a = std::make_unique<Allocator>();
-  a->where = device;
-  a->device = device_memory(device);
-  a->segments = std::make_unique<Segments>(*a->device);
+  auto a = new_allocator(device);
+  for (const auto& [d, settings] : all.wanted)
+    if (d == device) {
+      a->configure(settings);
+      if (settings.pinned && *settings.pinned) a->device->pin_ahead(*settings.pinned);
+    }
   return *all.devices.emplace_back(device, std::move(a)).second;
 }
 
 }  // namespace
+
+size_t block_bytes(Device device, size_t nbytes) {
+  constexpr size_t kDeviceAlign = 512;
+  nbytes = std::max<size_t>(1, nbytes);
+  return has_own_memory(device.type) ? (nbytes + kDeviceAlign - 1) / kDeviceAlign * kDeviceAlign : size_class(nbytes);
+}
 
 void* allocate_raw(Device device, size_t nbytes, MemoryUse use) {
   return nbytes ? allocator(device).get(nbytes, use) : nullptr;
@@ -244,6 +337,7 @@ void allocate_data(Storage& s) {
 }
 
 void copy_from_host(Storage& to, const void* from, size_t nbytes) {
+  if (to.device.type == DeviceType::null) may_be_written();
   if (DeviceMemory* memory = device_memory(to.device)) memory->from_host(to.data, from, nbytes);
   else if (nbytes > 0) std::memcpy(to.data, from, nbytes);
 }
@@ -287,6 +381,12 @@ MemoryStats memory_stats(Device device) {
   return a.now();
 }
 
+std::vector<SegmentLayout> memory_segments(Device device) {
+  Allocator& a = allocator(device);
+  std::lock_guard lock(a.mutex);
+  return a.segments ? a.segments->layout() : std::vector<SegmentLayout>{};
+}
+
 std::string memory_report(Device device) {
   Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
@@ -297,6 +397,7 @@ void reset_peak_memory(Device device) {
   Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
   a.stats.peak_allocated = a.stats.allocated;
+  if (a.segments) a.segments->reset_peak();
 }
 
 void empty_cache() {
@@ -313,10 +414,8 @@ void empty_cache() {
 }
 
 void set_memory_limit(uint64_t bytes, Device device) {
-  Allocator& a = allocator(device);
-  std::lock_guard lock(a.mutex);
-  a.set_limit(bytes);
-  a.limit_read = true;
+  allocator(device);  // DeviceError if it is not there
+  configure_memory(device, {.limit = bytes});
 }
 
 void warm_up_memory(uint64_t bytes, Device device) {
@@ -335,9 +434,51 @@ void set_memory_fraction(double fraction, Device device) {
   DeviceMemory* memory = device_memory(device);
   PF_CHECK(memory, Value, "set_memory_fraction: the device has no memory of its own; got {}; hint: set_memory_limit",
            device.str());
-  size_t free_bytes = 0, total = 0;
-  memory->room(&free_bytes, &total);
-  set_memory_limit(fraction < 1 ? static_cast<uint64_t>(fraction * static_cast<double>(total)) : 0, device);
+  configure_memory(device, {.fraction = fraction});
+}
+
+namespace {
+
+void check(const MemorySettings& s, Device device) {
+  PF_CHECK(!s.fraction || (*s.fraction > 0 && *s.fraction <= 1), Value,
+           "configure: fraction is not a fraction; got {}; expected more than 0 and at most 1", *s.fraction);
+  PF_CHECK(!s.fraction || has_own_memory(device.type), Value,
+           "configure: fraction is of a device with its own memory; got {}; hint: limit=", device.str());
+  PF_CHECK(!s.split_size || !on_host(device), Value,
+           "configure: the host's memory has no blocks to split; got split_size={} for {}; expected a GPU",
+           *s.split_size, device.str());
+  PF_CHECK(!s.split_size || *s.split_size == 0 || *s.split_size >= kLeastSplitSize, Value,
+           "configure: split_size is too small; got {} bytes; expected 0, or at least {} (20 MiB)", *s.split_size,
+           kLeastSplitSize);
+  PF_CHECK(!s.pinned || has_own_memory(device.type), Value,
+           "configure: pinned memory serves copies to a GPU; got pinned={} for {}; expected a GPU", *s.pinned,
+           device.str());
+}
+
+// The allocator if the device is in use; otherwise null, and the settings are kept for later.
+Allocator* opened_or_later(Device device, const MemorySettings& settings) {
+  Allocators& all = allocators();
+  if (on_host(device)) return &all.host;
+  std::lock_guard lock(all.mutex);
+  for (auto& [d, a] : all.devices)
+    if (d == device) return a.get();
+  for (auto& [d, wanted] : all.wanted)
+    if (d == device) return merge(wanted, settings), nullptr;
+  all.wanted.emplace_back(device, settings);
+  return nullptr;
+}
+
+}  // namespace
+
+void configure_memory(Device device, const MemorySettings& settings) {
+  check(settings, device);
+  Allocator* a = opened_or_later(device, settings);
+  if (!a) return;
+  {
+    std::lock_guard lock(a->mutex);
+    a->configure(settings);
+  }
+  if (settings.pinned && *settings.pinned) a->device->pin_ahead(*settings.pinned);
 }
 
 }  // namespace pyflame

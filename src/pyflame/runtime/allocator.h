@@ -1,11 +1,14 @@
-// Memory for storages and arenas: one allocator for the host, and one for each device with its own memory. Blocks are
+// Memory for storages and arenas: one allocator for the host, one for each device with its own memory, and one for the null
+// device, which gives addresses without memory (address_space.h). Blocks are
 // aligned to 64 bytes (host) or 512 bytes (device). Freed blocks are kept for the next window. compile/plan_memory.cpp
 // decides what needs memory.
 #pragma once
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "pyflame/base/ref.h"
 #include "pyflame/tensor/storage.h"
@@ -25,6 +28,9 @@ void copy_from_host(Storage& to, const void* from, size_t nbytes);
 void copy_to_host(void* to, const Storage& from, size_t offset, size_t nbytes);
 // Copies directly between two devices; false if that is possible only through the host.
 bool copy_between(Storage& to, const Storage& from, size_t offset, size_t nbytes);
+
+// The bytes that a request takes in the allocator.
+size_t block_bytes(Device device, size_t nbytes);
 
 enum class MemoryUse : uint8_t { tensors, arena, replays };
 constexpr std::array<const char*, 3> kMemoryUses = {"tensors", "arena", "replays"};
@@ -46,6 +52,8 @@ struct MemoryStats {
   std::array<uint64_t, kMemoryUses.size()> by_use;
 };
 MemoryStats memory_stats(Device device = {});
+struct SegmentLayout;                                       // segments.h
+std::vector<SegmentLayout> memory_segments(Device device);  // empty for the host, which has none
 // A text on the memory of a device: what is live and for which use, what is cached, what other processes hold.
 std::string memory_report(Device device);
 void reset_peak_memory(Device device = {});
@@ -55,5 +63,16 @@ void set_memory_limit(uint64_t bytes, Device device = {});  // 0: none
 void warm_up_memory(uint64_t bytes, Device device);
 void warm_up_pinned(uint64_t bytes, Device device);
 void set_memory_fraction(double fraction, Device device);  // of the device's total memory
+
+// What a program sets; what is empty stays as it is. A device that nobody has used yet is not opened: it gets its settings when it is.
+struct MemorySettings {
+  // These two replace each other, and the environment's. If both are given, the smaller one holds.
+  std::optional<double> fraction = {};  // of the total memory, in (0, 1]; 1: no limit; GPUs only
+  std::optional<uint64_t> limit = {};   // bytes; 0: none
+
+  std::optional<uint64_t> split_size = {};  // free blocks that are larger are not split; 0: all are; not on the host
+  std::optional<uint64_t> pinned = {};      // bytes of pinned host memory that are kept ready; GPUs only
+};
+void configure_memory(Device device, const MemorySettings& settings);
 
 }  // namespace pyflame

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <mutex>
+#include <cstring>
+#include <functional>
 
 #include "pyflame/compile/choices.h"
 #include "pyflame/ops/helpers.h"
@@ -14,20 +15,38 @@ namespace pyflame {
 
 namespace {
 
-constexpr int kRounds = 5;  // the fastest round counts
-constexpr int kEach = 4;    // runs per round, between two waits
-// A later implementation must take at most this share of the first one's time.
-constexpr double kWins = 0.97;
-// The largest difference that counts as correct, in units of the dtype's rounding.
-constexpr double kNear = 256;
+// Stages of the search: each remaining candidate is run this many times, and those that take more than `keeps` times the best
+// one's median leave. The last stage decides.
+struct Stage {
+  int runs;
+  double keeps;
+};
+constexpr Stage kStages[] = {{2, 1.5}, {4, 1.2}, {8, 1.07}, {24, 1}};
 constexpr size_t kMostBytes = size_t{256} << 20;  // limit for the results that are kept for comparison
+// Before each timed run on a device, this much is written, so that operands are read from memory and not from a cache. Devices
+// with more memory have larger caches.
+size_t flush_bytes(size_t memory) { return std::min(memory / 192, size_t{256} << 20); }
 
 ChoiceStats g_stats;  // guarded by the engine's lock, as all runs are
 
 double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
-bool budget_left() { return g_stats.spent_ms < tune_budget_ms(); }
+
+// Counts the time of a search as it passes.
+class Spending {
+ public:
+  ~Spending() { g_stats.spent_ms += ms_since(since_); }
+  bool left() {
+    const auto now = std::chrono::steady_clock::now();
+    g_stats.spent_ms += std::chrono::duration<double, std::milli>(now - since_).count();
+    since_ = now;
+    return g_stats.spent_ms < tune_budget_ms();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
 
 struct Output {
   char* at;
@@ -48,19 +67,20 @@ std::vector<Output> outputs_of(const Frame& f, const Step& step) {
   return out;
 }
 
-std::vector<char> fetch(DeviceMemory& m, const std::vector<Output>& outputs) {
+std::vector<char> fetch(DeviceMemory* m, const std::vector<Output>& outputs) {
   size_t total = 0;
   for (const Output& o : outputs) total += o.nbytes;
   std::vector<char> bytes(total);
   size_t at = 0;
   for (const Output& o : outputs) {
-    m.to_host(bytes.data() + at, o.at, o.nbytes);
+    if (m) m->to_host(bytes.data() + at, o.at, o.nbytes);
+    else if (o.nbytes > 0) std::memcpy(bytes.data() + at, o.at, o.nbytes);
     at += o.nbytes;
   }
   return bytes;
 }
 
-// The largest difference relative to the largest value, in units of the dtype's rounding; infinity if one of two values
+// The largest difference relative to the largest value, as a part of what is allowed for the dtype; infinity if one of two values
 // is not finite and the other is.
 double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs) {
   double worst = 0;
@@ -71,8 +91,8 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
       const auto* y = reinterpret_cast<const T*>(b.data() + at);
       double scale = 0, difference = 0;
       for (size_t i = 0; i < o.nbytes / sizeof(T); ++i) {
-        const double p = static_cast<double>(static_cast<float>(x[i])),
-                     q = static_cast<double>(static_cast<float>(y[i]));
+        using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+        const double p = static_cast<double>(static_cast<Wide>(x[i])), q = static_cast<double>(static_cast<Wide>(y[i]));
         if (!std::isfinite(p) || !std::isfinite(q)) {
           if (!(p == q || (std::isnan(p) && std::isnan(q)))) difference = INFINITY;
           continue;
@@ -80,26 +100,80 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
         scale = std::max(scale, std::fabs(p));
         difference = std::max(difference, std::fabs(p - q));
       }
-      const double eps = o.dtype == DType::bfloat16  ? 7.8e-3
-                         : o.dtype == DType::float16 ? 9.8e-4
-                         : is_float(o.dtype)         ? 1.2e-7
-                                                     : 1e-30;
-      if (difference > 0) worst = std::max(worst, difference / (std::max(scale, 1e-30) * eps));
+      // Sums in another order differ by many roundings of float32 and float64, but 16-bit results are rounded once, at the end.
+      const double allowed = o.dtype == DType::bfloat16  ? 4 * 7.8e-3
+                             : o.dtype == DType::float16 ? 8 * 9.8e-4
+                             : o.dtype == DType::float64 ? 256 * 2.2e-16
+                             : is_float(o.dtype)         ? 256 * 1.2e-7
+                                                         : 1e-30;
+      if (difference > 0) worst = std::max(worst, difference / (std::max(scale, 1e-30) * allowed));
     });
     at += o.nbytes;
   }
   return worst;
 }
 
-bool works_in_place(const Step& step) {
-  return std::any_of(step.writes.begin(), step.writes.end(),
-                     [&](SlotId s) { return std::find(step.reads.begin(), step.reads.end(), s) != step.reads.end(); });
+// Whether the step overwrites bytes that it reads, so that it cannot run twice. A slot may have taken over the bytes of another one.
+bool works_in_place(const Frame& f, const Step& step) {
+  const auto& slots = f.program.graph.slots;
+  for (const SlotId w : step.writes)
+    for (const SlotId r : step.reads) {
+      if (w == r) return true;
+      const char *to = f.bases[w], *from = f.bases[r];
+      if (to && from && to < from + slots[r].nbytes && from < to + slots[w].nbytes) return true;
+    }
+  return false;
 }
 
-// Measures implementations of step k one after the other. What the first one computes is what the others must compute.
+// Memory that is freed at the end of the search.
+class Scratch {
+ public:
+  explicit Scratch(Device device) : device_(device) {}
+  ~Scratch() { release(); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* of(size_t nbytes) {
+    if (nbytes > size_) {
+      release();
+      at_ = allocate_raw(device_, nbytes, MemoryUse::replays);
+      size_ = nbytes;
+    }
+    return at_;
+  }
+
+ private:
+  void release() {
+    free_raw(device_, at_, size_, MemoryUse::replays);
+    at_ = nullptr, size_ = 0;
+  }
+  Device device_;
+  void* at_ = nullptr;
+  size_t size_ = 0;
+};
+
+struct Entrant {
+  Candidate candidate;
+  std::shared_ptr<Executable> executable;
+  Measurement measured;
+  std::vector<double> us;
+};
+
+double quantile(std::vector<double> x, double q) {
+  std::sort(x.begin(), x.end());
+  return x[static_cast<size_t>(q * static_cast<double>(x.size() - 1))];
+}
+
+// Measures candidates of step k. What the first one computes is what the others must compute.
 class Trial {
  public:
-  Trial(const Frame& f, size_t k) : f_(f), k_(k), outputs_(outputs_of(f, f.program.steps[k])) {}
+  Trial(const Frame& f, size_t k)
+      : f_(f), k_(k), outputs_(outputs_of(f, f.program.steps[k])), workspace_(f.window.device), pad_(f.window.device) {
+    if (!f.memory) return;
+    size_t free = 0, total = 0;
+    f.memory->room(&free, &total);
+    flush_ = flush_bytes(total);
+    if (free > 4 * flush_) flushed_ = pad_.of(flush_);
+  }
 
   // Whether the results are small enough to be kept for comparison.
   bool comparable() const {
@@ -108,88 +182,167 @@ class Trial {
     return bytes > 0 && bytes <= kMostBytes;
   }
 
-  Measurement measure(const char* name, Executable& e) {
-    Measurement r{name, 1e30, 0, false};
-    const size_t need = e.workspace();
-    void* workspace = nullptr;
+  // Whether it computes the right result. The first run also compiles and loads the kernel.
+  bool check(Entrant& e) {
+    Measurement& m = e.measured;
+    m.sound = false, m.us = 1e30;
     try {
-      workspace = allocate_raw(f_.window.device, need, MemoryUse::replays);
-      RunContext ctx = f_.context(k_);
-      ctx.workspace = workspace;
-      r.error = error_of(e, ctx);
-      r.sound = r.error <= kNear;
-      for (int i = 0; i < kRounds && r.sound && budget_left(); ++i) r.us = std::min(r.us, time_round(e, ctx));
+      m.workspace = e.executable->workspace();
+      for (const Output& o : outputs_) {
+        if (f_.memory) f_.memory->fill(o.at, 0xff, o.nbytes);
+        else std::memset(o.at, 0xff, o.nbytes);
+      }
+      e.executable->run(context(e));
+      const std::vector<char> got = fetch(f_.memory, outputs_);
+      if (expected_.empty()) expected_ = got;
+      m.error = distance(expected_, got, outputs_);
+      m.sound = m.error <= 1;
+      if (!m.sound) m.note = fmt::format("its result differs by {:.3g} times what is allowed", m.error);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::Device) throw;
-      r.sound = false;
+      m.note = error.what();
     }
-    free_raw(f_.window.device, workspace, need, MemoryUse::replays);
     ++g_stats.entries;
-    g_stats.unsound += !r.sound;
-    all_.push_back(r);
-    return r;
+    g_stats.unsound += !m.sound;
+    return m.sound;
   }
-  const std::vector<Measurement>& all() const { return all_; }
+
+  bool has_caches_to_flush() const { return flushed_ != nullptr; }
+
+  // Adds the times of some runs. Cold: the caches are flushed before each.
+  void run(Entrant& e, int runs, bool cold = true) {
+    const RunContext ctx = context(e);
+    if (!f_.memory) {
+      for (int i = 0; i < runs; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        e.executable->run(ctx);
+        e.us.push_back(ms_since(start) * 1e3);
+      }
+      return;
+    }
+    std::vector<std::pair<std::unique_ptr<Moment>, std::unique_ptr<Moment>>> marks;
+    for (int i = 0; i < runs; ++i) {
+      if (flushed_ && cold) f_.memory->fill(flushed_, static_cast<uint8_t>(i), flush_);
+      auto before = f_.memory->moment();
+      e.executable->run(ctx);
+      marks.emplace_back(std::move(before), f_.memory->moment());
+    }
+    f_.memory->wait();
+    for (const auto& [before, after] : marks) e.us.push_back(after->ms_since(*before) * 1e3);
+  }
 
  private:
-  // The first run, which also compiles and loads the kernel.
-  double error_of(Executable& e, const RunContext& ctx) {
-    for (const Output& o : outputs_) f_.memory->fill(o.at, 0xff, o.nbytes);
-    e.run(ctx);
-    const std::vector<char> got = fetch(*f_.memory, outputs_);
-    if (expected_.empty()) expected_ = got;
-    return distance(expected_, got, outputs_);
-  }
-  // Microseconds of one run.
-  double time_round(Executable& e, const RunContext& ctx) {
-    f_.memory->wait();
-    const auto start = std::chrono::steady_clock::now();
-    for (int j = 0; j < kEach; ++j) e.run(ctx);
-    f_.memory->wait();
-    return ms_since(start) * 1e3 / kEach;
+  RunContext context(const Entrant& e) {
+    RunContext ctx = f_.context(k_);
+    ctx.workspace = workspace_.of(e.executable->workspace());
+    return ctx;
   }
 
   const Frame& f_;
   const size_t k_;
   const std::vector<Output> outputs_;
   std::vector<char> expected_;
-  std::vector<Measurement> all_;
+  Scratch workspace_, pad_;
+  void* flushed_ = nullptr;  // null: there is no room for it
+  size_t flush_ = 0;
 };
+
+// All candidates that compute the right result, the step's own first; those that do not are only noted.
+std::vector<Entrant> sound_entrants(Trial& trial, const Step& step, const Problem& problem, Spending& budget,
+                                    const std::function<void(const std::string&)>& begin,
+                                    std::vector<Measurement>& dropped) {
+  std::vector<Entrant> all(1);
+  Entrant& own = all[0];
+  own.executable = step.executable;
+  own.measured.entry = step.configuration.empty() ? step.impl : step.impl + (":" + step.configuration);
+  own.measured.own = !step.measured;
+  if (!trial.check(own)) return {};
+  for (const Candidate& c : step.others) {
+    if (!budget.left()) break;
+    Entrant e;
+    e.candidate = c;
+    e.measured.entry = c.name();
+    begin(e.measured.entry);
+    try {
+      e.executable = c.make(problem);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::Device) throw;
+      e.measured.sound = false, e.measured.us = 1e30, e.measured.note = error.what();
+    }
+    if (e.executable && trial.check(e)) all.push_back(std::move(e));
+    else dropped.push_back(std::move(e.measured));
+  }
+  return all;
+}
+
+void summarize(Entrant& e) {
+  if (e.us.empty()) return;
+  e.measured.us = quantile(e.us, 0.5);
+  e.measured.spread = (quantile(e.us, 0.75) - quantile(e.us, 0.25)) / std::max(e.measured.us, 1e-9);
+}
+
+// The times of those that are left, with operands in the caches.
+void measure_warm(Trial& trial, std::vector<Entrant>& all, size_t in) {
+  constexpr int kRuns = 16;
+  for (size_t i = 0; i < in; ++i) all[i].us.clear();
+  for (int run = 0; run < kRuns; run += 4)
+    for (size_t i = 0; i < in; ++i) trial.run(all[i], 4, false);
+  for (size_t i = 0; i < in; ++i) all[i].measured.warm_us = quantile(all[i].us, 0.5);
+}
+
+// Successive halving: the entrants that stay in the race are at the front, the step's own first. Those that leave keep what was measured.
+// Returns how many are left.
+size_t race(Trial& trial, std::vector<Entrant>& all, Spending& budget) {
+  size_t in = all.size();
+  for (const Stage& stage : kStages) {
+    if (in < 2 || !budget.left()) break;
+    for (size_t i = 0; i < in; ++i) all[i].us.clear();
+    for (int run = 0; run < stage.runs; run += 2)  // in turns, so that a change of the clock rate meets all of them
+      for (size_t i = 0; i < in; ++i) trial.run(all[i], 2);
+    for (size_t i = 0; i < in; ++i) summarize(all[i]);
+    std::sort(all.begin() + 1, all.begin() + static_cast<ptrdiff_t>(in),
+              [](const Entrant& a, const Entrant& b) { return a.measured.us < b.measured.us; });
+    const double limit = stage.keeps * std::min(all[0].measured.us, all[1].measured.us);
+    while (in > 1 && all[in - 1].measured.us > limit) --in;
+  }
+  if (in > 1 && trial.has_caches_to_flush()) measure_warm(trial, all, in);
+  return in;
+}
 
 }  // namespace
 
 bool worth_choosing(const Program& p) {
-  if (tune_budget_ms() == 0 || !budget_left()) return false;
+  if (tune_budget_ms() == 0 || g_stats.spent_ms >= tune_budget_ms()) return false;
   return std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return !s.others.empty(); });
 }
 
 std::optional<Replacement> time_entries(const Frame& f, size_t k) {
   const Step& step = f.program.steps[k];
-  if (step.others.empty() || !step.executable || !budget_left()) return std::nullopt;
-  if (works_in_place(step)) return std::nullopt;  // it cannot run twice
+  Spending budget;
+  if (step.others.empty() || !step.executable || !budget.left()) return std::nullopt;
+  if (works_in_place(f, step)) return std::nullopt;  // it cannot run twice
   Trial trial(f, k);
   if (!trial.comparable()) return std::nullopt;
-  const auto began = std::chrono::steady_clock::now();
   const Problem problem{f.program.graph, step.group};
-  std::optional<Replacement> best;
-  const Measurement first = trial.measure(step.impl, *step.executable);
-  double best_us = first.us * kWins;
-  for (const Impl* other : step.others) {
-    if (!first.sound || !budget_left()) break;
-    std::unique_ptr<Executable> e = other->make(problem);
-    const Measurement measured = trial.measure(other->name, *e);
-    if (measured.sound && measured.us < best_us) {
-      best = Replacement{k, other->name, std::move(e)};
-      best_us = measured.us;
-    }
-  }
-  if (best) ++g_stats.changed;
+  const std::string op(op_name(problem.root().op)), key = problem_key(problem);
+  const Environment& here = environment_of(*f.program.backend, f.window.device.index);
+  Choices& choices = Choices::in(choices_file());
+  std::vector<Measurement> results;
+  std::vector<Entrant> all = sound_entrants(
+      trial, step, problem, budget, [&](const std::string& entry) { choices.begin(here, op, key, entry); }, results);
+  choices.passed();
+  if (all.empty()) return std::nullopt;  // there is nothing to compare with
+  const size_t in = race(trial, all, budget);
+  for (const Entrant& e : all)
+    if (!e.us.empty()) results.push_back(e.measured);
+  choices.store(here, op, key, results);
   ++g_stats.problems;
-  g_stats.spent_ms += ms_since(began);
-  Choices::in(choices_file())
-      .store(environment_of(*f.program.backend, f.window.device.index), std::string(op_name(problem.root().op)),
-             problem_key(problem), trial.all());
-  return best;
+  const Measurement& own = all[0].measured;
+  const auto wins = [&](const Entrant& e) { return clearly_faster(e.measured, own); };
+  const auto best = std::find_if(all.begin() + 1, all.begin() + static_cast<ptrdiff_t>(in), wins);
+  if (best == all.begin() + static_cast<ptrdiff_t>(in)) return std::nullopt;
+  ++g_stats.changed;
+  return Replacement{k, best->candidate, best->executable};
 }
 
 ChoiceStats choice_stats() { return g_stats; }

@@ -15,15 +15,19 @@
 #include "pyflame/base/fork.h"
 #include "pyflame/base/location.h"
 #include "pyflame/base/threads.h"
-#include "pyflame/compile/inject.h"
 #include "pyflame/compile/program.h"
+#include "pyflame/runtime/added.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/blame.h"
 #include "pyflame/runtime/choose.h"
+#include "pyflame/runtime/debugged_run.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/device_times.h"
 #include "pyflame/runtime/explain_log.h"
 #include "pyflame/runtime/in_flight.h"
+#include "pyflame/runtime/kept.h"
+#include "pyflame/runtime/memory_log.h"
+#include "pyflame/runtime/memory_trace.h"
 #include "pyflame/runtime/profiler.h"
 #include "pyflame/runtime/state.h"
 
@@ -81,22 +85,38 @@ void* arena_for(Device device, size_t bytes) {
   return a->data;
 }
 
+// The line that recorded the first op which writes a slot.
+SourceLoc writer_of(const Window& w, const Program& p, SlotId slot) {
+  for (const NodeId n : p.graph.nodes.ids())
+    for (const Operand& out : p.graph.nodes[n].outs)
+      if (p.graph.slot(out) == slot) return w.ops[n].loc;
+  return {};
+}
+
+// Allocates a slot's bytes, in the log for the line that they are for.
+void allocate_slot(Window& w, const Program& p, SlotId slot) {
+  Storage& storage = *w.slots[slot].storage;
+  if (!memory_log::on()) return allocate_data(storage);
+  const memory_log::Site site(writer_of(w, p, slot));
+  allocate_data(storage);
+}
+
 // Allocates the memory of all slots of the program, before the first step. If that throws OutOfMemory, nothing has
 // changed except that some storages have got their bytes.
-char* obtain_memory(Window& w, const Program& p) {
+char* obtain_memory(Window& w, const Program& p, bool with_arena) {
   for (const SlotId s : w.slots.ids()) {
     const Placement& at = p.memory.placements[s];
     Storage& st = *w.slots[s].storage;
     // An external slot without bytes is poisoned, because its memory could not be allocated. It may be written now.
-    if ((at.kind == Placement::Allocate || at.kind == Placement::External) && !st.data) allocate_data(st);
+    if ((at.kind == Placement::Allocate || at.kind == Placement::External) && !st.data) allocate_slot(w, p, s);
     if (at.kind == Placement::Donated && !st.data) {
       Storage& donor = *w.slots[at.donor].storage;
       if (donor.data && donor.owned_by_allocator && donor.nbytes == st.nbytes)
         continue;  // taken over when the addresses are computed
-      allocate_data(st);
+      allocate_slot(w, p, s);
     }
   }
-  return static_cast<char*>(p.memory.arena_bytes ? arena_for(w.device, p.memory.arena_bytes) : nullptr);
+  return static_cast<char*>(p.memory.arena_bytes && with_arena ? arena_for(w.device, p.memory.arena_bytes) : nullptr);
 }
 
 constexpr int64_t kLongWait = 2000;  // ns; taking a free lock takes less
@@ -118,20 +138,32 @@ class Run {
         scratch_(scratch) {}
 
   void run() {
-    char* arena = obtain_memory(w_, p_);
+    const bool debugged = debug_memory::on() && p_.backend->executes();
+    char* arena = obtain_memory(w_, p_, !debugged);
+    if (debugged) debugged_.emplace(w_, p_, memory_);
+    if (memory_trace::on())
+      memory_trace::add({.bytes = static_cast<int64_t>(p_.memory.arena_bytes), .device = w_.device, .plan = true});
     const int32_t site = memory_ ? new_sites(p_.steps.size()) : 0;
     std::optional<QueuedRun> queued;
     if (memory_) queued.emplace(program_, w_, site, state_.reports, poison_);
     else find_poison();
     find_addresses(arena);
     const int64_t level = env::debug();
-    Frame frame{p_, w_, memory_, scratch_.pointers, scratch_.bases, arena, nullptr, site};
+    Frame frame{p_,
+                w_,
+                memory_,
+                scratch_.pointers,
+                scratch_.bases,
+                arena,
+                nullptr,
+                site,
+                debugged_ ? debugged_->workspaces() : nullptr};
     if (memory_) {
       frame.fault = memory_->fault();
       run_on_device(frame, level);
       queued->complete();
     } else {
-      run_steps(frame, level);
+      run_and_choose(frame, level);
     }
     if (poison_.empty()) return;
     // Only written storages: other threads may be using those that were only read.
@@ -158,7 +190,8 @@ class Run {
     for (const SlotId s : w_.slots.ids()) {
       const Placement& at = p_.memory.placements[s];
       Storage& st = *w_.slots[s].storage;
-      if (at.kind == Placement::Arena && !at.donor.valid()) bases[s] = arena + at.offset;
+      if (at.kind == Placement::Arena && debugged_) bases[s] = debugged_->block(s);
+      else if (at.kind == Placement::Arena && !at.donor.valid()) bases[s] = arena + at.offset;
       else if (at.kind == Placement::External || at.kind == Placement::Allocate) bases[s] = static_cast<char*>(st.data);
     }
     for (const SlotId s : w_.slots.ids()) {
@@ -169,6 +202,8 @@ class Run {
         Storage& donor = *w_.slots[at.donor].storage;
         std::swap(st.data, donor.data);
         std::swap(st.owned_by_allocator, donor.owned_by_allocator);
+        if (memory_log::on()) [[unlikely]]
+          memory_log::taken_over(st.data, writer_of(w_, p_, s));
         // A donor's bytes now belong to the slot that took them over, but earlier steps still read them as the donor.
         bases[at.donor] = static_cast<char*>(st.data);
       }
@@ -176,7 +211,7 @@ class Run {
     }
     for (const SlotId s : w_.slots.ids()) {
       const Placement& at = p_.memory.placements[s];
-      if (at.kind == Placement::Arena && at.donor.valid()) bases[s] = bases[at.donor] + at.offset;
+      if (at.kind == Placement::Arena && at.donor.valid() && !debugged_) bases[s] = bases[at.donor] + at.offset;
     }
     scratch_.pointers.resize(w_.bindings.size());
     for (const BindingId b : w_.bindings.ids()) {
@@ -188,20 +223,15 @@ class Run {
   void run_on_device(Frame& frame, int64_t level) {
     try {
       if (events::device_times()) timed_.emplace(w_.device, *memory_, cached_);
-      const bool sound = poison_.empty() && level < 3 && !(timed_ && timed_->needs_steps());
+      const bool sound = poison_.empty() && level < 3 && !debugged_ && !(timed_ && timed_->needs_steps());
       const int64_t before = events::on() ? events::now() : 0;
       const Replayer::Plan plan = sound ? state_.replayer.plan(frame) : Replayer::Plan::Launch;
+      if (plan == Replayer::Plan::Done && markers::on()) markers::mark(profiler::replay_text(p_).c_str());
       if (plan == Replayer::Plan::Done && before) log_replay(before);
       if (plan == Replayer::Plan::Verify) state_.replayer.snapshot(frame);
       if (plan != Replayer::Plan::Done) {
-        choosing_ = poison_.empty() && state_.runs == 1 && worth_choosing(p_);
         const auto start = std::chrono::steady_clock::now();
-        run_steps(frame, level);
-        if (timed_) timed_->queued();
-        if (!faster_.empty()) {
-          cached_.program = with_replacements(p_, std::move(faster_));
-          state_.labels.clear();  // they name the implementations
-        }
+        run_and_choose(frame, level);
         if (sound && poison_.empty()) state_.replayer.launched(microseconds_since(start));
       }
       if (plan == Replayer::Plan::Verify && poison_.empty()) state_.replayer.verify(frame);
@@ -211,9 +241,20 @@ class Run {
     }
   }
 
+  // At a program's first run, implementations are measured if there is a budget; the next run has the fastest ones.
+  void run_and_choose(const Frame& frame, int64_t level) {
+    choosing_ = poison_.empty() && !debugged_ && state_.runs == 1 && worth_choosing(p_);
+    run_steps(frame, level);
+    if (timed_) timed_->queued();
+    if (faster_.empty()) return;
+    cached_.program = with_replacements(p_, std::move(faster_));
+    state_.labels.clear();  // they name the implementations
+  }
+
   void run_steps(const Frame& frame, int64_t level) {
-    const bool logged = events::on();
+    const bool logged = events::on(), marked = markers::on();
     for (size_t k = 0; k < p_.steps.size(); ++k) {
+      const markers::Scope marker(marked ? profiler::step_text(p_, p_.steps[k]).c_str() : "");
       if (logged) run_logged(frame, k, level);
       else if (level >= 3) timed(frame, k);
       else run_step(frame, k);
@@ -261,7 +302,9 @@ class Run {
       if (step.executable) {
         const FallbackRun counted(step.fallback);
         if (timed_) timed_->before_step(k);
+        if (debugged_) debugged_->before_step(k);
         step.executable->run(frame.context(k));
+        if (debugged_) debugged_->after_step(frame, k);
         if (timed_) timed_->after_step();
       }
       if (!poison_.empty() && !bad)
@@ -300,6 +343,7 @@ class Run {
   Scratch& scratch_;
   Poisons poison_;  // empty: none
   bool choosing_ = false;
+  std::optional<DebuggedRun> debugged_;  // while the debug allocator is on
   std::vector<Replacement> faster_;
   std::optional<profiler::DeviceRun> timed_;  // while a profile wants the device's times
 };
@@ -359,19 +403,44 @@ class RunEvents {
 
  private:
   Device device_;
+  markers::Scope marker_{"run program"};
   events::Label label_;
   int64_t start_ = 0;
   uint32_t flow_ = 0;
 };
+
+// The program that is run in place of `found`: without what is kept from earlier runs. Looks for such values at the second run,
+// because many programs run once.
+CachedProgram& with_kept_values(Window& w, CachedProgram& found, std::optional<AddedToWindow>& added) {
+  if (found.state->runs == 1) found.kept = KeptValues::find(w, *found.program);
+  const auto due = found.kept ? found.kept->next(w, *found.program) : KeptValues::Due::Original;
+  const bool original = due == KeptValues::Due::Original;
+  const Added& what = original ? found.program->added : found.kept->added();
+  if (!what.empty() || !original) added.emplace(w, what);
+  if (original) return found;
+  KeptValues& kept = *found.kept;
+  if (due == KeptValues::Due::Use) {
+    kept.lend(*added);
+    return kept.rest();
+  }
+  ++kept.first().state->runs;
+  Run(w, kept.first(), engine().scratch).run();
+  if (kept.take(*added, w)) return kept.rest();
+  added.reset();
+  if (!found.program->added.empty()) added.emplace(w, found.program->added);
+  return found;
+}
 
 void run_window(Window& w, CutReason reason, bool all_live) {
   bool cached = false;
   RunEvents log(w, reason);
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<CachedProgram> found = get_program(w, liveness_of(w, all_live), &cached);
-  const Program& program = *found->program;
-  if (!found->state) found->state = std::make_shared<ProgramState>(program);
-  log.program_found(program, *found->state, cached);
+  if (!found->state) found->state = std::make_shared<ProgramState>(*found->program);
+  std::optional<AddedToWindow> added;
+  CachedProgram& chosen = with_kept_values(w, *found, added);
+  const Program& program = *chosen.program;
+  log.program_found(program, *chosen.state, cached);
   const double plan_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   const int64_t level = env::debug();
   if (level >= 1) print_device_once(w.device);
@@ -381,9 +450,10 @@ void run_window(Window& w, CutReason reason, bool all_live) {
                cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us),
                program.steps.size(), program.memory.arena_bytes);
   if (level >= 4 && !cached) fmt::print(stderr, "{}", describe_program(program));
-  explain_log(*found, cut_reason_name(reason), cached, plan_us);
-  ++found->state->runs;
-  if (program.backend->executes() || injecting()) Run(w, *found, engine().scratch).run();
+  explain_log(w, chosen, cut_reason_name(reason), cached, plan_us);
+  ++chosen.state->runs;
+  Run(w, chosen, engine().scratch)
+      .run();  // on the null device it takes addresses and counts bytes: its steps have nothing to run
 }
 
 // True if an input is poisoned; then the outputs are poisoned as well.
@@ -438,6 +508,7 @@ void execute_window(Window& w, CutReason reason) noexcept {
       run_window(w, reason, false);
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::OutOfMemory) release_arenas();
+      release_kept_values();
       run_one_by_one(w);
     }
   } catch (const Error& e) {
@@ -447,9 +518,15 @@ void execute_window(Window& w, CutReason reason) noexcept {
   }
 }
 
+void between_programs(const std::function<void()>& fn) {
+  std::lock_guard lock(engine().mutex);
+  fn();
+}
+
 void release_unused_memory() {
   std::lock_guard lock(engine().mutex);
   release_arenas();
+  release_kept_values();
   empty_cache();
 }
 

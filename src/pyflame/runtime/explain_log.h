@@ -4,7 +4,7 @@
 
 namespace pyflame {
 
-// Called before the program runs.
-void explain_log(const CachedProgram& p, const char* reason, bool cached, double plan_us);
+// Called before the program runs, by the thread that cut the window, under the engine's lock.
+void explain_log(const Window& w, const CachedProgram& p, const char* reason, bool cached, double plan_us);
 
 }  // namespace pyflame

@@ -49,6 +49,7 @@ struct InFlight {
   uint64_t mail_last = 0;                  // the last run that had begun before the copy
   uint64_t mail_whole = 0;                 // the last run of which all kernels were queued before it
   std::string lost;                        // what was in flight when the device was lost
+  bool of_parent = false;                  // this process was forked from the one that used it; no driver survives that
 };
 
 struct All {
@@ -62,7 +63,11 @@ All& all() {
   return *a;
 }
 
-const AtFork g_in_flight_at_fork{ForkOrder::InFlight, [] { all().mutex.lock(); }, [](bool) { all().mutex.unlock(); }};
+const AtFork g_in_flight_at_fork{ForkOrder::InFlight, [] { all().mutex.lock(); },
+                                 [](bool in_child) {
+                                   for (const auto& f : all().devices) f->of_parent |= in_child;
+                                   all().mutex.unlock();
+                                 }};
 
 InFlight& of(Device d) {
   All& a = all();
@@ -323,7 +328,8 @@ void wait_for_devices() {
   {
     All& a = all();
     std::lock_guard lock(a.mutex);
-    for (const auto& f : a.devices) used.emplace_back(f->device, f->memory);
+    for (const auto& f : a.devices)
+      if (!f->of_parent) used.emplace_back(f->device, f->memory);
   }
   for (const auto& [d, m] : used) wait_for_device(d, *m, [m = m] { m->wait(); });
 }

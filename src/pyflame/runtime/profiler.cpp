@@ -12,6 +12,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "pyflame/base/fallbacks.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
@@ -95,6 +96,9 @@ class Writer {
     out_ += "],\"traceEvents\":[\n";
     out_ +=
         fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":\"PyFlame\"}}}}", pid_);
+    for (const std::string& f : r_.fallbacks)
+      out_ += fmt::format(",\n{{\"ph\":\"M\",\"name\":\"fallback\",\"pid\":{},\"args\":{{\"fallback\":{}}}}}", pid_,
+                          quoted(f));
   }
 
   // Whether it stands for what a device does.
@@ -194,9 +198,14 @@ void log_memory(Device device) {
               static_cast<int64_t>(memory_stats(device).allocated));
 }
 
+namespace {
+std::vector<Fallback> g_before;  // the ledger of fallbacks when the recording began; one recording runs at a time
+}
+
 void start(const events::Options& options) {
   synchronize();
   events::start(options);
+  g_before = fallbacks();
   std::set<int32_t> seen;
   for (const Device d : {Device{}, current_device()})
     if (seen.insert(static_cast<int32_t>(d.type) * 100 + d.index).second) log_memory(d);
@@ -211,7 +220,9 @@ Recording stop() {
     (void)events::stop();
     throw;
   }
-  return events::stop();
+  Recording r = events::stop();
+  for (const Fallback& f : fallbacks_since(g_before)) r.fallbacks.push_back(describe_fallback(f));
+  return r;
 }
 
 namespace {

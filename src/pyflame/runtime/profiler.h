@@ -20,7 +20,9 @@ void log_memory(Device device);  // the bytes that are in use now
 // A named region inside a profile: `profiler::Range r("forward");`
 class Range {
  public:
-  explicit Range(std::string_view name) : label_(events::on() ? events::label(name) : events::Label{}) {
+  explicit Range(std::string_view name)
+      : marker_(markers::on() ? std::string(name).c_str() : ""),
+        label_(events::on() ? events::label(name) : events::Label{}) {
     if (label_.recording) start_ = events::now();
   }
   ~Range() {
@@ -30,6 +32,7 @@ class Range {
   Range& operator=(const Range&) = delete;
 
  private:
+  markers::Scope marker_;
   events::Label label_;
   int64_t start_ = 0;
 };
@@ -55,7 +58,11 @@ std::string device_name(int32_t device);  // for LabelText::device: "cpu", "laun
 
 // The labels of a program in the current recording: one for the program, then one per step. Called by the thread that
 // runs the program, which keeps them in `labels` for the next run.
+events::LabelText text_of(const Program& p, const Step& step);
 const std::vector<events::Label>& labels_of(const Program& p, std::vector<events::Label>& labels);
+// The name of a step, such as "onednn.sgemm matmul+add", and the line that recorded it, for the vendors' profilers.
+std::string step_text(const Program& p, const Step& step);
+std::string replay_text(const Program& p);
 // The label of a replay, which launches all steps at once.
 events::Label replay_label(const Program& p);
 

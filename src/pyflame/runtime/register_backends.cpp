@@ -7,6 +7,7 @@
 #include "pyflame/backends/reference/reference.h"
 #include "pyflame/backends/rocm/rocm_backend.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/markers.h"
 #include "tools/system/absence.h"
 
 namespace pyflame {
@@ -20,6 +21,16 @@ const Backend* registered_backend(DeviceType type) {
     case DeviceType::cuda: return PYFLAME_USE_CUDA ? &cuda_backend() : nullptr;
   }
   return nullptr;
+}
+
+std::vector<markers::Sink> marker_libraries() {
+  std::vector<markers::Sink> found;
+  const auto add = [&](std::optional<markers::Sink> sink) {
+    if (sink) found.push_back(std::move(*sink));
+  };
+  if constexpr (PYFLAME_USE_ROCM) add(roctx_library());
+  if constexpr (PYFLAME_USE_CUDA) add(nvtx_library());
+  return found;
 }
 
 std::string why_machine_has_no_amd_gpu() {

@@ -30,7 +30,9 @@ struct Frame {
   char* arena;
   void* fault;
   int32_t site;
+  void* const* workspaces = nullptr;  // of the steps, where they are not in the arena (debugged_run.h)
   char* workspace(size_t step) const {
+    if (workspaces) return static_cast<char*>(workspaces[step]);
     const Placement& at = program.memory.workspaces[step];
     return (at.donor.valid() ? bases[at.donor] : arena) + at.offset;
   }

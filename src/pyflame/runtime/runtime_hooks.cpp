@@ -7,9 +7,12 @@
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/runtime/address_space.h"
 #include "pyflame/runtime/allocator.h"
+#include "pyflame/runtime/debug_memory.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/executor.h"
+#include "pyflame/runtime/uninitialised.h"
 
 namespace pyflame {
 
@@ -17,11 +20,17 @@ namespace {
 
 void complete(Storage& s) {
   sync_storage(s);
+  if (s.device.type == DeviceType::null) may_be_written();
   if (s.data) return;
   // Nothing ever wrote it (the null device plans only): zeros.
   allocate_data(s);
   if (!has_own_memory(s.device.type)) std::memset(s.data, 0, s.nbytes);
   else copy_from_host(s, std::vector<char>(s.nbytes).data(), s.nbytes);
+}
+
+void check_read(const Tensor& x) {
+  if (debug_memory::fills() && x.device().type != DeviceType::null) [[unlikely]]
+    uninitialised::check_read(x);
 }
 
 Tensor copy_to_cpu(const Tensor& x) { return to_device(borrow(x), Device{}); }
@@ -35,6 +44,7 @@ constinit const RuntimeHooks runtime_hooks{
     .copy_to_host = copy_to_host,
     .copy_between = copy_between,
     .complete = complete,
+    .check_read = check_read,
     .copy_to_cpu = copy_to_cpu,
     .fix_layout = fix_layout,
     .remake_view_history = ops::remake_view_history,

@@ -27,6 +27,8 @@ Segments::Block* Segments::take_free(Free& from, size_t size) {
   const auto it = from.lower_bound(&key);
   if (it == from.end()) return nullptr;
   Block* b = *it;
+  // A block that is not split serves requests of about its size only: the rest would be wasted.
+  if (is_whole(b) && (size <= split_size_ || b->size - size >= kMiddleSegment)) return nullptr;
   from.erase(it);
   return b;
 }
@@ -38,7 +40,7 @@ Segments::Block* Segments::new_segment(size_t size, bool small) {
     if (limit_ && stats_.reserved + n > limit_) continue;
     ++stats_.from_driver;
     const events::Scope log(events::Kind::Allocate, "allocate from the driver", static_cast<int64_t>(n));
-    if (!(p = driver_.allocate(n))) continue;
+    if (!(p = source_.allocate(n))) continue;
     auto block = std::make_unique<Block>(Block{static_cast<char*>(p), n, small});
     Block* b = block.get();
     blocks_.emplace(p, std::move(block));
@@ -53,7 +55,7 @@ Segments::Block* Segments::new_segment(size_t size, bool small) {
 // Splits `size` bytes off the front of a block; the rest becomes free.
 void Segments::split(Block* b, size_t size) {
   const size_t rest = b->size - size;
-  if (rest < (b->small ? kBlockAlign : kLeastLargeRest)) return;
+  if (is_whole(b) || rest < (b->small ? kBlockAlign : kLeastLargeRest)) return;
   auto block = std::make_unique<Block>(Block{b->data + size, rest, b->small, true, b, b->after});
   Block* r = block.get();
   if (b->after) b->after->before = r;
@@ -155,12 +157,29 @@ void Segments::trim() {
       stats_.reserved -= b->size;
       --stats_.segments;
       void* data = b->data;
+      const size_t size = b->size;
       blocks_.erase(data);
       try {
-        driver_.release(data);
+        source_.release(data, size);
       } catch (const Error&) {  // the device is lost, and its memory with it
       }
     }
+}
+
+std::vector<SegmentLayout> Segments::layout() {
+  join_waiting();
+  std::vector<SegmentLayout> found;
+  for (const auto& [data, first] : blocks_) {
+    if (first->before) continue;
+    SegmentLayout& s = found.emplace_back();
+    s.data = data, s.small = first->small;
+    for (const Block* b = first.get(); b; b = b->after) {
+      s.parts.push_back({b->size, !b->free});
+      s.bytes += b->size;
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.data < b.data; });
+  return found;
 }
 
 Segments::Stats Segments::stats() {

@@ -7,6 +7,7 @@ namespace pyflame {
 const void* Tensor::data() const {
   runtime_hooks.fix_layout(*this);
   runtime_hooks.complete(*storage());
+  runtime_hooks.check_read(*this);
   return static_cast<const char*>(storage()->data) + offset() * itemsize();
 }
 
@@ -17,7 +18,9 @@ Tensor Tensor::on_host() const {
 }
 
 void* Tensor::mutable_data() const {
-  const void* p = data();
+  runtime_hooks.fix_layout(*this);
+  runtime_hooks.complete(*storage());
+  const void* p = static_cast<const char*>(storage()->data) + offset() * itemsize();
   storage()->version.fetch_add(1, std::memory_order_relaxed);
   return const_cast<void*>(p);
 }

@@ -23,6 +23,7 @@ struct RuntimeHooks {
 
   // Reads of values: s has its bytes and nothing is pending on it, or its failure is raised (runtime/runtime_hooks.cpp).
   void (*complete)(Storage& s);
+  void (*check_read)(const Tensor& x);  // it has its bytes, and its values are about to be read
   Tensor (*copy_to_cpu)(const Tensor& x);
 
   void (*fix_layout)(const Tensor& x);              // record/emit.h

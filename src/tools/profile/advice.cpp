@@ -61,6 +61,22 @@ constexpr Bound kOwnBounds[] = {
     {"other", "Sorts and other rare ops take the most time", "see the longest of them below"},
 };
 
+constexpr Bound kHostBounds[] = {
+    {"launch-bound", "Python, dispatch and autograd take the most time",
+     "use larger batches and fewer, larger operators: torch.compile"},
+    {"idle", "No operator runs", "find out what the program waits for (see between the operators, below)"},
+    {"GEMM", "Matrix products take the most time", "compare numbers of threads, and try bfloat16"},
+    {"convolution", "Convolutions take the most time", "try channels_last, and bfloat16"},
+    {"attention", "Attention takes the most time", "use scaled_dot_product_attention, and try bfloat16"},
+    {"normalisation", "Normalisations take the most time", "fuse them: torch.compile"},
+    {"elementwise", "Elementwise operators, which memory bandwidth limits, take the most time",
+     "fuse them: torch.compile"},
+    {"reduction", "Reductions, which memory bandwidth limits, take the most time", "fuse them: torch.compile"},
+    {"memory", "Copies and changes of layout take the most time", "avoid casts, copies and transposes"},
+    {"communication", "Communication takes the most time", "overlap it with compute"},
+    {"other", "Operators of an unknown kind take the most time", "see the longest of them below"},
+};
+
 // What helps in a program of PyFlame, whoever's times they are.
 const Bound& own_bound(std::string_view category) {
   return *std::find_if(std::begin(kOwnBounds), std::end(kOwnBounds) - 1,
@@ -123,14 +139,21 @@ constexpr IdleReason kIdleReasons[] = {
 };
 constexpr double kMuchCapture = 0.3;
 
+const char* nothing_runs(const Facts& f) {
+  return !f.flag("on_host") ? "The device is idle" : f.flag("operators") ? "No operator runs" : "No step runs";
+}
+
 std::string waiting_text(const Facts& f, const std::string& of) {
   const double idle = f.share("idle"), works = std::max(0.0, 1 - idle - f.share("launch-bound"));
   const IdleReason* reason = nullptr;
   for (const IdleReason& r : kIdleReasons)
     if (f.gap(r.code) > (reason == nullptr ? 0 : f.gap(reason->code))) reason = &r;
   const bool on_host = f.flag("on_host");
-  std::string text = fmt::format("{}: {} {} ({} in {})", on_host ? "No step runs" : "The device is idle", percent(idle),
-                                 of, on_host ? "steps run" : "the device works", percent(works));
+  std::string text = fmt::format("{}: {} {} ({} in {})", nothing_runs(f), percent(idle), of,
+                                 !on_host              ? "the device works"
+                                 : f.flag("operators") ? "operators run"
+                                                       : "steps run",
+                                 percent(works));
   if (f.gap("unknown") >= 0.5 * idle)
     return fmt::format("{}; the trace does not show what the CPU did then. Next: {}.", text,
                        f.flag("has_ops") ? "record once with with_stack=True, which shows the Python functions"
@@ -171,7 +194,10 @@ std::vector<Finding> make_advice(const json& document) {
   const Facts facts{document};
   if (!facts.traced()) return {};
   std::vector<Advice> all;
-  for (const auto rules : {facts.flag("own") ? own_rules() : trace_rules(), rank_rules()})
+  for (const auto rules : {facts.flag("own")         ? own_rules()
+                           : facts.flag("operators") ? host_rules()
+                                                     : trace_rules(),
+                           rank_rules()})
     for (const TraceRule& r : rules)
       if (std::string what = r.find(facts); !what.empty())
         all.push_back({make_finding(r.text, std::move(what), facts.amd()), r.share ? r.share(facts) : -1});
@@ -194,12 +220,17 @@ std::string verdict(const Facts& facts) {
              "with "
              "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] (ROCm is called CUDA there), or with rocprofv3 "
              "--sys-trace.";
+    if (facts.d["counters"].is_object())
+      return fmt::format(
+          "Hardware counters of {} kernels, without their times. Next: give the files of a kernel trace too "
+          "(rocprofv3 --kernel-trace).",
+          facts.d["counters"]["kernel_names"].get<size_t>());
     return "This profile has no work of a device.";
   }
   const Bound* best = nullptr;
   double most = -1;
-  const bool own = facts.flag("on_host");
-  for (const Bound& b : own ? kOwnBounds : kBounds) {
+  const bool own = facts.flag("on_host"), operators = facts.flag("operators");
+  for (const Bound& b : operators ? std::span<const Bound>(kHostBounds) : own ? kOwnBounds : kBounds) {
     const double share = facts.share(b.category);
     if (share > most) {
       most = share;
@@ -220,10 +251,18 @@ std::string verdict(const Facts& facts) {
   const std::string_view name = best->category;
   const bool says_it = best == &kLaunchesIdle;
   if (name == "launch-bound")
-    text += fmt::format(" ({} in {})", own ? "steps run" : "the device works", percent(std::max(0.0, 1 - waiting)));
+    text += fmt::format(" ({} in {})",
+                        operators ? "operators run"
+                        : own     ? "steps run"
+                                  : "the device works",
+                        percent(std::max(0.0, 1 - waiting)));
   else if (!says_it && waiting >= 0.1)
-    text += fmt::format("; in {} {}", percent(waiting), own ? "no step runs" : "the device waits");
-  return text + fmt::format(". Next: {}.", says_it ? best->next : next_step(facts, *best, facts.flag("own")));
+    text += fmt::format("; in {} {}", percent(waiting),
+                        operators ? "no operator runs"
+                        : own     ? "no step runs"
+                                  : "the device waits");
+  return text +
+         fmt::format(". Next: {}.", says_it || operators ? best->next : next_step(facts, *best, facts.flag("own")));
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ struct TraceRule {
 
 std::span<const TraceRule> trace_rules();  // advice_trace.cpp: for all traces but our own
 std::span<const TraceRule> rank_rules();   // rank_views.cpp: for several ranks
+std::span<const TraceRule> host_rules();   // advice_host.cpp: for operators of the CPU
 std::span<const TraceRule> own_rules();    // advice_own.cpp: for traces of pf.profiler
 
 }  // namespace pyflame::tools::profile

@@ -77,6 +77,21 @@ const TraceRule kOwnRules[] = {
        return fmt::format("No step runs while data is loaded, for {} of the time.", percent(f.gap("data_loading")));
      },
      [](const Facts& f) -> double { return f.gap("data_loading"); }},
+    {{.id = "fallbacks",
+      .severity = Severity::med,
+      .title = "Ops ran slower, or elsewhere, than asked",
+      .why = "No better implementation took them. The counts and times are those of the whole process.",
+      .fixes = {"pf.fallbacks() lists all of them, and pf.explain(fn) shows which step each one is.",
+                "Use another dtype, layout or op where the reason names one."},
+      .source = kOwn},
+     [](const Facts& f) -> std::string {
+       const json& all = f.d["fallbacks"];
+       if (all.empty()) return "";
+       std::string text = all.size() == 1 ? "One op fell back: " : fmt::format("{} kinds of fallback: ", all.size());
+       for (size_t k = 0; k < all.size() && k < 3; ++k)
+         text += fmt::format("{}{}", k ? "; " : "", all[k].get<std::string>());
+       return text + ".";
+     }},
     {{.id = "planning",
       .severity = Severity::med,
       .title = "New windows are compiled",

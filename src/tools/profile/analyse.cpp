@@ -214,7 +214,7 @@ void group_kernels(const Trace& t, Analysis& a) {
     if (e.kind != GpuKind::kernel) continue;
     auto name = shorts.find(e.name);
     if (name == shorts.end())
-      name = shorts.emplace(e.name, t.own ? t.names[e.name] : short_kernel_name(t.names[e.name])).first;
+      name = shorts.emplace(e.name, t.own || t.operators ? t.names[e.name] : short_kernel_name(t.names[e.name])).first;
     const auto [at, fresh] = index.try_emplace({name->second, k.category}, a.groups.size());
     if (fresh) {
       a.groups.emplace_back();

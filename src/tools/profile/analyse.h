@@ -36,10 +36,13 @@ enum class GapCause : uint8_t {
   unseen,
   executor,
   recording,
+  overhead,
+  between,
   unknown_short,
   unknown
 };
-const char* describe(GapCause cause);
+// `operators`: the work is that of the CPU, so nothing is launched.
+const char* describe(GapCause cause, bool operators = false);
 bool is_launch_bound(GapCause cause);
 
 struct Gap {

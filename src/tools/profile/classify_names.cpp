@@ -399,6 +399,8 @@ constexpr Pattern kOperators[] = {
     {"::addmv", C::gemm, ""},
     {"gemm", C::gemm, ""},
     {"matmul_ogs", C::gemm, ""},
+    {"threshold_backward", C::elementwise, ""},
+    {"lerp", C::elementwise, ""},
     {"rope", C::elementwise, ""},
     {"rotary", C::elementwise, ""},
     {"norm", C::normalisation, ""},

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tools/profile/counters.h"
 #include "tools/profile/text_values.h"
 #include "tools/profile/tuned_read.h"
 #include "tools/view/finding.h"
@@ -130,7 +131,7 @@ json roofline_of(const KernelGroup& g, const GpuProduct* product) {
   json j = {{"flops", g.flops},
             {"bytes", g.bytes},
             {"intensity", rounded(r.intensity)},
-            {"tflops", rounded(r.tflops)},
+            {"tflops", fraction(r.tflops)},
             {"gbs", rounded(r.gbs)},
             {"of_peak", r.of_peak >= 0 ? json(fraction(r.of_peak)) : json(nullptr)},
             {"bound", *r.bound != 0 ? json(r.bound) : json(nullptr)},
@@ -185,7 +186,7 @@ json kernels_of(const Profile& p, const Analysis& a, int top) {
 std::string label(const Trace& t, int32_t event) {
   if (event < 0) return "";
   const GpuEvent& e = t.gpu[static_cast<size_t>(event)];
-  return e.kind == GpuKind::kernel && !t.own ? short_kernel_name(t.names[e.name]) : t.names[e.name];
+  return e.kind == GpuKind::kernel && !t.own && !t.operators ? short_kernel_name(t.names[e.name]) : t.names[e.name];
 }
 
 json gaps_of(const Trace& t, const Analysis& a, int top) {
@@ -197,7 +198,7 @@ json gaps_of(const Trace& t, const Analysis& a, int top) {
                    {"us", rounded(us(g.end - g.start))},
                    {"before", label(t, g.before)},
                    {"after", label(t, g.after)},
-                   {"why", describe(g.cause)},
+                   {"why", describe(g.cause, t.operators)},
                    {"launch_bound", is_launch_bound(g.cause)},
                    {"cpu", cpu != 0 ? json(t.names[cpu]) : json(nullptr)}});
   }
@@ -205,10 +206,10 @@ json gaps_of(const Trace& t, const Analysis& a, int top) {
 }
 
 const char* code_of(GapCause c) {
-  static constexpr const char* codes[] = {"dispatch",      "dependency",   "launching",    "python",     "host_code",
-                                          "synchronise",   "copy_to_host", "data_loading", "allocation", "compilation",
-                                          "loading",       "capture",      "unseen",       "executor",   "recording",
-                                          "unknown_short", "unknown"};
+  static constexpr const char* codes[] = {"dispatch",    "dependency",   "launching",     "python",     "host_code",
+                                          "synchronise", "copy_to_host", "data_loading",  "allocation", "compilation",
+                                          "loading",     "capture",      "unseen",        "executor",   "recording",
+                                          "overhead",    "between",      "unknown_short", "unknown"};
   return codes[static_cast<size_t>(c)];
 }
 
@@ -240,7 +241,7 @@ json gap_reasons_of(const Trace& t, const Analysis& a) {
   json out = json::array();
   for (const auto& [cause, sum] : sums)
     out.push_back({{"code", code_of(cause)},
-                   {"why", describe(cause)},
+                   {"why", describe(cause, t.operators)},
                    {"us", rounded(sum.us)},
                    {"share", fraction(a.wall_us > 0 ? sum.us / a.wall_us : 0)},
                    {"count", sum.count},
@@ -458,6 +459,7 @@ json signals_of(const Profile& p, const Analysis& a) {
           {"has_ops", !p.trace.ops.empty()},
           {"own", p.trace.own},
           {"on_host", p.trace.on_host},
+          {"operators", p.trace.operators},
           {"truncated", p.trace.truncated},
           {"python_stacks", p.trace.python_calls > 0}};
 }
@@ -487,6 +489,7 @@ json make_document(const Profile& p, const Options& options) {
   d["categories"] = categories_of(a);
   d["kernels"] = kernels_of(p, a, options.top);
   d["kernel_names"] = a.groups.size();
+  d["counters"] = counters_json(p.trace, a, options.top);
   d["gaps"] = gaps_of(p.trace, a, options.top);
   d["gap_reasons"] = gap_reasons_of(p.trace, a);
   d["copies"] = copies_of(a);
@@ -497,6 +500,7 @@ json make_document(const Profile& p, const Options& options) {
   d["top"] = options.top;
   d["validators"] = json::object();
   for (const auto& [name, value] : p.tuned.validators) d["validators"][name] = value;
+  d["fallbacks"] = p.trace.fallbacks;
   d["signals"] = signals_of(p, a);
   d["problems"] = json::array();
   for (const Problem& problem : p.problems) d["problems"].push_back({{"where", problem.where}, {"what", problem.what}});

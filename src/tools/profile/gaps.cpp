@@ -302,6 +302,7 @@ class Explainer {
   // A gap between two steps of the host: nothing was queued, and the trace shows all of the time.
   void explain_on_host(Gap& g) const {
     if (explained_by_spans(g) || covered_by(waits_, GapCause::synchronise, g)) return;
+    if (t_.operators) return explain_between_operators(g);
     g.cause = cover_.within(g.start, g.end) * 2 >= g.end - g.start ? GapCause::executor : GapCause::recording;
     if (g.end - g.start <= kPythonGap || t_.frames.empty()) return;
     // The steps of the CPU run on the thread that records them.
@@ -309,6 +310,14 @@ class Explainer {
     const Running running = frames_.within(first.process, first.thread, g.start, g.end);
     g.frame = running.function;
     if (running.innermost != 0 && !is_of_pyflame(t_.names[running.innermost])) g.cause = GapCause::host_code;
+  }
+
+  void explain_between_operators(Gap& g) const {
+    const bool covered = cover_.within(g.start, g.end) * 2 >= g.end - g.start;
+    g.cause = covered ? GapCause::overhead : g.end - g.start > kPythonGap ? GapCause::host_code : GapCause::between;
+    if (g.cause != GapCause::host_code || t_.frames.empty()) return;
+    const Frame& first = t_.frames.front();
+    g.frame = frames_.within(first.process, first.thread, g.start, g.end).function;
   }
 
   // The CPU waited for the device. In a long gap, either the wait ended when the gap began, and then it is not what
@@ -348,7 +357,8 @@ class Explainer {
 
 }  // namespace
 
-const char* describe(GapCause cause) {
+const char* describe(GapCause cause, bool operators) {
+  if (operators && cause == GapCause::host_code) return "Python, or the program's own code, ran for more than 1 ms";
   switch (cause) {
     case GapCause::dispatch:
       return "the next kernel was queued already: this is the time between two kernels of a queue";
@@ -375,6 +385,8 @@ const char* describe(GapCause cause) {
              "or from before the recording";
     case GapCause::executor: return "PyFlame was between two steps of a program: look-up, memory, addresses";
     case GapCause::recording: return "Python ran, or ops were recorded for the next window";
+    case GapCause::overhead: return "an operator or autograd prepared others: dispatch, views, allocation";
+    case GapCause::between: return "Python, or the program's own code, ran between two operators";
     case GapCause::unknown_short: return "a short gap; the trace has no calls of the CPU that explain it";
     case GapCause::unknown: break;
   }
@@ -383,7 +395,7 @@ const char* describe(GapCause cause) {
 
 bool is_launch_bound(GapCause c) {
   return c == GapCause::dispatch || c == GapCause::launching || c == GapCause::python || c == GapCause::executor ||
-         c == GapCause::recording || c == GapCause::unknown_short;
+         c == GapCause::recording || c == GapCause::overhead || c == GapCause::between || c == GapCause::unknown_short;
 }
 
 bool has_capture(const Trace& t) {

@@ -6,6 +6,7 @@
 
 #include "pyflame/base/error.h"
 #include "tools/profile/file_input.h"
+#include "tools/profile/host_work.h"
 #include "tools/profile/tuned_read.h"
 
 namespace pyflame::tools::profile {
@@ -183,6 +184,7 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress, in
         "", fmt::format("{} events beyond the limit of 4 million of a kind were left out", profile.trace.dropped));
   merge_ranks(profile, rank);
   link(profile.trace);
+  use_operators_as_work(profile.trace);
   return profile;
 }
 

@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxRank = 1 << 16;
 constexpr size_t kMaxCapture = 2048;  // bytes of an array kept as text
+constexpr size_t kMostFallbacks = 200;
 
 enum class Key : uint8_t {
   none,
@@ -51,6 +52,7 @@ enum class Key : uint8_t {
   rank,
   work,
   flops,
+  fallback,
   id,
   cus,
   memory,
@@ -94,6 +96,7 @@ Key key_of(std::string_view k) {
       {"rank", Key::rank},
       {"work", Key::work},
       {"flops", Key::flops},
+      {"fallback", Key::fallback},
       {"id", Key::id},
       {"numSms", Key::cus},
       {"totalGlobalMem", Key::memory},
@@ -216,7 +219,7 @@ class Handler {
   }
 
   struct Event {
-    std::string name, ph, cat, dims, types, values, collective, dtype, work, process_group, group_ranks;
+    std::string name, ph, cat, dims, types, values, collective, dtype, work, fallback, process_group, group_ranks;
     double flops = -1;
     int64_t ts = 0, dur = 0, external = 0, correlation = 0, pid = 0, tid = 0;
     int64_t device = -1, stream = -1, bytes = -1, shared = -1, vgpr = -1, in_elements = -1, group = 0, sequence = -1,
@@ -349,6 +352,7 @@ class Handler {
       case Key::flops:
         if (v.number) event_.flops = v.real;
         break;
+      case Key::fallback: event_.fallback = v.text.substr(0, 1024); break;
       case Key::in_elements:
         if (v.number) event_.in_elements = v.integer;
         break;
@@ -385,6 +389,8 @@ class Handler {
 
   void commit_event() {
     ++events_;
+    if (event_.ph == "M" && !event_.fallback.empty() && trace_.fallbacks.size() < kMostFallbacks)
+      trace_.fallbacks.push_back(event_.fallback);
     if (event_.ph != "X") return;
     const EventKind category = kind_of_event(event_.cat);
     if (category == EventKind::other) return;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tools/profile/counter_views.h"
 #include "tools/profile/page.h"
 #include "tools/view/document.h"
 #include "tools/view/finding.h"
@@ -47,6 +48,9 @@ Cell rate_cell(const Json& value, std::string_view path) {
   return std::isfinite(n) ? cell(n, rate(n * 1e9, "B/s")) : cell("");
 }
 
+// What the work of the host is called.
+std::string unit_of(const Json& doc) { return flag(doc, "signals.operators") ? "operators" : "steps"; }
+
 Html categories(const Json& doc) {
   std::vector<Share> shares;
   Table table("Time by kind of work", {"Kind", ">Share of the time", "", ">Time", ">Kernels"});
@@ -54,7 +58,7 @@ Html categories(const Json& doc) {
     if (shares.size() == 40) break;
     const std::string name = str(c, "name", "unnamed");
     const double share = num(c, "share");
-    const std::string shown = name == "launch-bound" && flag(doc, "signals.on_host") ? "between steps" : name;
+    const std::string shown = name == "launch-bound" && flag(doc, "signals.on_host") ? "between " + unit_of(doc) : name;
     shares.push_back({shown, percent(share), share, color_of(name)});
     table.row({{swatch(color_of(name)) + text(shown)},
                share_cell(c, "share"),
@@ -343,9 +347,9 @@ Html figures(const Json& doc) {
   };
   Html out = stat("wall time", wall > 0 ? microseconds(wall) : "");
   const bool on_host = flag(doc, "signals.on_host");  // a trace of pf.profiler: of the host's steps
-  out += stat(on_host ? "in steps" : "GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
-  out += stat(on_host ? "between steps" : "launch-bound", share("launch_bound_us"), time_text(time, "launch_bound_us"),
-              num(time, "launch_bound_us") > 0.1 * wall ? "high" : "");
+  out += stat(on_host ? "in " + unit_of(doc) : "GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
+  out += stat(on_host ? "between " + unit_of(doc) : "launch-bound", share("launch_bound_us"),
+              time_text(time, "launch_bound_us"), num(time, "launch_bound_us") > 0.1 * wall ? "high" : "");
   out += stat(on_host ? "waiting" : "idle", share("idle_us"), time_text(time, "idle_us"),
               num(time, "idle_us") > 0.1 * wall ? "high" : "");
   if (has(time, "steps.median_us")) {
@@ -366,7 +370,7 @@ std::string html_page(const Json& document) {
   Page page;
   page.tool = "report";
   page.title = "PyFlame report: " + str(document, "inputs");
-  const bool on_host = flag(document, "signals.on_host");
+  const bool on_host = flag(document, "signals.on_host"), operators = flag(document, "signals.operators");
   page.headline = str(document, "verdict", on_host ? "Where the time went" : "Where the GPU time went");
   std::string device = str(document, "device.name", str(document, "device.gfx"));
   for (const std::string& part : {str(document, "format"), some(list(document, "inputs"), 3)})
@@ -379,9 +383,14 @@ std::string html_page(const Json& document) {
       {"time", "Where the time went", "", categories(document)},
       {"advice", "What to do", "", finding_cards(list(document, "advice"), 100)},
       {"timeline", "Timeline", "", timeline_section(document, drawn)},
-      {"kernels", on_host ? "Steps" : "Kernels", "", kernels(document)},
-      {"gaps", on_host ? "Between steps" : "Gaps",
-       on_host ? "The times without a step, and what the host did."
+      {"kernels",
+       !on_host    ? "Kernels"
+       : operators ? "Operators"
+                   : "Steps",
+       "", kernels(document)},
+      {"counters", "Hardware counters", "", counters_html(at(document, "counters"))},
+      {"gaps", on_host ? "Between " + unit_of(document) : "Gaps",
+       on_host ? "The times in which none ran, and what the host did."
                : "The times without a kernel, and what the GPU waited for.",
        gaps(document)},
       {"transfers", "Copies and communication", "", transfers(document)},

@@ -294,13 +294,18 @@ class RocpdReader {
       if (!q.null(0) && symbol != symbols_.end() && kernel_of.size() < 16'000'000)
         kernel_of[q.integer(0)] = symbol->second.name;
     });
+    // A counter has a row for each of its dimensions, such as shader engines, one after the other.
+    std::map<std::pair<NameId, NameId>, int64_t> last_event;
     each("rocpd_pmc_event", {"event_id", "pmc_id", "value"}, [&](const Query& q) {
       const auto kernel = kernel_of.find(q.integer(0));
       const auto name = names.find(q.integer(1));
       if (kernel == kernel_of.end() || name == names.end() || trace_.counters.size() >= 100'000) return;
-      Counter& c = trace_.counters[{kernel->second, name->second}];
+      const std::pair key(kernel->second, name->second);
+      Counter& c = trace_.counters[key];
       c.sum += q.real(2);
-      ++c.count;
+      const auto [last, first] = last_event.try_emplace(key, q.integer(0));
+      if (first || last->second != q.integer(0)) ++c.count;
+      last->second = q.integer(0);
     });
   }
 

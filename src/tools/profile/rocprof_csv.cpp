@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <regex>
 
 #include "pyflame/base/error.h"
 #include "tools/base/text.h"
@@ -114,7 +115,7 @@ class CsvReader {
         if (is_counter(fields_[i])) counters_.emplace_back(static_cast<int>(i), trace_.names.intern(fields_[i]));
     // The files of a folder of rocprof-compute measure the same dispatches, so the times of one file are used.
     const std::string key = prefix() + (table == Table::passes ? "/passes" : "");
-    const bool again = std::find(profile_.processes.begin(), profile_.processes.end(), key) != profile_.processes.end();
+    const bool again = table == Table::counters ? other_pass_timed() : known_process(key);
     process_ = profile_.process(key);
     while (lines.next(line)) {
       if (line.empty()) continue;
@@ -136,6 +137,23 @@ class CsvReader {
   }
 
  private:
+  bool known_process(const std::string& key) const {
+    return std::find(profile_.processes.begin(), profile_.processes.end(), key) != profile_.processes.end();
+  }
+
+  // rocprofv3 runs the program once for each group of counters and writes a folder pmc_N or pass_N for each. The times
+  // of one such folder are used.
+  bool other_pass_timed() {
+    static const std::regex pass("^(.*/)?((?:pmc|pass)_[0-9]+)/");
+    std::smatch parts;
+    if (!std::regex_search(source_.path, parts, pass)) return false;
+    const std::string run = parts[1].str() + "/timed passes ", own = run + parts[2].str();
+    const bool other = std::any_of(profile_.processes.begin(), profile_.processes.end(),
+                                   [&](const std::string& p) { return p.starts_with(run) && p != own; });
+    if (!other) profile_.process(own);
+    return other;
+  }
+
   // The common part of the names of files of one run: host/1234_kernel_trace.csv -> host/1234
   std::string prefix() const {
     std::string p = source_.path;
@@ -303,10 +321,26 @@ class CsvReader {
       return false;
     }
     if (!std::isfinite(value) || text(counter_).empty()) return false;
-    Counter& c = trace_.counters[{trace_.names.intern(text(name_)), trace_.names.intern(text(counter_))}];
+    const NameId kernel = trace_.names.intern(text(name_));
+    Counter& c = trace_.counters[{kernel, trace_.names.intern(text(counter_))}];
     c.sum += value;
     ++c.count;
+    // A dispatch has a row for each counter. Its time is used where no file has timed dispatches.
+    int64_t start = 0, end = 0;
+    if (times(start, end) && passes_.size() < 100'000 && dispatch_ != std::pair(start, end)) {
+      dispatch_ = {start, end};
+      add_time(passes_[kernel], kernel, end - start);
+    }
     return trace_.counters.size() < 100'000;
+  }
+
+  static void add_time(KernelTotal& t, NameId kernel, int64_t ns) {
+    const auto length = static_cast<double>(ns);
+    t.name = kernel;
+    t.min_ns = t.calls == 0 ? length : std::min(t.min_ns, length);
+    t.max_ns = std::max(t.max_ns, length);
+    t.total_ns += length;
+    ++t.calls;
   }
 
   // A dispatch of rocprof-compute, which runs the program once for each group of counters, one kernel at a time. So the
@@ -318,13 +352,7 @@ class CsvReader {
     for (const char* suffix : {" [clone .kd]", ".kd"})
       if (name.ends_with(suffix)) name.resize(name.size() - std::string_view(suffix).size());
     const NameId kernel = trace_.names.intern(name);
-    KernelTotal& t = passes_[kernel];
-    const auto length = static_cast<double>(end - start);
-    t.name = kernel;
-    t.min_ns = t.calls == 0 ? length : std::min(t.min_ns, length);
-    t.max_ns = std::max(t.max_ns, length);
-    t.total_ns += length;
-    ++t.calls;
+    add_time(passes_[kernel], kernel, end - start);
     for (const auto& [column, counter] : counters_) {
       const std::string& field = text(column);
       double value = 0;
@@ -392,6 +420,7 @@ class CsvReader {
   int product_ = -1, agent_name_ = -1, gpu_arch_ = -1;
   std::vector<std::pair<int, NameId>> counters_;  // columns of counters
   std::map<NameId, KernelTotal> passes_;
+  std::pair<int64_t, int64_t> dispatch_ = {-1, -1};  // the times of the last row of counters
   std::array<int, 3> grid_ = {-1, -1, -1}, block_ = {-1, -1, -1};
 };
 

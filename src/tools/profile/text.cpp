@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tools/profile/counter_views.h"
 #include "tools/profile/document.h"
 #include "tools/profile/ranks.h"
 #include "tools/view/finding.h"
@@ -30,6 +31,9 @@ std::string number_of(const json& v, const char* form = "{:.1f}") {
 // A trace of pf.profiler: its kernels are steps of the host.
 // A trace of pf.profiler with the host's times.
 bool on_host(const json& d) { return d["signals"].value("on_host", false); }
+
+// What the work of the host is called.
+const char* unit_of(const json& d) { return d["signals"].value("operators", false) ? "operators" : "steps"; }
 
 std::string heading(const Style& s, std::string_view title) { return "\n" + view::paint(s, Tone::bold, title) + "\n"; }
 
@@ -82,13 +86,16 @@ std::string head(const json& d, const Style& s) {
       value += fmt::format(", device {} of {} with work; --device chooses another", device["id"].get<int>(),
                            device["with_work"].size());
     line("device", value);
+  } else if (d["signals"].value("operators", false)) {
+    line("device", "CPU: the trace has operators, and no work of a GPU");
   } else if (device_would_help(d)) {
     line("device", "not named in the profile; --gfx or --product names it, for the roofline");
   }
   const json& t = d["time"];
   if (t["timeline"].get<bool>() && on_host(d))
-    line("time", fmt::format("{} in all: in steps {}, between them {} (Python, recording, the executor), waiting {}",
-                             time_of(t["wall_us"]), time_of(t["gpu_busy_us"]), time_of(t["launch_bound_us"]),
+    line("time", fmt::format("{} in all: in {} {}, between them {} ({}), waiting {}", time_of(t["wall_us"]), unit_of(d),
+                             time_of(t["gpu_busy_us"]), time_of(t["launch_bound_us"]),
+                             unit_of(d)[0] == 'o' ? "Python, dispatch, autograd" : "Python, recording, the executor",
                              time_of(t["idle_us"])));
   else if (t["timeline"].get<bool>())
     line("time", fmt::format("{} in all: the device works in {}, waits for launches in {}, is idle in {}",
@@ -107,7 +114,8 @@ std::string categories(const json& d, const Style& s) {
   for (const json& c : d["categories"]) {
     const std::string name = c["name"];
     const bool waiting = name == "idle" || name == "launch-bound";
-    rows.push_back({on_host(d) && name == "launch-bound" ? "between steps" : name, share_of(c["share"]),
+    rows.push_back({on_host(d) && name == "launch-bound" ? fmt::format("between {}", unit_of(d)) : name,
+                    share_of(c["share"]),
                     view::paint(s, waiting ? Tone::yellow : Tone::cyan, view::bar(c["share"].get<double>(), 40)),
                     time_of(c["us"]), waiting ? "" : view::count(c["kernels"].get<double>())});
   }
@@ -115,7 +123,10 @@ std::string categories(const json& d, const Style& s) {
 }
 
 std::string kernels(const json& d, const Style& s) {
-  std::string out = heading(s, fmt::format("{} that take most ({} of {})", on_host(d) ? "Steps" : "Kernels",
+  std::string out = heading(s, fmt::format("{} that take most ({} of {})",
+                                           !on_host(d)            ? "Kernels"
+                                           : unit_of(d)[0] == 'o' ? "Operators"
+                                                                  : "Steps",
                                            d["kernels"].size(), d["kernel_names"].get<size_t>()));
   std::vector<std::vector<std::string>> rows;
   bool roof = false;
@@ -140,7 +151,10 @@ std::string kernels(const json& d, const Style& s) {
     }
     rows.push_back(std::move(row));
   }
-  std::vector<std::string> titles = {on_host(d) ? "step" : "kernel", "kind", ">share", ">calls", ">mean"};
+  std::vector<std::string> titles = {!on_host(d)            ? "kernel"
+                                     : unit_of(d)[0] == 'o' ? "operator"
+                                                            : "step",
+                                     "kind", ">share", ">calls", ">mean"};
   if (wide) titles.emplace_back(">grid");
   const std::vector<std::string> rates = on_host(d) ? std::vector<std::string>{">GFLOP/s", ">GB/s"}
                                          : !roof    ? std::vector<std::string>{}
@@ -152,7 +166,7 @@ std::string kernels(const json& d, const Style& s) {
 
 std::string gaps(const json& d, const Style& s) {
   if (d["gap_reasons"].empty()) return "";
-  std::string out = heading(s, on_host(d) ? "Between the steps" : "Why the device waits");
+  std::string out = heading(s, on_host(d) ? fmt::format("Between the {}", unit_of(d)) : "Why the device waits");
   std::vector<std::vector<std::string>> rows;
   for (const json& g : d["gap_reasons"]) {
     if (rows.size() >= kReasonRows) break;
@@ -249,7 +263,7 @@ std::string to_text(const json& d, const Style& s) {
   std::string out = head(d, s);
   if (d["time"]["wall_us"].get<double>() > 0)
     out += categories(d, s) + kernels(d, s) + gaps(d, s) + copies(d, s) + ranks_text(d, s) + communication(d, s);
-  return out + tuned(d, s) + advice(d, s) + problems(d, s);
+  return out + counters_text(d["counters"], s) + tuned(d, s) + advice(d, s) + problems(d, s);
 }
 
 }  // namespace pyflame::tools::profile

@@ -141,8 +141,10 @@ struct Trace {
   int64_t python_calls = 0;                               // recorded Python functions, of which the long ones are kept
   bool truncated = false;                                 // a file ended before the trace did
   bool own = false;                                       // recorded by pf.profiler, whose steps name their work
-  bool on_host = false;  // and its steps have the host's times: of the CPU, or of launches
-  int64_t dropped = 0;   // events beyond the limits
+  bool on_host = false;                // and its steps have the host's times: of the CPU, or of launches
+  bool operators = false;              // on_host, and the work is PyTorch's operators (host_work.h)
+  int64_t dropped = 0;                 // events beyond the limits
+  std::vector<std::string> fallbacks;  // what pf.fallbacks() had, the most time first: one sentence each
 
   bool empty() const { return gpu.empty() && ops.empty() && calls.empty() && totals.empty() && counters.empty(); }
   // Each returns whether there was room.

@@ -26,6 +26,7 @@ TEST(Fallbacks, CountsRunsAndTimes) {
   EXPECT_EQ(all[0].times, 2U);
   EXPECT_DOUBLE_EQ(all[0].seconds, 0.005);
   EXPECT_EQ(all[1].times, 1U);
+  EXPECT_EQ(describe_fallback(all[0]), "sort on rocm:0 ran on the host 2 times, for 5 ms (there is no kernel)");
   EXPECT_NE(describe_fallbacks().find("the host for sort on rocm:0: there is no kernel"), std::string::npos);
 }
 

@@ -46,9 +46,11 @@ TEST(Program, AReplacementMakesAnotherProgram) {
   const Program p = two_products();
   ASSERT_EQ(p.steps.size(), 2u);
   const auto other = std::make_shared<WithWorkspace>(4096);
-  const auto q = with_replacements(p, {{1, "second", other}});
+  const Impl second{"second", nullptr, nullptr};
+  const auto q = with_replacements(p, {{1, {&second, "tile=8x8"}, other}});
   EXPECT_STREQ(q->steps[0].impl, "first");
   EXPECT_STREQ(q->steps[1].impl, "second");
+  EXPECT_EQ(q->steps[1].configuration, "tile=8x8");
   EXPECT_EQ(q->steps[0].executable, p.steps[0].executable);
   EXPECT_EQ(q->steps[1].executable, other);
   EXPECT_EQ(q->memory.arena_bytes, 4096u + 64u) << "the workspace and what is between the two products";

@@ -3,6 +3,8 @@
 #include "pyflame/compile/choices.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -29,6 +31,104 @@ TEST(Choices, TheFastestSoundEntryOfThisEnvironment) {
     EXPECT_FALSE(c.best(other, "matmul", "p"));
   c.store(kHere, "matmul", "p", {{"slow", 2, 0, true}});  // measured again
   EXPECT_EQ(c.best(kHere, "matmul", "p"), "slow");
+}
+
+TEST(Choices, TheOwnEntryStaysUnlessAnotherIsClearlyFaster) {
+  test::TempFolder folder;
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  const auto best = [&](Measurement other) {
+    Measurement own{"own", 100, 0, true};
+    own.own = true, own.warm_us = 80;
+    other.entry = "other";
+    c.store(kHere, "matmul", "p", {own, other});
+    return *c.best(kHere, "matmul", "p");
+  };
+  Measurement fast{"", 90, 0, true};
+  fast.warm_us = 75;
+  EXPECT_EQ(best(fast), "other");
+  Measurement little = fast;
+  little.us = 98;
+  EXPECT_EQ(best(little), "own");
+  Measurement noisy = fast;
+  noisy.spread = 0.3;
+  EXPECT_EQ(best(noisy), "own");
+  Measurement slow_if_warm = fast;
+  slow_if_warm.warm_us = 85;
+  EXPECT_EQ(best(slow_if_warm), "own");
+  Measurement only_cold = fast;
+  only_cold.warm_us = 0;
+  EXPECT_EQ(best(only_cold), "own");
+}
+
+TEST(Choices, WhatWonWithOtherVersionsIsAHint) {
+  test::TempFolder folder;
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  c.store({"H", "sm_90", "12000", "cublaslt 1", "1"}, "matmul", "p", {{"old", 3, 0, true}, {"older", 5, 0, true}});
+  c.store({"A", "gfx942", "", "", "1"}, "matmul", "p", {{"other device", 1, 0, true}});
+  const Choices::Known known = c.known(kHere, "matmul", "p");
+  EXPECT_FALSE(known.best);
+  EXPECT_TRUE(known.tried.empty());
+  EXPECT_EQ(known.elsewhere, "old");
+}
+
+TEST(Choices, AnEntryThatEndedTheProcessTwiceIsNotTriedAgain) {
+  test::TempFolder folder;
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  const auto known = [&] {
+    c.store(kHere, "matmul", "another problem", {});  // forgets what was read
+    return c.known(kHere, "matmul", "p");
+  };
+  const auto dies_in = [&](const std::string& entry) {  // another process; the child does not use this one's connection
+    const pid_t child = fork();
+    if (child == 0) {
+      Choices::in(folder.str() + "/choices.sqlite").begin(kHere, "matmul", "p", entry);
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+  };
+  dies_in("hangs");
+  EXPECT_TRUE(known().tried.empty()) << "once may be somebody's Ctrl-C";
+  dies_in("hangs");
+  EXPECT_EQ(known().tried, std::vector<std::string>{"hangs"});
+  EXPECT_FALSE(known().best);
+  c.begin(kHere, "matmul", "p", "ends well");
+  c.begin(kHere, "matmul", "p", "good");
+  c.passed();
+  EXPECT_EQ(known().tried, std::vector<std::string>{"hangs"});
+  c.store(kHere, "matmul", "p", {{"good", 4, 0, true}});
+  EXPECT_EQ(known().best, "good");
+}
+
+TEST(Choices, AFileOfTheFirstVersionKeepsItsRows) {
+  test::TempFolder folder;
+  const std::string path = folder.str() + "/choices.sqlite";
+  {
+    sqlite::Database db(path);
+    if (!db.trouble().empty()) GTEST_SKIP() << db.trouble();
+    ASSERT_TRUE(
+        db.run("CREATE TABLE environments (id INTEGER PRIMARY KEY, device TEXT NOT NULL, architecture TEXT NOT NULL, "
+               "driver TEXT NOT NULL, libraries "
+               "TEXT NOT NULL, pyflame TEXT NOT NULL, UNIQUE (device, architecture, driver, libraries, pyflame));"
+               "CREATE TABLE measurements (environment INTEGER NOT NULL REFERENCES environments, op TEXT NOT NULL, "
+               "problem TEXT NOT NULL, entry TEXT NOT "
+               "NULL, us REAL NOT NULL, error REAL NOT NULL, sound INTEGER NOT NULL, measured_at TEXT NOT NULL DEFAULT "
+               "CURRENT_TIMESTAMP, PRIMARY KEY "
+               "(environment, op, problem, entry));"
+               "INSERT INTO environments VALUES (1, 'H', 'sm_90', '13000', '', '1');"
+               "INSERT INTO measurements (environment, op, problem, entry, us, error, sound) VALUES (1, 'matmul', 'p', "
+               "'kept', 2, 0, 1);"
+               "PRAGMA user_version = 1;"));
+  }
+  Choices& c = Choices::in(path);
+  EXPECT_EQ(c.trouble(), "");
+  EXPECT_EQ(c.best(kHere, "matmul", "p"), "kept");
+  c.store(kHere, "matmul", "p", {{"new", 1, 0, true}});
+  EXPECT_EQ(c.best(kHere, "matmul", "p"), "new");
 }
 
 TEST(Choices, AFileThatIsNoDatabaseIsLeftAlone) {

@@ -123,6 +123,55 @@ TEST(Segments, ALoopAsksTheDriverOnceAndGetsTheSameAddresses) {
   EXPECT_LE(driver.calls, 3);
 }
 
+TEST(Segments, ABlockAboveTheSplitSizeIsKeptWhole) {
+  CountingDriver driver(size_t{1} << 34);
+  Segments segments(driver);
+  segments.set_split_size(32 * kMebibyte);
+  void* large = segments.get(100 * kMebibyte);
+  segments.put(large);
+  segments.get(12 * kMebibyte);  // would break the large block up
+  EXPECT_EQ(segments.stats().largest_hole, 100 * kMebibyte);
+  EXPECT_NE(segments.get(50 * kMebibyte), large) << "half of the block would be wasted";
+  EXPECT_EQ(segments.get(90 * kMebibyte), large);
+  EXPECT_EQ(segments.stats().split, 0u);
+  EXPECT_EQ(segments.size_of(large), 100 * kMebibyte);
+}
+
+TEST(Segments, TheLayoutNamesWhatIsUsedAndWhatIsFree) {
+  CountingDriver driver(size_t{1} << 34);
+  Segments segments(driver);
+  void* first = segments.get(12 * kMebibyte);
+  void* large = segments.get(100 * kMebibyte);
+  segments.get(1000);
+  segments.put(large);
+  void* half = segments.get(40 * kMebibyte);
+  EXPECT_EQ(half, large);
+  const std::vector<SegmentLayout> layout = segments.layout();
+  ASSERT_EQ(layout.size(), 3u);
+  EXPECT_EQ(layout[0].data, first);
+  EXPECT_FALSE(layout[0].small);
+  EXPECT_TRUE(layout[2].small);
+  ASSERT_EQ(layout[1].parts.size(), 2u);
+  EXPECT_EQ(layout[1].parts[0].bytes, 40 * kMebibyte);
+  EXPECT_TRUE(layout[1].parts[0].used);
+  EXPECT_EQ(layout[1].parts[1].bytes, 60 * kMebibyte);
+  EXPECT_FALSE(layout[1].parts[1].used);
+  uint64_t used = 0;
+  for (const SegmentLayout& s : layout)
+    for (const SegmentLayout::Part& p : s.parts) used += p.used ? p.bytes : 0;
+  EXPECT_EQ(used, segments.stats().active);
+}
+
+TEST(Segments, ThePeakOfReservedMemoryCanStartAnew) {
+  CountingDriver driver(size_t{1} << 34);
+  Segments segments(driver);
+  segments.put(segments.get(100 * kMebibyte));
+  segments.trim();
+  EXPECT_EQ(segments.stats().peak_reserved, 100 * kMebibyte);
+  segments.reset_peak();
+  EXPECT_EQ(segments.stats().peak_reserved, 0u);
+}
+
 // A loop that keeps the previous round's block while it allocates this round's alternates between two sets of addresses.
 TEST(Segments, ALoopThatOverlapsItselfAlternates) {
   CountingDriver driver(size_t{1} << 34);

@@ -416,12 +416,16 @@ EXPORT hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned 
   }
   if (fails(Fault::launch)) return refuse(kLaunchFailure, "a launch failed, as it was told to");
   if (!settings().texts.empty()) return kSuccess;
-  if (slow_functions.count(function))
-    std::this_thread::sleep_for(std::chrono::milliseconds(settings().slow_milliseconds));
   if (by != 1 || bz != 1 || extra)
     return refuse(kInvalidValue, "a launch with more than one dimension of threads, or packed parameters");
   Work w;
   if (const int error = kernel_work(w, static_cast<Function*>(function), {{gx, gy, gz}, bx, shared_bytes}, parameters))
     return error;
-  return submit(stream_of(stream), std::move(w));
+  Stream& s = stream_of(stream);
+  if (slow_functions.count(function) && !s.capture)
+    put(s, [] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(settings().slow_milliseconds));
+      return 0;
+    });
+  return submit(s, std::move(w));
 }

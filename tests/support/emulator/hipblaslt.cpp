@@ -2,6 +2,7 @@
 // their epilogues by one plain kernel on the emulated device, in the stream's order. In a folder of its own, emulator/working.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -246,19 +247,27 @@ EXPORT hipblasLtMatmulPreferenceCreate(void** out) {
 EXPORT hipblasLtMatmulPreferenceDestroy(void*) { return kFine; }
 EXPORT hipblasLtMatmulPreferenceSetAttribute(void*, int, const void*, size_t) { return kFine; }
 // One algorithm, of no workspace.
-EXPORT hipblasLtMatmulAlgoGetHeuristic(void*, void* desc, void* a, void* b, void* c, void* d, void*, int, void* results,
-                                       int* found) {
+// The library recommends up to three algorithms, whose numbers begin with kFirstSolution. The last one computes something wrong, so that tests
+// see whether somebody checks.
+constexpr int kFirstSolution = 101, kSolutions = 3;
+EXPORT hipblasLtMatmulAlgoGetHeuristic(void*, void* desc, void* a, void* b, void* c, void* d, void*, int wanted,
+                                       void* results, int* found) {
   constexpr size_t kResultBytes = 56;
-  std::memset(results, 0, kResultBytes);
   Product p;
   const int bad = check(*static_cast<Desc*>(desc), *static_cast<Layout*>(a), *static_cast<Layout*>(b),
                         *static_cast<Layout*>(c), *static_cast<Layout*>(d), &p);
-  *found = bad ? 0 : 1;
+  *found = bad ? 0 : std::min(wanted, kSolutions);
+  for (int i = 0; i < std::max(*found, 1); ++i) {
+    char* result = static_cast<char*>(results) + kResultBytes * static_cast<size_t>(i);
+    std::memset(result, 0, kResultBytes);
+    const int solution = kFirstSolution + i;
+    std::memcpy(result, &solution, sizeof solution);
+  }
   return bad;
 }
 EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, void* a_layout, const void* b,
                        void* b_layout, const void* beta, const void* c, void* c_layout, void* d, void* d_layout,
-                       const void*, void*, size_t, void* stream) {
+                       const void* algorithm, void*, size_t, void* stream) {
   const Desc& described = *static_cast<Desc*>(desc);
   const Layout& first = *static_cast<Layout*>(a_layout);
   Product p;
@@ -271,6 +280,9 @@ EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* 
     return p.type == kDouble ? *static_cast<const double*>(at) : double{*static_cast<const float*>(at)};
   };
   p.alpha = number(alpha), p.beta = number(beta);
+  int solution = 0;
+  std::memcpy(&solution, algorithm, sizeof solution);
+  if (solution == kFirstSolution + kSolutions - 1) p.alpha *= 2;
   // A pointer that the kernel does not use still is one into device memory.
   void* added = has_bias(p.epilogue) ? reinterpret_cast<void*>(described.get(bias, 0)) : d;
   void* kept = has_aux(p.epilogue) ? reinterpret_cast<void*>(described.get(aux, 0)) : d;
@@ -279,3 +291,11 @@ EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* 
   return hipModuleLaunchKernel(static_cast<Handle*>(handle)->kernel, static_cast<unsigned>(p.n),
                                static_cast<unsigned>(first.batches), 1, 64, 1, 1, 0, stream, parameters, nullptr);
 }
+
+struct _hipblasLtMatmulAlgo_t {
+  int solution;
+};
+namespace hipblaslt_ext {
+__attribute__((visibility("default"))) int getIndexFromAlgo(_hipblasLtMatmulAlgo_t& algorithm);
+int getIndexFromAlgo(_hipblasLtMatmulAlgo_t& algorithm) { return algorithm.solution; }
+}  // namespace hipblaslt_ext

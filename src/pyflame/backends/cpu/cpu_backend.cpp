@@ -8,6 +8,7 @@
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/reference/reference.h"
+#include "pyflame/base/threads.h"
 
 namespace pyflame {
 
@@ -40,6 +41,8 @@ class CpuBackend final : public Backend {
     const bool last = r.given == MemoryFormat::channels_last || prefers_channels_last(r);
     return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
   }
+  // Measurements hold for a number of threads.
+  std::string libraries(int) const override { return fmt::format("{} threads", num_threads()); }
   bool loops_in_memory_order() const override { return true; }
   bool composes(OpId op) const override { return op == OpId::batch_norm; }
   bool convolves_volumes() const override { return true; }

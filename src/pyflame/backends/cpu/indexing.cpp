@@ -152,7 +152,7 @@ class EmbeddingBag : public Exec {
     width_ = node.ins[0].shape[1], rows_ = node.ins[1].numel(), bags_ = node.ins[2].numel();
   }
   void run(const RunContext& ctx) override {
-    const int64_t* index = index_.get(ctx, "embedding_bag");
+    const int64_t* index = index_.unchecked(ctx);
     const auto* offsets = reinterpret_cast<const int64_t*>(offsets_.get(ctx));
     int64_t last = 0;
     for (int64_t b = 0; b < bags_; last = offsets[b++])
@@ -165,6 +165,7 @@ class EmbeddingBag : public Exec {
     parallel_for(bags_, grain_for(each), [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         const int64_t from = offsets[b], to = b + 1 < bags_ ? offsets[b + 1] : rows_;
+        index_.check(index + from, to - from, "embedding_bag");
         vec::sum_rows(table, width_, index + from, to - from, y + b * width_, width_);
       }
     });

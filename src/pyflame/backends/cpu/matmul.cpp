@@ -86,7 +86,6 @@ struct Side {
 struct Blocking {
   int64_t row_block, col_block, row_blocks, col_blocks;
   Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool b_transposed, bool whole_rows) {
-    constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
     const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     int64_t want = static_cast<int64_t>(flops / 16e6);
     if (want < 2 && flops >= 4e6) want = 2;
@@ -103,22 +102,58 @@ struct Blocking {
     row_blocks = ceil_div(m, row_block);
     col_blocks = ceil_div(n, col_block);
   }
+  // About so many blocks each way.
+  Blocking(int64_t m, int64_t n, int64_t rows, int64_t cols)
+      : row_block(ceil_div(ceil_div(std::max<int64_t>(m, 1), rows), kRowUnit) * kRowUnit),
+        col_block(cols == 1 ? std::max<int64_t>(n, 1) : ceil_div(ceil_div(n, cols), kColUnit) * kColUnit),
+        row_blocks(ceil_div(m, row_block)),
+        col_blocks(ceil_div(n, col_block)) {}
+  std::string name() const { return fmt::format("blocks={}x{}", row_blocks, col_blocks); }
+
+ private:
+  static constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
 };
 
 template <class T>
 class Matmul : public Exec {
  public:
-  explicit Matmul(const Problem& p) : Matmul(p.root()) {
+  // configuration: the name of one of blockings(); empty: the blocking that the shape suggests.
+  explicit Matmul(const Problem& p, const std::string& configuration = "") : Matmul(p.root()) {
     elided_ = !p.group.stores(out_);
+    if (!configuration.empty()) blocking_ = blocking_of(configuration);
     if (p.group.kind == GroupKind::Epilogue) {
       epilogue_ = TileEpilogue::make(p, n_);
       row_major_ = row_major_ && out_.contiguous;  // the epilogue needs whole rows without gaps
       const Blocking whole_rows(m_, n_, k_, count_, tb_, true);
-      apart_ = pays_apart(whole_rows);
+      apart_ = !configuration.empty() || pays_apart(whole_rows);
       row_chunk_ = whole_rows.row_block;
       if (!apart_) blocking_ = whole_rows;
       else if (!in_place()) product_ = ws_.take(static_cast<size_t>(count_ * m_ * n_) * sizeof(T));
     }
+  }
+
+  // Divisions into blocks, those with few blocks first. An epilogue comes after the whole product with them.
+  std::vector<Blocking> blockings() const {
+    std::vector<Blocking> all;
+    std::vector<std::string> names;
+    for (const int64_t cols : {1, 2, 4, 8, 16})
+      for (const int64_t rows : {1, 2, 4, 8, 16, 32}) {
+        if (rows * cols > 64) continue;
+        const Blocking b(m_, n_, rows, cols);
+        if (std::find(names.begin(), names.end(), b.name()) != names.end()) continue;
+        names.push_back(b.name());
+        all.push_back(b);
+      }
+    return all;
+  }
+
+  // Those that differ from what the shape suggests.
+  std::vector<std::string> other_blockings() const {
+    std::vector<std::string> names;
+    const bool same_order = !epilogue_ || apart_;
+    for (const Blocking& b : blockings())
+      if (!same_order || b.name() != blocking_.name()) names.push_back(b.name());
+    return names;
   }
 
   void run(const RunContext& ctx) override {
@@ -144,6 +179,16 @@ class Matmul : public Exec {
     return packs * pack * static_cast<double>(k_) > again * static_cast<double>(m_);
   }
   bool in_place() const { return row_major_ && !elided_; }
+
+  Blocking blocking_of(const std::string& name) const {
+    std::string names;
+    for (const Blocking& b : blockings()) {
+      if (b.name() == name) return b;
+      names += (names.empty() ? "" : " ") + b.name();
+    }
+    PF_FAIL(Value, "matmul: no such configuration; got '{}' for {} x {} x {}; expected one of {}", name, m_, k_, n_,
+            names);
+  }
 
   void multiply(const RunContext& ctx) {
     const T* a = a_.get(ctx);
@@ -259,7 +304,7 @@ class Matmul : public Exec {
   size_t product_ = 0;  // in the workspace
   int64_t m_ = 0, n_ = 0, k_ = 0, count_ = 0;
   Dims batch_;
-  Blocking blocking_{1, 1, 1, 1, false, false};
+  Blocking blocking_{1, 1, 1, 1};
   std::unique_ptr<TileEpilogue> epilogue_;
 };
 
@@ -392,10 +437,13 @@ Refusal accept_matmul_float64(const Problem& p) {
   return accept_single(p);
 }
 
-std::unique_ptr<Executable> make_matmul(const Problem& p) {
-  if (p.root().ins[0].dtype == DType::float64) return std::make_unique<Matmul<double>>(p);
-  return std::make_unique<Matmul<float>>(p);
+std::unique_ptr<Executable> make_blocked(const Problem& p, const std::string& configuration) {
+  if (p.root().ins[0].dtype == DType::float64) return std::make_unique<Matmul<double>>(p, configuration);
+  return std::make_unique<Matmul<float>>(p, configuration);
 }
+std::unique_ptr<Executable> make_matmul(const Problem& p) { return make_blocked(p, ""); }
+std::vector<std::string> list_blocks(const Problem& p) { return Matmul<float>(p).other_blockings(); }
+constexpr Configurations kBlocks{list_blocks, make_blocked};
 
 Refusal accept_gemv(const Problem& p) {
   if (!is_matmul_group(p)) return "takes matmul";
@@ -432,8 +480,8 @@ std::unique_ptr<Executable> make_matmul_integer(const Problem& p) { return std::
 
 std::span<const Impl> matmul_impls() {
   static const Impl impls[] = {{"cpu.gemv", accept_gemv, make_gemv},
-                               {"onednn.sgemm", accept_matmul_float32, make_matmul},
-                               {"openblas.dgemm", accept_matmul_float64, make_matmul},
+                               {"onednn.sgemm", accept_matmul_float32, make_matmul, &kBlocks},
+                               {"openblas.dgemm", accept_matmul_float64, make_matmul, &kBlocks},
                                {"cpu.matmul_integer", accept_matmul_integer, make_matmul_integer}};
   return impls;
 }

@@ -18,6 +18,7 @@ const BlasNumbers kCudaBlas = {
     .library = &kCublaslt,
     .name = "cublaslt",
     .prefix = "cublasLt",
+    .index_function = nullptr,
     .relu_keeps_nan = true,
     .has_silu = false,
     .version_by_handle = false,

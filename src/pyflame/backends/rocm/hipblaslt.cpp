@@ -17,6 +17,7 @@ const BlasNumbers kRocmBlas = {
     .library = &kHipblaslt,
     .name = "hipblaslt",
     .prefix = "hipblasLt",
+    .index_function = "_ZN13hipblaslt_ext16getIndexFromAlgoER22_hipblasLtMatmulAlgo_t",
     .relu_keeps_nan = false,
     .has_silu = true,
     .version_by_handle = true,

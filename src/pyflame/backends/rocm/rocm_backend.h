@@ -1,9 +1,14 @@
 // AMD's GPUs. Present in every build that does not leave it out; without a device it has none.
 #pragma once
+#include <optional>
+
 #include "pyflame/backends/backend.h"
+#include "pyflame/base/markers.h"
 
 namespace pyflame {
 
 const Backend& rocm_backend();
+// roctx, if it is on this machine. It is opened now.
+std::optional<markers::Sink> roctx_library();
 
 }  // namespace pyflame

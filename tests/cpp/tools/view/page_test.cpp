@@ -179,6 +179,9 @@ TEST(Pages, SayWhatTheDocumentSays) {
   for (const char* part : {"Matrix products bound this step.", "60.0 %", "class=\"timeline\"",
                            "fp16, bf16 1307 TFLOP/s", "the host was busy", "GEMM 4096", "PT_VERSION", "all_reduce"})
     EXPECT_NE(report.find(part), std::string::npos) << part;
+  const std::string train = apps::gpt::html_page(samples::train());
+  for (const char* part : {"What ran slower, or elsewhere, than asked", "sort on rocm:0 ran on the host 3 times"})
+    EXPECT_NE(train.find(part), std::string::npos) << part;
 }
 
 TEST(Pages, SameDocumentSameBytes) {

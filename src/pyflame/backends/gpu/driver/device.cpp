@@ -304,6 +304,8 @@ DeviceInfo GpuDevice::info() const {
   int version = 0;
   rt_.driver_version(&version);
   info.extra.emplace_back("driver", std::to_string(version));
+  char pci[32] = {};
+  if (rt_.device_pci(pci, sizeof pci - 1, ordinal_) == 0) info.extra.emplace_back("pci", pci);
   return info;
 }
 

@@ -148,6 +148,13 @@ struct CacheFile {
   static constexpr uint64_t kSecondSeed = 0x9e3779b97f4a7c15ull;
 };
 
+// The name of the kernel in its text: what stands between its attributes and its parameters.
+std::string name_in(const std::string& text) {
+  constexpr std::string_view kBefore = ") pf_";
+  const size_t at = text.rfind(kBefore), end = at == std::string::npos ? at : text.find('(', at + kBefore.size());
+  return end == std::string::npos ? "kernel" : text.substr(at + 2, end - at - 2);
+}
+
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -190,7 +197,10 @@ class Job final : public Compilation {
       } else {
         build(file, text);
       }
-      if (env::debug() >= 5) show(file, text);
+      if (env::debug() >= 5) show(file.path, text, env::debug() >= 6, true);
+      if (!env::kernels_dir().empty())
+        show(std::filesystem::path(env::kernels_dir()) / (name_in(text) + "-" + file.path.filename().string()), text,
+             true, false);
     } catch (const Error& e) {
       error_ = e;
     } catch (const std::exception& e) {
@@ -240,22 +250,22 @@ class Job final : public Compilation {
     file.write(code_);
   }
 
-  // Level 5: the source next to the cached kernel. Level 6: the code object as well, for `pyflame inspect` and
-  // disassemblers.
-  void show(const CacheFile& file, const std::string& text) const {
+  // Writes the source, and the code object for `pyflame inspect` and disassemblers, with other extensions. PYFLAME_DEBUG
+  // wants them next to the cached kernel.
+  void show(std::filesystem::path path, const std::string& text, bool code_too, bool tell) const {
     const auto put = [&](const char* extension, const std::string& content) {
-      std::filesystem::path path = file.path;
       path.replace_extension(extension);
       std::error_code ec;
       std::filesystem::create_directories(path.parent_path(), ec);
       std::ofstream out(path, std::ios::binary);
       out << content;
       out.close();
-      fmt::print(stderr, "pyflame: kernel for {}: {}{}\n", arch_, path.string(),
-                 out.fail() ? " could not be written" : "");
+      if (tell || out.fail())
+        fmt::print(stderr, "pyflame: kernel for {}: {}{}\n", arch_, path.string(),
+                   out.fail() ? " could not be written" : "");
     };
     put(".cpp", text);
-    if (env::debug() >= 6) put(type_ == DeviceType::rocm ? ".co" : ".cubin", code_);
+    if (code_too) put(type_ == DeviceType::rocm ? ".co" : ".cubin", code_);
   }
 
   void wait() {

@@ -34,6 +34,8 @@ void load(DeviceType type, Loaded& out) {
   PYFLAME_BLAS_FUNCTIONS(PYFLAME_BLAS_LOAD)
   out.blas.version = find_symbol(library, (std::string(numbers.prefix) + "GetVersion").c_str());
 #undef PYFLAME_BLAS_LOAD
+  if (numbers.index_function)
+    out.blas.index_of = reinterpret_cast<int (*)(void*)>(find_symbol(library, numbers.index_function));
 }
 
 }  // namespace

@@ -38,9 +38,10 @@ using BlasDesc = void*;
 // have the same numbers.
 struct BlasNumbers {
   const Dylib* library;
-  const char* name;     // of the implementation, "cublaslt"
-  const char* prefix;   // of its functions
-  bool relu_keeps_nan;  // false if that was not verified
+  const char* name;            // of the implementation, "cublaslt"
+  const char* prefix;          // of its functions
+  const char* index_function;  // int(Algorithm&), the symbol's name; null: its kernels have no numbers
+  bool relu_keeps_nan;         // false if that was not verified
   bool has_silu;
   bool version_by_handle;  // whether GetVersion takes a handle and a pointer, or nothing
   int op_n, op_t;
@@ -63,6 +64,7 @@ constexpr size_t kMostResultBytes = 128;
 
 struct Blas {
   const BlasNumbers* numbers = nullptr;
+  int (*index_of)(void* algorithm) = nullptr;  // the number of an algorithm's kernel; null: it has none
   void* version = nullptr;  // cublasLtGetVersion() or hipblasLtGetVersion(handle, int*); null: an old library
 #define PYFLAME_BLAS_MEMBER(member, name, parameters) int(*member) parameters = nullptr;
   PYFLAME_BLAS_FUNCTIONS(PYFLAME_BLAS_MEMBER)

@@ -19,6 +19,8 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
+constexpr int kMostAlgorithms = 32;   // that a library is asked for
+constexpr int kAllAlgorithms = 4096;  // for one that somebody else has found
 
 // hipDataType and cudaDataType have the same numbers.
 int data_type(DType d) {
@@ -79,8 +81,7 @@ class LibraryProduct final : public Executable {
     lay(0, type, first, g.b_batch);
     lay(1, type, second, g.a_batch);
     lay(2, type, last, g.c_batch);
-    algorithm_ = ask(16);
-    if (algorithm_) std::memcpy(&workspace_, algorithm_->data() + numbers_.result_workspace_at, sizeof workspace_);
+    use(ask(16));
   }
   ~LibraryProduct() override {
     for (BlasDesc l : layouts_)
@@ -90,6 +91,24 @@ class LibraryProduct final : public Executable {
   LibraryProduct(const LibraryProduct&) = delete;
   LibraryProduct& operator=(const LibraryProduct&) = delete;
 
+  // All algorithms by their names, the library's first choice first.
+  std::vector<std::string> algorithms() {
+    std::vector<std::string> names;
+    for (const auto& [name, result] : named(kMostAlgorithms)) names.push_back(name);
+    return names;
+  }
+  // Takes another algorithm than the first choice.
+  void take(const std::string& name) {
+    workspace_ = 0;
+    algorithm_.reset();
+    for (const int most : {kMostAlgorithms, kAllAlgorithms})
+      for (const auto& [found, result] : named(most))
+        if (found == name) return use(result);
+    PF_FAIL(
+        Value,
+        "matmul: {} has no such algorithm for this product; got '{}'; expected a name that it had when it was measured",
+        numbers_.name, name);
+  }
   bool has_algorithm() const { return algorithm_.has_value(); }
   size_t workspace() const override { return workspace_; }
 
@@ -150,8 +169,28 @@ class LibraryProduct final : public Executable {
     for (const void* p : pointers) bits |= reinterpret_cast<uintptr_t>(p);
     return bits & (~bits + 1);
   }
+  void use(const std::optional<Result>& algorithm) {
+    algorithm_ = algorithm;
+    if (algorithm_) std::memcpy(&workspace_, algorithm_->data() + numbers_.result_workspace_at, sizeof workspace_);
+  }
+  std::vector<std::pair<std::string, Result>> named(int most) {
+    std::vector<std::pair<std::string, Result>> all;
+    algorithm_.reset();  // the limit on workspaces is the general one
+    for (Result& r : ask(16, most)) {
+      std::string name = library_.index_of ? fmt::format("solution={}", library_.index_of(r.data()))
+                                           : fmt::format("algorithm={}", all.size());
+      all.emplace_back(std::move(name), r);
+    }
+    return all;
+  }
   // The library's first choice; empty if it has none.
   std::optional<Result> ask(uint32_t alignment) {
+    const std::vector<Result> found = ask(alignment, 1);
+    if (found.empty()) return std::nullopt;
+    return found[0];
+  }
+  // What the library recommends, the best first.
+  std::vector<Result> ask(uint32_t alignment, int wanted) {
     BlasDesc preference = nullptr;
     check(library_.preference_create(&preference), "a preference");
     const uint64_t most = algorithm_ ? workspace_ : kWorkspace;
@@ -159,14 +198,22 @@ class LibraryProduct final : public Executable {
     if (numbers_.preference_alignment_a >= 0)
       for (int i = 0; i < 4; ++i)
         library_.preference_set(preference, numbers_.preference_alignment_a + i, &alignment, sizeof alignment);
-    Result result{};
-    int found = 0, state = 0;
+    std::vector<unsigned char> bytes(numbers_.result_bytes * static_cast<size_t>(wanted));
+    int found = 0;
     const int status = library_.heuristic(handle_, desc_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
-                                          preference, 1, result.data(), &found);
+                                          preference, wanted, bytes.data(), &found);
     library_.preference_destroy(preference);
-    std::memcpy(&state, result.data() + numbers_.result_state_at, sizeof state);
-    if (status != 0 || found == 0 || state != 0) return std::nullopt;
-    return result;
+    std::vector<Result> results;
+    if (status != 0) return results;
+    for (int i = 0; i < std::min(found, wanted); ++i) {
+      const unsigned char* at = bytes.data() + numbers_.result_bytes * static_cast<size_t>(i);
+      int state = 0;
+      std::memcpy(&state, at + numbers_.result_state_at, sizeof state);
+      if (state != 0) continue;
+      Result& r = results.emplace_back();
+      std::memcpy(r.data(), at, numbers_.result_bytes);
+    }
+    return results;
   }
 
   Product product_;
@@ -233,5 +280,17 @@ Refusal library_has_no_kernel(const Problem& p) {
 }
 
 std::unique_ptr<Executable> make_library(const Problem& p) { return std::make_unique<LibraryProduct>(p); }
+
+std::vector<std::string> library_algorithms(const Problem& p) {
+  std::vector<std::string> names = LibraryProduct(p).algorithms();
+  if (!names.empty()) names.erase(names.begin());
+  return names;
+}
+
+std::unique_ptr<Executable> make_library(const Problem& p, const std::string& algorithm) {
+  auto product = std::make_unique<LibraryProduct>(p);
+  product->take(algorithm);
+  return product;
+}
 
 }  // namespace pyflame::gpu

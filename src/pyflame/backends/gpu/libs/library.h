@@ -2,6 +2,8 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "pyflame/backends/gpu/driver/device.h"
 #include "pyflame/backends/gpu/shapes/product.h"
@@ -28,5 +30,9 @@ bool has_rounded_products(const GpuDevice& device);
 Refusal library_has_no_kernel(const Problem& p);
 
 std::unique_ptr<Executable> make_library(const Problem& p);
+// By another of the library's algorithms than its first choice: "solution=5021" where the library numbers its kernels (hipBLASLt), otherwise
+// "algorithm=3", the place in the order in which its heuristic recommends them.
+std::vector<std::string> library_algorithms(const Problem& p);
+std::unique_ptr<Executable> make_library(const Problem& p, const std::string& algorithm);
 
 }  // namespace pyflame::gpu

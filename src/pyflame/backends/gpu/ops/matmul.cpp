@@ -38,31 +38,46 @@ constexpr int64_t kEnough = 128;
 struct Plan {
   MatmulTile tile;
   int64_t tiles, each, splits;  // workgroups per matrix; steps of `tile.depth` per split; number of splits
-  Plan(const Product& g, bool units) : tile(pick(g, units)) {
+  Plan(const Product& g, bool units) : Plan(g, units, largest(g, units), 0) {}
+  // splits: at most so many; 0 leaves it to the plan.
+  Plan(const Product& g, bool units, const MatmulTile& wanted, int64_t most_splits) : tile(wanted) {
+    // Short sums need no deep steps.
+    if (!units)
+      while (tile.depth / 2 >= std::max<int64_t>(16, g.k)) tile.depth /= 2;
     tiles = ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.cols);
     // If there are too few tiles and the sum is long, the sum is split; each part is still a few steps long.
     const int64_t steps = ceil_div(std::max<int64_t>(g.k, 1), tile.depth),
                   busy = std::max<int64_t>(tiles * g.batches(), 1);
-    each = ceil_div(steps, std::clamp<int64_t>(kEnough / busy, 1, std::max<int64_t>(1, steps / 8)));
+    const int64_t parts = most_splits > 0 ? most_splits : kEnough / busy;
+    each = ceil_div(steps, std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, steps / (most_splits > 0 ? 2 : 8))));
     splits = ceil_div(steps, each);
+  }
+  std::string name() const { return fmt::format("tile={}x{},splits={}", tile.rows, tile.cols, splits); }
+  // Other plans for the product: every tile, with several numbers of splits. The largest tiles come first.
+  static std::vector<Plan> others(const Product& g, bool units) {
+    std::vector<Plan> all;
+    std::vector<std::string> names{Plan(g, units).name()};
+    const std::span<const MatmulTile> tiles = tiles_of(g, units);
+    for (const int64_t splits : {1, 2, 4, 8, 16})
+      for (const MatmulTile& tile : tiles) {
+        const Plan plan(g, units, tile, splits);
+        if (std::find(names.begin(), names.end(), plan.name()) != names.end()) continue;
+        names.push_back(plan.name());
+        all.push_back(plan);
+      }
+    return all;
   }
 
  private:
-  static MatmulTile pick(const Product& g, bool units) {
-    MatmulTile tile = largest(g, units);
-    // Short sums need no deep steps.
-    if (!units)
-      while (tile.depth / 2 >= std::max<int64_t>(16, g.k)) tile.depth /= 2;
-    return tile;
+  static std::span<const MatmulTile> tiles_of(const Product& g, bool units) {
+    if (units) return kUnits;
+    return dtype_size(g.dtype) == 8 ? std::span<const MatmulTile>(kWide) : kTiles;
   }
   static MatmulTile largest(const Product& g, bool units) {
-    const auto tiles_for = [&](std::span<const MatmulTile> all) {
-      for (const MatmulTile& t : all)
-        if (ceil_div(g.m, t.rows) * ceil_div(g.n, t.cols) * g.batches() >= kEnough) return t;
-      return all.back();
-    };
-    if (units) return tiles_for(kUnits);
-    return dtype_size(g.dtype) == 8 ? tiles_for(kWide) : tiles_for(kTiles);
+    const std::span<const MatmulTile> all = tiles_of(g, units);
+    for (const MatmulTile& t : all)
+      if (ceil_div(g.m, t.rows) * ceil_div(g.n, t.cols) * g.batches() >= kEnough) return t;
+    return all.back();
   }
 };
 
@@ -198,12 +213,13 @@ class OwnProduct : public Executable {
 
 class TileProduct final : public OwnProduct {
  public:
-  TileProduct(const Problem& p, bool units)
+  TileProduct(const Problem& p, bool units) : TileProduct(p, units, Plan(Product(p.root()), units)) {}
+  TileProduct(const Problem& p, bool units, const Plan& plan)
       : OwnProduct(p),
         units_(units),
         side_a_(product_.m, product_.k, product_.a_row, product_.a_col, product_.a_batch, vec_),
         side_b_(product_.n, product_.k, product_.b_col, product_.b_row, product_.b_batch, vec_),
-        plan_(product_, units) {
+        plan_(plan) {
     const Product& g = product_;
     splits_ = plan_.splits;
     const Dims batch = leading(p.root().outs[0].shape, 2);
@@ -405,10 +421,31 @@ std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executabl
   return std::make_unique<WithOwn>(std::move(library), std::move(own));
 }
 std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, make_library(p)); }
+std::unique_ptr<Executable> make_algorithm(const Problem& p, const std::string& algorithm) {
+  return with_own(p, make_library(p, algorithm));
+}
+constexpr Configurations kAlgorithms{library_algorithms, make_algorithm};
 std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
 std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
+template <bool kUnitsOnly>
+std::vector<std::string> list_tiles(const Problem& p) {
+  std::vector<std::string> names;
+  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly)) names.push_back(plan.name());
+  return names;
+}
+template <bool kUnitsOnly>
+std::unique_ptr<Executable> make_tiles(const Problem& p, const std::string& name) {
+  std::string names;
+  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly)) {
+    if (plan.name() == name) return compiled(std::make_unique<TileProduct>(p, kUnitsOnly, plan));
+    names += (names.empty() ? "" : " ") + plan.name();
+  }
+  PF_FAIL(Value, "matmul: no such configuration; got '{}'; expected one of {}", name, names);
+}
+constexpr Configurations kUnitTiles{list_tiles<true>, make_tiles<true>};
+constexpr Configurations kPlainTiles{list_tiles<false>, make_tiles<false>};
 
 // A product with the sum of one of its operands. On an H100, the sum makes cuBLASLt's product slower by 28 us for 16384
 // x 2304 bfloat16, and by 1220 us for 16384 x 50304, which a loop sums in 26 and 570 us. So the loop comes first, and
@@ -422,13 +459,14 @@ std::unique_ptr<Executable> make_apart(const Problem& p) {
   return std::make_unique<OneAfterTheOther>(make_blas({p.graph, product}), make_sum(p));
 }
 constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart},
-                            {"gpu.blas", accepts_matmul_library, make_blas}};
+                            {"gpu.blas", accepts_matmul_library, make_blas, &kAlgorithms}};
 
 std::vector<Impl> products(DeviceType type) {
-  std::vector<Impl> all{{"gpu.gemv", accepts_gemv, make_gemv}, {"gpu.blas", accepts_matmul_library, make_blas}};
+  std::vector<Impl> all{{"gpu.gemv", accepts_gemv, make_gemv},
+                        {"gpu.blas", accepts_matmul_library, make_blas, &kAlgorithms}};
   if (const PlainBlas* plain = vendor(type).plain_blas) all.push_back({plain->entry, accepts_plain, make_plain});
-  all.push_back({"gpu.matmul_units", accepts_matmul_units, make_units});
-  all.push_back({"gpu.matmul", accepts_tile, make_tile});
+  all.push_back({"gpu.matmul_units", accepts_matmul_units, make_units, &kUnitTiles});
+  all.push_back({"gpu.matmul", accepts_tile, make_tile, &kPlainTiles});
   return all;
 }
 

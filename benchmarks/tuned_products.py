@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""What tuning gains for matrix products: 60 of them, skinny, odd, batched and square, of three dtypes.
+
+First `pyflame tune --problems` measures them in a cache folder of its own. Then two fresh processes, one that uses the measurements and one that ignores
+them (PYFLAME_TUNED=0), compute each product in turns. Operands rotate through more memory than the last cache holds. The ratio of a product is the median
+over the turns of the default's time over the tuned one's, so above 1 tuning helps.
+
+    python benchmarks/tuned_products.py --device cuda --json results.json
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+GPU_BYTES, CPU_BYTES = 512 << 20, 64 << 20  # of operands that rotate
+
+
+def products(scale):
+    """M,N,K,dtype,layout[,batch] of the list; scale divides sizes."""
+    rows = []
+    for m in (1, 2, 4, 8, 16, 32, 64, 128):  # decoding: few rows times the weights of a layer
+        rows += [(m, 4096, 4096, "bfloat16", "NT"), (m, 11008, 4096, "float16", "NT"), (m, 4096, 14336, "bfloat16", "NT")]
+    for m, n, k in ((1000, 1000, 1000), (333, 777, 1111), (127, 4095, 513), (2047, 2049, 1023), (512, 50257, 768), (4000, 300, 3000)):  # odd
+        rows += [(m, n, k, "bfloat16", "NN"), (m, n, k, "float32", "NN")]
+    for m, n, k in ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096)):
+        rows += [(m, n, k, "bfloat16", "NT"), (m, n, k, "float16", "NN"), (m, n, k, "float32", "NN")]
+    for m, n, k in ((64, 64, 32768), (256, 256, 16384), (768, 768, 8192), (128, 1024, 65536), (32, 32, 8192), (768, 3072, 8192)):  # gradients of weights
+        rows += [(m, n, k, "bfloat16", "TN"), (m, n, k, "float32", "TN")]
+    return [(*(max(1, d // scale) for d in row[:3]), *row[3:]) for row in rows]
+
+
+def worker(device, scale):
+    """Computes the product whose number it reads, with all its operands, so many times, and says how many microseconds one product took."""
+    import pyflame as pf
+
+    from pyflame.benchmarking.gemms import Gemm
+    from pyflame.benchmarking.problems import of_gemm
+
+    pf.set_device(device)
+    gpu = device != "cpu"
+    held, rows = {}, products(scale)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        number, calls = map(int, line.split())
+        if number not in held:
+            held.clear()
+            pf.manual_seed(number)
+            one = of_gemm(Gemm(*rows[number]))
+            count = int(max(2, min(32, (GPU_BYTES if gpu else CPU_BYTES) // one.bytes)))
+            held[number] = [one] + [of_gemm(Gemm(*rows[number])) for _ in range(count - 1)]
+            pf.synchronize()
+        some = held[number]
+        if gpu:
+            begin, end = pf.Event(enable_timing=True), pf.Event(enable_timing=True)
+            begin.record()
+        start = time.perf_counter()
+        for _ in range(calls):  # all operands in one program, so that short products wait for the device and not for the host
+            out = [p.call() for p in some]
+            pf._C.cut()
+            del out
+        if gpu:
+            end.record()
+            end.synchronize()
+            us = begin.elapsed_time(end) * 1e3 / calls / len(some)
+        else:
+            pf.synchronize()
+            us = (time.perf_counter() - start) * 1e6 / calls / len(some)
+        print(us, flush=True)
+
+
+def start(device, scale, tuned, cache):
+    environment = {**os.environ, "PYFLAME_TUNED": tuned, "PYFLAME_CACHE_DIR": cache}
+    p = subprocess.Popen([sys.executable, __file__, "--worker", "--device", device, "--scale", str(scale)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         text=True)
+    assert p.stdout.readline().strip() == "ready"
+    return p
+
+
+def ask(process, number, calls):
+    process.stdin.write(f"{number} {calls}\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    if not answer:
+        raise SystemExit(f"tuned_products: the process that computes has ended, at product {number}")
+    return float(answer)
+
+
+def tune(args, folder):
+    path = os.path.join(folder, "list.csv")
+    with open(path, "w", encoding="utf-8") as f:
+        f.writelines(",".join(map(str, row)) + "\n" for row in products(args.scale))
+    began = time.perf_counter()
+    ran = subprocess.run([sys.executable, "-m", "pyflame.tuning", "--problems", path, "--device", args.device, "--budget", str(args.budget)],
+                         env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, stdout=subprocess.PIPE, text=True, check=True)
+    print(ran.stdout.strip().splitlines()[-1], flush=True)
+    return time.perf_counter() - began
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--device", default="cpu")
+    p.add_argument("--scale", type=int, default=None, help="divide sizes; default: 1 on a GPU, 8 on the CPU")
+    p.add_argument("--budget", type=float, default=240, help="seconds for tuning")
+    p.add_argument("--turns", type=int, default=11)
+    p.add_argument("--cache", help="a folder for the measurements that is kept")
+    p.add_argument("--json")
+    p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    args = p.parse_args()
+    args.scale = args.scale or (8 if args.device == "cpu" else 1)
+    if args.worker:
+        return worker(args.device, args.scale)
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = tune(args, folder)
+        compare(args, args.cache or folder, seconds)
+    return None
+
+
+def compare(args, folder, seconds):
+    default, tuned = start(args.device, args.scale, "0", folder), start(args.device, args.scale, "1", folder)
+    found = []
+    print(f"{'product':44} {'default us':>12} {'tuned us':>12} {'ratio':>7}")
+    for number, row in enumerate(products(args.scale)):
+        ask(default, number, 8), ask(tuned, number, 8)
+        calls = max(1, min(50, round(1e4 / max(1.0, 8 * ask(default, number, 4)))))
+        times = []
+        for turn in range(args.turns):
+            pair = [ask(p, number, calls) for p in ((default, tuned) if turn % 2 == 0 else (tuned, default))]
+            times.append(pair if turn % 2 == 0 else pair[::-1])
+        ratios = sorted(a / b for a, b in times)
+        result = {"product": "x".join(map(str, row[:3])) + f" {row[3]} {row[4]}", "default_us": statistics.median(a for a, _ in times), "tuned_us": statistics.median(b for _, b in times),
+                  "ratio": statistics.median(ratios), "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]]}
+        found.append(result)
+        print(f"{result['product']:44} {result['default_us']:12.1f} {result['tuned_us']:12.1f} {result['ratio']:7.2f}", flush=True)
+    mean = statistics.geometric_mean(r["ratio"] for r in found)
+    print(f"geometric mean of {len(found)}: {mean:.3f}; lowest {min(r['ratio'] for r in found):.2f}; tuning took {seconds:.0f} s")
+    if args.json:
+        import pyflame as pf
+
+        from pyflame.benchmarking.environment import describe
+
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"environment": describe(args.device), "turns": args.turns, "tuning_seconds": seconds, "geometric_mean": mean, "version": pf.__version__, "results": found}, f,
+                      indent=1)
+    for process in (default, tuned):
+        process.stdin.close()
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+// `pyflame debug run`: runs a Python program with the debug allocator. Python does it (python/pyflame/_debug), because the program runs there; this file
+// checks the command line.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "pyflame/base/error.h"
+#include "python_command.h"
+
+namespace pyflame::apps::cli {
+
+namespace {
+
+struct DebugSettings {
+  std::string sanitizer, module, python;
+  bool guards = false, poison = false, sync = false, no_agent = false;
+};
+
+int debug_run(const DebugSettings& s, const std::vector<std::string>& program) {
+  PF_CHECK(!program.empty() || !s.module.empty(), Value,
+           "debug: there is no program; got no file and no -m; hint: pyflame debug run train.py --epochs 1");
+  PythonCommand c("debug", "pyflame._debug", s.python);
+  if (s.guards) c.add("--guards");
+  if (s.poison) c.add("--poison");
+  if (s.sync) c.add("--sync");
+  if (s.no_agent) c.add("--no-agent");
+  if (!s.sanitizer.empty()) c.add("--sanitizer", s.sanitizer);
+  if (!s.module.empty()) c.add("--module", s.module);
+  c.add("--");
+  for (const std::string& word : program) c.add(word);
+  c.start();
+}
+
+}  // namespace
+
+void add_debug(CLI::App& app, Run& run) {
+  CLI::App* group = app.add_subcommand("debug", "Find wrong accesses to memory");
+  group->require_subcommand(1);
+  CLI::App* cmd =
+      group->add_subcommand("run", "Run a Python program step by step, and name the op of the first wrong access");
+  auto s = std::make_shared<DebugSettings>();
+  cmd->footer(
+      "FILE.py and its arguments follow the options:\n  pyflame debug run --guards train.py --epochs 1\n"
+      "Without --guards, --poison and --sync, all three are on. The exit code is 4 if an access was found, otherwise "
+      "the program's own.");
+  cmd->prefix_command();
+  cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
+  cmd->add_flag("--guards", s->guards, "Find accesses outside of buffers and to freed ones");
+  cmd->add_flag("--poison", s->poison, "Find reads of memory that nothing has written");
+  cmd->add_flag("--sync", s->sync, "Wait for the device after each op, and look for nothing else");
+  cmd->add_flag("--no-agent", s->no_agent, "Do not load AMD's debug agent");
+  cmd->add_option("--sanitizer", s->sanitizer,
+                  "Run the program under NVIDIA's compute-sanitizer: memcheck, initcheck, racecheck or synccheck")
+      ->check(CLI::IsMember({"memcheck", "initcheck", "racecheck", "synccheck"}));
+  cmd->add_option("--python", s->python,
+                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return debug_run(*s, program); }; });
+}
+
+}  // namespace pyflame::apps::cli

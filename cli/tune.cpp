@@ -1,0 +1,82 @@
+// `pyflame tune`: measures which implementations are the fastest for a program. Python does it (python/pyflame/tuning), because the program runs there.
+#include <memory>
+#include <string>
+
+#include "commands.h"
+#include "pyflame/base/error.h"
+#include "python_command.h"
+
+namespace pyflame::apps::cli {
+
+namespace {
+
+struct TuneSettings {
+  std::string budget = "60s", idle = "20s", hang = "60s", problems, device = "cpu", exported, validators, module,
+              python;
+  std::vector<std::string> imported;
+  int compare = 3;
+  bool list = false;
+};
+
+int tune(const TuneSettings& s, const std::vector<std::string>& program) {
+  const bool something = !program.empty() || !s.module.empty() || !s.problems.empty() || !s.imported.empty() ||
+                         s.list || !s.exported.empty();
+  PF_CHECK(something, Value,
+           "tune: there is no program; got no file and no -m; hint: pyflame tune train.py --epochs 1");
+  PythonCommand c("tune", "pyflame.tuning", s.python);
+  c.add("--budget", s.budget);
+  c.add("--idle", s.idle);
+  c.add("--hang", s.hang);
+  c.add("--compare", std::to_string(s.compare));
+  if (!s.problems.empty()) c.add("--problems", s.problems);
+  for (const std::string& file : s.imported) c.add("--import", file);
+  if (!s.problems.empty() || !s.imported.empty()) c.add("--device", s.device);
+  if (!s.exported.empty()) c.add("--export", s.exported);
+  if (!s.validators.empty()) c.add("--validators", s.validators);
+  if (s.list) c.add("--list");
+  if (!s.module.empty()) c.add("--module", s.module);
+  c.add("--");
+  for (const std::string& word : program) c.add(word);
+  c.start();
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, Run& run) {
+  CLI::App* cmd =
+      app.add_subcommand("tune", "Measure which implementations are the fastest for a program, and keep them");
+  auto s = std::make_shared<TuneSettings>();
+  cmd->footer(
+      "FILE.py and its arguments follow the options:\n  pyflame tune --budget 5m train.py --epochs 1\n"
+      "The program runs several times: once or more while its ops are measured, then in turns without and with what "
+      "was "
+      "found.");
+  cmd->prefix_command();
+  cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
+  cmd->add_option("--budget", s->budget, "The time for measurements: seconds, or a number with s, m or h")
+      ->capture_default_str();
+  cmd->add_option("--compare", s->compare,
+                  "Pairs of runs that compare the whole program without and with what was found; 0: none")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--idle", s->idle, "The program is stopped if nothing new was measured for this time")
+      ->capture_default_str();
+  cmd->add_option("--hang", s->hang, "A candidate that runs for longer than this is left out")->capture_default_str();
+  cmd->add_option("--problems", s->problems,
+                  "Tune a list of products instead of a program: M,N,K[,dtype[,layout]], lines of hipblaslt-bench or "
+                  "rocblas-bench, their YAML lists, or TunableOp's CSV");
+  cmd->add_option("--import", s->imported,
+                  "Check and measure what other software has found: results of TunableOp, hipBLASLt's overrides, "
+                  "aiter's table of products")
+      ->allow_extra_args(false);
+  cmd->add_option("--device", s->device, "The device for --problems and --import")->capture_default_str();
+  cmd->add_option("--export", s->exported, "Write what is known to a file for other software: tunableop=FILE");
+  cmd->add_option("--validators", s->validators,
+                  "A results file of TunableOp, whose Validator lines the exported file gets");
+  cmd->add_flag("--list", s->list, "Print what is known");
+  cmd->add_option("--python", s->python,
+                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return tune(*s, program); }; });
+}
+
+}  // namespace pyflame::apps::cli

@@ -1,0 +1,91 @@
+"""`pyflame debug run`: runs a program with the debug allocator."""
+import argparse
+import importlib.util
+import os
+import sys
+
+from . import vendor
+
+FOUND = 4  # exit code: an access was found
+
+
+def _say(text):
+    print(f"pyflame debug: {text}", file=sys.stderr, flush=True)
+
+
+def _arguments():
+    p = argparse.ArgumentParser(prog="pyflame debug run", add_help=False)
+    for flag in ("--guards", "--poison", "--sync", "--no-agent"):
+        p.add_argument(flag, action="store_true")
+    p.add_argument("--sanitizer", choices=vendor.CHECKS)
+    p.add_argument("--module")
+    p.add_argument("program", nargs=argparse.REMAINDER)
+    args = p.parse_args()
+    if args.program[:1] == ["--"]:
+        del args.program[0]
+    return args
+
+
+def _program(args):
+    """(file, arguments); a text if there is none."""
+    if args.module:
+        sys.path.insert(0, os.getcwd())
+        try:
+            spec = importlib.util.find_spec(args.module)
+        except (ModuleNotFoundError, ValueError):
+            spec = None
+        return (None, args.program) if spec else f"there is no such module; got {args.module!r}; expected a module that Python finds from this folder"
+    file = args.program[0]
+    return (file, args.program[1:]) if os.path.isfile(file) else f"there is no such file; got {file!r}; expected a Python program"
+
+
+def _under_sanitizer(args):
+    """Replaces this process by the same command below compute-sanitizer."""
+    words = [a for a in sys.argv[1:] if not a.startswith("--sanitizer")]
+    try:
+        command = vendor.sanitizer_command(args.sanitizer, [sys.executable, "-m", "pyflame._debug", *words])
+    except ValueError as e:
+        _say(e)
+        return 1
+    sys.stderr.flush()
+    os.execv(command[0], command)
+
+
+def main():
+    args = _arguments()
+    found = _program(args)
+    if isinstance(found, str):
+        _say(found)
+        return 1
+    file, arguments = found
+    if args.sanitizer:
+        return _under_sanitizer(args)
+    every = not (args.guards or args.poison or args.sync)
+    if not args.no_agent and (os.path.exists("/dev/kfd") or vendor.find_agent()):  # before ROCm's libraries are loaded
+        _say(vendor.load_agent()[1])
+    if os.path.exists("/dev/nvidiactl") and vendor.find_sanitizer():
+        _say("compute-sanitizer is installed: --sanitizer memcheck runs the program under it, which finds the accesses of each kernel of an NVIDIA GPU")
+    os.environ["PYFLAME_DEBUG_ALLOCATOR"] = "1" if every else "0"  # for processes that the program starts
+    os.environ.setdefault("PYFLAME_WINDOW", "1")  # each op is a step of its own
+    from .. import _C
+    from ..profiler import run
+
+    _C._set_window(int(os.environ["PYFLAME_WINDOW"]))
+    _C._configure_debug_memory(every or args.guards, every or args.poison, True)
+    code = run.run_program(file, args.module, arguments)
+    try:
+        _C.synchronize()
+    except Exception as e:
+        _say(f"the end of the program: {e}")
+        code = code or 1
+    first = _C._first_wrong_access()
+    if not first:
+        looked = [text for on, text in ((every or args.guards, "no access outside of a buffer was found"), (every or args.poison, "no read of memory that nothing has written was found")) if on]
+        _say("; ".join(looked or ["the program came to its end, step by step"]))
+        return code
+    _say("the first wrong access:\n" + first)
+    return FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""How near a product comes to what the device can do, and to the fastest entry of its implementation list."""
+from .. import _C, tuning
+from ..profiler.ceilings import ceilings
+
+
+def _of_peak(m, dtype):
+    """Of the data sheet's peak if the device is in its table, otherwise of what a large product reaches."""
+    sheet = (_C._gpu_peaks(m.device) or {}).get("tflops", {}).get(dtype)
+    if sheet and m.tflops:
+        return [f"{m.tflops / sheet:.0%} of the peak: {sheet:.4g} TFLOP/s by the data sheet"]
+    peak = ceilings(m.device, (dtype,)).gflops.get(dtype)
+    if not peak or not m.tflops:
+        return [f"no share of the peak: the peak of {dtype} products is not known for {m.device}"]
+    return [f"{m.tflops * 1e3 / peak:.0%} of the peak: {peak / 1e3:.4g} TFLOP/s, which a large product of {dtype} reaches here"]
+
+
+def _of_best(p, seconds):
+    """Times all entries of the list that accept the product. What it finds is kept, as `pyflame tune` keeps it."""
+    before = tuning.rows()
+    with tuning.measure(budget=seconds):
+        p.call()
+        _C.synchronize()
+    new = [r for r in tuning.rows()[len(before):] if r.op == "matmul" and r.sound]
+    own = next((r for r in new if r.own), None)
+    if own is None or len(new) < 2:
+        return ["no share of the best entry: the entries were measured before, or there is one only; hint: pyflame tune --list"]
+    best = min(new, key=lambda r: r.us)
+    return [f"{best.us / own.us:.0%} of the best entry: {best.entry} takes {best.us:.4g} us, {own.entry} {own.us:.4g} us, of {len(new)} entries"]
+
+
+def of(p, m, seconds):
+    """Notes for the measurement of a product. seconds: how long its entries may be timed; 0: they are not."""
+    return _of_peak(m, p.name.split()[2]) + (_of_best(p, seconds) if seconds else [])

@@ -1,0 +1,57 @@
+"""`pyflame fit` and `pyflame memory monitor`."""
+import argparse
+import json
+import signal
+import sys
+
+import pyflame as pf
+
+from . import _architecture, _fit, _watch
+
+
+def _arguments(words):
+    parser = argparse.ArgumentParser(prog="pyflame", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    fit = commands.add_parser("fit")
+    fit.add_argument("model")
+    fit.add_argument("--program", default=None)
+    fit.add_argument("--device", default=None)
+    fit.add_argument("--batch", type=int, default=1)
+    fit.add_argument("--context", type=int, default=None)
+    fit.add_argument("--dtype", default="stored")
+    fit.add_argument("--precision", default="mixed")
+    fit.add_argument("--optimizer", default="adamw")
+    fit.add_argument("--for", dest="kind", default="both")
+    fit.add_argument("--checkpointing", action="store_true")
+    fit.add_argument("--json", action="store_true")
+    monitor = commands.add_parser("monitor")
+    monitor.add_argument("--interval", type=float, default=1.0)
+    monitor.add_argument("--count", type=int, default=0)
+    monitor.add_argument("--json", action="store_true")
+    return parser.parse_args(words)
+
+
+def _run_fit(args):
+    _architecture.program = args.program
+    kinds = _fit.KINDS if args.kind == "both" else (args.kind,)
+    found = _fit.fit(args.model, device=args.device, batch=args.batch, context=args.context, dtype=args.dtype, precision=args.precision, optimizer=args.optimizer,
+                     checkpointing=args.checkpointing, kinds=kinds)  # fmt: skip
+    print(json.dumps(found.as_dict(), indent=2) if args.json else found)
+    return 0
+
+
+def main(words):
+    args = _arguments(words)
+    try:
+        if args.command == "fit":
+            return _run_fit(args)
+        return _watch.watch(args.interval, args.count, args.json)
+    except (OSError, ValueError, TypeError, NotImplementedError, pf.DeviceError) as e:
+        print(f"pyflame {'' if args.command == 'fit' else 'memory '}{str(e) if str(e).startswith(args.command) else args.command + ': ' + str(e)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,10 @@
+"""`pyflame optimize`: finds settings with which a program is faster, one change after the other, and verifies each.
+
+candidates.py  the changes that are tried, and what each should gain
+observe.py     in the program's process: records what the program reads and what its gradients are
+gate.py        compares two records
+machine.py     baseline, profile, one change at a time, composition
+journal.py     optimize.jsonl, from which a session goes on
+page.py        optimize.html
+suggestions.py changes of the program's text, as a diff to look at
+"""

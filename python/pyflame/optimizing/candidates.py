@@ -1,0 +1,149 @@
+"""The changes that are tried. Each is data: what it adds to the settings file, how exact it is, and why it should gain."""
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+LEVELS = {1: "environment", 2: "settings of the engine", 3: "rewrites of the model", 4: "measured kernels", 5: "kernels of plug-ins"}
+
+LEAST_GAIN = 1.005
+
+
+@dataclass
+class Candidate:
+    """changes: tables as in a settings file. precision: a key of gate.ROUNDING; None: the same bits. gain: how many times as fast the program should be."""
+
+    name: str
+    level: int
+    changes: dict
+    reason: str
+    precision: str = None
+    gain: float = 1.0
+    prepare: str = ""  # what must be done once before it is tried: 'measure'
+    rewrite: str = ""  # the rewrite that it switches on
+
+    @property
+    def exactness(self):
+        return "exact" if self.precision is None else f"within the tolerance of {self.precision}"
+
+
+@dataclass
+class Facts:
+    """What a profile and an explanation say of the program. Shares are parts of the time, 0 to 1; all that is not known is 0."""
+
+    device: str = "cpu"
+    verdict: str = ""
+    shares: dict = field(default_factory=dict)
+    idle: float = 0.0  # of the device
+    reads: int = 0  # of values, in the whole program
+    steps: int = 0
+    loads: bool = False  # the program has a loader without workers
+    advice: list = field(default_factory=list)
+
+    @property
+    def gpu(self):
+        return self.device.startswith(("cuda", "rocm"))
+
+    def share(self, *categories):
+        return min(1.0, sum(self.shares.get(c, 0.0) for c in categories))
+
+
+def gain(share, speedup):
+    """Of the whole, if `share` of it becomes `speedup` times as fast."""
+    return 1 / max(1 - share * (1 - 1 / speedup), 0.01)
+
+
+def merged(tables, changes):
+    """The tables with the changes. Lists of names are joined."""
+    result = {table: dict(values) for table, values in tables.items()}
+    for table, values in changes.items():
+        into = result.setdefault(table, {})
+        for name, value in values.items():
+            into[name] = [*into.get(name, []), *(v for v in value if v not in into.get(name, []))] if isinstance(value, list) else value
+    return result
+
+
+def _environment(facts, program):
+    """What `pyflame env` recommends for this machine's AMD GPU."""
+    if not facts.device.startswith("rocm") or program is None:
+        return []
+    found = subprocess.run([program, "env", "--json"], capture_output=True, text=True)
+    exports = json.loads(found.stdout).get("exports", []) if found.returncode == 0 else []
+    return [Candidate(f"environment_{e['name'].lower()}", 1, {"environment": {e["name"]: str(e["value"])}}, e.get("reason", "pyflame env recommends it"), "float32", 1.01)
+            for e in exports if os.environ.get(e["name"]) != str(e["value"])]
+
+
+def _engine(facts):
+    products = facts.share("GEMM", "convolution")
+    found = []
+    if facts.reads >= max(2, facts.steps // 2):
+        found.append(Candidate("defer_reads", 2, {"engine": {"defer_reads": True}}, f"the program reads {facts.reads} values, and each read waits for the device", None,
+                               gain(facts.idle, 3) if facts.gpu else 1.02))
+    if facts.loads and (os.cpu_count() or 1) > 1:
+        workers = min(4, (os.cpu_count() or 1) - 1)
+        found.append(Candidate("loader_workers", 2, {"engine": {"loader_workers": workers}}, f"batches are made in the program's own process; {workers} workers make them meanwhile", None,
+                               gain(facts.idle, 3)))
+    if facts.gpu:
+        found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(products, 3)),
+                  Candidate("gpu_graphs", 2, {"environment": {"PYFLAME_GPU_GRAPHS": "1"}}, "programs are replayed as GPU graphs, which takes less of the host's time", None, gain(facts.idle, 1.5)),
+                  Candidate("convolution_search", 2, {"environment": {"PYFLAME_CONV_SEARCH_MS": "500"}}, "the convolution library is tried out for longer", "float32", gain(facts.share("convolution"), 1.1)),
+                  Candidate("any_order", 2, {"engine": {"deterministic": False}}, "kernels that add in any order may be taken", "float32", gain(facts.share("attention", "reduction"), 1.1))]
+    else:
+        cores = len(os.sched_getaffinity(0))
+        found += [Candidate(f"threads_{n}", 2, {"engine": {"num_threads": n}}, f"{n} of {cores} threads: less to wait for where ops are small", "float32", 1.01) for n in sorted({1, cores // 2} - {0, cores})]
+    return found
+
+
+def _describe(rewrite):
+    text = rewrite.describe
+    return text() if callable(text) else text
+
+
+def _rewrites(facts):
+    try:
+        from .. import rewrites
+    except ImportError:
+        return []
+    return [Candidate(f"rewrite_{r.name}", 3, {"engine": {"rewrites": [r.name]}}, _describe(r), None if r.exact else "float32", 1.05, rewrite=r.name) for r in rewrites.registry() if not getattr(r, "enabled", False)]
+
+
+def _kernels(facts, folder):
+    file = os.path.join(folder, "tuned.sqlite")
+    return [Candidate("measured_kernels", 4, {"engine": {"tuning_file": file}}, "implementations are timed for the program's own shapes (pyflame tune)", "float32", gain(facts.share("GEMM", "convolution", "attention"), 1.05), "measure")]
+
+
+def candidates(level, facts, folder, pyflame=None):
+    """All up to this level that could matter for the program, the largest expected gain first. pyflame: the path of the program, or None."""
+    found = [*_environment(facts, pyflame), *_engine(facts), *_rewrites(facts), *_kernels(facts, os.path.abspath(folder))]
+    if facts.shares:  # the profile says that some of them can change next to nothing
+        found = [c for c in found if c.gain >= LEAST_GAIN]
+    return sorted((c for c in found if c.level <= level), key=lambda c: (-c.gain, c.level, c.name))
+
+
+def table(found):
+    """Lines for people."""
+    lines = [f"{'expected':>8}  {'level':5} {'name':28} {'result':34} why"]
+    return [*lines, *(f"{c.gain:8.2f}  {c.level:<5} {c.name:28} {c.exactness:34} {c.reason}" for c in found)]
+
+
+# ---- facts
+
+
+def _shares(document):
+    return {c["name"]: c["share"] for c in document.get("categories", [])}
+
+
+def facts_of(report, head, loads):
+    """report: the document of `pyflame report`, or None; head: of the program's record."""
+    devices = [d for d in head["devices"] if d.startswith(("cuda", "rocm"))]
+    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], loads=loads)
+    if report:
+        facts.verdict, facts.shares = report.get("verdict", ""), _shares(report)
+        facts.advice = [a.get("title", "") for a in report.get("advice", [])]
+        facts.idle = facts.share("idle", "launch-bound")
+    return facts
+
+
+def profile_command(folder, file, module, arguments, pyflame=None):
+    return [sys.executable, "-m", "pyflame.profiler", "--out", folder, "--seconds", "20", "--no-stacks", *(["--pyflame", pyflame] if pyflame else []), *(["--module", module] if module else []), "--", *([file] if file else []), *arguments]

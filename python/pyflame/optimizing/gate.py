@@ -1,0 +1,73 @@
+"""Whether two runs of a program computed the same.
+
+A change that is exact must give the same bits. For any other, a value v that stands for r is right if
+
+    |v - r| <= C * u * (1 + steps) * max(|r|, scale)
+
+u is the rounding of the arithmetic that the change allows, `steps` the number of optimizer's steps before the value, since errors of earlier steps
+are in the weights, and `scale` the root of the mean square of the tensor's values; of gradients, the largest one of the step, because some are zero but for
+rounding (a bias before a normalisation). The factor of the scale is at most MOST: beyond it, nothing would be compared. The last parameters are compared only
+for exact changes: optimizers that divide by the size of a gradient turn rounding into steps of full length. The losses that they lead to are compared.
+"""
+import json
+import math
+
+ROUNDING = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
+C = 64
+MOST = 0.05
+
+
+def read(path):
+    """(head, records) of a file that Observer wrote."""
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return lines[0], lines[1:]
+
+
+def _name(record):
+    return f"{record['kind']} at {record['place']}" if record["kind"] == "read" else f"{record['kind']}, {record['place']}"
+
+
+def tolerance(precision, step):
+    """The part of the scale by which a value may differ."""
+    return min(MOST, C * ROUNDING[precision] * (1 + step))
+
+
+def difference(reference, other, precision=None):
+    """An empty text if two lists of records agree, otherwise what differs first. precision: a key of ROUNDING; None: every bit counts."""
+    scales = _scales(reference)
+    for a, b in zip(reference, other):
+        if (a["kind"], a["place"]) != (b["kind"], b["place"]):
+            return f"the program took another way: {_name(b)} instead of {_name(a)}"
+        if a["shape"] != b["shape"]:
+            return f"{_name(a)}: shape {b['shape']} instead of {a['shape']}"
+        if a["digest"] == b["digest"]:
+            continue
+        if a["kind"] == "parameter" and precision is not None:
+            continue
+        wrong = _values(a, b, precision, scales.get(a["step"], 0.0) if a["kind"] == "gradient" else a["norm"])
+        if wrong:
+            return f"{_name(a)}, after {a['step']} steps: {wrong}"
+    if len(reference) != len(other):
+        return f"{len(other)} values were read instead of {len(reference)}"
+    return ""
+
+
+def _scales(records):
+    """The largest norm of a gradient, by step."""
+    found = {}
+    for r in records:
+        if r["kind"] == "gradient" and math.isfinite(r["norm"]):
+            found[r["step"]] = max(found.get(r["step"], 0.0), r["norm"])
+    return found
+
+
+def _values(a, b, precision, scale):
+    if precision is None or a["dtype"].startswith(("int", "uint", "bool")):
+        pairs = [(x, y) for x, y in zip(a["values"], b["values"]) if x != y and not (x != x and y != y)]
+        return f"{pairs[0][1]!r} instead of {pairs[0][0]!r}" if pairs else f"other bits in a tensor of shape {a['shape']}" if a["dtype"] == b["dtype"] else ""
+    part = tolerance(precision, a["step"])
+    for x, y in [*zip(a["values"], b["values"]), (a["norm"], b["norm"])]:
+        if math.isfinite(x) != math.isfinite(y) or math.isfinite(x) and abs(x - y) > part * max(abs(x), scale):
+            return f"{y!r} instead of {x!r}, which is more than {part:.1g} of its size"
+    return ""

@@ -1,0 +1,329 @@
+"""The state machine: baseline, profile, one change after the other, composition. Each change passes a gate (the program computes the same) and a comparison
+(the program is faster) before it counts."""
+import json
+import os
+import re
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+
+from .. import _configuration
+from ..benchmarking.compare import Comparison, bootstrap
+from ..benchmarking.measure import REJECTED, spread_of
+from ..tuning import watch
+from . import candidates, gate
+
+BASELINES = 3
+FEWEST_PAIRS = 3
+UNUSED = "it changes nothing in this program"
+
+
+class Stopped(Exception):
+    """The cycle cannot go on; the text says why and what to do. code: of the process."""
+
+    def __init__(self, text, code=1):
+        super().__init__(text)
+        self.code = code
+
+
+class Interrupted(Exception):
+    """Ctrl-C."""
+
+
+class BudgetEnded(Exception):
+    """There is no time for another run."""
+
+
+@dataclass
+class Run:
+    """One run of the program. figure: seconds a step, or the inverse of the rate; None with `why` if there is none."""
+
+    figure: float = None
+    why: str = ""
+    records: list = None
+    head: dict = None
+    seconds: float = 0.0
+    steps: int = 0
+
+
+def rates(metric, text):
+    """The numbers that stand beside the metric's name in a text: `tokens/s: 1234.5`, `1234.5 tokens/s`."""
+    number, name = r"([0-9][0-9_,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)", re.escape(metric)
+    found = re.findall(rf"{number}\s*{name}(?!\w)|(?<!\w){name}\s*[:=]?\s*{number}", text)
+    return [float((a or b).replace(",", "").replace("_", "")) for a, b in found]
+
+
+def figure_of(metric, outcome, text):
+    """Smaller is better. A text says why there is none."""
+    if metric == "step time":
+        return outcome.step_seconds
+    found = [r for r in rates(metric, text) if r > 0]
+    if not found:
+        return f"the program printed no number beside {metric!r}; expected a line such as '{metric}: 1234'; hint: --metric with the text that the program prints, or without, for the time of a step"
+    return 1 / statistics.median(found[len(found) // 3:])
+
+
+class Machine:
+    """Runs the cycle. say: prints a line; show: Progress."""
+
+    def __init__(self, program, folder, journal, metric, budget, level, pairs, hang, say, progress, pyflame=None):
+        self.file, self.module, self.arguments = program
+        self.folder, self.journal, self.metric, self.budget, self.level, self.pairs, self.hang = folder, journal, metric, budget, level, pairs, hang
+        self._say, self._progress, self._start = say, progress, time.monotonic()
+        self._pyflame = pyflame  # the program, for reports
+        own = os.environ.get("PYFLAME_SETTINGS")
+        self.base = _configuration.read_settings(own) if own else {}
+        self.kept, self.reference, self.head = [], None, None
+        self.result = os.path.join(folder, "pyflame.toml")
+
+    # ---- runs
+
+    def _path(self, name):
+        return os.path.join(self.folder, name)
+
+    def tables(self, kept):
+        result = self.base
+        for candidate in kept:
+            result = candidates.merged(result, candidate.changes)
+        return result
+
+    def left(self):
+        return self.budget - (time.monotonic() - self._start)
+
+    def run(self, kept, what):
+        """The program with these changes."""
+        if self.left() <= 0:
+            raise BudgetEnded
+        trial, report, observed, log = (self._path(name) for name in ("trial.toml", "steps", "observed", "log"))
+        _configuration.write_settings(trial, self.tables(kept), "A trial of `pyflame optimize`.")
+        for path in (observed, log):
+            if os.path.exists(path):
+                os.remove(path)
+        words = watch.command(self.module, self.file, self.arguments, report, observed)
+
+        def stop(seconds):
+            self._progress.show(1 - self.left() / self.budget, f"{what} ({seconds:.0f} s)")
+            return "hung" if seconds > self.hang else None
+
+        outcome = watch.run_once(words, report, log, {"PYFLAME_SETTINGS": trial, "PYTHONHASHSEED": "0"}, stop)
+        if outcome.why == "interrupted":
+            raise Interrupted
+        return self._result(outcome, observed, log)
+
+    def _result(self, outcome, observed, log):
+        with open(log, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        last = "\n".join(text.splitlines()[-20:])
+        if outcome.why == "hung":
+            return Run(why=f"it ran for more than {self.hang:.0f} s", seconds=outcome.seconds)
+        if outcome.why == "failed" or not os.path.exists(observed):
+            return Run(why=f"it failed with exit code {outcome.code}; its last lines:\n{last}", seconds=outcome.seconds)
+        head, records = gate.read(observed)
+        figure = figure_of(self.metric, outcome, text)
+        if isinstance(figure, str):
+            return Run(why=figure, seconds=outcome.seconds)
+        return Run(figure, "", records, head, outcome.seconds, len(outcome.steps) if outcome.blocks else 0)
+
+    # ---- the baseline
+
+    def baseline(self):
+        """Runs the program as it is, and refuses what cannot be compared."""
+        runs = []
+        while len(runs) < BASELINES or len(runs) < 2 * BASELINES and spread_of([r.figure for r in runs]) > REJECTED:
+            try:
+                runs.append(self.run([], f"baseline, run {len(runs) + 1}"))
+            except BudgetEnded:
+                raise Stopped(f"the budget ended within the baseline; got {self.budget:.0f} s; expected time for many runs of the program; hint: a larger --budget") from None
+            self._check_baseline(runs)
+        first, figures = runs[0], [r.figure for r in runs]
+        if spread_of(figures) > REJECTED:
+            raise Stopped(f"the program's own figures spread over {spread_of(figures):.0%}; got {', '.join(f'{f:.4g} s' for f in figures)}; expected at most {REJECTED:.0%}; "
+                          "hint: stop other programs, or let the program run for more steps" + ("" if first.steps else "; it has fewer than 8 steps, so that it was timed as a whole"))
+        self.reference, self.head = first.records, first.head
+        if not first.steps and self.metric == "step time":
+            self._say("the program has fewer than 8 steps (optimizer's steps, or calls of its module), so it is timed as a whole")
+        return self.journal.add("baseline", figures=figures, spread=spread_of(figures), values=len(first.records), steps=first.steps, head=first.head, seconds=first.seconds)
+
+    @staticmethod
+    def _check_baseline(runs):
+        first, last = runs[0], runs[-1]
+        if last.why:
+            raise Stopped(f"the program cannot be optimized, because {last.why}")
+        if not first.records:
+            raise Stopped("the program computes nothing that can be compared: it reads no value, calls no module and has no optimizer's step; hint: print a result, such as print(y.sum().item())")
+        wrong = gate.difference(first.records, last.records)
+        if wrong:
+            raise Stopped(f"two runs of the program as it is differ, so that no change could be verified; {wrong}; "
+                          "hint: seed what draws random numbers (numpy.random.default_rng(0)), and leave the time and process numbers out of what is computed")
+
+    def profile(self):
+        """What the profile says. A program that cannot be profiled is optimized without."""
+        folder = self._path("profile")
+        self._progress.show(1 - self.left() / self.budget, "profile")
+        report, log = self._path("steps"), self._path("log")
+        outcome = watch.run_once(candidates.profile_command(folder, self.file, self.module, self.arguments, self._pyflame), report, log, {}, lambda s: "hung" if s > self.hang else None)
+        if outcome.why == "interrupted":
+            raise Interrupted
+        document, path = None, os.path.join(folder, "report.json")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            document = json.loads(text) if text else None
+        facts = candidates.facts_of(document, self.head, self._loads())
+        self.journal.add("profile", verdict=facts.verdict or "there is no profile: " + outcome.why, device=facts.device, shares=facts.shares, reads=facts.reads, steps=facts.steps, advice=facts.advice)
+        return facts
+
+    def _loads(self):
+        if self.file is None:
+            return False
+        with open(self.file, encoding="utf-8", errors="replace") as file:
+            return "DataLoader" in file.read()
+
+    # ---- one change
+
+    def prepare(self, candidate):
+        """What a change needs before it is tried. A text says what went wrong."""
+        if candidate.prepare != "measure":
+            return ""
+        path = candidate.changes["engine"]["tuning_file"]
+        trial, log = self._path("trial.toml"), self._path("log")
+        _configuration.write_settings(trial, self.tables([*self.kept, candidate]), "A trial of `pyflame optimize`.")
+        budget = max(1.0, min(120.0, self.left() / 3))
+        outcome = watch.measure(watch.command(self.module, self.file, self.arguments, self._path("steps")), self._path("steps"), log, path, "", budget, 20.0, 60.0, self._progress, {"PYFLAME_SETTINGS": trial})
+        if outcome.why == "interrupted":
+            raise Interrupted
+        return "measuring failed" if outcome.why in ("failed", "hung") else ""
+
+    def compare(self, first, second, names, check):
+        """Runs both in turns. A Comparison, or a text: the second one failed or computed something else. check(run) says what is wrong with the second."""
+        figures = ([], [])
+        for turn, which in enumerate(watch.in_turns(self.pairs)):
+            try:
+                run = self.run((first, second)[which], f"{names[1]}: run {turn + 1} of {2 * self.pairs}")
+            except BudgetEnded:
+                if min(map(len, figures)) >= FEWEST_PAIRS:
+                    break
+                raise
+            wrong = run.why or (check(run) if which else "")
+            if wrong:
+                return wrong if which else f"the program without it does not run any more: {wrong}"
+            figures[which].append(run.figure)
+        return Comparison(*names, *bootstrap(*figures, paired=True), paired=True)
+
+    def gate(self, precision, rewrite=""):
+        def check(run):
+            if rewrite and not run.head["fired"].get(rewrite):
+                return UNUSED
+            return gate.difference(self.reference, run.records, precision)
+
+        return check
+
+    def precision(self, kept):
+        """The least exact one of the changes."""
+        order = [None, *gate.ROUNDING]
+        return order[max((order.index(c.precision) for c in kept), default=0)]
+
+    def attempt(self, candidate):
+        """Tries one change on top of those that are kept. Keeps it, or not."""
+        wrong = self.prepare(candidate)
+        with_it = [*self.kept, candidate]
+        check = self.gate(self.precision(with_it), candidate.rewrite)
+        result = wrong or self.compare(self.kept, with_it, ("without", candidate.name), check)
+        first = result
+        if not isinstance(result, str) and result.verdict == "faster":  # the first comparison chose it, perhaps by chance; the second one decides
+            result = self.compare(self.kept, with_it, ("without", f"{candidate.name} again"), check)
+        entry = {"name": candidate.name, "level": candidate.level, "changes": candidate.changes, "reason": candidate.reason, "precision": candidate.precision, "expected": candidate.gain}
+        if isinstance(result, str):
+            self.journal.add("candidate", **entry, verdict="unused" if result == UNUSED else "wrong", why=result)
+            self._say(f"{candidate.name}: reverted: {result}")
+            return
+        keep = result.verdict == "faster"
+        self.journal.add("candidate", **entry, verdict="kept" if keep else "reverted", ratio=result.ratio, low=result.low, high=result.high, first_ratio=first.ratio, why="" if keep else result.verdict)
+        self._say(f"{candidate.name}: {'kept' if keep else 'reverted'}: {result.ratio:.3f} times [{result.low:.3f}, {result.high:.3f}]")
+        if keep:
+            self.kept = with_it
+            self.save()
+
+    def compose(self):
+        """All that are kept, against all without one of them. What does not help beside the others is left out."""
+        for candidate in list(self.kept):
+            if len(self.kept) < 2:
+                break
+            others = [c for c in self.kept if c is not candidate]
+            result = self.compare(others, self.kept, (f"without {candidate.name}", f"composition with {candidate.name}"), self.gate(self.precision(self.kept)))
+            if isinstance(result, str):
+                self.journal.add("composition", name=candidate.name, verdict="wrong", why=result)
+                self.kept = others
+            else:
+                keep = result.verdict == "faster"
+                self.journal.add("composition", name=candidate.name, verdict="kept" if keep else "left out", ratio=result.ratio, low=result.low, high=result.high)
+                self.kept = self.kept if keep else others
+            self._say(f"composition: {candidate.name} {'stays' if candidate in self.kept else 'is left out'}")
+            self.save()
+
+    def total(self):
+        """The program as it was against the program with everything that is kept."""
+        if not self.kept:
+            return None
+        result = self.compare([], self.kept, ("the program as it was", "all together"), self.gate(self.precision(self.kept)))
+        if isinstance(result, str):
+            self.journal.add("total", verdict="wrong", why=result)
+        else:
+            self.journal.add("total", verdict=result.verdict, ratio=result.ratio, low=result.low, high=result.high)
+        if isinstance(result, str) or result.verdict != "faster":
+            self._say(f"all together: reverted: {result}")
+            self.kept = []
+            self.save()
+            return None
+        return result
+
+    def save(self):
+        """The best settings that are verified, as a file."""
+        names = ", ".join(c.name for c in self.kept) or "nothing"
+        _configuration.write_settings(self.result, self.tables(self.kept), f"Written by `pyflame optimize` for {self.file or self.module}. Verified: {names}.\nUse: PYFLAME_SETTINGS={self.result}, or pf.load_settings")
+
+    # ---- the cycle
+
+    def resume(self):
+        """Takes over what the journal has. Returns the names that were tried."""
+        tried = {}
+        for e in self.journal.of("candidate"):
+            tried[e["name"]] = e
+        gone = {e["name"] for e in self.journal.of("composition") if e["verdict"] != "kept"}
+        self.kept = [candidates.Candidate(e["name"], e["level"], e["changes"], e["reason"], e["precision"], e["expected"]) for e in tried.values() if e["verdict"] == "kept" and e["name"] not in gone]
+        return set(tried)
+
+    def cycle(self, tried):
+        """Everything. Returns the Comparison of the whole, or None."""
+        try:
+            base = self.baseline()
+            self._say(f"baseline: {_figure(self.metric, statistics.median(base['figures']))}, spread {base['spread']:.1%}, {base['values']} values to compare")
+            facts = self.profile()
+            if facts.verdict:
+                self._say(facts.verdict)
+            self.save()
+            todo = [c for c in candidates.candidates(self.level, facts, self.folder, self._pyflame) if c.name not in tried]
+            for line in candidates.table(todo):
+                self._say(line)
+            for candidate in todo:
+                self.attempt(candidate)
+            self.compose()
+            return self.total()
+        except BudgetEnded:
+            self.journal.add("budget", seconds=self.budget)
+            self._say(f"the budget of {self.budget:.0f} s ended; hint: --resume with a larger --budget goes on")
+            return None
+
+
+def _figure(metric, value):
+    return f"{1000 * value:.3f} ms a step" if metric == "step time" else f"{1 / value:.6g} {metric}"
+
+
+def commit_of(file):
+    """Of the program's folder; None without git."""
+    try:
+        done = subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(file or ".")), "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

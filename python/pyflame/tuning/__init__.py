@@ -1,0 +1,58 @@
+"""Which implementation computes an op: what was measured, what is forced, and measuring now.
+
+    with pf.tuning.measure(budget=30):         # seconds
+        step()                                 # the first run of each program measures
+    print(pf.tuning.table())                   # what is known
+    with pf.tuning.force("matmul", "gpu.blas"):
+        step()
+    pyflame tune train.py                      # the same for a whole program, with a comparison before and after
+"""
+import contextlib
+
+from .. import _C
+from .database import Row, problems, rows, table  # noqa: F401
+
+__all__ = ["Row", "force", "measure", "path", "problems", "rows", "table"]
+
+
+def path():
+    """The file of the measurements (SQLite)."""
+    return _C._choices_file()
+
+
+@contextlib.contextmanager
+def force(op, entry):
+    """Within the context, `entry` computes every group that begins with `op` (names as pf.explain prints them): "gpu.matmul_units", or with a configuration
+    "gpu.matmul_units:tile=64x64,splits=2". Where the entry cannot compute the group, fusion is given up, and if that does not help, the run raises an error.
+    It holds for what runs within the context: results that are still pending at its end are computed there."""
+    _C.synchronize()
+    before = _C._force_entry(op, entry)
+    try:
+        yield
+        _C.synchronize()
+    finally:
+        _C._force_entry(op, before)
+
+
+@contextlib.contextmanager
+def measure(budget=60.0):
+    """Within the context, implementations and their configurations are timed against each other at the first run of each program, for at most `budget` seconds
+    in all. A candidate must compute the right result. What wins is used from the next run on, and by later processes. Yields a function that returns
+    what was done so far: a dict with the numbers of problems, entries, unsound entries and changed choices, and the milliseconds spent."""
+    if budget <= 0:
+        raise ValueError(f"measure: the budget is not positive; got {budget}; expected seconds")
+    _C.synchronize()
+    start = _C._choice_stats()
+    before = _C._tune_budget_ms()
+    _C._set_tune_budget_ms(start["spent_ms"] + 1000.0 * budget)
+    _C.clear_program_cache()  # those that are compiled already would not be measured
+
+    def done():
+        now = _C._choice_stats()
+        return {key: now[key] - start[key] for key in now}
+
+    try:
+        yield done
+        _C.synchronize()
+    finally:
+        _C._set_tune_budget_ms(before)

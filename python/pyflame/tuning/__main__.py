@@ -1,0 +1,155 @@
+"""`pyflame tune`: measures the implementations of what a program computes, checks that the program is faster with them, and keeps or reverts."""
+import argparse
+import contextlib
+import datetime
+import os
+import re
+import shutil
+import sqlite3
+import sys
+import tempfile
+
+from .. import _C
+from ..benchmarking.compare import Comparison, bootstrap
+from . import exchange, imports, watch
+from .database import problems, rows, table
+
+
+def _say(text=""):
+    print(f"pyflame tune: {text}" if text else "", file=sys.stderr, flush=True)
+
+
+def seconds(text):
+    """60, 60s, 10m, 1h."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text)
+    if not found or float(found[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"not a time; got {text!r}; expected seconds, or a number with s, m or h, such as 90s or 10m")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _arguments():
+    p = argparse.ArgumentParser(prog="pyflame tune", add_help=False)
+    p.add_argument("--budget", type=seconds, default=60.0)
+    p.add_argument("--compare", type=int, default=3)
+    p.add_argument("--idle", type=seconds, default=20.0)
+    p.add_argument("--hang", type=seconds, default=60.0)
+    p.add_argument("--problems")
+    p.add_argument("--import", dest="imported", action="append", default=[])
+    p.add_argument("--device", default="cpu")
+    p.add_argument("--export")
+    p.add_argument("--validators")
+    p.add_argument("--list", action="store_true")
+    p.add_argument("--module")
+    p.add_argument("program", nargs=argparse.REMAINDER)
+    args = p.parse_args()
+    if args.program[:1] == ["--"]:
+        del args.program[0]
+    return args
+
+
+def _tail(log, lines=20):
+    with open(log, encoding="utf-8", errors="replace") as f:
+        return "".join(f.readlines()[-lines:])
+
+
+def _compare(words, folder, pairs, most_seconds):
+    """Runs the program without and with what was measured, in turns. A Comparison, or a text that says why there is none."""
+    report, log = os.path.join(folder, "steps"), os.path.join(folder, "log")
+    times, progress = {"0": [], "1": []}, watch.Progress()
+    for turn, which in enumerate(watch.in_turns(pairs)):
+        tuned = "01"[which]
+        progress.show(turn / (2 * pairs), f"comparing the whole program: run {turn + 1} of {2 * pairs}")
+        outcome = watch.run_once(words, report, log, {"PYFLAME_TUNED": tuned, "PYFLAME_TUNE_BUDGET_MS": "0"}, lambda s: "stopped" if s > most_seconds else None)
+        if outcome.why == "interrupted":
+            progress.clear()
+            return "the comparison was interrupted"
+        if outcome.why == "failed" or outcome.step_seconds is None:
+            progress.clear()
+            return f"the program did not come to an end within {most_seconds:.0f} s" if outcome.why == "stopped" else f"the program failed:\n{_tail(log)}"
+        times[tuned].append(outcome.step_seconds)
+    progress.clear()
+    return Comparison("the program as it was", "the tuned program", *bootstrap(times["0"], times["1"], paired=True), paired=True)
+
+
+def _revert(path, since):
+    """What was measured in this session no longer decides."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db, db:
+        db.execute("UPDATE measurements SET sound = 0, note = 'the whole program was slower with it' WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
+
+
+def _tune(words, args, folder):
+    path, since = _C._choices_file(), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    log = os.path.join(folder, "log")
+    outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, args.idle, args.hang, watch.Progress())
+    for lost in outcome.lost:
+        _say(f"{lost}; this entry is left out")
+    if outcome.why in ("failed", "hung"):
+        _say(f"the program failed with exit code {outcome.code}; its last lines:\n{_tail(log)}")
+        return 1
+    print(table(path, since))
+    if outcome.why == "interrupted":
+        _say("interrupted; what was measured is kept")
+        return 130
+    if args.imported:
+        print(imports.report(args.imported, rows(path)))
+    found = problems(path, since)
+    if not found:
+        _say("every problem of the program was measured before, or it has none that several entries can compute; pyflame tune --list shows what is known")
+    elif args.problems or args.imported or not any(t.gain > 1 for t in found):
+        _say(f"the measurements are in {path}")
+    elif args.compare > 0:
+        return _keep_or_revert(words, args, folder, path, since)
+    return 0
+
+
+def _keep_or_revert(words, args, folder, path, since):
+    result = _compare(words, folder, args.compare, max(60.0, args.budget))
+    if isinstance(result, str):
+        _say(f"the whole program was not compared: {result}; the measurements are kept")
+        return 0
+    print(result)
+    if result.verdict == "slower":
+        _revert(path, since)
+        _say("the program is slower with what was found, so nothing of it is used")
+    else:
+        _say(f"kept in {path}; every later run uses it; PYFLAME_TUNED=0 ignores it")
+    return 0
+
+
+def main():
+    args = _arguments()
+    if args.list:
+        print(table(most=1000))
+        return 0
+    if args.export and not args.problems and not args.imported and not args.program and not args.module:
+        return exchange.write(args.export, args.validators, _say)
+    if args.problems or args.imported:
+        for path, what in [(args.problems, "a list of products")] * bool(args.problems) + [(path, "measurements of other software") for path in args.imported]:
+            if not os.path.isfile(path):
+                _say(f"there is no such file; got {path!r}; expected {what}")
+                return 1
+        module, file = "pyflame.tuning.products", None
+        arguments = [*(["--problems", args.problems] if args.problems else []), *(word for path in args.imported for word in ("--import", path)), "--device", args.device]
+    else:
+        module, file, arguments = args.module, None if args.module else args.program[0], args.program if args.module else args.program[1:]
+        if file is not None and not os.path.isfile(file):
+            _say(f"there is no such file; got {file!r}; expected a Python program")
+            return 1
+        from ..profiler.run import framework_of
+
+        if file is not None and framework_of(file) == "torch":
+            _say("this is a program of PyTorch; hint: record its products with PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_RECORD_UNTUNED=1 and use "
+                 "pyflame tune --problems tunableop_untuned0.csv --export tunableop=tunableop_results0.csv")
+            return 1
+    folder = tempfile.mkdtemp(prefix="pyflame-tune-")
+    try:
+        code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps")), args, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if code == 0 and args.export:
+        return exchange.write(args.export, args.validators, _say)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

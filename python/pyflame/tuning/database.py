@@ -1,0 +1,103 @@
+"""Reads the file of measurements."""
+import contextlib
+import os
+import sqlite3
+from dataclasses import dataclass
+
+from .. import _C
+
+
+@dataclass
+class Row:
+    """One measurement. us: the median of its runs, on a GPU with cold caches; warm_us: with warm ones (0: it was not measured); spread: the quartiles' distance over the median; error: the largest difference to the result of the first
+    implementation, as a part of what is allowed; own: PyFlame takes this entry if there are no measurements; note: why it is not sound."""
+
+    device: str
+    libraries: str
+    op: str
+    problem: str
+    entry: str
+    us: float
+    spread: float
+    error: float
+    sound: bool
+    own: bool
+    workspace: int
+    warm_us: float
+    measured_at: str
+    note: str
+
+
+@dataclass
+class Tuned:
+    """One problem: the entry that PyFlame takes by itself, the one that it takes now, and how many were tried. `own` is None if it was not measured."""
+
+    op: str
+    problem: str
+    own: Row
+    best: Row
+    tried: int
+    unsound: int
+
+    @property
+    def gain(self):
+        """Time of the own entry over the best one's; 1 where nothing is clearly faster."""
+        return 1.0 if self.own is None else self.own.us / self.best.us
+
+
+def _clearly_faster(row, own):
+    """The same rule as in src/pyflame/compile/choices.cpp."""
+    return row.us < 0.97 * own.us and row.us * (1 + row.spread / 2) < own.us and (own.warm_us == 0 or 0 < row.warm_us <= own.warm_us)
+
+
+def _connect(path):
+    return contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10))
+
+
+def rows(path=None, since=None):
+    """All measurements of a file (default: this process's), the newest last. since: a text as in measured_at (UTC); only rows that are not older."""
+    path = os.fspath(path or _C._choices_file())
+    if not os.path.exists(path):
+        return []
+    with _connect(path) as db:
+        if db.execute("PRAGMA user_version").fetchone()[0] != 2:
+            return []
+        found = db.execute("SELECT e.device, e.libraries, m.op, m.problem, m.entry, m.us, m.spread, m.error, m.sound, m.own, m.workspace, m.warm_us, m.measured_at, m.note"
+                           " FROM measurements m JOIN environments e ON e.id = m.environment WHERE m.measured_at >= ? ORDER BY m.measured_at, m.rowid", (since or "",))
+        return [Row(*r[:8], bool(r[8]), bool(r[9]), *r[10:]) for r in found]
+
+
+def problems(path=None, since=None):
+    """The measurements by problem: a list of Tuned, the largest saving of time first."""
+    groups = {}
+    for row in rows(path, since):
+        groups.setdefault((row.device, row.libraries, row.op, row.problem), []).append(row)
+    found = []
+    for (_, _, op, problem), all_rows in groups.items():
+        sound = [r for r in all_rows if r.sound]
+        if not sound:
+            continue
+        own = next((r for r in sound if r.own), None)
+        faster = [r for r in sound if own is None or _clearly_faster(r, own)]
+        found.append(Tuned(op, problem, own, min(faster, key=lambda r: r.us, default=own), len(all_rows), len(all_rows) - len(sound)))
+    return sorted(found, key=lambda t: t.best.us - t.own.us if t.own else 0.0)
+
+
+def _short(text, width):
+    return text if len(text) <= width else text[:width - 1] + "…"
+
+
+def table(path=None, since=None, most=20):
+    """What problems() returns, as a text: the own entry's time, the best one's, the gain."""
+    found = problems(path, since)
+    if not found:
+        return "nothing was measured"
+    lines = [f"{'gain':>6} {'us':>10} {'own us':>10}  {'best entry':44} problem"]
+    for t in found[:most]:
+        own = f"{t.own.us:10.1f}" if t.own else f"{'?':>10}"
+        lines.append(f"{t.gain:6.2f} {t.best.us:10.1f} {own}  {_short(t.best.entry, 44):44} {_short(t.problem, 100)}")
+    if len(found) > most:
+        lines.append(f"… and {len(found) - most} more")
+    faster = sum(t.gain > 1 for t in found)
+    lines.append(f"{len(found)} problems, {sum(t.tried for t in found)} entries measured, {sum(t.unsound for t in found)} of them unsound; another entry is faster for {faster} problems")
+    return "\n".join(lines)

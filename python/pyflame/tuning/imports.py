@@ -1,0 +1,133 @@
+"""Measurements of other software as suggestions. What a file says is tried first, and counts only after it computed the right result and was timed here.
+
+Formats: results of TunableOp (PyTorch), the override file of hipBLASLt (HIPBLASLT_TUNING_OVERRIDE_FILE), and the tables of aiter (*_tuned_gemm.csv)."""
+import csv
+from dataclasses import dataclass
+
+from ..benchmarking import gemms
+from . import exchange
+
+_LIBRARY = "gpu.blas"  # the entry that calls hipBLASLt
+_AITER = {"torch.bfloat16": "bfloat16", "torch.float16": "float16", "torch.float32": "float32"}
+
+
+@dataclass
+class Suggestion:
+    """A row of a file: the product, and the candidate that was the fastest there. line: its place, as FILE:NUMBER."""
+
+    line: str
+    gemm: gemms.Gemm
+    candidate: str
+
+
+def _solution(number):
+    if not number.lstrip("-").isdigit():
+        raise ValueError(f"the number of a solution is no whole number; got {number!r}")
+    return f"{_LIBRARY}:solution={number}"
+
+
+def _dense(gemm):
+    """The distances between rows (or columns) of both operands where nothing is padded."""
+    return (gemm.m if gemm.layout[0] == "T" else gemm.k), (gemm.k if gemm.layout[1] == "T" else gemm.n)
+
+
+def _tunableop(fields):
+    gemm = gemms.parse(",".join(fields[:2]))
+    sizes = fields[1].split("_")
+    if "ld" in sizes:
+        second, first, _ = map(int, sizes[sizes.index("ld") + 1:sizes.index("ld") + 4])
+        if (first, second) != _dense(gemm):
+            raise ValueError(f"a product of matrices with padded rows; got leading dimensions {first} and {second}; expected {' and '.join(map(str, _dense(gemm)))}")
+    if len(fields) < 3:
+        raise ValueError("a row without a solution; hint: pyflame tune --problems FILE tunes a list of products")
+    name = fields[2]
+    if not name.startswith("Gemm_Hipblaslt_"):
+        what = "the library's own choice, which is measured in any case" if name == "Default" else f"{name} is no kernel of hipBLASLt, which is the library that PyFlame calls"
+        raise ValueError(what)
+    return gemm, _solution(name.rsplit("_", 1)[1])
+
+
+def _override(fields):
+    """transA,transB,batch_count,m,n,k,a_type,b_type,c_type,compute_type,solution_index[,solution_name]"""
+    if fields[6] != fields[7]:
+        raise ValueError(f"operands of two dtypes; got {fields[6]} and {fields[7]}; expected one")
+    first, second, batch, m, n, k = fields[:6]
+    return gemms._from_blas(m, n, k, fields[6], first, second, batch), _solution(fields[10])
+
+
+def _aiter(row):
+    if row["libtype"] != "hipblaslt":
+        raise ValueError(f"a kernel of {row['libtype']}; expected one of hipblaslt, which is the library that PyFlame calls")
+    if row["bias"] == "True" or row["scaleAB"] == "True" or row.get("bpreshuffle") == "True":
+        raise ValueError("a product with a bias, scales or shuffled weights; expected a product alone")
+    if row["dtype"] not in _AITER or row["outdtype"] != row["dtype"]:
+        raise ValueError(f"dtypes that are not taken over; got {row['dtype']} and {row['outdtype']}; expected one of {', '.join(_AITER)} for both")
+    # out[M, N] = a[M, K] @ weight[N, K].T
+    return gemms.Gemm(int(row["M"]), int(row["N"]), int(row["K"]), _AITER[row["dtype"]], "NT"), _solution(row["solidx"])
+
+
+def _row(fields, head):
+    if head is not None:
+        return _aiter(dict(zip(head, fields)))
+    if "TunableOp_" in fields[0]:
+        return _tunableop(fields)
+    if len(fields) >= 11 and fields[0] in ("N", "T") and fields[1] in ("N", "T"):
+        return _override(fields)
+    raise ValueError(f"not a row that is understood; got {','.join(fields)[:80]!r}; expected results of TunableOp, hipBLASLt's overrides or aiter's table")
+
+
+def read(path):
+    """([Suggestion], [what cannot be taken over, with its line]) of a file."""
+    found, left, head, seen = [], [], None, {}
+    with open(path, encoding="utf-8", errors="replace", newline="") as f:
+        for number, fields in enumerate(csv.reader(f), 1):
+            fields = [x.strip() for x in fields]
+            if not any(fields) or fields[0].startswith("#") or fields[0] == "Validator" or (number == 1 and len(fields) == 1):
+                continue  # hipBLASLt's file begins with its version
+            if {"libtype", "solidx", "M", "N", "K"} <= set(fields):
+                head = fields
+                continue
+            line = f"{path}:{number}"
+            try:
+                gemm, candidate = _row(fields, head)
+            except (ValueError, KeyError, IndexError) as e:
+                left.append(f"{line}: {f'a column is missing: {e}' if isinstance(e, KeyError) else e}")
+                continue
+            if gemm in seen and seen[gemm] != candidate:
+                left.append(f"{line}: another row names {seen[gemm]} for the same product; both are measured")
+            seen[gemm] = candidate
+            found.append(Suggestion(line, gemm, candidate))
+    return found, left
+
+
+def _same(gemm, product):
+    dense = product is not None and (product.dtype, product.batch, product.m, product.n, product.k) == (gemm.dtype, gemm.batch, gemm.m, gemm.n, gemm.k)
+    return dense and "".join("NT"[t] for t in product.transposed) == gemm.layout
+
+
+def outcome(suggestion, rows):
+    """What became of a suggestion, from the rows of the tuning database: (word, sentence). Words: fastest, slower, unsound, unknown."""
+    mine = [r for r in rows if r.op == "matmul" and _same(suggestion.gemm, exchange.product_of(r.problem))]
+    row = next((r for r in mine if r.entry == suggestion.candidate), None)
+    if row is None:
+        return "unknown", "it was not measured: another implementation computes this product here, or the budget ended"
+    if not row.sound:
+        return "unsound", f"refused: {row.note}"
+    best = min((r for r in mine if r.sound), key=lambda r: r.us)
+    if best.entry == row.entry:
+        return "fastest", f"{row.us:.1f} us, the fastest"
+    return "slower", f"{row.us:.1f} us; {best.entry} takes {best.us:.1f} us"
+
+
+def report(paths, rows):
+    """The text that says what became of each row of the files."""
+    lines, counts = [], {}
+    for path in paths:
+        found, left = read(path)
+        for s in found:
+            word, sentence = outcome(s, rows)
+            counts[word] = counts.get(word, 0) + 1
+            lines.append(f"{s.line}: {s.gemm}, {s.candidate.partition(':')[2]}: {sentence}")
+        lines += left
+        counts["left out"] = counts.get("left out", 0) + len(left)
+    return "\n".join([*lines, "rows: " + ", ".join(f"{n} {word}" for word, n in counts.items() if n)])

@@ -1,0 +1,178 @@
+"""Runs a program in a child process, restarts it where a candidate ended it or hangs, and shows progress."""
+import contextlib
+import os
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+POLL = 0.1  # seconds
+
+
+@dataclass
+class Outcome:
+    """What a run of the program came to. why: 'ended', 'stopped' (there was nothing more to measure), 'interrupted', 'failed'."""
+
+    why: str
+    code: int = 0
+    seconds: float = 0.0
+    lost: list = field(default_factory=list)  # entries during which the process ended or hung
+    steps: list = field(default_factory=list)  # times at which steps ended, in seconds
+    blocks: list = field(default_factory=list)  # seconds a step, each of some steps at whose end the device was done
+    start: float = None
+    end: float = None
+
+    @property
+    def step_seconds(self):
+        """The median time of a step without the first ones; that of the whole program if it has fewer than eight steps; None if it did not end."""
+        if self.blocks:
+            return statistics.median(self.blocks)
+        return None if self.end is None else self.end - self.start
+
+
+class Progress:
+    """A line that is rewritten on a terminal; elsewhere a line every ten seconds."""
+
+    def __init__(self, stream=sys.stderr):
+        self._stream, self._tty, self._last = stream, stream.isatty(), 0.0
+
+    def show(self, part, text):
+        now = time.monotonic()
+        if now - self._last < (0.2 if self._tty else 10):
+            return
+        self._last = now
+        done = round(24 * min(max(part, 0.0), 1.0))
+        line = f"[{'#' * done}{'.' * (24 - done)}] {text}"
+        self._stream.write(f"\r\033[K{line[:118]}" if self._tty else line + "\n")
+        self._stream.flush()
+
+    def clear(self):
+        if self._tty:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
+
+class Database:
+    """What the child has written so far."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def _ask(self, sql, *values):
+        if not os.path.exists(self._path):
+            return []
+        try:
+            with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=2)) as db:
+                return db.execute(sql, values).fetchall()
+        except sqlite3.OperationalError:  # it is being made
+            return []
+
+    def running(self):
+        """(rowid, tries, op, problem, entry) of entries whose first run was not survived yet."""
+        return self._ask("SELECT rowid, tries, op, problem, entry FROM measurements WHERE tries > 0")
+
+    def counts(self, since):
+        found = self._ask("SELECT count(DISTINCT op || problem), count(*) FROM measurements WHERE tries = 0 AND measured_at >= ?", since)
+        return found[0] if found else (0, 0)
+
+
+def command(module, file, arguments, report, observe=None):
+    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", report, *(["--observe", observe] if observe else [])]
+    return [*words, *(["--module", module] if module else []), "--", *([file] if file else []), *arguments]
+
+
+def _read_report(path, outcome):
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            word, _, at = line.strip().partition(" ")
+            with contextlib.suppress(ValueError):
+                if word == "step":
+                    outcome.steps.append(float(at))
+                elif word == "block":
+                    outcome.blocks.append(float(at))
+                elif word in ("start", "end"):
+                    setattr(outcome, word, float(at))
+
+
+def _end(process):
+    """Ends the process and what it started."""
+    for sig, wait in ((signal.SIGTERM, 3), (signal.SIGKILL, 30)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sig)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(wait)
+            return
+
+
+def run_once(words, report, log, environment, stop):
+    """Runs the program until it ends or stop(seconds) returns a word. `log` gets what it prints. Fused ops wait for their kernels: while these are compiled, a GPU would interpret the ops,
+    which is slow, and the times would be those of the interpreter."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(report)
+    start = time.monotonic()
+    with open(log, "ab") as out:
+        process = subprocess.Popen(words, env={"PYFLAME_INTERPRET": "0", **os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+    why = None
+    try:
+        while process.poll() is None:
+            time.sleep(POLL)
+            if process.poll() is None and (why := stop(time.monotonic() - start)):
+                break
+    except KeyboardInterrupt:
+        why = "interrupted"
+    if why:
+        _end(process)
+    outcome = Outcome(why or ("ended" if process.returncode == 0 else "failed"), process.returncode, time.monotonic() - start)
+    _read_report(report, outcome)
+    return outcome
+
+
+def in_turns(pairs):
+    """Which of two programs runs next: 0 1 1 0 0 1 …, so that a drift of the clock meets both."""
+    return ((turn + turn // 2) % 2 for turn in range(2 * pairs))
+
+
+def measure(words, report, log, path, since, budget, idle, hang, progress, further=()):
+    """Runs the program with a budget for measurements, again where a candidate ended it. further: a dict of more variables. Returns the last Outcome."""
+    database, lost, spent = Database(path), [], 0.0
+    environment = {**dict(further), "PYFLAME_TUNE_BUDGET_MS": "", "PYFLAME_TUNED": "1"}
+    while True:
+        before = {row[:2] for row in database.running()}
+        seen = {"at": 0.0, "what": None, "counts": None}
+
+        def stop(seconds):
+            now = [row for row in database.running() if row[:2] not in before]
+            counts = database.counts(since)
+            what = (now[-1][:2] if now else None, counts)
+            if what != seen["what"]:
+                seen.update(what=what, at=seconds)
+            part = (spent + seconds) / budget
+            doing = f"  {now[-1][2]} {now[-1][4]}" if now else ""
+            progress.show(part, f"{spent + seconds:.0f} s of {budget:.0f} s, {counts[0]} problems, {counts[1]} entries{doing}")
+            quiet = seconds - seen["at"]
+            if now and quiet > hang:
+                return "hung"
+            return "stopped" if not now and quiet > idle else None
+
+        environment["PYFLAME_TUNE_BUDGET_MS"] = str(max(1, round(1000 * (budget - spent))))
+        outcome = run_once(words, report, log, environment, stop)
+        spent += outcome.seconds
+        left = [row for row in database.running() if row[:2] not in before]
+        if outcome.why in ("failed", "hung") and left and spent < budget:
+            lost.append(f"{left[-1][2]} {left[-1][4]}" + (f" ran for more than {hang:.0f} s" if outcome.why == "hung" else f" ended the process ({_how(outcome.code)})"))
+            continue
+        outcome.lost = lost
+        progress.clear()
+        return outcome
+
+
+def _how(code):
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"

@@ -1,0 +1,109 @@
+// prefer: which of the implementations that accept a group computes it.
+//
+// Takes    a group with the first implementation that accepts it.
+// Returns  the candidate that is forced, else the one that was measured to be the fastest, else the first; and, if there
+// is time for measurements, the others that may be faster.
+// Ensures  a candidate that the device or the library cannot make is not returned, unless it is forced.
+#include "pyflame/compile/choices.h"
+#include "pyflame/compile/force.h"
+#include "pyflame/compile/passes.h"
+
+#include <algorithm>
+
+namespace pyflame {
+
+std::string Candidate::name() const { return configuration.empty() ? impl->name : impl->name + (":" + configuration); }
+
+std::unique_ptr<Executable> Candidate::make(const Problem& p) const {
+  if (configuration.empty()) return impl->make(p);
+  PF_CHECK(impl->configurations, Value, "{}: it has no configurations; got '{}'; expected none", impl->name,
+           configuration);
+  return impl->configurations->make(p, configuration);
+}
+
+namespace {
+
+// All candidates besides the first implementation's own choice. The implementations come first, then the
+// configurations of each.
+std::vector<Candidate> other_candidates(const Backend& backend, const Problem& p, const Selection& s) {
+  std::vector<Candidate> all, configured;
+  const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
+  for (size_t i = *s.impl; i < end; ++i) {
+    const Impl& impl = s.impls[i];
+    if (i != *s.impl) {
+      if (impl.accepts(p)) continue;
+      all.push_back({&impl, ""});
+    }
+    if (!impl.configurations) continue;
+    for (std::string& c : impl.configurations->list(p)) configured.push_back({&impl, std::move(c)});
+  }
+  all.insert(all.end(), std::make_move_iterator(configured.begin()), std::make_move_iterator(configured.end()));
+  return all;
+}
+
+Candidate find_candidate(std::span<const Impl> impls, const std::string& name) {
+  const size_t colon = name.find(':');
+  const std::string impl = name.substr(0, colon);
+  for (const Impl& i : impls)
+    if (impl == i.name) return {&i, colon == std::string::npos ? "" : name.substr(colon + 1)};
+  return {};
+}
+
+// Candidates that were suggested and that this problem's implementations have.
+std::vector<Candidate> find_all(const std::vector<std::string>& names, const Problem& p, const Selection& s) {
+  std::vector<Candidate> all;
+  for (const std::string& name : names)
+    if (const Candidate c = find_candidate(s.impls, name); c.impl && !c.impl->accepts(p)) all.push_back(c);
+  return all;
+}
+
+// Whether there can be other candidates at all; it costs nothing to ask.
+bool has_others(const Backend& backend, const Selection& s) {
+  const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
+  for (size_t i = *s.impl; i < end; ++i)
+    if (i > *s.impl || s.impls[i].configurations) return true;
+  return false;
+}
+
+}  // namespace
+
+Preference prefer(const Backend& backend, const Problem& p, const Selection& s) {
+  const Candidate first{&s.impls[*s.impl], ""};
+  const std::string op(op_name(p.root().op));
+  if (auto forced = forced_entry(op); forced && forced->impl == first.impl->name)
+    return {{first.impl, forced->configuration}};
+  const double budget = tune_budget_ms();
+  if (!has_others(backend, s) || (budget == 0 && !uses_choices())) return {first};
+  const std::string file = choices_file();
+  Choices* choices = budget > 0 ? &Choices::in(file) : Choices::if_present(file);
+  if (!choices) return {first};
+  const Choices::Known known = choices->known(environment_of(backend, p.graph.device.index), op, problem_key(p));
+  Preference result{first};
+  if (known.best && uses_choices()) {
+    const Candidate best = find_candidate(s.impls, *known.best);
+    if (best.impl && !best.impl->accepts(p)) result.chosen = best, result.measured = best.name() != first.name();
+  }
+  if (budget == 0) return result;
+  const Suggestions suggested = suggested_candidates();
+  std::vector<Candidate> all = find_all(suggested.names, p, s);
+  if (!suggested.alone) {
+    std::vector<Candidate> others = other_candidates(backend, p, s);
+    all.insert(all.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
+  }
+  const auto is_in = [&result](const std::string& name) {
+    return std::any_of(result.others.begin(), result.others.end(),
+                       [&](const Candidate& o) { return o.name() == name; });
+  };
+  for (Candidate& c : all) {
+    const std::string name = c.name();
+    if (name == result.chosen.name() || is_in(name) ||
+        std::find(known.tried.begin(), known.tried.end(), name) != known.tried.end())
+      continue;
+    // What won with other versions is likely to win again.
+    const bool hint = known.elsewhere && *known.elsewhere == name;
+    result.others.insert(hint ? result.others.begin() : result.others.end(), std::move(c));
+  }
+  return result;
+}
+
+}  // namespace pyflame

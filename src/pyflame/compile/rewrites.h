@@ -1,0 +1,43 @@
+// Rewrites: passes over the recorded graph that replace a pattern by something cheaper. docs/rewrites.md lists them.
+//
+// Each has a name and a promise. An exact one gives the same bits and is on by default. The others stay within the
+// tolerance of python/pyflame/testing/tolerance.py, because sums are made in another order, and are off by default.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "pyflame/compile/added.h"
+
+namespace pyflame {
+
+enum class Rewrite : uint8_t { KeptValues, MergedProducts, FoldedNorms, GroupedHeads, FoundAttention };
+
+struct RewriteInfo {
+  const char* name;
+  bool exact;
+  const char* describe;  // one sentence
+};
+std::span<const RewriteInfo> rewrite_table();  // by Rewrite
+const RewriteInfo& rewrite_info(Rewrite r);
+Rewrite rewrite_from_name(std::string_view name);  // KeyError
+
+// `active`: the bits of a window (rewrites_of).
+constexpr bool is_on(uint32_t active, Rewrite r) { return active >> static_cast<int>(r) & 1; }
+bool rewrite_on(Rewrite r);
+// For windows that begin from now on. Returns whether it was on. The bits at first: all exact ones, and PYFLAME_REWRITES.
+bool set_rewrite(Rewrite r, bool on);
+// Called before the first window begins; ValueError if PYFLAME_REWRITES names no rewrite.
+void read_rewrites_from_environment();
+
+// How often a rewrite has changed a program of this process.
+uint64_t times_fired(Rewrite r);
+void note_fired(Rewrite r);
+
+// The rewrites that need no values: those of attention (attention_patterns.cpp).
+Rewritten rewrite_graph(Graph graph, uint32_t active);
+
+Rewritten group_heads(Rewritten graph);
+Rewritten find_attention(Rewritten graph);
+
+}  // namespace pyflame

@@ -1,0 +1,14 @@
+// Which rewrites are on, as bits (compile/rewrites.h gives them names). The bits are part of a window's key, so programs
+// that were made with other rewrites are kept apart.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace pyflame {
+
+struct Window;
+
+std::atomic<uint32_t>& active_rewrites();  // for windows that begin from now on
+uint32_t rewrites_of(const Window& w);     // those that were on when it began
+
+}  // namespace pyflame

@@ -1,0 +1,556 @@
+"""pf.rewrites: that each rewrite fires where its pattern is, does not where a condition fails, and gives the right values."""
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame import nn
+from pyflame.nn import functional as F
+
+ONE_OP_WINDOWS = os.environ.get("PYFLAME_WINDOW") == "1"
+whole_windows = pytest.mark.skipif(ONE_OP_WINDOWS, reason="a window of one op has no pattern")
+RUNS = 6
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    pf.manual_seed(0)
+
+
+def run(fn, *args, runs=RUNS):
+    """The values of each run, without gradients."""
+    with pf.no_grad():
+        return [fn(*args).detach().float().cpu().numpy().copy() for _ in range(runs)]
+
+
+def fires(name, fn, *args, runs=RUNS):
+    """How often a rewrite fired in these runs, and their values."""
+    before = pf.rewrites.fired()[name]
+    values = run(fn, *args, runs=runs)
+    return pf.rewrites.fired()[name] - before, values
+
+
+def check_close(got, expected, tolerance=2e-5):
+    scale = max(1.0, float(np.abs(expected).max()))
+    for value in got:
+        np.testing.assert_allclose(value, expected, rtol=0, atol=tolerance * scale)
+
+
+def reference(fn, *args):
+    """The values without any rewrite."""
+    with pf.rewrites.disable(*(r.name for r in pf.rewrites.registry())):
+        return run(fn, *args, runs=1)[0]
+
+
+# ---- the switches
+
+
+def test_registry_says_what_there_is():
+    registry = {r.name: r for r in pf.rewrites.registry()}
+    assert registry["kept_values"].exact and registry["kept_values"].enabled
+    assert not registry["merged_products"].exact
+    assert all(r.describe.endswith(".") for r in registry.values())
+    assert set(pf.rewrites.fired()) == set(registry)
+
+
+def test_a_context_sets_back_what_it_switched():
+    on = {r.name for r in pf.rewrites.registry() if r.enabled}
+    with pf.rewrites.enable("merged_products", "folded_norms"), pf.rewrites.disable("kept_values"):
+        assert {r.name for r in pf.rewrites.registry() if r.enabled} == on - {"kept_values"} | {"merged_products", "folded_norms"}
+    assert {r.name for r in pf.rewrites.registry() if r.enabled} == on
+
+
+def test_an_unknown_name_switches_nothing():
+    with pytest.raises(KeyError, match="rewrites: no such rewrite; got 'merge'"):
+        pf.rewrites.enable("merged_products", "merge")
+    assert not {r.name: r for r in pf.rewrites.registry()}["merged_products"].enabled
+
+
+def test_the_environment_switches():
+    code = "import pyflame as pf; print(sorted(r.name for r in pf.rewrites.registry() if r.enabled))"
+    env = {**os.environ, "PYFLAME_REWRITES": "grouped_heads,-kept_values"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+    assert done.stdout.strip() == "['grouped_heads']", done.stderr
+    env["PYFLAME_REWRITES"] = "heads"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode and "PYFLAME_REWRITES" in done.stderr and "got 'heads'" in done.stderr
+
+
+# ---- kept_values
+
+
+def norm_model():
+    bn = nn.BatchNorm2d(5).eval()
+    with pf.no_grad():
+        for t in (bn.running_mean, bn.weight, bn.bias):
+            t.copy_(pf.randn(5))
+        bn.running_var.copy_(pf.rand(5) + 0.5)
+    return bn
+
+
+@whole_windows
+def test_the_scale_of_a_batch_norm_is_kept():
+    bn, x = norm_model(), pf.randn(2, 5, 8, 8)
+    expected = reference(bn, x)
+    count, values = fires("kept_values", bn, x)
+    assert count == 1
+    for value in values:
+        np.testing.assert_array_equal(value, expected)
+
+
+@whole_windows
+def test_a_cast_weight_is_kept_and_counted():
+    layer, x = nn.Linear(64, 48), pf.randn(32, 64).bfloat16()
+
+    def cast(x):
+        return F.linear(x, layer.weight.bfloat16(), layer.bias.bfloat16())
+
+    before = pf.memory_stats()["kept"]
+    expected = reference(cast, x)
+    count, values = fires("kept_values", cast, x)
+    assert count == 1
+    assert pf.memory_stats()["kept"] - before >= 64 * 48 * 2
+    for value in values:
+        np.testing.assert_array_equal(value, expected)
+
+
+@whole_windows
+def test_joined_weights_are_kept():
+    a, b, x = nn.Linear(16, 8, bias=False), nn.Linear(16, 8, bias=False), pf.randn(4, 16)
+
+    def both(x):
+        return x @ pf.cat([a.weight, b.weight]).t()
+
+    expected = reference(both, x)
+    count, values = fires("kept_values", both, x)
+    assert count == 1
+    for value in values:
+        np.testing.assert_array_equal(value, expected)
+
+
+def changes(change):
+    layer, x = nn.Linear(16, 8, bias=False), pf.randn(4, 16)
+
+    def fn(x):
+        return x @ (layer.weight * 2.0).t().contiguous()
+
+    run(fn, x)
+    change(layer)
+    expected = reference(fn, x)
+    for value in run(fn, x):
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_a_weight_that_was_written_is_computed_again():
+    def write(layer):
+        with pf.no_grad():
+            layer.weight.mul_(3.0)
+
+    changes(write)
+
+
+def test_a_weight_that_an_optimizer_changed_is_computed_again():
+    def train(layer):
+        optimizer = pf.optim.SGD(layer.parameters(), lr=0.5)
+        layer(pf.ones(2, 16)).sum().backward()
+        optimizer.step()
+
+    changes(train)
+
+
+def test_a_weight_that_was_loaded_is_computed_again():
+    changes(lambda layer: layer.load_state_dict({"weight": pf.randn(8, 16)}))
+
+
+def test_a_weight_that_was_replaced_is_computed_again():
+    def replace(layer):
+        layer.weight = nn.Parameter(pf.randn(8, 16))
+
+    changes(replace)
+
+
+@pytest.mark.skipif(os.environ.get("PYFLAME_TEST_DEVICE", "cpu") != "cpu", reason="NumPy shares the memory of the CPU only")
+def test_a_weight_that_numpy_wrote_is_computed_again():
+    def write(layer):
+        view = layer.weight.detach().numpy()
+        view[:] = 7.0
+        del view
+
+    changes(write)
+
+
+@whole_windows
+def test_a_weight_that_is_written_in_each_run_is_not_kept():
+    layer, x = nn.Linear(16, 8, bias=False), pf.randn(4, 16)
+
+    def fn(x):
+        y = x @ (layer.weight * 2.0).t().contiguous()
+        layer.weight.add_(1.0)
+        return y
+
+    assert fires("kept_values", fn, x)[0] == 0
+
+
+@whole_windows
+def test_what_a_handle_sees_is_not_kept():
+    layer, x = nn.Linear(16, 8, bias=False), pf.randn(4, 16)
+    seen = []
+
+    def fn(x):
+        seen[:] = [layer.weight.bfloat16().float()]
+        return x @ seen[0].t()
+
+    assert fires("kept_values", fn, x)[0] == 0
+
+
+@whole_windows
+def test_inputs_are_not_kept():
+    x, y = pf.randn(4, 16), pf.randn(16, 8)
+    assert fires("kept_values", lambda x: x @ (y * 2.0).t().contiguous().t(), x)[0] == 0
+
+
+@whole_windows
+def test_layers_that_share_a_program_keep_their_own_values():
+    layers, x = [nn.Linear(16, 16, bias=False) for _ in range(3)], pf.randn(4, 16)
+
+    def fn(layer):
+        return run(lambda x: x @ layer.weight.bfloat16().float().t(), x, runs=1)[0]
+
+    with pf.rewrites.disable("kept_values"):
+        expected = [fn(layer) for layer in layers]
+    for _ in range(RUNS):
+        for layer, values in zip(layers, expected):
+            np.testing.assert_array_equal(fn(layer), values)
+
+
+@whole_windows
+def test_numbers_that_change_are_heeded():
+    layer, x = nn.Linear(16, 8, bias=False), pf.randn(4, 16)
+    weight = layer.weight.detach().cpu().numpy()
+    for k in [1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 2.0, 3.0]:
+        got = run(lambda x: x @ (layer.weight * k).t().contiguous(), x, runs=1)[0]
+        np.testing.assert_allclose(got, x.cpu().numpy() @ (weight * np.float32(k)).T, rtol=1e-4, atol=1e-4)
+
+
+@whole_windows
+def test_kept_values_are_freed_with_unused_memory():
+    layer, x = nn.Linear(64, 32, bias=False), pf.randn(4, 64)
+
+    def fn(x):
+        return x.bfloat16() @ layer.weight.bfloat16().t()
+
+    expected = run(fn, x)[-1]
+    assert pf.memory_stats()["kept"] >= 64 * 32 * 2
+    pf.memory.trim()
+    assert pf.memory_stats()["kept"] == 0
+    for value in run(fn, x):
+        np.testing.assert_array_equal(value, expected)
+
+
+# ---- merged_products
+
+
+class Three(nn.Module):
+    def __init__(self, bias=True, heads=4):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, n, bias=bias) for n in (32, 32, 32))
+        self.heads = heads
+
+    def forward(self, x):
+        b, t, _ = x.shape
+        q, k, v = (f(x).reshape(b, t, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, -1)
+
+
+@whole_windows
+@pytest.mark.parametrize("bias", [True, False])
+def test_q_k_and_v_are_one_product(bias):
+    model, x = Three(bias), pf.randn(2, 9, 32)
+    expected = reference(model, x)
+    with pf.rewrites.enable("merged_products"):
+        count, values = fires("merged_products", model, x)
+        with pf.no_grad():
+            text = str(pf.explain(lambda: model(x)))
+    assert count == 1
+    assert text.count("matmul(") == 1, text
+    check_close(values, expected)
+
+
+@whole_windows
+def test_gate_and_up_are_one_product():
+    gate, up, down = nn.Linear(16, 40, bias=False), nn.Linear(16, 40, bias=False), nn.Linear(40, 16, bias=False)
+
+    def mlp(x):
+        return down(F.silu(gate(x)) * up(x))
+
+    x = pf.randn(3, 5, 16)
+    expected = reference(mlp, x)
+    with pf.rewrites.enable("merged_products"):
+        count, values = fires("merged_products", mlp, x)
+        assert count == 1
+        check_close(values, expected)
+        with pf.no_grad():
+            up.weight.mul_(-1.0)
+        check_close(run(mlp, x), reference(mlp, x))
+
+
+@whole_windows
+def test_products_of_different_widths_and_bfloat16():
+    a, b, x = nn.Linear(16, 24).bfloat16(), nn.Linear(16, 8).bfloat16(), pf.randn(4, 16).bfloat16()
+
+    def fn(x):
+        y, z = a(x), b(x)
+        return (y * 2.0).float().sum(1, keepdim=True) + pf.relu(z).float()
+
+    expected = reference(fn, x)
+    with pf.rewrites.enable("merged_products"):
+        count, values = fires("merged_products", fn, x)
+    assert count == 1
+    check_close(values, expected, 2e-2)
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["off", "other input", "seen", "sliced"])
+def test_products_that_stay_apart(why):
+    a, b, x = nn.Linear(16, 24), nn.Linear(16, 24), pf.randn(4, 16)
+    seen = []
+
+    def fn(x):
+        y, z = a(x), b(x + 1.0 if why == "other input" else x)
+        if why == "seen":
+            seen[:] = [y]
+        return pf.relu(y[:, 3:9] if why == "sliced" else y).sum() + pf.relu(z).sum()
+
+    expected = reference(fn, x)
+    with pf.rewrites.enable("merged_products") if why != "off" else pf.rewrites.disable("merged_products"):
+        count, values = fires("merged_products", fn, x)
+    assert count == 0
+    check_close(values, expected)
+
+
+def test_merged_products_leave_training_alone():
+    def gradients():
+        pf.manual_seed(1)
+        model = Three()
+        x = pf.randn(2, 5, 32)
+        for _ in range(4):
+            model.zero_grad()
+            model(x).square().sum().backward()
+        return [p.grad.cpu().numpy() for p in model.parameters()]
+
+    expected = gradients()
+    with pf.rewrites.enable("merged_products"):
+        for got, want in zip(gradients(), expected):
+            check_close([got], want)
+
+
+# ---- folded_norms
+
+
+class Block(nn.Module):
+    def __init__(self, bias=False, groups=1):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3, padding=1, bias=bias, groups=groups)
+        self.bn = nn.BatchNorm2d(8)
+        with pf.no_grad():
+            for t in (self.bn.running_mean, self.bn.weight, self.bn.bias):
+                t.copy_(pf.randn(8))
+            self.bn.running_var.copy_(pf.rand(8) + 0.5)
+
+    def forward(self, x):
+        return pf.relu(self.bn(self.conv(x)))
+
+
+@whole_windows
+@pytest.mark.parametrize("bias,groups,dtype", [(False, 1, "float32"), (True, 1, "float32"), (True, 2, "float32"), (True, 1, "bfloat16")])
+def test_a_batch_norm_becomes_part_of_the_convolution(bias, groups, dtype):
+    model, x = Block(bias, groups).eval(), pf.randn(2, 4, 6, 6)
+    if dtype == "bfloat16":
+        model, x = model.bfloat16(), x.bfloat16()
+    expected = reference(lambda x: model(x).float(), x)
+    with pf.rewrites.enable("folded_norms"):
+        count, values = fires("folded_norms", lambda x: model(x).float(), x)
+        assert count == 1
+        check_close(values, expected, 2e-2 if dtype == "bfloat16" else 2e-5)
+        with pf.no_grad():
+            model.bn.running_var.add_(1.0)
+        check_close(run(lambda x: model(x).float(), x), reference(lambda x: model(x).float(), x), 2e-2 if dtype == "bfloat16" else 2e-5)
+
+
+@whole_windows
+def test_a_batch_norm_becomes_part_of_a_linear_layer():
+    layer, bn, x = nn.Linear(6, 8), nn.BatchNorm1d(8), pf.randn(5, 6)
+    with pf.no_grad():
+        bn.running_mean.copy_(pf.randn(8))
+        bn.weight.copy_(pf.randn(8))
+    bn.eval()
+    expected = reference(lambda x: bn(layer(x)), x)
+    with pf.rewrites.enable("folded_norms"):
+        count, values = fires("folded_norms", lambda x: bn(layer(x)), x)
+    assert count == 1
+    check_close(values, expected)
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["off", "training", "seen"])
+def test_batch_norms_that_stay(why):
+    model, x = Block(), pf.randn(2, 4, 6, 6)
+    if why != "training":
+        model.eval()
+    seen = []
+
+    def fn(x):
+        y = model.conv(x)
+        if why == "seen":
+            seen[:] = [y]
+        return model.bn(y)
+
+    with pf.rewrites.enable("folded_norms") if why != "off" else pf.rewrites.disable("folded_norms"):
+        assert fires("folded_norms", fn, x)[0] == 0
+
+
+# ---- grouped_heads
+
+
+def repeats(kind):
+    def attend(q, k, v):
+        if kind == "repeat_interleave":
+            k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        elif kind == "expand":
+            b, h, s, d = k.shape
+            k, v = (x[:, :, None].expand(b, h, 2, s, d).reshape(b, 2 * h, s, d) for x in (k, v))
+        else:  # [B, S, Hk, D], repeated and then transposed
+            k, v = (x.transpose(1, 2).contiguous().repeat_interleave(2, 2).transpose(1, 2) for x in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    return attend
+
+
+@whole_windows
+@pytest.mark.parametrize("kind", ["repeat_interleave", "expand", "rows"])
+def test_repeated_heads_are_not_copied(kind):
+    q, k, v = pf.randn(2, 6, 7, 8), pf.randn(2, 3, 7, 8), pf.randn(2, 3, 7, 8)
+    expected = reference(repeats(kind), q, k, v)
+    with pf.rewrites.enable("grouped_heads"):
+        count, values = fires("grouped_heads", repeats(kind), q, k, v)
+        assert count == 1
+        with pf.no_grad():
+            text = str(pf.explain(lambda: repeats(kind)(q, k, v)))
+    assert "float32(2, 3, 7, 8)" in text
+    check_close(values, expected)
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["off", "seen", "tiled"])
+def test_heads_that_stay(why):
+    q, k, v = pf.randn(2, 6, 7, 8), pf.randn(2, 3, 7, 8), pf.randn(2, 3, 7, 8)
+    seen = []
+
+    def fn(q, k, v):
+        if why == "tiled":  # the order of the heads is another one
+            k, v = k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
+        else:
+            k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        if why == "seen":
+            seen[:] = [k]
+        return F.scaled_dot_product_attention(q, k, v)
+
+    expected = reference(fn, q, k, v)
+    with pf.rewrites.enable("grouped_heads") if why != "off" else pf.rewrites.disable("grouped_heads"):
+        count, values = fires("grouped_heads", fn, q, k, v)
+    assert count == 0
+    check_close(values, expected)
+
+
+# ---- found_attention
+
+
+def by_hand(scale="mul", masked=False):
+    def attend(q, k, v, *mask):
+        scores = q @ k.transpose(-2, -1)
+        scores = scores * 0.3 if scale == "mul" else scores / 3.0 if scale == "div" else scores
+        if masked:
+            scores = scores + mask[0]
+        return pf.softmax(scores, -1) @ v
+
+    return attend
+
+
+@whole_windows
+@pytest.mark.parametrize("scale,shape,mask", [("mul", (2, 3, 7, 8), None), ("div", (2, 3, 7, 8), (2, 1, 1, 7)), ("none", (4, 7, 8), None), ("mul", (4, 7, 8), (7, 7)), ("mul", (2, 3, 7, 8), (7, 7))])
+def test_attention_by_hand_is_one_op(scale, shape, mask):
+    args = [pf.randn(*shape) for _ in range(3)] + ([pf.randn(*mask)] if mask else [])
+    fn = by_hand(scale, bool(mask))
+    expected = reference(fn, *args)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", fn, *args)
+        with pf.no_grad():
+            text = str(pf.explain(lambda: fn(*args)))
+    assert count == 1
+    assert "attention(" in text and "matmul(" not in text
+    check_close(values, expected)
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["off", "seen", "width", "other dim"])
+def test_softmaxes_that_stay(why):
+    q, k = pf.randn(2, 3, 8, 8), pf.randn(2, 3, 8, 8)
+    v = pf.randn(2, 3, 8, 5 if why == "width" else 8)
+    seen = []
+
+    def fn(q, k, v):
+        p = pf.softmax(q @ k.transpose(-2, -1), 2 if why == "other dim" else -1)
+        if why == "seen":
+            seen[:] = [p]
+        return p @ v
+
+    expected = reference(fn, q, k, v)
+    with pf.rewrites.enable("found_attention") if why != "off" else pf.rewrites.disable("found_attention"):
+        count, values = fires("found_attention", fn, q, k, v)
+    assert count == 0
+    check_close(values, expected)
+
+
+def gradients_of(fn, *shapes):
+    pf.manual_seed(3)
+    args = [pf.randn(*s, requires_grad=True) for s in shapes]
+    for _ in range(3):
+        for a in args:
+            a.grad = None
+        (fn(*args) * pf.arange(shapes[0][-1])).sum().backward()
+    return [a.grad.cpu().numpy() for a in args]
+
+
+@pytest.mark.parametrize("name,fn,shapes", [
+    ("found_attention", by_hand(), [(2, 3, 7, 8)] * 3),
+    ("grouped_heads", repeats("repeat_interleave"), [(2, 6, 7, 8), (2, 3, 7, 8), (2, 3, 7, 8)]),
+    ("grouped_heads", repeats("expand"), [(2, 6, 7, 8), (2, 3, 7, 8), (2, 3, 7, 8)]),
+])
+def test_gradients_agree(name, fn, shapes):
+    expected = gradients_of(fn, *shapes)
+    with pf.rewrites.enable(name):
+        for got, want in zip(gradients_of(fn, *shapes), expected):
+            check_close([got], want, 1e-4)
+
+
+# ---- all together
+
+
+@whole_windows
+def test_all_rewrites_at_once():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block, self.mix = Block(), Three(heads=2)
+
+        def forward(self, x):
+            y = self.block(x)
+            return self.mix(y.reshape(x.shape[0], -1, 32)).sum(1)
+
+    model, x = Model().eval(), pf.randn(2, 4, 6, 6)
+    expected = reference(model, x)
+    with pf.rewrites.enable(*(r.name for r in pf.rewrites.registry())):
+        check_close(run(model, x), expected)

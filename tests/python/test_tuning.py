@@ -1,0 +1,245 @@
+"""pf.tuning and `pyflame tune`: candidates are measured and must compute the right result, one can be forced, a program is tuned as a whole, and an entry that
+ends the process is left out."""
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+import pyflame as pf
+
+pytestmark = pytest.mark.skipif(os.environ.get("PYFLAME_TEST_DEVICE", "cpu") != "cpu", reason="the CPU's products; tests/faults/test_tuning.py has those of a GPU")
+
+
+@pytest.fixture
+def file(tmp_path):
+    before = pf.tuning.path()
+    pf._C._set_choices_file(str(tmp_path / "choices.sqlite"))
+    yield tmp_path / "choices.sqlite"
+    pf._C._set_choices_file(before)
+    pf._C.clear_program_cache()
+
+
+def step(text):
+    found = re.findall(r"^ +step \d+: ([^,\n]+(?:,splits=\d+)?)[^\n]*\n(?:[^\n]*expected[^\n]*\n)? +matmul\(", text, re.MULTILINE)
+    assert len(found) == 1, text
+    return found[0]
+
+
+def test_measured_entries_are_sound_and_in_the_file(file):
+    a, b, r = pf.randn(70, 130), pf.randn(90, 130), pf.randn(70, 90)
+    expected, fused = (a @ b.t()).numpy(), (a @ b.t() + r).numpy()
+    with pf.tuning.measure(budget=60) as done:
+        for _ in range(2):
+            assert abs((a @ b.t()).numpy() - expected).max() < 1e-4
+            assert abs((a @ b.t() + r).numpy() - fused).max() < 1e-4
+    assert done()["problems"] >= (1 if os.environ.get("PYFLAME_WINDOW") == "1" else 2) and done()["unsound"] == 0
+    rows = pf.tuning.rows()
+    assert all(row.sound and row.us > 0 and row.error <= 1 for row in rows), rows
+    assert sum(row.own for row in rows) == len({row.problem for row in rows})
+    assert any(":blocks=" in row.entry for row in rows)
+    assert "problems" in pf.tuning.table()
+    for t in pf.tuning.problems():
+        assert t.best.us <= t.own.us and t.gain >= 1
+    with pf.tuning.measure(budget=60) as done:  # nothing is measured twice
+        (a @ b.t()).numpy()
+    assert done()["entries"] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_block_computes_the_same(file, dtype):
+    kind = getattr(pf, dtype)
+    a, b, r = pf.randn(33, 65, dtype=kind), pf.randn(65, 100, dtype=kind), pf.randn(33, 100, dtype=kind)
+    name = {"float32": "onednn.sgemm", "float64": "openblas.dgemm"}[dtype]
+    expected = (pf.relu(a @ b + r)).numpy()
+    for blocks in ("blocks=1x1", "blocks=2x2", "blocks=5x1", "blocks=3x3"):
+        with pf.tuning.force("matmul", f"{name}:{blocks}"):
+            assert abs(pf.relu(a @ b + r).numpy() - expected).max() < 1e-4
+            assert step(pf.explain(lambda: pf.relu(a @ b + r))) == f"{name}:{blocks}"
+    assert ":" not in step(pf.explain(lambda: pf.relu(a @ b + r)))
+
+
+def test_forced_entries_that_do_not_exist():
+    a = pf.randn(8, 8)
+    with pytest.raises(ValueError, match="an implementation is forced that does not exist; got 'onednn.gemm'; expected one of cpu.gemv, onednn.sgemm"):
+        with pf.tuning.force("matmul", "onednn.gemm"):
+            a @ a
+    with pf.tuning.force("matmul", "gpu.blas"):  # for another device
+        assert (a @ a).numpy().shape == (8, 8)
+    with pytest.raises(ValueError, match="no such configuration; got 'blocks=99x99'"):
+        with pf.tuning.force("matmul", "onednn.sgemm:blocks=99x99"):
+            a @ a
+    with pytest.raises(ValueError, match="no such op; got 'matmull'"):
+        with pf.tuning.force("matmull", "onednn.sgemm"):
+            pass
+    with pytest.raises(NotImplementedError, match="another implementation is forced"):
+        with pf.tuning.force("matmul", "openblas.dgemm"):
+            a @ a
+    assert (a @ a).numpy().shape == (8, 8)
+
+
+def test_budgets_that_mean_nothing():
+    with pytest.raises(ValueError, match="the budget is not positive; got 0"):
+        with pf.tuning.measure(budget=0):
+            pass
+
+
+@pytest.mark.parametrize("value, message", [("matmul", "not a valid item; got 'matmul'; expected op:entry"), ("mat:x", "no such op; got 'mat'")])
+def test_a_variable_that_cannot_be_read(value, message):
+    ran = subprocess.run([sys.executable, "-c", "import pyflame as pf; a = pf.ones(2, 2); print((a @ a).tolist())"], env={**os.environ, "PYFLAME_FORCE": value},
+                         capture_output=True, text=True)
+    assert ran.returncode != 0 and message in ran.stderr
+
+
+# ---- the command
+
+TRAIN = """
+import sys
+import pyflame as pf
+model = pf.nn.Sequential(pf.nn.Linear(64, 96), pf.nn.ReLU(), pf.nn.Linear(96, 10))
+opt = pf.optim.SGD(model.parameters(), lr=0.1)
+x, y = pf.randn(32, 64), pf.randint(0, 10, (32,))
+for i in range(12):
+    opt.zero_grad()
+    pf.nn.functional.cross_entropy(model(x), y).backward()
+    opt.step()
+print("trained", sys.argv[1:])
+"""
+
+
+def tune(tmp_path, *words, **variables):
+    program = os.environ.get("PYFLAME_BIN") or shutil.which("pyflame", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("the program pyflame is not installed")
+    return subprocess.run([program, "tune", "--python", sys.executable, *words], env={**os.environ, "PYFLAME_CACHE_DIR": str(tmp_path / "cache"), **variables},
+                          capture_output=True, text=True, cwd=tmp_path, timeout=300)
+
+
+def test_a_program_is_tuned(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    ran = tune(tmp_path, "--budget", "30", "--compare", "1", "train.py", "--epochs", "1")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"\d+ problems, \d+ entries measured, 0 of them unsound", ran.stdout), ran.stdout
+    again = tune(tmp_path, "--budget", "30", "train.py")
+    assert again.returncode == 0 and "was measured before" in again.stderr
+    known = tune(tmp_path, "--list")
+    assert "onednn.sgemm" in known.stdout and "problems" in known.stdout
+
+
+def test_a_program_that_fails(tmp_path):
+    (tmp_path / "fails.py").write_text("import pyflame as pf\nraise RuntimeError('the data is missing')\n")
+    ran = tune(tmp_path, "fails.py")
+    assert ran.returncode == 1 and "the data is missing" in ran.stderr and "exit code 1" in ran.stderr
+
+
+def test_an_entry_that_ends_the_process_is_left_out(tmp_path):
+    """The program kills itself while an entry is tried, as a bad kernel would do."""
+    (tmp_path / "dies.py").write_text("""
+import os, sqlite3, threading, time
+import pyflame as pf
+path = pf.tuning.path()
+def tries():
+    try:
+        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        found = db.execute("select tries from measurements where entry like '%blocks=1x2'").fetchone()
+        db.close()
+    except sqlite3.OperationalError:
+        found = None
+    return found[0] if found else 0
+before = tries()
+def kill():
+    while tries() <= before or before >= 2:
+        pass
+    os.kill(os.getpid(), 9)
+a = pf.randn(1200, 1200)
+threading.Thread(target=kill, daemon=True).start()
+for _ in range(3):
+    (a @ a).sum().item()
+""")
+    ran = tune(tmp_path, "--budget", "100", "--compare", "0", "dies.py")
+    with sqlite3.connect(tmp_path / "cache" / "choices.sqlite") as db:
+        found = dict(db.execute("select entry, tries from measurements").fetchall())
+    if "SIGKILL" not in ran.stderr:
+        pytest.skip("the entry was measured faster than anybody could see it")
+    assert "blocks=1x2 ended the process (SIGKILL); this entry is left out" in ran.stderr
+    assert found["onednn.sgemm:blocks=1x2"] == 2 and found["onednn.sgemm:blocks=1x1"] == 0
+
+
+def test_programs_of_pytorch_are_told_another_way(tmp_path):
+    (tmp_path / "theirs.py").write_text("import torch\n")
+    ran = tune(tmp_path, "theirs.py")
+    assert ran.returncode == 1 and "PYTORCH_TUNABLEOP_RECORD_UNTUNED" in ran.stderr
+
+
+def test_lists_of_products(tmp_path):
+    (tmp_path / "list.txt").write_text("64,96,32,float32\n64,48,16,float32,NT\n")
+    ran = tune(tmp_path, "--problems", "list.txt", "--budget", "30", "--export", "tunableop=out.csv")
+    assert ran.returncode == 0, ran.stderr
+    assert "2 problems" in ran.stdout and "0 products are in out.csv" in ran.stderr and "no Validator lines" in ran.stderr
+
+
+@pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
+                                            (["--export", "miopen=x"], "no such export; got 'miopen=x'"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
+def test_words_that_mean_nothing(tmp_path, words, message):
+    ran = tune(tmp_path, *words)
+    assert ran.returncode != 0 and message in ran.stderr
+
+
+def test_rows_of_tunableop():
+    """PyTorch's names for x @ w.t() of bfloat16: the second operand comes first."""
+    from pyflame.tuning.exchange import product_of, tunableop_row
+
+    text = "matmul(bfloat16(512, 4096), bfloat16(4096, 1024) strides (1, 4096)) precision=0 -> bfloat16(512, 1024)"
+    assert tunableop_row(product_of(text), 5021, 43.1) == "GemmTunableOp_BFloat16_TN,tn_1024_512_4096_ld_4096_4096_1024,Gemm_Hipblaslt_5021,0.0431"
+    batched = "matmul(float16(3, 8, 16), float16(3, 16, 4)) precision=0 -> float16(3, 8, 4)"
+    assert tunableop_row(product_of(batched), -7, 1000) == "GemmStridedBatchedTunableOp_Half_NN,nn_4_8_16_B_3_ld_4_16_4,Gemm_Hipblaslt_-7,1"
+    assert product_of("matmul(float32(2, 2), float32(2, 2)) precision=0 -> float32(2, 2) | relu(float32(2, 2)) -> float32(2, 2)") is None
+
+
+RESULTS = """Validator,PT_VERSION,2.5.0
+GemmTunableOp_BFloat16_TN,tn_1024_512_4096_ld_4096_4096_1024,Gemm_Hipblaslt_5021,0.0431
+GemmTunableOp_float_NN,nn_96_64_32,Gemm_Hipblaslt_NN_7,0.01,ld_x
+GemmTunableOp_BFloat16_TN,tn_4096_512_4096,Gemm_Rocblas_-1234,0.0431
+GemmTunableOp_float_NN,nn_96_64_16,Default,0.01
+GemmTunableOp_float_NN,nn_96_64_16_ld_128_16_96,Gemm_Hipblaslt_9,0.01
+GemmTunableOp_BFloat16_TN,tn_1024_512_4096,Gemm_Hipblaslt_5022,0.0400
+"""
+
+
+def test_measurements_of_other_software(tmp_path):
+    from pyflame.benchmarking.gemms import Gemm
+    from pyflame.tuning.imports import read
+
+    def of(text):
+        (tmp_path / "rows.csv").write_text(text)
+        found, left = read(tmp_path / "rows.csv")
+        return [(s.gemm, s.candidate) for s in found], [line.split("rows.csv:")[1] for line in left]
+
+    linear = Gemm(512, 1024, 4096, "bfloat16", "NT")
+    found, left = of(RESULTS)
+    assert found == [(linear, "gpu.blas:solution=5021"), (Gemm(64, 96, 32, "float32", "NN"), "gpu.blas:solution=7"), (linear, "gpu.blas:solution=5022")]
+    assert [line.split(":")[0] for line in left] == ["4", "5", "6", "7"]
+    for line, what in zip(left, ["no kernel of hipBLASLt", "the library's own choice", "padded rows; got leading dimensions 16 and 128; expected 16 and 96", "another row names gpu.blas:solution=5021"]):
+        assert what in line, line
+    assert of("1d2f3a4\nT,N,1,1024,512,4096,bf16_r,bf16_r,bf16_r,f32_r,77,Cijk_name\nT,N,1,8,8,8,f16_r,f32_r,f32_r,f32_r,1,x\n") == (
+        [(linear, "gpu.blas:solution=77")], ["3: operands of two dtypes; got f16_r and f32_r; expected one"])
+    head = "gfx,cu_num,M,N,K,bias,dtype,outdtype,scaleAB,bpreshuffle,libtype,solidx,splitK,us,kernelName\n"
+    found, left = of(head + "gfx942,304,512,1024,4096,False,torch.bfloat16,torch.bfloat16,False,False,hipblaslt,13,0,9.9,x\n"
+                     "gfx942,304,512,1024,4096,False,torch.bfloat16,torch.bfloat16,False,False,asm,13,0,9.9,x\n"
+                     "gfx942,304,512,1024,4096,True,torch.bfloat16,torch.bfloat16,False,False,hipblaslt,13,0,9.9,x\n"
+                     "gfx942,304,512,1024,4096,False,torch.float8_e4m3fn,torch.bfloat16,False,False,hipblaslt,13,0,9.9,x\n")
+    assert found == [(linear, "gpu.blas:solution=13")]
+    assert ["a kernel of asm" in left[0], "with a bias" in left[1], "float8_e4m3fn" in left[2]] == [True] * 3
+    assert "not a row that is understood" in of("1,2,3,4\n")[1][0] and "a row without a solution" in of("GemmTunableOp_float_NN,nn_96_64_16\n")[1][0]
+
+
+def test_an_import_on_a_device_without_the_library(tmp_path):
+    (tmp_path / "rows.csv").write_text("GemmTunableOp_float_NN,nn_96_64_32,Gemm_Hipblaslt_7,0.01\n")
+    ran = tune(tmp_path, "--import", "rows.csv", "--budget", "20")
+    assert ran.returncode == 0, ran.stderr
+    assert "rows.csv:1: gemm 64x96x32 float32 NN, solution=7: it was not measured" in ran.stdout and "rows: 1 unknown" in ran.stdout
+    missing = tune(tmp_path, "--import", "none.csv")
+    assert missing.returncode == 1 and "there is no such file; got 'none.csv'; expected measurements of other software" in missing.stderr
