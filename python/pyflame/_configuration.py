@@ -50,6 +50,12 @@ def _precision(value):
     return before
 
 
+def _conv_precision(value):
+    before = _C.get_float32_conv_precision()
+    _C.set_float32_conv_precision(value)
+    return before
+
+
 def _deterministic(value):
     before = _C.are_deterministic_algorithms_enabled()
     _C.use_deterministic_algorithms(value)
@@ -112,6 +118,7 @@ class _Setting:
 
 _SETTINGS = {
     "float32_matmul_precision": _Setting(_precision, lambda v: v in ("highest", "high", "medium"), "'highest', 'high' or 'medium'"),
+    "float32_conv_precision": _Setting(_conv_precision, lambda v: v in ("highest", "high", "medium"), "'highest', 'high' or 'medium'"),
     "deterministic": _Setting(_deterministic, _is_bool, "true or false"),
     "num_threads": _Setting(_threads, lambda v: _is_count(v) and v > 0, "a positive whole number"),
     "defer_reads": _Setting(_defer, _is_bool, "true or false"),
@@ -134,6 +141,7 @@ class settings(contextlib.ContextDecorator):
     """Within the context, or the decorated function, these settings hold; afterwards those from before.
 
     float32_matmul_precision: 'highest', 'high', 'medium', as set_float32_matmul_precision takes them.
+    float32_conv_precision: the same for convolutions, as set_float32_conv_precision takes them.
     deterministic: as use_deterministic_algorithms takes it.
     num_threads: threads of the CPU.
     defer_reads: Tensor.item() gives an object that stands for the number, and the value is read when it is needed (docs/optimize.md).

@@ -30,7 +30,16 @@ namespace pyflame::python {
 
 namespace {
 
+// The names of MatmulPrecision.
 constexpr std::array<std::string_view, 3> kPrecisions = {"highest", "high", "medium"};
+
+std::string name_of(MatmulPrecision p) { return std::string(kPrecisions[static_cast<size_t>(p)]); }
+MatmulPrecision precision_of(const char* function, const std::string& name) {
+  const auto at = std::find(kPrecisions.begin(), kPrecisions.end(), name);
+  PF_CHECK(at != kPrecisions.end(), Value, "{}: unknown precision; got '{}'; expected 'highest', 'high' or 'medium'",
+           function, name);
+  return static_cast<MatmulPrecision>(at - kPrecisions.begin());
+}
 
 nb::dict info_dict(Device d) {
   const DeviceInfo i = device_info(d);
@@ -216,22 +225,31 @@ void bind_runtime(nb::module_& m) {
       },
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def(
-      "get_float32_matmul_precision",
-      [] { return std::string(kPrecisions[static_cast<size_t>(float32_matmul_precision())]); },
+      "get_float32_matmul_precision", [] { return name_of(float32_matmul_precision()); },
       "What set_float32_matmul_precision set; 'highest' at first.");
   m.def(
       "set_float32_matmul_precision",
       [](const std::string& precision) {
-        const auto at = std::find(kPrecisions.begin(), kPrecisions.end(), precision);
-        PF_CHECK(at != kPrecisions.end(), Value,
-                 "set_float32_matmul_precision: unknown precision; got '{}'; expected 'highest', 'high' or 'medium'",
-                 precision);
-        set_float32_matmul_precision(static_cast<MatmulPrecision>(at - kPrecisions.begin()));
+        set_float32_matmul_precision(precision_of("set_float32_matmul_precision", precision));
       },
       "precision"_a,
       "What products of float32 on a GPU may round their inputs to. 'highest' (the default) keeps float32; 'high' "
       "allows TF32 on NVIDIA's GPUs and xf32 on gfx942, with 10 bits of fraction, and 'medium' means the same. Other "
-      "GPUs, the CPU, other dtypes and convolutions do not heed it.");
+      "GPUs, the CPU, other dtypes and convolutions (set_float32_conv_precision) do not heed it.");
+  m.def(
+      "get_float32_conv_precision", [] { return name_of(float32_conv_precision()); },
+      "What set_float32_conv_precision set; 'highest' at first.");
+  m.def(
+      "set_float32_conv_precision",
+      [](const std::string& precision) {
+        set_float32_conv_precision(precision_of("set_float32_conv_precision", precision));
+      },
+      "precision"_a,
+      "What convolutions of float32 on a GPU may round their inputs to. 'highest' (the default) keeps float32; 'high' "
+      "and 'medium' allow TF32 on NVIDIA's GPUs, with 10 bits of fraction, and images are then laid out "
+      "channels-last. AMD's GPUs, the CPU and other dtypes do not heed it. It holds for the whole process and for ops "
+      "called afterwards, gradients included. torch.backends.cudnn.allow_tf32, which is on there, is off here. "
+      "ValueError for another name.");
   m.def("are_deterministic_algorithms_enabled", &are_deterministic_algorithms_enabled,
         "What use_deterministic_algorithms set; True at first.");
   m.def(

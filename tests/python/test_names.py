@@ -73,6 +73,24 @@ def test_tf32_is_a_precision():
         pf.set_float32_matmul_precision(before)
 
 
+def test_tf32_of_convolutions_is_a_precision():
+    cudnn = pf.backends.cudnn
+    assert pf.get_float32_conv_precision() == "highest" and not cudnn.allow_tf32 and cudnn.conv.fp32_precision == "ieee"
+    try:
+        cudnn.allow_tf32 = True
+        assert pf.get_float32_conv_precision() == "high" and cudnn.conv.fp32_precision == "tf32"
+        assert pf.get_float32_matmul_precision() == "highest"
+        cudnn.conv.fp32_precision = "ieee"
+        assert pf.get_float32_conv_precision() == "highest" and not cudnn.allow_tf32
+        with cudnn.flags(allow_tf32=True, benchmark=False):
+            assert pf.get_float32_conv_precision() == "high"
+        assert pf.get_float32_conv_precision() == "highest"
+    finally:
+        pf.set_float32_conv_precision("highest")
+    with pytest.raises(ValueError, match="set_float32_conv_precision.*got 'tf32'.*'highest', 'high' or 'medium'"):
+        pf.set_float32_conv_precision("tf32")
+
+
 REFUSED = {
     "jit.script: not available": lambda: pf.jit.script(pf.nn.Linear(1, 1)),
     "jit.trace: not available": lambda: pf.jit.trace(pf.nn.Linear(1, 1), pf.ones(1)),

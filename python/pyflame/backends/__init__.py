@@ -23,28 +23,57 @@ class _Library(Switches):
     @contextlib.contextmanager
     def flags(self, **values):
         """A context in which switches have these values."""
-        before = {name: self.__dict__.get(name) for name in values}
-        self.__dict__.update(values)
+        before = {name: getattr(self, name) for name in values}
+        self._set(values)
         try:
             yield
         finally:
-            self.__dict__.update(before)
+            self._set(before)
+
+    def _set(self, values):
+        self.__dict__.update(values)
 
 
-class _Matmul(Switches):
-    """allow_tf32 is set_float32_matmul_precision('high') or 'highest'."""
+class _Rounding:
+    """allow_tf32 and fp32_precision are set_float32_matmul_precision, or set_float32_conv_precision: 'high' or 'highest'."""
+
+    _rounds = "matmul"
 
     @property
     def allow_tf32(self):
-        return _C.get_float32_matmul_precision() != "highest"
+        return getattr(_C, f"get_float32_{self._rounds}_precision")() != "highest"
+
+    @property
+    def fp32_precision(self):
+        return "tf32" if self.allow_tf32 else "ieee"
 
     def __setattr__(self, name, value):
-        if name == "allow_tf32":
-            _C.set_float32_matmul_precision("high" if value else "highest")
-        elif name == "fp32_precision":
-            _C.set_float32_matmul_precision("highest" if value == "ieee" else "high")
+        if name in ("allow_tf32", "fp32_precision"):
+            rounded = value != "ieee" if name == "fp32_precision" else value
+            getattr(_C, f"set_float32_{self._rounds}_precision")("high" if rounded else "highest")
         else:
             super().__setattr__(name, value)
+
+
+class _Matmul(_Rounding, Switches):
+    """torch.backends.cuda.matmul."""
+
+
+class _Conv(_Rounding, Switches):
+    """torch.backends.cudnn.conv."""
+
+    _rounds = "conv"
+
+
+class _Cudnn(_Rounding, _Library):
+    """torch.backends.cudnn. allow_tf32 is off at first."""
+
+    _rounds = "conv"
+
+    def _set(self, values):
+        for name in values.keys() & {"allow_tf32", "fp32_precision"}:
+            setattr(self, name, values[name])
+        super()._set({n: v for n, v in values.items() if n not in ("allow_tf32", "fp32_precision")})
 
 
 class _Attention(_Library):
@@ -67,7 +96,7 @@ def _there_is_a_gpu():
     return _gpu.count() > 0
 
 
-cudnn = _Library("cudnn", _there_is_a_gpu, enabled=True, benchmark=False, deterministic=True, allow_tf32=True, benchmark_limit=10)
+cudnn = _Cudnn("cudnn", _there_is_a_gpu, enabled=True, benchmark=False, deterministic=True, benchmark_limit=10, conv=_Conv("backends.cudnn.conv", _ACCEPTED))
 cuda = _Attention("cuda", _there_is_a_gpu, matmul=_Matmul("backends.cuda.matmul", _ACCEPTED))
 cuda.__dict__["is_built"] = _there_is_a_gpu
 mps = _Library("mps", lambda: False)

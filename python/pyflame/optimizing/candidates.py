@@ -75,7 +75,6 @@ def _environment(facts, program):
 
 
 def _engine(facts):
-    products = facts.share("GEMM", "convolution")
     found = []
     if facts.reads >= max(2, facts.steps // 2):
         found.append(Candidate("defer_reads", 2, {"engine": {"defer_reads": True}}, f"the program reads {facts.reads} values, and each read waits for the device", None,
@@ -85,7 +84,8 @@ def _engine(facts):
         found.append(Candidate("loader_workers", 2, {"engine": {"loader_workers": workers}}, f"batches are made in the program's own process; {workers} workers make them meanwhile", None,
                                gain(facts.idle, 3)))
     if facts.gpu:
-        found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(products, 3)),
+        found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(facts.share("GEMM"), 3)),
+                  Candidate("float32_convolutions_high", 2, {"engine": {"float32_conv_precision": "high"}}, "float32 convolutions may use the matrix cores with shorter operands", "tf32", gain(facts.share("convolution"), 3)),
                   Candidate("gpu_graphs", 2, {"environment": {"PYFLAME_GPU_GRAPHS": "1"}}, "programs are replayed as GPU graphs, which takes less of the host's time", None, gain(facts.idle, 1.5)),
                   Candidate("convolution_search", 2, {"environment": {"PYFLAME_CONV_SEARCH_MS": "500"}}, "the convolution library is tried out for longer", "float32", gain(facts.share("convolution"), 1.1)),
                   Candidate("any_order", 2, {"engine": {"deterministic": False}}, "kernels that add in any order may be taken", "float32", gain(facts.share("attention", "reduction"), 1.1))]

@@ -79,11 +79,12 @@ struct LstsqAttrs {
   PF_FIELDS("driver")
 };
 // any_order is an attribute for the same reason: a GPU library may add in an order that varies between runs (use_deterministic_algorithms).
-// The last three are of volumes [N, C, D, H, W].
+// stride_d, pad_d and dilation_d are of volumes [N, C, D, H, W].
 struct ConvAttrs {
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, any_order = 0;
   int64_t stride_d = 1, pad_d = 0, dilation_d = 1;
-  PF_FIELDS("stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,groups,any_order,stride_d,pad_d,dilation_d")
+  int64_t rounded = 0;  // whether a GPU may round float32 inputs (set_float32_conv_precision)
+  PF_FIELDS("stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,groups,any_order,stride_d,pad_d,dilation_d,rounded")
 };
 struct PoolAttrs {
   int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_include_pad;

@@ -1,6 +1,8 @@
 // conv2d, its gradient of the input and its gradient of the weight are three forms of one trilinear function, so the
 // gradients of each are the other two, and derivatives of any order need no further ops. The ops take volumes, too, where the backend
 // computes them (conv3d.cpp). A signal is an image of one row.
+#include <atomic>
+
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/windows.h"
@@ -9,9 +11,13 @@ namespace pyflame {
 
 namespace {
 
-// A gradient uses the any_order mode of the time when it is recorded, which may differ from that of the forward call.
+std::atomic<MatmulPrecision> g_precision{MatmulPrecision::highest};
+
+// A gradient uses the modes of the time when it is recorded, which may differ from those of the forward call.
 ConvAttrs as_asked(ConvAttrs a, const Tensor& x) {
   a.any_order = any_order(x.device());
+  const bool heeded = x.dtype() == DType::float32 && has_own_memory(x.device().type);
+  a.rounded = heeded && float32_conv_precision() != MatmulPrecision::highest;
   return a;
 }
 
@@ -44,6 +50,9 @@ Tensor conv_transpose2d_checked(const ConvCall& c, const Dims& size) {
 }
 
 }  // namespace
+
+MatmulPrecision float32_conv_precision() { return g_precision.load(std::memory_order_relaxed); }
+void set_float32_conv_precision(MatmulPrecision precision) { g_precision.store(precision, std::memory_order_relaxed); }
 
 Tensor conv_op(const Tensor& x, const Tensor& w, const ConvAttrs& a) {
   const int y = x.dim() - 2;

@@ -180,6 +180,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  
 enum class MatmulPrecision : int64_t { highest, high, medium };
 MatmulPrecision float32_matmul_precision();
 void set_float32_matmul_precision(MatmulPrecision precision);
+// The same for convolutions of float32: high and medium let cuDNN round their inputs to TF32. MIOpen has no such
+// kernels, so rocm computes them in float32.
+MatmulPrecision float32_conv_precision();
+void set_float32_conv_precision(MatmulPrecision precision);
 
 // ---- determinism (deterministic.cpp)
 // Whether every op gives the same bits in every run (the default). Without it, GPU libraries may use faster algorithms

@@ -51,11 +51,11 @@ int get(Descriptor d, int name, int, int64_t, int64_t* count, void* values) {
 
 // Engines in the order of preference. For each one: whether its results repeat bit for bit.
 using Taken = std::vector<std::pair<size_t, bool>>;
-Taken taken(DType dtype, int most, bool any_order) {
+Taken taken(DType dtype, int most, bool any_order, bool tf32 = false) {
   Functions f;
   f.make = make, f.destroy = destroy, f.finalize = finalize, f.set = set, f.get = get;
   Taken all;
-  for (const auto& e : plans(f, nullptr, {}, dtype, kHeuristicA, most, any_order))
+  for (const auto& e : plans(f, nullptr, {}, dtype, kHeuristicA, most, {any_order, tf32}))
     all.emplace_back(e->workspace(), e->repeats());
   return all;
 }
@@ -68,6 +68,11 @@ TEST(CudnnPlans, DeterministicUnlessAnyOrderWillDo) {
 TEST(CudnnPlans, Float32IsNotRoundedInEitherMode) {
   EXPECT_EQ(taken(DType::float32, 9, false), (Taken{{3, true}}));
   EXPECT_EQ(taken(DType::float32, 9, true), (Taken{{0, false}, {3, true}}));
+}
+
+TEST(CudnnPlans, Float32MayBeRoundedToTF32WhereThatIsAllowed) {
+  EXPECT_EQ(taken(DType::float32, 9, false, true), (Taken{{1, true}, {3, true}}));
+  EXPECT_EQ(taken(DType::float32, 9, true, true), (Taken{{0, false}, {1, true}, {3, true}, {5, false}}));
 }
 
 TEST(CudnnPlans, NoMoreThanAreWanted) {

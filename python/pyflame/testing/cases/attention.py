@@ -36,6 +36,16 @@ def _mask(rng, shape):
     return m
 
 
+def padding(rng, shape):
+    """Which keys each of four sequences has: the first ones, the last ones, none, and all but a hole in the middle."""
+    keys, at = shape[-1], np.arange(shape[-1])
+    return np.stack([at < keys // 3, at >= keys - 3, at < 0, (at < 7) | (at >= keys - keys // 4)]).reshape(shape)
+
+
+def added_padding(rng, shape):
+    return np.where(padding(rng, shape), 0, -np.inf)
+
+
 SHAPES = (((2, 3, 7, 5), (2, 3, 7, 5)), ((1, 2, 33, 16), (1, 2, 65, 16)), ((2, 1, 1, 8), (2, 1, 31, 8)), ((3, 4, 8), (3, 4, 8)), ((2, 2, 3, 5, 4), (2, 2, 3, 5, 4)), ((1, 1, 1, 1), (1, 1, 1, 1)))
 
 
@@ -126,6 +136,10 @@ def cases():
         masked = lambda pf, q, k, v, m: pf.scaled_dot_product_attention(q, k, v, m)  # noqa: E731
         out.append(_case("bool-mask", dtype, qs, ks, masked, attention, (bools,)))
         out.append(_case("float-mask", dtype, qs, ks, masked, attention, (floats,)))
+        for name, qp, kp in (("", (4, 2, 9, 8), (4, 2, 150, 8)), ("-cache", (4, 2, 1, 8), (4, 1, 520, 8))):  # tiles without a key, also where keys are split
+            for kind, spec in (("bool", Spec((4, 1, 1, kp[2]), "bool", padding)), ("float", Spec((4, 1, 1, kp[2]), dtype, added_padding))):
+                if name == "" or dtype in ("float16", "bfloat16"):
+                    out.append(_case(f"padding{name}-{kind}", dtype, qp, kp, lambda pf, q, k, v, m: pf.scaled_dot_product_attention(q, k, v, m, enable_gqa=True), attention, (spec,), twice=False))
         out.append(_case("scale", dtype, qs, ks, lambda pf, q, k, v: pf.scaled_dot_product_attention(q, k, v, scale=0.3), lambda q, k, v: attention(q, k, v, scale=0.3)))
         grouped = (2, 2, 9, 8)
         out.append(_case("grouped", dtype, qs, grouped, lambda pf, q, k, v: pf.scaled_dot_product_attention(q, k, v, enable_gqa=True), attention))

@@ -336,7 +336,7 @@ std::unique_ptr<Execution> find_plan(const Functions& f, Handle handle, const Sd
   else b.forward();
   if (!b.ok()) return nullptr;
   for (const int heuristic : {kHeuristicA, kHeuristicFallback})
-    if (auto all = plans(f, handle, b.operations(), p.dtype, heuristic, 1, p.any_order); !all.empty())
+    if (auto all = plans(f, handle, b.operations(), p.dtype, heuristic, 1, {.any_order = p.any_order}); !all.empty())
       return std::move(all[0]);
   return nullptr;
 }

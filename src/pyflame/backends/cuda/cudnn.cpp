@@ -39,7 +39,7 @@ constexpr int kNotes = 10, kNoteMatrixUnits = 0, kNoteAnyOrder = 4;
 constexpr bool kRefused[kNotes] = {false, true, true, true, false, true, true, true, true, false};
 
 // Whether an engine's notes can be read and it is acceptable; `repeats`: whether every run gives the same bits.
-bool keeps_promises(const Functions& f, const Owned& config, DType dtype, bool any_order, bool& repeats) {
+bool keeps_promises(const Functions& f, const Owned& config, DType dtype, Allowed allowed, bool& repeats) {
   Owned engine(f, descriptor::engine);
   Descriptor raw = engine.raw();
   int64_t count = 0;
@@ -50,7 +50,8 @@ bool keeps_promises(const Functions& f, const Owned& config, DType dtype, bool a
   for (int note = 0; note < kNotes; ++note)
     if (kRefused[note] && says(note)) return false;
   repeats = !says(kNoteAnyOrder);
-  return (repeats || any_order) && !(dtype == DType::float32 && says(kNoteMatrixUnits));
+  const bool rounds = dtype == DType::float32 && says(kNoteMatrixUnits);
+  return (repeats || allowed.any_order) && (!rounds || allowed.tf32);
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ Handle handle_of(const Functions& f, GpuDevice& device) {
 }
 
 std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle, std::span<const Descriptor> operations,
-                                              DType dtype, int heuristic, int most, bool any_order) {
+                                              DType dtype, int heuristic, int most, Allowed allowed) {
   std::vector<std::unique_ptr<Execution>> all;
   Owned graph(f, descriptor::graph), heuristics(f, descriptor::heuristics);
   if (!graph.set(attribute::graph_handle, type::handle, handle)
@@ -145,7 +146,7 @@ std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle,
   for (size_t i = 0; i < static_cast<size_t>(std::min(found, kMostConfigs)) && static_cast<int>(all.size()) < most;
        ++i) {
     bool repeats = true;
-    if (!keeps_promises(f, configs[i], dtype, any_order, repeats)) continue;
+    if (!keeps_promises(f, configs[i], dtype, allowed, repeats)) continue;
     Owned plan(f, descriptor::plan);
     if (!plan.set(attribute::plan_handle, type::handle, handle).set(attribute::plan_config, configs[i]).finish())
       continue;

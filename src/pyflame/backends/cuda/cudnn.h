@@ -120,9 +120,14 @@ class Execution {
 const Functions* functions(std::string* why);
 // One per device, never freed; null if cuDNN refuses.
 Handle handle_of(const Functions& f, GpuDevice& device);
-// At most `most` plans for the operations, in the order of cuDNN's heuristic. They have full precision (matrix cores
-// read float32 as TF32, so they are refused with `dtype` float32), and are deterministic unless any order is allowed.
+// What plans may do beside the promise: sums in an order that varies, and float32 inputs rounded to TF32, which matrix
+// cores do.
+struct Allowed {
+  bool any_order = false, tf32 = false;
+};
+// At most `most` plans for the operations, in the order of cuDNN's heuristic. They have full precision and are
+// deterministic, unless something else is allowed.
 std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle, std::span<const Descriptor> operations,
-                                              DType dtype, int heuristic, int most, bool any_order);
+                                              DType dtype, int heuristic, int most, Allowed allowed);
 
 }  // namespace pyflame::gpu::cudnn_graph

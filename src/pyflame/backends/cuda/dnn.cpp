@@ -38,6 +38,7 @@ class CudnnConvPlan final : public DnnPlan {
 class Cudnn final : public DnnLibrary {
  public:
   const char* name() const override { return "cudnn"; }
+  bool rounds_float32() const override { return true; }
   explicit Cudnn(const Functions& functions) : f(functions) {}
 
   std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const override {
@@ -75,7 +76,8 @@ class Cudnn final : public DnnLibrary {
     if (!op.finish()) return all;
     const Descriptor operations[] = {op.raw()};
     for (const int heuristic : {kHeuristicA, kHeuristicFallback}) {
-      for (auto& e : cudnn_graph::plans(f, handle, operations, p.dtype, heuristic, most, a.any_order != 0))
+      for (auto& e : cudnn_graph::plans(f, handle, operations, p.dtype, heuristic, most,
+                                        {.any_order = a.any_order != 0, .tf32 = a.rounded != 0}))
         all.push_back(std::make_unique<CudnnConvPlan>(std::move(e)));
       if (!all.empty()) break;
     }

@@ -2,10 +2,12 @@
 #include "pyflame/backends/gpu/gpu_backend.h"
 
 #include "pyflame/backends/gpu/driver/device.h"
+#include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/backends/gpu/libs/versions.h"
 #include "pyflame/backends/gpu/loops/loop.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/gpu/shapes/conv_case.h"
+#include "pyflame/ops/ops.h"
 
 namespace pyflame::gpu {
 
@@ -34,7 +36,12 @@ bool GpuBackend::has_bias_gradient_epilogue(DType d) const {
 }
 
 MemoryFormat GpuBackend::preferred_format(const ImageResult& r) const {
-  const bool last = r.given == MemoryFormat::channels_last || prefers_channels_last(r);
+  const auto rounds = [this] {
+    if (float32_conv_precision() == MatmulPrecision::highest) return false;
+    const DnnLibrary* library = vendor(type_).convolutions(nullptr);
+    return library && library->rounds_float32();
+  };
+  const bool last = r.given == MemoryFormat::channels_last || prefers_channels_last(r, rounds());
   return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
 }
 

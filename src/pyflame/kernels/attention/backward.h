@@ -1,5 +1,5 @@
 // The gradient of attention on matrix cores. It gives the same bits in every run, because no workgroups add into the
-// same sum. The scores are computed twice from the logsumexp that the forward pass stored: once by workgroups that own
+// same sum. Tiles of keys that a mask hides from all queries are skipped. The scores are computed twice from the logsumexp that the forward pass stored: once by workgroups that own
 // keys and produce dk and dv, and once by workgroups that own queries and produce dq.
 //
 // With p the probabilities: dv = p^T g; ds = p * (g v^T - delta), delta = rowsum(g * out); dq = ds k scale; dk = ds^T q
@@ -50,15 +50,17 @@ struct BackwardTiles {
   static constexpr int kRows = kWaves * kTiles * 16, kPitch = kWidth + 8, kThreads = kWaves * kWave;
 };
 
-// The probability of the score x of a query and a key of a head, from the query's logsumexp in base 2.
+// The probability of the score x of a query and a key of a head, from the query's logsumexp in base 2. asks: whether
+// the mask may hide the key.
 template <class T, MaskKind kMask>
-PF_DEVICE float probability(float x, float factor, float log, const void* mask, const Attention& p, i64 b, i64 h,
-                            int query, int key) {
+PF_DEVICE float probability(float x, float factor, float log, bool asks, const void* mask, const Attention& p, i64 b,
+                            i64 h, int query, int key) {
   if constexpr (kMask == kNoMask) {
     return fast_exp2(fmaf(x, factor, -log));
   } else {
-    if (query < p.queries && key < p.kv_length)
-      x = masked<T, kMask>(x * factor, mask, p.mask.row(b, h, query) + (i64)key * p.mask.d);
+    x *= factor;
+    if (asks && query < p.queries && key < p.kv_length)
+      x = masked<T, kMask>(x, mask, p.mask.row(b, h, query) + (i64)key * p.mask.d);
     return fast_exp2(x - log);
   }
 }
@@ -100,6 +102,11 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
   start = (start < 0 ? 0 : start) / S::kStep;
   i64 tiles = (p.queries + S::kStep - 1) / S::kStep - start;
   if (tiles < 0 || first >= p.kv_length) tiles = 0;
+  const bool one_row = kMask != kNoMask && p.mask.t == 0 && p.mask.h == 0;
+  const VisibleTiles<T, kMask, S::kRows> visible = {
+      mask, kMask == kNoMask ? 0 : p.mask.row(b, 0, 0) + first * p.mask.d, p.mask.d, p.kv_length - first, one_row, 1};
+  const Shown shown = visible.shown(0);  // of the keys of this workgroup
+  if (shown == kShowsNone) tiles = 0;
   const int each = (int)tiles, all = each * (int)together;
 
   const auto tile_at = [&](int at) { return steps + at % S::kStages * 2 * kTile; };
@@ -138,7 +145,8 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) {
           const int key = low + t * 16 + M::row(i);
-          s[t][n].v[i] = probability<T, kMask>(s[t][n].v[i], factor, log, mask, p, b, h, t0 + col, key);
+          s[t][n].v[i] =
+              probability<T, kMask>(s[t][n].v[i], factor, log, shown != kShowsAll, mask, p, b, h, t0 + col, key);
         }
       }
     if (low + S::kTiles * 16 > p.seen(t0, kCausal)) {  // the first query of the tile sees the fewest keys
@@ -202,11 +210,16 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
 
   const i64 last = first + S::kRows < p.queries ? first + S::kRows - 1 : p.queries - 1;
   const int tiles = (int)((p.seen(last, kCausal) + S::kStep - 1) / S::kStep);
-  const auto tile_at = [&](int tile) { return steps + tile % S::kStages * 2 * kTile; };
-  const auto copy = [&](int tile) {
-    load_keys_and_values<S, S::kStep, kWide>(tile_at(tile), k, v, p, (i64)tile * S::kStep);
+  const bool one_row = kMask != kNoMask && p.mask.t == 0;
+  const VisibleTiles<T, kMask, S::kStep> visible = {
+      mask, kMask == kNoMask ? 0 : p.mask.row(b, h, 0), p.mask.d, p.kv_length, one_row, tiles};
+  Shown shown, shown_next;
+  int count = 0, tile = visible.next(0, shown), following = tile;  // `count` numbers the visited tiles
+  const auto tile_at = [&](int i) { return steps + i % S::kStages * 2 * kTile; };
+  const auto copy = [&](int i) {
+    load_keys_and_values<S, S::kStep, kWide>(tile_at(i), k, v, p, (i64)(i == count ? tile : following) * S::kStep);
   };
-  begin_tiles<S>(0, tiles, copy);
+  begin_tiles<S>(count, tile < tiles ? count + 1 : count, copy);
 
   const i64 low = first + wave_row<S>();
   const float infinite = -minus_infinity();
@@ -225,9 +238,10 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
   const int seen_by_all = (int)p.seen(low, kCausal);
   const int seen_by_any = (int)p.seen(low + S::kTiles * 16 - 1, kCausal);
 
-  for (int tile = 0; tile < tiles; ++tile) {
-    await_tile<S>(tile, tiles, copy);
-    const T* const ks = tile_at(tile);
+  for (; tile < tiles; tile = following, shown = shown_next, ++count) {
+    following = visible.next(tile + 1, shown_next);
+    await_tile<S>(count, following < tiles ? count + 2 : count + 1, copy);
+    const T* const ks = tile_at(count);
     const int key = tile * S::kStep;
     if (key >= seen_by_any) continue;
     Results<T, S, kSteps> s = {}, g = {};
@@ -240,7 +254,8 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
 #pragma unroll
         for (int i = 0; i < M::kC; ++i) {
           const int r = M::slot(i), row = (int)low + t * 16 + M::row(i), at = key + n * 16 + M::col(i);
-          const float x = probability<T, kMask>(s[t][n].v[i], factor, log[t][r], mask, p, b, h, row, at);
+          const float x =
+              probability<T, kMask>(s[t][n].v[i], factor, log[t][r], shown != kShowsAll, mask, p, b, h, row, at);
           s[t][n].v[i] = x * (g[t][n].v[i] - delta[t][r]);
         }
     if (key + S::kStep > seen_by_all) {

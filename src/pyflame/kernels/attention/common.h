@@ -101,6 +101,54 @@ struct Top {  // a NaN need not win here: it reaches the result through the sum
   static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
 };
 
+// What a row of a mask shows of a tile of keys. A boolean mask hides a key with false; one that is added hides it with
+// minus infinity, and shows it with 0.
+enum Shown { kShowsNone, kShowsSome, kShowsAll };
+
+// `at`: the row's first element. Of the kKeys keys from number `key` on, those before `end` exist. All lanes of a wave
+// call it with the same arguments.
+template <class T, MaskKind kMask, int kKeys>
+PF_DEVICE Shown shown_by(const void* mask, i64 at, i64 stride, i64 key, i64 end) {
+  bool none = true, all = true;
+#pragma unroll
+  for (int i = 0; i < kKeys; i += kWave) {
+    const i64 k = key + i + lane();
+    if (i + lane() >= kKeys || k >= end) continue;
+    if constexpr (kMask == kBoolMask) {
+      const bool x = load((const bool8*)mask + at + k * stride);
+      none &= !x, all &= x;
+    } else {
+      const float x = (float)load((const T*)mask + at + k * stride);
+      none &= x == minus_infinity(), all &= x == 0;
+    }
+  }
+  if (ballot(!none) == 0) return kShowsNone;
+  return ballot(!all) == 0 ? kShowsAll : kShowsSome;
+}
+
+// The tiles of keys from `from` to `to` that a workgroup visits: all but those that its mask hides from all queries, such
+// as padding. Only a mask with one row for all queries is asked (`asked`).
+template <class T, MaskKind kMask, int kKeys>
+struct VisibleTiles {
+  const void* mask;
+  i64 at, stride, end;
+  bool asked;
+  int to;
+
+  PF_DEVICE Shown shown(int tile) const {
+    if constexpr (kMask == kNoMask) return kShowsAll;
+    else if (!asked) return kShowsSome;
+    else return shown_by<T, kMask, kKeys>(mask, at, stride, (i64)tile * kKeys, end);
+  }
+  // The first one from `tile` on, or `to`; `what` becomes what the mask shows of it.
+  PF_DEVICE int next(int tile, Shown& what) const {
+    what = kShowsAll;
+    for (; tile < to; ++tile)
+      if ((what = shown(tile)) != kShowsNone) break;
+    return tile;
+  }
+};
+
 template <class T, MaskKind kMask>
 PF_DEVICE float masked(float score, const void* mask, i64 at) {
   if constexpr (kMask == kBoolMask) return load((const bool8*)mask + at) ? score : minus_infinity();

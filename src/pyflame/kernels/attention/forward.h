@@ -5,8 +5,8 @@
 // If there are few queries and many keys, the keys are split among workgroups. Each workgroup stores its partial sums,
 // and attention_combine adds them. In this case, the rows of a tile are the queries of all heads that share keys.
 //
-// Keys beyond a length, and those of other packed sequences, are never read. Keys that causality or a mask hides from
-// some queries of a tile have weight 0 there. A NaN or an infinity in the values of such keys therefore makes these
+// Keys beyond a length, and those of other packed sequences, are never read, nor are tiles of keys that a mask hides
+// from all queries, such as padding. Keys that causality or a mask hides from some queries of a tile have weight 0 there. A NaN or an infinity in the values of such keys therefore makes these
 // queries NaN; the reference backend skips hidden keys.
 #pragma once
 
@@ -187,23 +187,29 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
     in_registers.load(in_shared);
     barrier();
   }
-  const auto tile_at = [&](int tile) { return keys_shared + tile % S::kStages * 2 * kTile; };
-  const auto copy = [&](int tile) {
-    load_keys_and_values<S, S::kKeys, kWide>(tile_at(tile), k, v, p, (i64)tile * S::kKeys);
+  const bool one_row = kMask != kNoMask && p.mask.t == 0 && (!kSplit || p.mask.h == 0);
+  const VisibleTiles<T, kMask, S::kKeys> visible = {
+      mask, kMask == kNoMask ? 0 : p.mask.row(b, rh * together, 0), p.mask.d, p.kv_length, one_row, to};
+  Shown shown, shown_next;
+  int count = from, tile = visible.next(from, shown), following = tile;  // `count` numbers the visited tiles
+  const auto tile_at = [&](int i) { return keys_shared + i % S::kStages * 2 * kTile; };
+  const auto copy = [&](int i) {
+    load_keys_and_values<S, S::kKeys, kWide>(tile_at(i), k, v, p, (i64)(i == count ? tile : following) * S::kKeys);
   };
-  begin_tiles<S>(from, to, copy);
+  begin_tiles<S>(count, tile < to ? count + 1 : count, copy);
 
   RunningSums<T, S> running;
   const float scale = (float)(p.scale * Base2::kLog2E), factor = kFolded ? scale : 1;
-  for (int tile = from; tile < to; ++tile) {
-    await_tile<S>(tile, to, copy);
-    const T* const ks = tile_at(tile);
+  for (; tile < to; tile = following, shown = shown_next, ++count) {
+    following = visible.next(tile + 1, shown_next);
+    await_tile<S>(count, following < to ? count + 2 : count + 1, copy);
+    const T* const ks = tile_at(count);
     const int key = tile * S::kKeys;
     if (key >= seen_by_any) continue;
     Results<T, S, kKeyBlocks> s = {};
     if constexpr (S::kHeld) add_products<T, S, kKeyBlocks>(s, in_registers, ks);
     else add_products<T, S, kKeyBlocks>(s, in_shared, ks);
-    if (!kFolded || kMask != kNoMask || key + S::kKeys > seen_by_all)
+    if (!kFolded || shown != kShowsAll || key + S::kKeys > seen_by_all)
       scale_and_hide<T, S, kMask, kFolded, kKeyBlocks>(s, key, scale, mask, p.mask.d, sight_of);
     running.template add<kKeyBlocks>(s, ks + kTile, factor);
   }

@@ -1,6 +1,7 @@
 // Convolutions by a vendor's library. A tensor is channels-first or channels-last. The library is asked about both
-// layouts, and tensors in the other layout are transposed into the workspace. 16-bit tensors are made channels-last,
-// which matrix cores need; if a search is allowed, the measured time decides.
+// layouts, and tensors in the other layout are transposed into the workspace. Tensors for matrix cores (16-bit, or
+// float32 that may be rounded) are made channels-last, which these need; if a search is allowed, the measured time
+// decides.
 #include "pyflame/backends/gpu/libs/dnn.h"
 
 #include <algorithm>
@@ -72,12 +73,13 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
   for (size_t o = 0; o < 2; ++o)
     for (const Operand* t : tensors)
       if (!has_format(*t, static_cast<MemoryFormat>(o))) moved[o] += t->nbytes();
-  const bool last = dtype_size(c.dtype) == 2 || moved[1] < moved[0];
+  const bool matrix_cores = dtype_size(c.dtype) == 2 || (c.attrs.rounded && library.rounds_float32());
+  const bool last = matrix_cores || moved[1] < moved[0];
   std::vector<Choice> found;
   for (const MemoryFormat format : {last ? MemoryFormat::channels_last : MemoryFormat::contiguous,
                                     last ? MemoryFormat::contiguous : MemoryFormat::channels_last}) {
-    // For float32, transposing everything gains nothing.
-    if (!found.empty() && (!all || dtype_size(c.dtype) > 2)) break;
+    // Without matrix cores, transposing everything gains nothing.
+    if (!found.empty() && (!all || !matrix_cores)) break;
     DnnProblem p{c.pass, c.dtype, c.attrs, {}, {}};
     Choice choice;
     choice.format = format;
@@ -180,7 +182,7 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
   std::vector<int64_t> key{static_cast<int64_t>(device.rt().type), device.index(), static_cast<int64_t>(c.pass),
                            static_cast<int64_t>(c.dtype)};
   for (const int64_t v : {c.attrs.stride_h, c.attrs.stride_w, c.attrs.pad_h, c.attrs.pad_w, c.attrs.dilation_h,
-                          c.attrs.dilation_w, c.attrs.groups, c.attrs.any_order})
+                          c.attrs.dilation_w, c.attrs.groups, c.attrs.any_order, c.attrs.rounded})
     key.push_back(v);
   for (const Operand* t : tensors_of(c)) {
     key.insert(key.end(), t->shape.begin(), t->shape.end());

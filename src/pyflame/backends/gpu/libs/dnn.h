@@ -19,7 +19,7 @@ struct DnnProblem {
   std::array<Dims, 3> shape, strides;
 };
 
-// A plan to compute it. float32 is computed with no less precision than float32.
+// A plan to compute it. float32 is computed with no less precision than float32, unless attrs.rounded allows it.
 class DnnPlan {
  public:
   virtual ~DnnPlan() = default;
@@ -34,6 +34,8 @@ class DnnLibrary {
  public:
   virtual ~DnnLibrary() = default;
   virtual const char* name() const = 0;
+  // Whether matrix cores may compute float32 with rounded inputs, where this is allowed.
+  virtual bool rounds_float32() const { return false; }
   // At most `most` plans; none if the library has none.
   virtual std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const = 0;
 };

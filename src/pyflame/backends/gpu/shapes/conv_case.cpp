@@ -65,9 +65,10 @@ pf::Conv ConvCase::kernel_case() const {
 
 // Matrix units read channels-last images whose channels are whole vectors. Depthwise convolutions are no products of matrices; one of single
 // pixels is a product whatever its input's layout.
-bool prefers_channels_last(const ImageResult& r) {
+bool prefers_channels_last(const ImageResult& r, bool rounded) {
   constexpr int64_t kVector = 8;
-  if (dtype_size(r.dtype) != 2 || (r.op != OpId::conv2d && r.op != OpId::conv2d_grad_input)) return false;
+  const bool matrix_cores = dtype_size(r.dtype) == 2 || (rounded && r.dtype == DType::float32);
+  if (!matrix_cores || (r.op != OpId::conv2d && r.op != OpId::conv2d_grad_input)) return false;
   const Dims& weight = *r.ins[1];
   return r.shape[1] % kVector == 0 && weight[2] * weight[3] > 1 && weight[1] > 1;
 }

@@ -33,7 +33,8 @@ struct ConvCase {
   pf::Conv kernel_case() const;
 };
 
-// Whether the result of a convolution is best made channels-last whatever its inputs' layout.
-bool prefers_channels_last(const ImageResult& r);
+// Whether the result of a convolution is best made channels-last whatever its inputs' layout. rounded: matrix cores
+// compute float32, too.
+bool prefers_channels_last(const ImageResult& r, bool rounded);
 
 }  // namespace pyflame::gpu
