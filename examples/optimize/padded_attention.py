@@ -1,12 +1,12 @@
-"""Attention whose keys and values are repeated for each group of queries, and whose sequences are padded to one length with a mask.
+"""Attention that is written by hand: keys and values are repeated for each group of queries, and a mask hides the padding of the shorter sequences.
 
     python examples/optimize/padded_attention.py --small
     pyflame optimize examples/optimize/padded_attention.py --small
 """
 import argparse
+import math
 
 import pyflame as pf
-import pyflame.nn.functional as F
 from pyflame import nn
 
 
@@ -29,7 +29,8 @@ class Attention(nn.Module):
         q = self.q_proj(h).reshape(batch, length, self.heads, self.size).transpose(1, 2)
         k, v = (p(h).reshape(batch, length, self.groups, self.size).transpose(1, 2) for p in (self.k_proj, self.v_proj))
         k, v = repeat_kv(k, self.heads // self.groups), repeat_kv(v, self.heads // self.groups)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        scores = q @ k.transpose(2, 3) / math.sqrt(self.size) + mask
+        y = scores.softmax(-1) @ v
         return x + self.o_proj(y.transpose(1, 2).reshape(x.shape))
 
 
@@ -57,7 +58,7 @@ def main():
     model = Model(width, heads, groups, layers).to(dtype).eval()
     lengths = pf.linspace(length // 4, length, batch).long()
     valid = pf.arange(length)[None] < lengths[:, None]
-    mask = valid[:, None, None, :]
+    mask = pf.zeros(batch, 1, 1, length).masked_fill(~valid[:, None, None, :], -math.inf).to(dtype)
     x = pf.randn(batch, length, width).to(dtype)
     with pf.no_grad():
         for _ in range(args.steps or steps):

@@ -17,12 +17,12 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--steps", type=int, default=0)
     args = p.parse_args()
-    width, layers, batch, steps = (32, 2, 64, 60) if args.small else (1024, 6, 1024, 400)
+    features, width, layers, batch, steps = (32, 32, 2, 64, 60) if args.small else (256, 2048, 6, 2048, 300)
     pf.set_device(args.device)
     pf.manual_seed(0)
     random = np.random.default_rng(0)
-    batches = [(random.standard_normal((batch, width)), random.standard_normal((batch, 1))) for _ in range(8)]
-    model = nn.Sequential(*(layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.GELU())), nn.Linear(width, 1))
+    batches = [(random.standard_normal((batch, features)), random.standard_normal((batch, 1))) for _ in range(8)]
+    model = nn.Sequential(*(layer for i in range(layers) for layer in (nn.Linear(width if i else features, width), nn.GELU())), nn.Linear(width, 1))
     optimizer = pf.optim.AdamW(model.parameters(), lr=1e-4)
     total, history = 0.0, []
     for step in range(args.steps or steps):

@@ -223,6 +223,8 @@ def test_the_gate_of_changes_within_a_tolerance():
     assert gate.difference([record()], [record((1.0, math.nan))], "bfloat16") != ""
     assert gate.difference([record(dtype="int64")], [record((1, 3), dtype="int64")], "bfloat16") != ""
     assert gate.tolerance("bfloat16", 10**6) == gate.MOST
+    assert gate.coarsest("float32", ["bfloat16", "float32"]) == "bfloat16" and gate.coarsest("tf32", ["float32"]) == "tf32"
+    assert gate.coarsest(None, ["bfloat16"]) is None and gate.coarsest("float32", ["int64"]) == "float32"
 
 
 def test_the_gate_of_gradients_and_parameters():
@@ -368,7 +370,7 @@ def test_a_rewrite_that_changes_nothing_is_not_measured(tmp_path, monkeypatch):
 def test_what_was_faster_by_chance_is_not_kept(tmp_path, monkeypatch):
     m = Played(tmp_path, {"lucky": 1.0})
     original = m.compare
-    m.compare = lambda first, second, what, check: original(first, second, what, check) if "again" in what[1] else machine.Comparison(*what, 1.1, 1.05, 1.2, paired=True)
+    m.compare = lambda first, second, what, check, **more: original(first, second, what, check, **more) if "again" in what[1] else machine.Comparison(*what, 1.1, 1.05, 1.2, paired=True)
     assert m.play(monkeypatch, [made("lucky")]) is None and m.kept == []
     [entry] = m.journal.of("candidate")
     assert entry["verdict"] == "reverted" and entry["first_ratio"] == 1.1 and entry["ratio"] == 1.0
@@ -392,7 +394,7 @@ def test_a_change_that_gains_nothing_beside_the_others_is_left_out(tmp_path, mon
 def test_what_does_not_help_as_a_whole_is_reverted(tmp_path, monkeypatch):
     m = Played(tmp_path, {"a": 2.0})
     original = m.compare
-    m.compare = lambda first, second, what, check: "it failed" if what[1] == "all together" else original(first, second, what, check)
+    m.compare = lambda first, second, what, check, **more: "it failed" if what[1] == "all together" else original(first, second, what, check, **more)
     assert m.play(monkeypatch, [made("a")]) is None and m.kept == [] and not any(_configuration.read_settings(m.result).values())
 
 
@@ -406,6 +408,24 @@ def test_the_end_of_the_budget_leaves_the_best_settings(tmp_path, monkeypatch):
     total = again.play(monkeypatch, [made("a"), made("b")], tried)
     assert names(again.kept) == ["a", "b"] and abs(total.ratio - 6.0) < 1e-9
     assert [e["name"] for e in again.journal.of("candidate")] == ["a", "b"]  # nothing is measured twice
+
+
+def test_time_is_kept_for_the_last_comparisons(tmp_path, monkeypatch):
+    speeds = {n: 1.5 for n in "abcdefgh"}
+    m = Played(tmp_path, speeds)
+    m.left = lambda: 100 - (10**6 - m.runs)  # a run takes a second
+    total = m.play(monkeypatch, [made(n) for n in speeds])
+    assert total is not None and total.verdict == "faster" and m.left() >= 0
+    kept = names(m.kept)
+    assert kept and kept == list("abcdefgh")[: len(kept)] and m.journal.of("budget")[0]["untried"] == list("abcdefgh")[len(kept):]
+    assert any(line.startswith("the rest of the budget of") for line in m.said)
+
+
+def test_what_is_slower_takes_fewer_turns(tmp_path, monkeypatch):
+    m = Played(tmp_path, {"slow": 0.5})
+    m.pairs = 5
+    m.play(monkeypatch, [made("slow")])
+    assert 10**6 - m.runs == machine.BASELINES + 2 * machine.FEWEST_PAIRS
 
 
 @pytest.mark.parametrize("runs, text", [

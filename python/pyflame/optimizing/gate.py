@@ -4,7 +4,7 @@ A change that is exact must give the same bits. For any other, a value v that st
 
     |v - r| <= C * u * (1 + steps) * max(|r|, scale)
 
-u is the rounding of the arithmetic that the change allows, `steps` the number of optimizer's steps before the value, since errors of earlier steps
+u is the rounding of the arithmetic that the change allows, or that of the program's own 16-bit type if it is larger; `steps` the number of optimizer's steps before the value, since errors of earlier steps
 are in the weights, and `scale` the root of the mean square of the tensor's values; of gradients, the largest one of the step, because some are zero but for
 rounding (a bias before a normalisation). The factor of the scale is at most MOST: beyond it, nothing would be compared. The last parameters are compared only
 for exact changes: optimizers that divide by the size of a gradient turn rounding into steps of full length. The losses that they lead to are compared.
@@ -12,7 +12,7 @@ for exact changes: optimizers that divide by the size of a gradient turn roundin
 import json
 import math
 
-ROUNDING = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
+ROUNDING = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # from fine to coarse
 C = 64
 MOST = 0.05
 
@@ -26,6 +26,14 @@ def read(path):
 
 def _name(record):
     return f"{record['kind']} at {record['place']}" if record["kind"] == "read" else f"{record['kind']}, {record['place']}"
+
+
+def coarsest(precision, dtypes):
+    """The coarser one of a change's precision and those of the dtypes that the program computes in. None, the same bits, stays None."""
+    if precision is None:
+        return None
+    order = list(ROUNDING)
+    return max([precision, *(d for d in dtypes if d in ROUNDING)], key=order.index)
 
 
 def tolerance(precision, step):

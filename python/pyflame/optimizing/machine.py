@@ -75,6 +75,7 @@ class Machine:
         own = os.environ.get("PYFLAME_SETTINGS")
         self.base = _configuration.read_settings(own) if own else {}
         self.kept, self.reference, self.head = [], None, None
+        self._run_seconds = 0.0  # of one run, the longest of the baseline's
         self.result = os.path.join(folder, "pyflame.toml")
 
     # ---- runs
@@ -141,6 +142,7 @@ class Machine:
             raise Stopped(f"the program's own figures spread over {spread_of(figures):.0%}; got {', '.join(f'{f:.4g} s' for f in figures)}; expected at most {REJECTED:.0%}; "
                           "hint: stop other programs, or let the program run for more steps" + ("" if first.steps else "; it has fewer than 8 steps, so that it was timed as a whole"))
         self.reference, self.head = first.records, first.head
+        self._run_seconds = max(r.seconds for r in runs)
         if not first.steps and self.metric == "step time":
             self._say("the program has fewer than 8 steps (optimizer's steps, or calls of its module), so it is timed as a whole")
         return self.journal.add("baseline", figures=figures, spread=spread_of(figures), values=len(first.records), steps=first.steps, head=first.head, seconds=first.seconds)
@@ -195,8 +197,9 @@ class Machine:
             raise Interrupted
         return "measuring failed" if outcome.why in ("failed", "hung") else ""
 
-    def compare(self, first, second, names, check):
-        """Runs both in turns. A Comparison, or a text: the second one failed or computed something else. check(run) says what is wrong with the second."""
+    def compare(self, first, second, names, check, stop_early=False):
+        """Runs both in turns. A Comparison, or a text: the second one failed or computed something else. check(run) says what is wrong with the second.
+        stop_early: fewer turns will do where the second one is not faster."""
         figures = ([], [])
         for turn, which in enumerate(watch.in_turns(self.pairs)):
             try:
@@ -209,9 +212,13 @@ class Machine:
             if wrong:
                 return wrong if which else f"the program without it does not run any more: {wrong}"
             figures[which].append(run.figure)
+            if stop_early and turn % 2 and min(map(len, figures)) >= FEWEST_PAIRS and Comparison(*names, *bootstrap(*figures, paired=True), paired=True).high < candidates.LEAST_GAIN:
+                break
         return Comparison(*names, *bootstrap(*figures, paired=True), paired=True)
 
     def gate(self, precision, rewrite=""):
+        precision = gate.coarsest(precision, self.head.get("dtypes", ()))
+
         def check(run):
             if rewrite and not run.head["fired"].get(rewrite):
                 return UNUSED
@@ -229,7 +236,7 @@ class Machine:
         wrong = self.prepare(candidate)
         with_it = [*self.kept, candidate]
         check = self.gate(self.precision(with_it), candidate.rewrite)
-        result = wrong or self.compare(self.kept, with_it, ("without", candidate.name), check)
+        result = wrong or self.compare(self.kept, with_it, ("without", candidate.name), check, stop_early=True)
         first = result
         if not isinstance(result, str) and result.verdict == "faster":  # the first comparison chose it, perhaps by chance; the second one decides
             result = self.compare(self.kept, with_it, ("without", f"{candidate.name} again"), check)
@@ -285,6 +292,11 @@ class Machine:
 
     # ---- the cycle
 
+    def _seconds_at_the_end(self):
+        """What the comparisons of the composition and of the whole take, at least, after one more trial of a few turns."""
+        comparisons = 1 + (len(self.kept) if len(self.kept) > 1 else 0)
+        return 2 * self._run_seconds * (comparisons * self.pairs + FEWEST_PAIRS)
+
     def resume(self):
         """Takes over what the journal has. Returns the names that were tried."""
         tried = {}
@@ -306,7 +318,12 @@ class Machine:
             todo = [c for c in candidates.candidates(self.level, facts, self.folder, self._pyflame) if c.name not in tried]
             for line in candidates.table(todo):
                 self._say(line)
-            for candidate in todo:
+            for at, candidate in enumerate(todo):
+                if self.kept and self.left() < self._seconds_at_the_end():
+                    names = [c.name for c in todo[at:]]
+                    self.journal.add("budget", seconds=self.budget, untried=names)
+                    self._say(f"the rest of the budget of {self.budget:.0f} s is for the last comparisons; not tried: {', '.join(names)}; hint: --resume with a larger --budget goes on")
+                    break
                 self.attempt(candidate)
             self.compose()
             return self.total()

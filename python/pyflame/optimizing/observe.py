@@ -35,6 +35,7 @@ class Observer:
     def __init__(self, path, steps):
         self._path, self._steps, self._records, self._within = path, steps, [], False
         self._optimizers, self._optimizer_steps, self.reads, self.doubles = {}, 0, {}, {}
+        self._dtypes = set()  # of parameters, outputs and mixed precision
         pf.manual_seed(0)
         random.seed(0)
         np.random.seed(0)
@@ -44,6 +45,15 @@ class Observer:
         for name in ("tensor", "from_numpy", "as_tensor"):
             setattr(pf, name, self._watched_input(getattr(pf, name)))
         pf.optim.optimizer.register_optimizer_step_pre_hook(self._before_step)
+        pf.autocast.__enter__ = self._watched_autocast(pf.autocast.__enter__)
+
+    def _watched_autocast(self, original):
+        def enter(context):
+            if context.enabled:
+                self._dtypes.add(_name_of(context.dtype))
+            return original(context)
+
+        return enter
 
     # ---- reads
 
@@ -90,6 +100,8 @@ class Observer:
     # ---- gradients and parameters
 
     def _before_step(self, optimizer, *_):
+        if id(optimizer) not in self._optimizers:
+            self._dtypes.update(_name_of(p.dtype) for p in _parameters(optimizer))
         self._optimizers[id(optimizer)] = optimizer
         if self._optimizer_steps < STEPS:
             self._tensors("gradient", [p.grad for p in _parameters(optimizer)])
@@ -107,6 +119,7 @@ class Observer:
     def output(self, value):
         """Of one of the first calls of the program's module, where it has no optimizer."""
         tensors = [v for v in _leaves(value) if isinstance(v, _C.Tensor)]
+        self._dtypes.update(_name_of(t.dtype) for t in tensors)
         self._within = True
         try:
             for number, tensor in enumerate(tensors[:PARAMETERS]):
@@ -119,7 +132,7 @@ class Observer:
         for optimizer in self._optimizers.values():
             self._tensors("parameter", list(_parameters(optimizer)))
         with open(self._path, "w", encoding="utf-8") as file:
-            head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "fired": pf.rewrites.fired(),
+            head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": pf.rewrites.fired(),
                     "devices": sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})}
             file.write(json.dumps(head) + "\n")
             for kind, place, step, dtype, shape, values in self._records:
@@ -128,6 +141,10 @@ class Observer:
                     dtype, shape, values = array.dtype.name, array.shape, _sample(array)
                 digest, norm, some = values
                 file.write(json.dumps({"kind": kind, "place": place, "step": step, "dtype": dtype, "shape": list(shape), "digest": digest, "norm": norm, "values": some}) + "\n")
+
+
+def _name_of(dtype):
+    return str(dtype).rpartition(".")[2]
 
 
 def _parameters(optimizer):
