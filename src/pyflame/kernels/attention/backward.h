@@ -214,12 +214,12 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
   const VisibleTiles<T, kMask, S::kStep> visible = {
       mask, kMask == kNoMask ? 0 : p.mask.row(b, h, 0), p.mask.d, p.kv_length, one_row, tiles};
   Shown shown, shown_next;
-  int count = 0, tile = visible.next(0, shown), following = tile;  // `count` numbers the visited tiles
+  int visit = 0, tile = visible.next(0, shown), following = tile;  // `visit` numbers the visited tiles
   const auto tile_at = [&](int i) { return steps + i % S::kStages * 2 * kTile; };
   const auto copy = [&](int i) {
-    load_keys_and_values<S, S::kStep, kWide>(tile_at(i), k, v, p, (i64)(i == count ? tile : following) * S::kStep);
+    load_keys_and_values<S, S::kStep, kWide>(tile_at(i), k, v, p, (i64)(i == visit ? tile : following) * S::kStep);
   };
-  begin_tiles<S>(count, tile < tiles ? count + 1 : count, copy);
+  begin_tiles<S>(visit, tile < tiles ? visit + 1 : visit, copy);
 
   const i64 low = first + wave_row<S>();
   const float infinite = -minus_infinity();
@@ -238,10 +238,10 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
   const int seen_by_all = (int)p.seen(low, kCausal);
   const int seen_by_any = (int)p.seen(low + S::kTiles * 16 - 1, kCausal);
 
-  for (; tile < tiles; tile = following, shown = shown_next, ++count) {
+  for (; tile < tiles; tile = following, shown = shown_next, ++visit) {
     following = visible.next(tile + 1, shown_next);
-    await_tile<S>(count, following < tiles ? count + 2 : count + 1, copy);
-    const T* const ks = tile_at(count);
+    await_tile<S>(visit, following < tiles ? visit + 2 : visit + 1, copy);
+    const T* const ks = tile_at(visit);
     const int key = tile * S::kStep;
     if (key >= seen_by_any) continue;
     Results<T, S, kSteps> s = {}, g = {};

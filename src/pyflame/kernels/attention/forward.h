@@ -191,19 +191,19 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   const VisibleTiles<T, kMask, S::kKeys> visible = {
       mask, kMask == kNoMask ? 0 : p.mask.row(b, rh * together, 0), p.mask.d, p.kv_length, one_row, to};
   Shown shown, shown_next;
-  int count = from, tile = visible.next(from, shown), following = tile;  // `count` numbers the visited tiles
+  int visit = from, tile = visible.next(from, shown), following = tile;  // `visit` numbers the visited tiles
   const auto tile_at = [&](int i) { return keys_shared + i % S::kStages * 2 * kTile; };
   const auto copy = [&](int i) {
-    load_keys_and_values<S, S::kKeys, kWide>(tile_at(i), k, v, p, (i64)(i == count ? tile : following) * S::kKeys);
+    load_keys_and_values<S, S::kKeys, kWide>(tile_at(i), k, v, p, (i64)(i == visit ? tile : following) * S::kKeys);
   };
-  begin_tiles<S>(count, tile < to ? count + 1 : count, copy);
+  begin_tiles<S>(visit, tile < to ? visit + 1 : visit, copy);
 
   RunningSums<T, S> running;
   const float scale = (float)(p.scale * Base2::kLog2E), factor = kFolded ? scale : 1;
-  for (; tile < to; tile = following, shown = shown_next, ++count) {
+  for (; tile < to; tile = following, shown = shown_next, ++visit) {
     following = visible.next(tile + 1, shown_next);
-    await_tile<S>(count, following < to ? count + 2 : count + 1, copy);
-    const T* const ks = tile_at(count);
+    await_tile<S>(visit, following < to ? visit + 2 : visit + 1, copy);
+    const T* const ks = tile_at(visit);
     const int key = tile * S::kKeys;
     if (key >= seen_by_any) continue;
     Results<T, S, kKeyBlocks> s = {};
