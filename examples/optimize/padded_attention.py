@@ -51,7 +51,7 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--steps", type=int, default=0)
     args = p.parse_args()
-    width, heads, groups, layers, batch, length, steps = (64, 4, 2, 2, 4, 48, 30) if args.small else (2048, 32, 4, 4, 8, 2048, 40)
+    width, heads, groups, layers, batch, length, steps = (64, 4, 2, 2, 4, 48, 30) if args.small else (2048, 32, 4, 3, 4, 1024, 120)
     pf.set_device(args.device)
     pf.manual_seed(0)
     dtype = pf.float32 if args.small else pf.bfloat16

@@ -223,6 +223,7 @@ def test_the_gate_of_changes_within_a_tolerance():
     assert gate.difference([record()], [record((1.0, math.nan))], "bfloat16") != ""
     assert gate.difference([record(dtype="int64")], [record((1, 3), dtype="int64")], "bfloat16") != ""
     assert gate.tolerance("bfloat16", 10**6) == gate.MOST
+    assert gate.tolerance("tf32", 0, "gradient") == 4 * 2**-5.5 < 2 * gate.MOST and gate.tolerance("float32", 0, "gradient") == 2**-10
     assert gate.coarsest("float32", ["bfloat16", "float32"]) == "bfloat16" and gate.coarsest("tf32", ["float32"]) == "tf32"
     assert gate.coarsest(None, ["bfloat16"]) is None and gate.coarsest("float32", ["int64"]) == "float32"
 

@@ -151,15 +151,16 @@ def tries():
     return found[0] if found else 0
 before = tries()
 def kill():
-    while tries() <= before or before >= 2:
+    while tries() <= before:
         pass
     os.kill(os.getpid(), 9)
 a = pf.randn(1200, 1200)
-threading.Thread(target=kill, daemon=True).start()
+if before < 2:
+    threading.Thread(target=kill, daemon=True).start()
 for _ in range(3):
     (a @ a).sum().item()
 """)
-    ran = tune(tmp_path, "--budget", "100", "--compare", "0", "dies.py")
+    ran = tune(tmp_path, "--budget", "100", "--idle", "100", "--compare", "0", "dies.py")
     with sqlite3.connect(tmp_path / "cache" / "choices.sqlite") as db:
         found = dict(db.execute("select entry, tries from measurements").fetchall())
     if "SIGKILL" not in ran.stderr:

@@ -6,7 +6,10 @@ A change that is exact must give the same bits. For any other, a value v that st
 
 u is the rounding of the arithmetic that the change allows, or that of the program's own 16-bit type if it is larger; `steps` the number of optimizer's steps before the value, since errors of earlier steps
 are in the weights, and `scale` the root of the mean square of the tensor's values; of gradients, the largest one of the step, because some are zero but for
-rounding (a bias before a normalisation). The factor of the scale is at most MOST: beyond it, nothing would be compared. The last parameters are compared only
+rounding (a bias before a normalisation). The factor of the scale is at most MOST: beyond it, nothing would be compared.
+
+A gradient may differ by more, G * sqrt(u) of its scale, but at most 2 * MOST. Of the inputs of a ReLU, a share of about u is so near to 0 that rounding takes
+them to the other side, and each of them adds or removes a whole term of the sums of the gradient: they change it by about the root of u. The last parameters are compared only
 for exact changes: optimizers that divide by the size of a gradient turn rounding into steps of full length. The losses that they lead to are compared.
 """
 import json
@@ -14,6 +17,7 @@ import math
 
 ROUNDING = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # from fine to coarse
 C = 64
+G = 4
 MOST = 0.05
 
 
@@ -36,9 +40,10 @@ def coarsest(precision, dtypes):
     return max([precision, *(d for d in dtypes if d in ROUNDING)], key=order.index)
 
 
-def tolerance(precision, step):
-    """The part of the scale by which a value may differ."""
-    return min(MOST, C * ROUNDING[precision] * (1 + step))
+def tolerance(precision, step, kind="read"):
+    """The part of the scale by which a value may differ. kind: of the record."""
+    part = min(MOST, C * ROUNDING[precision] * (1 + step))
+    return max(part, min(2 * MOST, G * math.sqrt(ROUNDING[precision]))) if kind == "gradient" else part
 
 
 def difference(reference, other, precision=None):
@@ -74,7 +79,7 @@ def _values(a, b, precision, scale):
     if precision is None or a["dtype"].startswith(("int", "uint", "bool")):
         pairs = [(x, y) for x, y in zip(a["values"], b["values"]) if x != y and not (x != x and y != y)]
         return f"{pairs[0][1]!r} instead of {pairs[0][0]!r}" if pairs else f"other bits in a tensor of shape {a['shape']}" if a["dtype"] == b["dtype"] else ""
-    part = tolerance(precision, a["step"])
+    part = tolerance(precision, a["step"], a["kind"])
     for x, y in [*zip(a["values"], b["values"]), (a["norm"], b["norm"])]:
         if math.isfinite(x) != math.isfinite(y) or math.isfinite(x) and abs(x - y) > part * max(abs(x), scale):
             return f"{y!r} instead of {x!r}, which is more than {part:.1g} of its size"

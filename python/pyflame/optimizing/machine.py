@@ -240,17 +240,32 @@ class Machine:
         first = result
         if not isinstance(result, str) and result.verdict == "faster":  # the first comparison chose it, perhaps by chance; the second one decides
             result = self.compare(self.kept, with_it, ("without", f"{candidate.name} again"), check)
-        entry = {"name": candidate.name, "level": candidate.level, "changes": candidate.changes, "reason": candidate.reason, "precision": candidate.precision, "expected": candidate.gain}
         if isinstance(result, str):
-            self.journal.add("candidate", **entry, verdict="unused" if result == UNUSED else "wrong", why=result)
-            self._say(f"{candidate.name}: reverted: {result}")
+            self._revert(candidate, result)
             return
         keep = result.verdict == "faster"
-        self.journal.add("candidate", **entry, verdict="kept" if keep else "reverted", ratio=result.ratio, low=result.low, high=result.high, first_ratio=first.ratio, why="" if keep else result.verdict)
+        self.journal.add("candidate", **_entry(candidate), verdict="kept" if keep else "reverted", ratio=result.ratio, low=result.low, high=result.high, first_ratio=first.ratio, why="" if keep else result.verdict)
         self._say(f"{candidate.name}: {'kept' if keep else 'reverted'}: {result.ratio:.3f} times [{result.low:.3f}, {result.high:.3f}]")
         if keep:
             self.kept = with_it
             self.save()
+
+    def _revert(self, candidate, why):
+        self.journal.add("candidate", **_entry(candidate), verdict="unused" if why == UNUSED else "wrong", why=why)
+        self._say(f"{candidate.name}: reverted: {why}")
+
+    def used(self, todo):
+        """Without the rewrites that find nothing in this program, not even beside all others: one run tells."""
+        rewrites = [c for c in todo if c.rewrite]
+        if len(rewrites) < 2:
+            return todo
+        run = self.run([*self.kept, *rewrites], "which rewrites find something")
+        if run.why:
+            return todo
+        unused = [c for c in rewrites if not run.head["fired"].get(c.rewrite)]
+        for candidate in unused:
+            self._revert(candidate, UNUSED)
+        return [c for c in todo if c not in unused]
 
     def compose(self):
         """All that are kept, against all without one of them. What does not help beside the others is left out."""
@@ -318,6 +333,7 @@ class Machine:
             todo = [c for c in candidates.candidates(self.level, facts, self.folder, self._pyflame) if c.name not in tried]
             for line in candidates.table(todo):
                 self._say(line)
+            todo = self.used(todo)
             for at, candidate in enumerate(todo):
                 if self.kept and self.left() < self._seconds_at_the_end():
                     names = [c.name for c in todo[at:]]
@@ -331,6 +347,10 @@ class Machine:
             self.journal.add("budget", seconds=self.budget)
             self._say(f"the budget of {self.budget:.0f} s ended; hint: --resume with a larger --budget goes on")
             return None
+
+
+def _entry(candidate):
+    return {"name": candidate.name, "level": candidate.level, "changes": candidate.changes, "reason": candidate.reason, "precision": candidate.precision, "expected": candidate.gain}
 
 
 def _figure(metric, value):
