@@ -15,7 +15,7 @@ namespace {
 
 struct ProfileSettings {
   std::string out, module, python;
-  int skip = 3, steps = 20;
+  int skip = 10, steps = 20;
   double seconds = 60;
   bool no_stacks = false;
 };
@@ -48,7 +48,7 @@ void add_profile(CLI::App& app, Run& run) {
   cmd->add_option("--out", s->out, "The folder for the trace and the report; default: profile-PROGRAM-TIME");
   cmd->add_option(
          "--skip", s->skip,
-         "Steps that are not recorded, because they compile and allocate. A step ends with an optimizer's step; "
+         "Steps that are not recorded, because they compile, allocate and try a GPU graph. A step ends with an optimizer's step; "
          "a program without an optimizer is recorded from its start")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -223,7 +223,6 @@ def test_the_gate_of_changes_within_a_tolerance():
     assert gate.difference([record()], [record((1.0, math.nan))], "bfloat16") != ""
     assert gate.difference([record(dtype="int64")], [record((1, 3), dtype="int64")], "bfloat16") != ""
     assert gate.tolerance("bfloat16", 10**6) == gate.MOST
-    assert gate.tolerance("tf32", 0, "gradient") == 4 * 2**-5.5 < 2 * gate.MOST and gate.tolerance("float32", 0, "gradient") == 2**-10
     assert gate.coarsest("float32", ["bfloat16", "float32"]) == "bfloat16" and gate.coarsest("tf32", ["float32"]) == "tf32"
     assert gate.coarsest(None, ["bfloat16"]) is None and gate.coarsest("float32", ["int64"]) == "float32"
 
@@ -232,6 +231,12 @@ def test_the_gate_of_gradients_and_parameters():
     noise = [record((100.0,), "gradient", "parameter 0"), record((1e-9,), "gradient", "parameter 1")]
     other = [noise[0], record((-2e-9,), "gradient", "parameter 1")]
     assert gate.difference(noise, other, "float32") == "" and gate.difference(noise, other) != ""
+    large = np.linspace(-1, 1, 40)
+    assert gate.difference([record(large, "gradient")], [record(large + 0.1 * np.cos(37 * large), "gradient")], "tf32") == ""  # as inputs of ReLUs near 0 make it
+    for wrong in (0 * large, 2 * large, -large, large[::-1].copy(), large + np.cos(37 * large)):
+        assert "of its size, which is more than 0.35" in gate.difference([record(large, "gradient")], [record(wrong, "gradient")], "tf32")
+    assert "more than 0.0039" in gate.difference([record(large, "gradient")], [record(1.01 * large, "gradient")], "float32")
+    assert gate.difference([record(large, "gradient")], [record(np.where(large > 0.99, np.nan, large), "gradient")], "tf32").endswith("a value is not finite")
     assert gate.difference([record((1.0,), "parameter", "parameter 0")], [record((2.0,), "parameter", "parameter 0")], "float32") == ""
 
 
@@ -248,6 +253,22 @@ def test_blocks_of_steps():
     steps.finish()
     blocks = [v for w, v in lines if w == "block"]
     assert len(blocks) == 3 and all(abs(b - 0.02) < 1e-9 for b in blocks) and sum(w == "step" for w, _ in lines) == 14
+
+
+def test_a_host_that_is_far_ahead_of_the_device_has_several_blocks():
+    lines, now, queued = [], [0.0], [0.0]
+
+    def synchronize():
+        now[0], queued[0] = now[0] + queued[0], 0.0
+
+    steps = child.Steps(lambda word, value: lines.append((word, value)), synchronize, lambda: now[0])
+    for _ in range(60):
+        now[0] += 1e-4
+        queued[0] += 0.0099
+        steps.end_of("call")
+    steps.finish()
+    blocks = [v for w, v in lines if w == "block"]
+    assert len(blocks) > 5 and all(abs(b - 0.01) < 1e-9 for b in blocks)
 
 
 def test_blocks_in_which_something_was_compiled_do_not_count():

@@ -17,7 +17,7 @@ def _say(text):
 def _arguments():
     p = argparse.ArgumentParser(prog="pyflame profile", add_help=False)
     p.add_argument("--out")
-    p.add_argument("--skip", type=int, default=3)
+    p.add_argument("--skip", type=int, default=10)
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--seconds", type=float, default=60)
     p.add_argument("--no-stacks", action="store_true")

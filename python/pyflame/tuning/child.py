@@ -1,16 +1,18 @@
 """Runs a program as `python FILE` does, and writes how long its steps take, for the process that tunes or optimizes it.
 
 A step ends with an optimizer's step; in a program without one, with a call of a module that no other module called. The host may be many steps ahead of the device,
-so times are those of blocks of steps: at the end of a block the program waits for the device. The first steps are in no block, and a block in which something was compiled
-does not count."""
+so times are those of blocks of steps: at the end of a block the program waits for the device. The first block says how many steps the later ones need. The first steps are in no block, and a block in
+which something was compiled does not count."""
 import argparse
+import math
 import sys
 import time
 
 from ..profiler.run import run_program
 
 SKIPPED = 5  # steps before the first block; values that are kept are computed apart from the third run of a program on
-BLOCK = 0.05  # seconds of the host, at least
+BLOCK = 0.05  # seconds that a block should take
+FIRST, MOST = 4, 1000  # steps of a block
 OBSERVED = 3  # outputs of a module that are recorded; fewer than SKIPPED
 FEWEST = 8  # steps; with fewer, the program is timed as a whole
 
@@ -22,7 +24,7 @@ class Steps:
         """compiled: how many programs were compiled so far."""
         self._say, self._synchronize, self._clock, self._compiled = say, synchronize, clock, compiled
         self._disturbed, self._programs = [], 0
-        self._kind, self._count, self._since, self._start, self._blocks = None, 0, 0, None, []
+        self._kind, self._count, self._since, self._start, self._blocks, self._length = None, 0, 0, None, [], FIRST
 
     def end_of(self, kind):
         """kind: 'optimizer' or 'call'. From the first optimizer's step on, calls do not count."""
@@ -37,7 +39,7 @@ class Steps:
                 self._begin()
             return
         self._since += 1
-        if self._clock() - self._start >= BLOCK:
+        if self._since >= self._length or self._clock() - self._start >= BLOCK:
             self._end_block()
 
     def _begin(self):
@@ -47,12 +49,14 @@ class Steps:
     def _end_block(self):
         self._synchronize()
         undisturbed = self._compiled() == self._programs
-        (self._blocks if undisturbed else self._disturbed).append((self._clock() - self._start) / self._since)
+        seconds = (self._clock() - self._start) / self._since
+        (self._blocks if undisturbed else self._disturbed).append(seconds)
+        self._length = min(MOST, math.ceil(BLOCK / max(seconds, 1e-9)))
         self._begin()
 
     def finish(self):
         """The device is done. Writes the blocks, if the program has enough steps."""
-        if self._since and not self._blocks:
+        if self._since and (not self._blocks or 2 * self._since >= self._length):
             self._end_block()
         if self._count >= FEWEST:
             for seconds in self._blocks or self._disturbed:
