@@ -50,6 +50,10 @@ class NLLLoss(_Loss):
         return _C.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
+class NLLLoss2d(NLLLoss):
+    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W]."""
+
+
 class BCELoss(_Loss):
     """Binary cross entropy of probabilities; a logarithm is at least -100."""
 
