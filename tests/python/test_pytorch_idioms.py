@@ -187,3 +187,24 @@ def test_meta_names_the_device_without_values():
 
 def test_dropouts_are_not_each_other():
     assert not isinstance(nn.Dropout2d(), nn.Dropout) and isinstance(nn.AlphaDropout(), nn.modules.dropout._DropoutNd)
+
+
+def test_a_value_may_have_more_leading_dims_of_size_one():
+    x = pf.zeros(3, 2)
+    x[0] = pf.tensor([[1.0, 2.0]])
+    x[1, 1] = pf.tensor([[[5.0]]])
+    x[2:] = pf.full((1, 1, 1, 2), 7.0)
+    assert x.tolist() == [[1.0, 2.0], [0.0, 5.0], [7.0, 7.0]]
+    x[pf.tensor([0, 2])] = pf.tensor([[[3.0, 4.0]]])
+    x[x == 5] = pf.tensor([[9.0]])
+    assert x.tolist() == [[3.0, 4.0], [0.0, 9.0], [3.0, 4.0]]
+    x[0] = np.array([[8.0, 8.0]])
+    value = pf.ones(1, 1, 2, requires_grad=True)
+    y = x.clone()
+    y[1] = value * 2
+    (y * y).sum().backward()
+    assert value.grad.tolist() == [[[8.0, 8.0]]] and x[0].tolist() == [8.0, 8.0]
+    with pytest.raises(pf.ArgumentError, match="a larger shape than the tensor"):
+        x[0] = pf.zeros(2, 2)
+    with pytest.raises(pf.ArgumentError, match="a larger shape than the tensor"):
+        x[0].copy_(pf.zeros(1, 2))
