@@ -208,3 +208,18 @@ def test_a_value_may_have_more_leading_dims_of_size_one():
         x[0] = pf.zeros(2, 2)
     with pytest.raises(pf.ArgumentError, match="a larger shape than the tensor"):
         x[0].copy_(pf.zeros(1, 2))
+
+
+def test_norms_without_a_bias():
+    for layer, shape in [(nn.BatchNorm2d(4, bias=False), (2, 4, 3, 3)), (nn.GroupNorm(2, 4, bias=False), (2, 4, 3)), (nn.InstanceNorm1d(4, affine=True, bias=False), (2, 4, 3)),
+                         (nn.SyncBatchNorm(4, bias=False), (3, 4))]:  # fmt: skip
+        assert layer.bias is None and layer.weight.shape == (4,) and "affine=True, bias=False" in repr(layer)
+        with pf.no_grad():
+            layer.weight.copy_(pf.arange(1.0, 5.0))
+        whole = type(layer)(4, affine=True) if not isinstance(layer, nn.GroupNorm) else nn.GroupNorm(2, 4)
+        whole.load_state_dict({**layer.state_dict(), "bias": pf.zeros(4)})
+        x = pf.randn(shape)
+        assert pf.allclose(layer(x), whole(x))
+        (layer(x) ** 2).sum().backward()
+        assert layer.weight.grad.abs().sum().item() > 0
+    assert "affine=False, bias=False" in repr(nn.InstanceNorm2d(3)) and "affine=True, bias=True" in repr(nn.BatchNorm1d(3))
