@@ -223,3 +223,23 @@ def test_norms_without_a_bias():
         (layer(x) ** 2).sum().backward()
         assert layer.weight.grad.abs().sum().item() > 0
     assert "affine=False, bias=False" in repr(nn.InstanceNorm2d(3)) and "affine=True, bias=True" in repr(nn.BatchNorm1d(3))
+
+
+def test_old_keywords_of_losses():
+    x, y = pf.randn(3, 4), pf.randn(3, 4)
+    assert pf.equal(nn.L1Loss(size_average=False)(x, y), nn.L1Loss(reduction="sum")(x, y)) and nn.MSELoss(reduce=False)(x, y).shape == (3, 4)
+    loss = nn.CrossEntropyLoss(pf.ones(4), size_average=True, ignore_index=1)
+    assert loss.reduction == "mean" and loss.ignore_index == 1 and nn.NLLLoss(reduce=True, size_average=False).reduction == "sum"
+
+    class Own(nn.modules.loss._Loss):
+        def __init__(self):
+            super().__init__(size_average=False)
+
+    assert Own().reduction == "sum" and nn.BCELoss(reduction="none").reduction == "none"
+
+
+def test_floats_that_an_integer_cannot_hold():
+    for device in ("cpu", "reference"):
+        x = pf.tensor([300.0, -1.0, float("nan"), float("inf"), -float("inf"), 1.9, -1.9], device=device)
+        assert x.to(pf.uint8).tolist() == [255, 0, 0, 255, 0, 1, 0] and x.to(pf.int8).tolist() == [127, -1, 0, 127, -128, 1, -1]
+        assert x.to(pf.int64).tolist() == [300, -1, 0, 2**63 - 1, -(2**63), 1, -1]
