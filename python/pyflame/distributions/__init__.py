@@ -1,6 +1,7 @@
 """Probability distributions: draws (with gradients where has_rsample), densities, entropies, divergences. Names and numbers are PyTorch's."""
 from .. import _paths
 from . import constraints, kl, transforms, utils  # noqa: F401
+from .constraint_registry import biject_to, transform_to  # noqa: F401
 from .continuous import Cauchy, Exponential, Gumbel, HalfCauchy, HalfNormal, Laplace, Normal, Uniform, VonMises  # noqa: F401
 from .discrete import (  # noqa: F401
     Bernoulli,
