@@ -40,14 +40,15 @@ short, int, long = int16, int32, int64
 
 _C._read_rewrites()  # PYFLAME_REWRITES
 
-_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "fx", "hub", "io", "jit", "memory", "models", "mps",
-                         "mtia", "multiprocessing", "nn", "onnx", "optim", "optimizing", "profiler", "quantization", "random", "rewrites", "serialization", "signal", "sparse", "special", "testing", "torch", "tuning", "utils", "xpu"})
-_FURTHER = frozenset({"adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
+_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "functional", "fx", "hub", "io", "jit", "memory", "models", "mps",
+                         "mtia", "multiprocessing", "nn", "onnx", "optim", "optimizing", "overrides", "profiler", "quantization", "random", "rewrites", "serialization", "signal", "sparse", "special", "storage", "testing", "torch", "tuning", "types", "utils", "xpu"})
+_FURTHER = frozenset({"SymBool", "SymFloat", "SymInt", "_assert", "adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
-                      "set_warn_always"})
+                      "set_warn_always", "sym_float", "sym_int", "sym_max", "sym_min", "sym_not"})
 _ATTRIBUTES = {
     "autocast": "amp",
-    "is_autocast_enabled": "amp",
+    **dict.fromkeys(("get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled", "is_autocast_enabled"), "amp"),
+    **dict.fromkeys(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"), "nn.recurrent"),
     "checkpoint": "autograd",
     "compile": "_compile",
     "einsum": "_einsum",

@@ -5,7 +5,7 @@ from . import _C
 from ._C import Tensor
 from ._public import method
 
-__all__ = ["alias_copy", "constant_pad_nd", "diagonal_copy", "expand_copy", "logspace", "msort", "permute_copy", "scalar_tensor", "split_with_sizes", "split_with_sizes_copy",
+__all__ = ["alias_copy", "constant_pad_nd", "detach_copy", "diagonal_copy", "expand_copy", "logspace", "msort", "permute_copy", "scalar_tensor", "select_copy", "slice_copy", "split_copy", "split_with_sizes", "split_with_sizes_copy",
            "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsafe_chunk", "unsafe_split", "unsqueeze_copy", "view_copy"]
 
 
@@ -20,9 +20,13 @@ def _copy_of(name, view):
 
 
 alias_copy = _copy_of("alias", lambda input: input)
+detach_copy = _copy_of("detach", lambda input: input.detach())
 diagonal_copy = _copy_of("diagonal", lambda input, *args, **kwargs: input.diagonal(*args, **kwargs))
 expand_copy = _copy_of("expand", lambda input, size, **kwargs: input.expand(size))
 permute_copy = _copy_of("permute", lambda input, dims: input.permute(dims))
+select_copy = _copy_of("select", lambda input, dim, index: input.select(dim, index))
+slice_copy = _copy_of("slice", lambda input, dim=0, start=None, end=None, step=1: input[(slice(None),) * (dim % input.ndim) + (slice(start, end, step),)])
+split_copy = _copy_of("split", lambda input, split_size, dim=0: input.split(split_size, dim))
 squeeze_copy = _copy_of("squeeze", lambda input, *dim: input.squeeze(*dim))
 t_copy = _copy_of("t", lambda input: input.t())
 transpose_copy = _copy_of("transpose", lambda input, dim0, dim1: input.transpose(dim0, dim1))

@@ -58,6 +58,8 @@ _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}  # dtypes tha
 
 def _tensor_of_numpy(array):
     """The tensor, and no reason; or no tensor, and why not."""
+    if isinstance(array, bytes):  # a member of the archive that is no npy file
+        return None, "not an array"
     if array.dtype.name in _WIDER:
         if array.dtype.name == "uint64" and array.size and array.max() >= 2**63:
             return None, "uint64 with numbers from 2**63 on"

@@ -104,3 +104,38 @@ def compiled_with_cxx11_abi():
 
 
 hash_tensor = _refused.function("hash_tensor", "compare tensors with pyflame.equal")
+
+
+def _assert(condition, message):
+    """AssertionError with the message unless the condition is true; the value of a tensor is read."""
+    if not condition:
+        raise AssertionError(message)
+
+
+_SIZES = "sizes are numbers of Python: there is no tracing"
+SymInt, SymFloat, SymBool = (_refused.cls(name, _SIZES) for name in ("SymInt", "SymFloat", "SymBool"))
+
+
+def sym_int(a):
+    """int(a)."""
+    return int(a)
+
+
+def sym_float(a):
+    """float(a)."""
+    return float(a)
+
+
+def sym_not(a):
+    """not a."""
+    return not a
+
+
+def sym_max(a, b):
+    """The larger number."""
+    return max(a, b)
+
+
+def sym_min(a, b):
+    """The smaller number."""
+    return min(a, b)

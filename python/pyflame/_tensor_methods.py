@@ -40,6 +40,22 @@ def get_device(self):
 
 
 @_method
+def prelu(self, weight):
+    """Where it is negative, multiplied with the weight: one number, or one for each channel."""
+    from .nn import functional
+
+    return functional.prelu(self, weight)
+
+
+@_method
+def hardshrink(self, lambd=0.5):
+    """0 where the absolute value is at most lambd; itself elsewhere."""
+    from .nn import functional
+
+    return functional.hardshrink(self, lambd)
+
+
+@_method
 def pin_memory(self, device=None):
     """Itself: copies to a GPU go through pinned memory anyway."""
     return self
@@ -355,6 +371,21 @@ def _in_place(name, function):
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"{name}, in place; returns itself."
     return method
+
+
+_cast = Tensor.type
+
+
+def type(self, dtype=None, non_blocking=False, **kwargs):  # noqa: A001
+    """PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype or old type; of one of pf.cuda, on the GPU."""
+    if not hasattr(dtype, "_type_name"):
+        return _cast(self, dtype)
+    x = _cast(self, dtype.dtype)
+    return x.cuda() if dtype._gpu else x.cpu()
+
+
+Tensor.type = type
+del type
 
 
 def _view_in_place(name, function):

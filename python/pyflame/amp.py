@@ -9,6 +9,7 @@
 """
 import functools
 import math
+import sys
 
 from . import _C
 
@@ -198,3 +199,21 @@ class GradScaler:
             raise RuntimeError(f"GradScaler.load_state_dict: entries are missing; got none for {', '.join(sorted(missing))}; expected a state_dict()")
         self._scale, self._growth, self._backoff = float(state["scale"]), float(state["growth_factor"]), float(state["backoff_factor"])
         self._interval, self._good = int(state["growth_interval"]), int(state["_growth_tracker"])
+
+
+def is_autocast_cpu_enabled():
+    """Whether autocast is on in this thread for the CPU."""
+    return is_autocast_enabled("cpu")
+
+
+def get_autocast_cpu_dtype():
+    """The dtype of autocast on the CPU: bfloat16."""
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype():
+    """The dtype of autocast on a GPU: float16."""
+    return get_autocast_dtype("cuda")
+
+
+grad_scaler = autocast_mode = sys.modules[__name__]  # PyTorch's files

@@ -1,6 +1,7 @@
 """Files. pf.save writes the tensors of a nested structure to one safetensors file, which other programs can read, and the structure itself
 as JSON to its metadata. Saves are atomic: either the new file is complete, or the old one is unchanged. pf.load also reads the files of
 other programs (_foreign_files.py)."""
+import errno
 import json
 import math
 import os
@@ -166,7 +167,7 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
     map_location: where the tensors go: a device, a dict {location: device}, or a function of (tensor, location) that returns the tensor, one on
     another device, or a device. Only a file of torch.save says where its tensors were; for all others the location is 'cpu'. weights_only and mmap
     are accepted and change nothing: no file can run code.
-    OSError if the file cannot be read, ValueError if it is damaged or has another format."""
+    FileNotFoundError if it is not there, OSError if it cannot be read, ValueError if it is damaged or has another format."""
     if hasattr(f, "read"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "file")
@@ -174,6 +175,8 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
                 _copy("load", f, copy)
             return load(path, map_location)
     path = _path("load", f)
+    if not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, f"load: no such file; got '{path}'; expected a file or a folder of tensors", path)
     if os.path.isdir(path):
         return _foreign_files.load_folder(path, lambda part: load(part, map_location))
     kind = _C.kind_of_file(path)

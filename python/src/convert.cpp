@@ -107,7 +107,9 @@ struct Gather {
   bool any = false;
 
   static bool is_sequence(nb::handle h) {
-    return PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()) || PyRange_Check(h.ptr());
+    PyObject* p = h.ptr();
+    return PyList_Check(p) || PyTuple_Check(p) || PyRange_Check(p) ||
+           std::strcmp(Py_TYPE(p)->tp_name, "collections.deque") == 0;
   }
   void add(nb::handle h, size_t depth) {
     if (is_sequence(h)) {

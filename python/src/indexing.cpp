@@ -170,10 +170,20 @@ void set_masked(const Tensor& x, int dim, Tensor mask, const Value& value) {
                  x));
 }
 
+// Leading dims of size 1 broadcast anyway, and as in PyTorch a value may have more of them than the place that it is written to.
+void drop_leading_ones(Value* v) {
+  int ones = 0;
+  while (ones < v->tensor.dim() && v->tensor.size(ones) == 1) ++ones;
+  if (ones == 0) return;
+  const Dims shape = v->tensor.shape();
+  v->tensor = reshape(v->tensor, Dims{std::span<const int64_t>(shape.begin() + ones, shape.end())});
+}
+
 void set_item(nb::handle_t<Tensor> self, nb::handle key, nb::handle value) {
   const Tensor& x = self_tensor(self);
-  const Value v = make_value("index assignment", value, x);
+  Value v = make_value("index assignment", value, x);
   Indexed at = locate(x, key);
+  if (v.is_tensor && (at.advanced || v.tensor.dim() > at.view.dim())) drop_leading_ones(&v);
   if (!at.advanced) {
     copy_(at.view, v);
     return;

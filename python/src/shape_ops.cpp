@@ -1,5 +1,6 @@
 // Views, joining, and the functions that move elements by index.
 #include "casters.h"
+#include "pyflame/ops/view_dtype.h"
 
 namespace pyflame::python {
 
@@ -9,9 +10,17 @@ nb::tuple tuple_of(const Tensors& parts) { return nb::tuple(nb::cast(parts)); }
 
 void bind_views(nb::module_& m, TensorClass& c) {
   c.def(
-      "view", [](const Tensor& x, nb::args size) { return view(x, dims_from_args("view", size)); }, "size"_a,
+      "view",
+      [](const Tensor& x, nb::args size) {
+        DType dtype;
+        if (size.size() == 1 && !PyLong_Check(size[0].ptr()) && dtype_from(size[0], &dtype))
+          return view_dtype(x, dtype);
+        return view(x, dims_from_args("view", size));
+      },
+      "size"_a,
       "The same elements in another shape, sharing memory; one size may be -1. ValueError when the strides do not "
-      "allow it (use reshape).");
+      "allow it (use reshape). view(dtype): the same bytes as elements of another dtype, without a gradient; the last "
+      "dim grows or shrinks where the sizes differ.");
   c.def(
       "reshape", [](const Tensor& x, nb::args size) { return reshape(x, dims_from_args("reshape", size)); }, "shape"_a,
       "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");

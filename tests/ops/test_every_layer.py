@@ -109,6 +109,7 @@ def layers(device):
     yield "PixelUnshuffle", nn.PixelUnshuffle(3), [numbers(2, 6, 3)], call
     yield "ChannelShuffle", nn.ChannelShuffle(2), [IMAGE], call
     yield "LocalResponseNorm", nn.LocalResponseNorm(3), [IMAGE], call
+    yield "CrossMapLRN2d", nn.CrossMapLRN2d(3), [IMAGE], call
     yield "CosineSimilarity", nn.CosineSimilarity(), [X, chances(4, 6)], call
     yield "PairwiseDistance", nn.PairwiseDistance(3), [X, chances(4, 6)], call
     yield "PReLU", nn.PReLU(6, device=device), [X], call
@@ -170,6 +171,7 @@ def layers(device):
     yield "KLDivLoss", nn.KLDivLoss("batchmean"), [X, chances(4, 6)], call
     yield "CrossEntropyLoss", nn.CrossEntropyLoss(weight, ignore_index=2, label_smoothing=0.1), [X, below(6, 4)], call
     yield "NLLLoss", nn.NLLLoss(weight), [X, below(6, 4)], call
+    yield "NLLLoss2d", nn.NLLLoss2d(weight), [X, below(6, 4)], call
     yield "BCEWithLogitsLoss", nn.BCEWithLogitsLoss(weight, pos_weight=weight), [X, chances(4, 6)], call
     yield "BCELoss", nn.BCELoss(weight), [chances(4, 6), chances(4, 6)], call
     yield "MarginRankingLoss", nn.MarginRankingLoss(0.1), [X, chances(4, 6), SIGNS], call

@@ -432,3 +432,28 @@ def test_factors_of_correlation_matrices():
     variances = products.var(0)  # of each correlation: 1 / (2 concentration + dim - 1)
     np.testing.assert_allclose(variances[:, [1, 2, 3, 3], [0, 1, 0, 2]], np.array([[1 / 4] * 4, [1 / 6] * 4]), atol=0.03)
     assert d.log_prob(factors).shape == (2000, 2) and d.expand((3, 2)).sample().shape == (3, 2, 4, 4)
+
+
+def test_transforms_to_what_a_constraint_allows():
+    x = pf.tensor([-1.5, 0.25, 2.0])
+    c = D.constraints
+    for constraint, expected in [(c.real, x), (c.positive, x.exp()), (c.unit_interval, x.sigmoid()), (c.interval(-1.0, 3.0), x.sigmoid() * 4 - 1), (c.greater_than(2.0), x.exp() + 2),
+                                 (c.less_than(2.0), 2 - x.exp()), (c.interval(pf.zeros(3), pf.arange(1.0, 4.0)), x.sigmoid() * pf.arange(1.0, 4.0))]:  # fmt: skip
+        for registry in (D.biject_to, D.transform_to):
+            transform = registry(constraint)
+            y = transform(x)
+            assert pf.allclose(y, expected) and constraint.check(y).all().item() and pf.allclose(transform.inv(y), x, atol=1e-5)
+    assert pf.allclose(D.transform_to(c.simplex)(x), x.softmax(-1)) and D.biject_to(c.simplex)(x).shape == (4,)
+    assert D.constraint_registry.biject_to is D.biject_to
+    for wrong in (c.boolean, c.nonnegative_integer, c.lower_cholesky):
+        with pytest.raises(NotImplementedError, match="no transform to"):
+            D.transform_to(wrong)
+    with pytest.raises(TypeError, match="transform_to.register: not a constraint"):
+        D.transform_to.register(int, abs)
+
+    class Even(c.Constraint):
+        pass
+
+    registry = D.constraint_registry.ConstraintRegistry("own")
+    registry.register(Even)(lambda constraint: D.AffineTransform(0.0, 2.0))
+    assert registry(Even())(x).tolist() == [-3.0, 0.5, 4.0]

@@ -51,6 +51,39 @@ def test_what_is_not_data_is_named():
         pf.load(DATA / "torch_module.pt")
 
 
+def test_a_class_in_an_old_file_is_named(tmp_path):
+    class Old(pickle.Pickler):
+        def persistent_id(self, value):
+            return ("module", collections.OrderedDict, "file.py", "class OrderedDict: ...") if value is collections.OrderedDict else None
+
+    out = io.BytesIO()
+    for part in (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True}):
+        pickle.dump(part, out, 2)
+    Old(out, 2).dump({"class": pathlib.PurePosixPath})
+    pickle.dump([], out, 2)
+    (tmp_path / "old.pt").write_bytes(out.getvalue())
+    with pytest.raises(ValueError, match="not data; got .*pathlib.PurePosixPath"):
+        pf.load(tmp_path / "old.pt")
+
+
+def test_counts_of_a_schedule(tmp_path):
+    for protocol in range(2, 6):
+        path = tmp_path / f"{protocol}.pt"
+        path.write_bytes(zip_with(pickle.dumps({"milestones": collections.Counter([2, 2, 4]), "none": collections.Counter()}, protocol)))
+        assert pf.load(path) == {"milestones": {2: 2, 4: 1}, "none": {}}
+    schedule = pf.optim.lr_scheduler.MultiStepLR(pf.optim.SGD([pf.ones(1, requires_grad=True)], lr=1.0), [9])
+    schedule.load_state_dict({**schedule.state_dict(), "milestones": {1: 2}})
+    schedule.step()
+    assert schedule.get_last_lr() == pytest.approx([0.01])
+
+
+def test_an_archive_without_arrays(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a/version", "3")
+    with pytest.raises(ValueError, match=r"no array of numbers; got a/version \(not an array\)"):
+        pf.load(tmp_path / "a.npz")
+
+
 def zip_with(structure, **parts):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:

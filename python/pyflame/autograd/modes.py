@@ -10,11 +10,14 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     _C._backward(tensors, grad_tensors if grad_variables is None else grad_variables, retain_graph, create_graph, inputs)
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=None, is_grads_batched=False, materialize_grads=False):
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None, is_grads_batched=False, materialize_grads=False):
     """The gradients of outputs with respect to inputs, as a tuple; nothing is accumulated.
 
     RuntimeError if the outputs do not depend on an input; with allow_unused, its gradient is None instead, and zeros with materialize_grads.
-    is_grads_batched: grad_outputs have one more dim in front, and so have the results; a loop over it."""
+    is_grads_batched: grad_outputs have one more dim in front, and so have the results; a loop over it.
+    only_inputs=False, which PyTorch has given up, is a NotImplementedError."""
+    if not only_inputs:
+        raise NotImplementedError("grad: only_inputs=False is not available; hint: backward() adds to the gradients of all leaves")
     if allow_unused is False and materialize_grads:
         raise ValueError("grad: allow_unused=False and materialize_grads=True exclude each other")
     allow_unused = bool(allow_unused) or materialize_grads
@@ -31,7 +34,7 @@ def _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_un
     outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     grad_outputs = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
     n = grad_outputs[0].shape[0]
-    rows = [grad(outputs, inputs, [g[i] for g in grad_outputs], True if i + 1 < n else retain_graph, create_graph, allow_unused, False, materialize) for i in range(n)]
+    rows = [grad(outputs, inputs, [g[i] for g in grad_outputs], True if i + 1 < n else retain_graph, create_graph, True, allow_unused, False, materialize) for i in range(n)]
     return tuple(None if column[0] is None else _C.stack(list(column)) for column in zip(*rows))
 
 

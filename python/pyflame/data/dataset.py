@@ -1,10 +1,13 @@
 """Datasets: objects with __len__ and __getitem__, or objects that can be iterated."""
 import itertools
 from bisect import bisect_right
+from typing import TypeVar
 
 from .. import _C
 from .._C import Tensor
 from .._generator import drawing_from
+
+T_co = TypeVar("T_co", covariant=True)  # for annotations of programs
 
 
 class Dataset:

@@ -47,6 +47,7 @@ from .losses import (  # noqa: F401
     L1Loss,
     MSELoss,
     NLLLoss,
+    NLLLoss2d,
     SmoothL1Loss,
 )
 from .margin_losses import (  # noqa: F401
@@ -83,7 +84,7 @@ from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedPara
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase  # noqa: F401
 from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer  # noqa: F401
 from .resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d  # noqa: F401
-from .rearrangements import ChannelShuffle, LocalResponseNorm, PixelShuffle, PixelUnshuffle  # noqa: F401
+from .rearrangements import ChannelShuffle, CrossMapLRN2d, LocalResponseNorm, PixelShuffle, PixelUnshuffle  # noqa: F401
 from .padding import (  # noqa: F401
     CircularPad1d,
     CircularPad2d,

@@ -120,6 +120,18 @@ class ModuleList(_Ordered):
     def _of(modules):
         return ModuleList(modules)
 
+    def __repr__(self):
+        """Neighbours that print alike are one line with their count."""
+        groups = []
+        for name, text in ((name, repr(m)) for name, m in self._modules.items()):
+            if groups and groups[-1][2] == text:
+                groups[-1][1] = name
+            else:
+                groups.append([name, name, text])
+        counted = ((a, b, text if a == b else f"{int(b) - int(a) + 1} x {text}") for a, b, text in groups)
+        lines = [f"({a if a == b else f'{a}-{b}'}): " + text.replace("\n", "\n  ") for a, b, text in counted]
+        return f"{self._get_name()}(" + "".join(f"\n  {line}" for line in lines) + ("\n)" if lines else ")")
+
     def __getitem__(self, index):
         if isinstance(index, slice):
             return type(self)(list(self)[index])
@@ -251,7 +263,7 @@ class ParameterList(Module):
         return value
 
     def extra_repr(self):
-        return "\n".join(f"({i}): {_described(v)}" for i, v in enumerate(self))
+        return "\n".join(f"  ({i}): {_described(v)}" for i, v in enumerate(self))
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError("ParameterList: it cannot be called")
@@ -325,7 +337,7 @@ class ParameterDict(_Dict):
         return self
 
     def extra_repr(self):
-        return "\n".join(f"({k}): {_described(v)}" for k, v in self.items())
+        return "\n".join(f"  ({k}): {_described(v)}" for k, v in self.items())
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError("ParameterDict: it cannot be called")

@@ -3,8 +3,8 @@ from . import functional as F
 from .module import Module
 
 
-class Dropout(Module):
-    """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p)."""
+class _DropoutNd(Module):
+    """What the layers share: a probability."""
 
     def __init__(self, p=0.5, inplace=False):
         super().__init__()
@@ -14,15 +14,19 @@ class Dropout(Module):
             raise ValueError(f"Dropout: the probability is out of range; got {p}; expected 0 to 1")
         self.p, self.inplace = p, inplace
 
-    def forward(self, input):
-        # p = 0 makes no random call, so that it costs nothing and moves no random state.
-        return F.dropout(input, self.p, True, self.inplace) if self.training and self.p > 0 else input
-
     def extra_repr(self):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class _Masked(Dropout):
+class Dropout(_DropoutNd):
+    """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p)."""
+
+    def forward(self, input):
+        # p = 0 makes no random call, so that it costs nothing and moves no random state.
+        return F.dropout(input, self.p, True, self.inplace) if self.training and self.p > 0 else input
+
+
+class _Masked(_DropoutNd):
     """Dropout with a mask of its own; `_mask` is the function."""
 
     def forward(self, input):

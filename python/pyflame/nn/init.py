@@ -217,3 +217,6 @@ def _deprecated(function):
 uniform, normal, constant, eye, dirac = map(_deprecated, (uniform_, normal_, constant_, eye_, dirac_))
 xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal = map(_deprecated, (xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_))
 orthogonal, sparse = map(_deprecated, (orthogonal_, sparse_))
+
+# Names that programs import; the functions above need no context without gradients.
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_fill_, _no_grad_zero_ = uniform_, normal_, trunc_normal_, constant_, zeros_

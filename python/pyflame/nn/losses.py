@@ -1,15 +1,36 @@
 """Losses. Each takes reduction 'mean', 'sum' or 'none'; with 'none' the result has one loss per element or per row."""
+import functools
+
 from .. import _C
 from . import functional as F
 from .module import Module
 
 
+def _with_old_keywords(init):
+    """A class's __init__ that also takes size_average and reduce, from before there was reduction."""
+
+    @functools.wraps(init)
+    def taking(self, *args, size_average=None, reduce=None, **kwargs):
+        if size_average is not None or reduce is not None:
+            kwargs["reduction"] = "none" if reduce is False else "sum" if size_average is False else "mean"
+        init(self, *args, **kwargs)
+
+    return taking
+
+
 class _Loss(Module):
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__ and cls.__module__.startswith("pyflame."):
+            cls.__init__ = _with_old_keywords(cls.__init__)
+
     def __init__(self, reduction="mean"):
         super().__init__()
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"{type(self).__name__}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
         self.reduction = reduction
+
+    __init__ = _with_old_keywords(__init__)
 
 
 class MSELoss(_Loss):
@@ -48,6 +69,10 @@ class NLLLoss(_Loss):
 
     def forward(self, input, target):
         return _C.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+
+
+class NLLLoss2d(NLLLoss):
+    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W]."""
 
 
 class BCELoss(_Loss):

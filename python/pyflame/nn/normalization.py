@@ -20,12 +20,12 @@ def _reset_affine(module):
 class _BatchNorm(Module):
     _version = 2  # 1 did not save num_batches_tracked
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.register_parameter("weight", Parameter(_C.ones(num_features, dtype=dtype, device=device)) if affine else None)
-        self.register_parameter("bias", Parameter(_C.zeros(num_features, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(num_features, dtype=dtype, device=device)) if affine and bias else None)
         tracked = track_running_stats
         self.register_buffer("running_mean", _C.zeros(num_features, dtype=dtype, device=device) if tracked else None)
         self.register_buffer("running_var", _C.ones(num_features, dtype=dtype, device=device) if tracked else None)
@@ -61,7 +61,7 @@ class _BatchNorm(Module):
             state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
 
     def extra_repr(self):
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
 
 
 class BatchNorm1d(_BatchNorm):
@@ -87,8 +87,8 @@ class SyncBatchNorm(_BatchNorm):
 
     _ranks, _shapes = (2, 3, 4, 5), "2 to 5 (N, C, ...)"
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None, *, bias=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
     @classmethod
@@ -106,8 +106,8 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _InstanceNorm(_BatchNorm):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None, *, bias=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input):
         if input.ndim not in self._ranks:
@@ -144,14 +144,14 @@ class InstanceNorm3d(_InstanceNorm):
 class GroupNorm(Module):
     """Normalises each sample's groups of channels of [N, C, ...]."""
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None):
+    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
         super().__init__()
         _integers("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_groups < 1 or num_channels % num_groups:
             raise ValueError(f"GroupNorm: num_groups must divide num_channels; got {num_groups} and {num_channels}")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.register_parameter("weight", Parameter(_C.ones(num_channels, dtype=dtype, device=device)) if affine else None)
-        self.register_parameter("bias", Parameter(_C.zeros(num_channels, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(num_channels, dtype=dtype, device=device)) if affine and bias else None)
 
     def reset_parameters(self):
         """Weight 1 and bias 0."""
@@ -161,7 +161,7 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
 class LayerNorm(Module):

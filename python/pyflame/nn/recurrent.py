@@ -280,3 +280,30 @@ class GRUCell(RNNCellBase):
 
     def forward(self, input, hx=None):
         return self._step(steps.GRUStep, input, (hx,))[0]
+
+
+def _cell(kind, input, states, w_ih, w_hh, b_ih, b_hh):
+    gru = kind is steps.GRUStep
+    bias = b_ih if gru or b_hh is None else b_hh if b_ih is None else b_ih + b_hh
+    rest = (w_hh, b_hh) if gru else (w_hh,)
+    return kind(input.shape[0], *rest).forward(_C.linear(input, w_ih, bias), states)[0]
+
+
+def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of an LSTM, as LSTMCell: input [N, I] and hx = (h, c), each [N, H] -> (h', c')."""
+    return tuple(_cell(steps.LSTMStep, input, tuple(hx), w_ih, w_hh, b_ih, b_hh))
+
+
+def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of a GRU, as GRUCell: input [N, I] and hx [N, H] -> [N, H]."""
+    return _cell(steps.GRUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of an RNN with tanh, as RNNCell: input [N, I] and hx [N, H] -> [N, H]."""
+    return _cell(steps.RNNStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of an RNN with ReLU, as RNNCell: input [N, I] and hx [N, H] -> [N, H]."""
+    return _cell(steps.ReLUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]

@@ -75,6 +75,14 @@ def _with_hooks(step):
     return hooked
 
 
+class _Required:
+    def __repr__(self):
+        return "<required parameter>"
+
+
+required = _Required()  # the default of an option that has none: each group must give it
+
+
 class Optimizer:
     """Base class of all optimizers: parameter groups, state, state dicts and hooks.
 
@@ -138,6 +146,9 @@ class Optimizer:
             taken.add(id(p))
         for k, v in self.defaults.items():
             group.setdefault(k, v)
+        missing = [k for k, v in group.items() if v is required]
+        if missing:
+            raise ValueError(f"{type(self).__name__}: a group has no value of {missing[0]}, which has no default")
         self._check(group)
         self.param_groups.append(group)
 

@@ -17,7 +17,7 @@ _MOVED = {f"{amp}.{file}": amp for amp in ("amp", "cuda.amp") for file in ("grad
 _PROCESSES = "training with several processes comes later; run one process"
 _INNER = "it is a part of PyTorch's own machinery, which is not here"
 _REFUSED = {"distributed": _PROCESSES, "futures": _PROCESSES, "ops": _INNER, "cuda.nccl": _PROCESSES, "classes": _INNER, "library": _INNER, "_inductor": _INNER, "_dynamo": _INNER, "_functorch": _INNER, "_subclasses": _INNER, "_export": _INNER,
-            "_higher_order_ops": _INNER, "overrides": _INNER, "package": "save the state_dict() with torch.save", "monitor": _INNER, "fx": "there is no graph of Python code", "jit": "every window of ops is compiled by itself",
+            "_higher_order_ops": _INNER, "package": "save the state_dict() with torch.save", "monitor": _INNER, "fx": "there is no graph of Python code", "jit": "every window of ops is compiled by itself",
             "export": "export the model with torch.onnx.export", "ao": "quantized tensors are not available", "quantization": "quantized tensors are not available", "nested": "nested tensors are not available; pad the sequences",
             "masked": "masked tensors are not available; masked_fill and where do their work", "sparse": "sparse tensors are not available", "utils.benchmark": "time with time.perf_counter() and torch.accelerator.synchronize()"}
 

@@ -83,7 +83,9 @@ class TorchFile::Rebuild : public Pickle::Meaning {
       return tensor(pickle, name, args);
     if (name == "torch._utils._rebuild_parameter" || name == "torch._utils._rebuild_parameter_with_state")
       return parameter(pickle, args);
-    if (name == "collections.OrderedDict" || name == "collections.defaultdict" || name == "builtins.dict")
+    // A Counter is in the state of a schedule with milestones.
+    if (name == "collections.OrderedDict" || name == "collections.defaultdict" || name == "builtins.dict" ||
+        name == "collections.Counter")
       return dict(pickle, args);
     if (name == "torch.Size" || name == "builtins.tuple" || name == "__builtin__.tuple")
       return sequence(pickle, PickleKind::Tuple, args);
@@ -103,6 +105,10 @@ class TorchFile::Rebuild : public Pickle::Meaning {
   // ("storage", its class, its key, where it was, its elements), and in old files a view of another storage.
   PickleValue* persistent(Pickle& pickle, const PickleValue& id) override {
     const Arguments& parts = id.items;
+    // Old files name the class of a module in this way, with its source.
+    if (id.is(PickleKind::Tuple) && parts.size() > 1 && parts[0]->is(PickleKind::Text) && parts[0]->text == "module" &&
+        parts[1]->is(PickleKind::Global))
+      return parts[1];
     if (!id.is(PickleKind::Tuple) || parts.size() < 5 || !parts[0]->is(PickleKind::Text) || parts[0]->text != "storage")
       return nullptr;
     if (!parts[2]->is(PickleKind::Text) || !parts[3]->is(PickleKind::Text) || !parts[4]->is(PickleKind::Int) ||
@@ -229,6 +235,11 @@ class TorchFile::Rebuild : public Pickle::Meaning {
   // Empty, of a list of pairs (Python 2), or with the function for missing keys (defaultdict).
   PickleValue* dict(Pickle& pickle, const Arguments& args) {
     PickleValue* v = pickle.make(PickleKind::Dict);
+    if (args.size() == 1 && args[0]->is(PickleKind::Dict)) {
+      count_copies(args[0]->items.size());
+      v->items = args[0]->items;
+      return v;
+    }
     if (args.empty() || !args.back()->is(PickleKind::List)) return v;
     count_copies(args.back()->items.size());
     for (const PickleValue* pair : args.back()->items) {

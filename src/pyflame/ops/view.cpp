@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "pyflame/ops/helpers.h"
+#include "pyflame/ops/view_dtype.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/record/pairs.h"
 
@@ -193,6 +194,39 @@ Tensor view(const Tensor& x, const Dims& shape) {
       "view: the strides do not allow this shape; got shape {} with strides {}, asked for {}; hint: reshape() copies",
       x.shape().str(), x.strides().str(), to.str());
   return view_as("view", x, to, *strides);
+}
+
+// The result has no gradient: bits of another dtype are no function that has one.
+Tensor view_dtype(const Tensor& x, DType dtype) {
+  check_defined("view", x);
+  if (dtype == x.dtype()) return view(x, x.shape());
+  PF_CHECK(dtype != DType::bool_, Type, "view: bytes of {} are no truth values; got dtype bool; hint: x != 0",
+           dtype_name(x.dtype()));
+  fix_layout(x);
+  const int64_t from = dtype_size(x.dtype()), to = dtype_size(dtype);
+  Dims shape = x.shape(), strides = x.strides();
+  int64_t offset = x.offset();
+  if (from != to) {
+    PF_CHECK(x.dim() > 0 && strides.back() == 1, Value,
+             "view: elements of {} bytes have no view of {} bytes here; got shape {} with strides {}; expected a last "
+             "stride of 1; hint: contiguous()",
+             from, to, shape.str(), strides.str());
+    bool whole = true;
+    const auto scale = [&](int64_t& n) {
+      whole = whole && n * from % to == 0;
+      n = n * from / to;
+    };
+    scale(shape.back());
+    scale(offset);
+    for (int d = 0; d + 1 < x.dim(); ++d) scale(strides[d]);
+    PF_CHECK(whole, Value,
+             "view: the bytes do not divide into elements of {} bytes; got shape {}, strides {} and offset {} of {} "
+             "bytes each",
+             to, x.shape().str(), x.strides().str(), x.offset(), from);
+  }
+  Tensor v = alias(x.detach(), shape, strides, offset);
+  v.impl()->dtype = dtype;
+  return v;
 }
 
 Tensor reshape(const Tensor& x, const Dims& shape) {

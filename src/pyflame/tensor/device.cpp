@@ -23,7 +23,8 @@ std::string Device::str() const {
 
 Device parse_device(std::string_view text) {
   const size_t colon = text.find(':');
-  const std::string_view name = text.substr(0, colon);
+  std::string_view name = text.substr(0, colon);
+  if (name == "meta") name = "null";  // PyTorch's name for tensors without values
   for (int i = 0; i < kNumDeviceTypes; ++i) {
     if (kTypes[i] != name) continue;
     Device d{static_cast<DeviceType>(i), 0};

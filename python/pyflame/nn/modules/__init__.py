@@ -8,7 +8,13 @@ from . import utils  # noqa: F401
 _FILES = ("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten", "fold", "instancenorm", "lazy", "linear", "loss", "module", "normalization",
           "padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling")
 _PRIVATE = {"_BatchNorm": ("normalization", "_BatchNorm"), "_NormBase": ("normalization", "_BatchNorm"), "_Loss": ("losses", "_Loss"), "_WeightedLoss": ("losses", "_Loss"),
-            "_ConvNd": ("convolution", "_Conv"), "_InstanceNorm": ("normalization", "_InstanceNorm")}
+            "_ConvNd": ("convolution", "_Conv"), "_InstanceNorm": ("normalization", "_InstanceNorm"), "_DropoutNd": ("dropout", "_DropoutNd"), "_get_clones": ("transformer", "_copies"),
+            "NonDynamicallyQuantizableLinear": ("linear", "Linear")}
+
+
+def _addindent(text, spaces):
+    """The text with its lines after the first one moved to the right, for __repr__ of a module."""
+    return text.replace("\n", "\n" + " " * spaces)
 
 
 def _find(name):
@@ -20,6 +26,8 @@ def _find(name):
         return getattr(import_module(f"pyflame.nn.{file}"), own)
     if name in ("Parameter", "UninitializedParameter", "UninitializedBuffer") or not name.startswith("_"):
         return getattr(nn, name)
+    if name == "_addindent":
+        return _addindent
     raise AttributeError(f"module 'pyflame.nn.modules' has no attribute '{name}'")
 
 

@@ -1,0 +1,2 @@
+"""Names that programs import from this path."""
+from ..nn.hooks import RemovableHandle  # noqa: F401
