@@ -151,9 +151,9 @@ def tries():
     return found[0] if found else 0
 before = tries()
 def kill():
-    while tries() <= before or before >= 2:
-        pass
-    os.kill(os.getpid(), 9)
+    while before < 2:  # afterwards nothing reads the file, so that nothing keeps the measurements from being written
+        if tries() > before:
+            os.kill(os.getpid(), 9)
 a = pf.randn(1200, 1200)
 threading.Thread(target=kill, daemon=True).start()
 for _ in range(3):
@@ -166,6 +166,19 @@ for _ in range(3):
         pytest.skip("the entry was measured faster than anybody could see it")
     assert "blocks=1x2 ended the process (SIGKILL); this entry is left out" in ran.stderr
     assert found["onednn.sgemm:blocks=1x2"] == 2 and found["onednn.sgemm:blocks=1x1"] == 0
+
+
+def test_slow_candidates_are_no_quiet_program():
+    from pyflame.tuning.watch import Quiet
+
+    q = Quiet(idle=20, hang=60)
+    assert [q.stop(t, None, (0, 0)) for t in (0, 20, 21)] == [None, None, "stopped"]
+    q = Quiet(idle=20, hang=60)
+    assert q.stop(1, (7, 1), (0, 0)) is None  # a candidate runs for the first time
+    assert [q.stop(t, None, (0, 0)) for t in (2, 50, 62)] == [None] * 3  # all are timed, and nothing is written
+    assert [q.stop(t, None, (1, 4)) for t in (63, 83, 84)] == [None, None, "stopped"]  # the result is there
+    q = Quiet(idle=20, hang=60)
+    assert [q.stop(t, (7, 1), (0, 0)) for t in (0, 60, 61)] == [None, None, "hung"]
 
 
 def test_programs_of_pytorch_are_told_another_way(tmp_path):
