@@ -23,8 +23,8 @@ using sqlite::Statement;
 
 constexpr int kSchema = 2;
 constexpr int kMostTries = 2;  // of an entry during whose measurement the process ended
-// A short program asks for a few problems only. One that asks for more than that reads the file once, if it has at most so many rows: reading them takes 5 ms.
-constexpr int64_t kQueriesBeforeAll = 8, kMostRowsAtOnce = 5000;
+// A query takes as long as reading ten rows. A program reads all rows at once when its queries have cost as much as that.
+constexpr int64_t kRowsOfAQuery = 10, kLeastQueries = 8;
 
 constexpr const char* kCreate =
     "BEGIN IMMEDIATE;"
@@ -212,7 +212,7 @@ void Choices::forget_if_changed() {
   Stamp now;
   if (stat(path_.c_str(), &s) == 0) now = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
   if (now == stamp_) return;
-  stamp_ = now, asked_ = 0;
+  stamp_ = now, asked_ = 0, rows_ = -1;
   read_.clear(), here_.clear(), all_.clear();
 }
 
@@ -222,12 +222,16 @@ int64_t Choices::environment_here(const Environment& e, const std::string& key) 
   return at->second;
 }
 
-// Reads what is known of all problems. False if that is so much that single queries cost less.
-bool Choices::read_all(const Environment& e, const std::string& environment_key) {
-  {
-    Statement count(db_, "SELECT count(*) FROM measurements");
-    if (count.step() != sqlite::kRow || count.integer(0) > kMostRowsAtOnce) return false;
+int64_t Choices::rows() {
+  if (rows_ < 0) {
+    Statement s(db_, "SELECT max(rowid) FROM measurements");  // about the number of rows, and it need not count them
+    rows_ = s.step() == sqlite::kRow ? s.integer(0) : 0;
   }
+  return rows_;
+}
+
+// Reads what is known of all problems. False if the file cannot be read.
+bool Choices::read_all(const Environment& e, const std::string& environment_key) {
   ++queries_;
   const int64_t here = environment_here(e, environment_key);
   Statement s(db_,
@@ -273,7 +277,7 @@ Choices::Known Choices::known(const Environment& e, const std::string& op, const
   const std::string environment_key = key_of(e), key = environment_key + op + '\n' + problem;
   if (const auto at = read_.find(key); at != read_.end()) return at->second;
   bool all = all_.contains(environment_key);
-  if (!all && asked_ == kQueriesBeforeAll) all = read_all(e, environment_key), ++asked_;
+  if (!all && asked_ >= kLeastQueries && rows() <= kRowsOfAQuery * asked_) all = read_all(e, environment_key);
   if (!all) return read_[key] = read_one(e, environment_key, op, problem);
   return read_[key];
 }

@@ -81,6 +81,7 @@ class Choices {
   explicit Choices(const std::string& path);
   void forget_if_changed();
   int64_t environment_here(const Environment& e, const std::string& key);
+  int64_t rows();
   bool read_all(const Environment& e, const std::string& environment_key);
   Known read_one(const Environment& e, const std::string& environment_key, const std::string& op,
                  const std::string& problem);
@@ -96,7 +97,7 @@ class Choices {
   std::unordered_map<std::string, Known> read_;    // what known() has found
   std::unordered_map<std::string, int64_t> here_;  // the rows of environments; -1: the file does not have it
   std::set<std::string> all_;                      // environments of which read_ has everything
-  int64_t queries_ = 0, asked_ = 0;                // asked_: since the file has changed
+  int64_t queries_ = 0, asked_ = 0, rows_ = -1;    // asked_, rows_: since the file has changed
 };
 
 }  // namespace pyflame
