@@ -1019,7 +1019,7 @@ def test_strange_but_sound_sources(check, source):
 
 def test_what_is_no_file(tmp_path):
     assert lint(tmp_path / "absent.py")["problems"]
-    assert lint(tmp_path)["problems"]
+    assert lint(tmp_path)["problems"] == ["is a folder; hint: name one Python file"]
     assert lint("/dev/zero")["problems"] == ["is not a plain file"]
 
 

@@ -38,6 +38,13 @@ def test_the_number_of_rows_holds(run, tmp_path):
     assert len(json.loads(run("report", path, "--top", "7", "--json").stdout)["tuned"]) == 60
 
 
+def test_an_untuned_list_of_tunableop(run, tmp_path):
+    path = tmp_path / "tunableop_untuned0.csv"
+    path.write_text("GemmTunableOp_float_TN,tn_256_64_128\n")
+    text = " ".join(run("report", path).stdout.split())
+    assert "recorded and not tuned" in text and "pyflame tune --problems FILE --device rocm --export tunableop=FILE" in text and "PYTORCH_TUNABLEOP_TUNING=1" in text
+
+
 def test_an_untuned_list_of_aiter(run, tmp_path):
     path = tmp_path / "a4w4_blockscale_untuned_gemm.csv"
     path.write_text("M,N,K\n16, 512, 4096\n")

@@ -151,12 +151,11 @@ def tries():
     return found[0] if found else 0
 before = tries()
 def kill():
-    while tries() <= before:
-        pass
-    os.kill(os.getpid(), 9)
+    while before < 2:  # afterwards nothing reads the file, so that nothing keeps the measurements from being written
+        if tries() > before:
+            os.kill(os.getpid(), 9)
 a = pf.randn(1200, 1200)
-if before < 2:
-    threading.Thread(target=kill, daemon=True).start()
+threading.Thread(target=kill, daemon=True).start()
 for _ in range(3):
     (a @ a).sum().item()
 """)
@@ -167,6 +166,19 @@ for _ in range(3):
         pytest.skip("the entry was measured faster than anybody could see it")
     assert "blocks=1x2 ended the process (SIGKILL); this entry is left out" in ran.stderr
     assert found["onednn.sgemm:blocks=1x2"] == 2 and found["onednn.sgemm:blocks=1x1"] == 0
+
+
+def test_slow_candidates_are_no_quiet_program():
+    from pyflame.tuning.watch import Quiet
+
+    q = Quiet(idle=20, hang=60)
+    assert [q.stop(t, None, (0, 0)) for t in (0, 20, 21)] == [None, None, "stopped"]
+    q = Quiet(idle=20, hang=60)
+    assert q.stop(1, (7, 1), (0, 0)) is None  # a candidate runs for the first time
+    assert [q.stop(t, None, (0, 0)) for t in (2, 50, 62)] == [None] * 3  # all are timed, and nothing is written
+    assert [q.stop(t, None, (1, 4)) for t in (63, 83, 84)] == [None, None, "stopped"]  # the result is there
+    q = Quiet(idle=20, hang=60)
+    assert [q.stop(t, (7, 1), (0, 0)) for t in (0, 60, 61)] == [None, None, "hung"]
 
 
 def test_programs_of_pytorch_are_told_another_way(tmp_path):
@@ -183,7 +195,7 @@ def test_lists_of_products(tmp_path):
 
 
 @pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
-                                            (["--export", "miopen=x"], "no such export; got 'miopen=x'"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
+                                            (["--export", "miopen=x"], "no such export; got 'miopen=x'; expected tunableop=FILE, hipblaslt=FILE, aiter=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
 def test_words_that_mean_nothing(tmp_path, words, message):
     ran = tune(tmp_path, *words)
     assert ran.returncode != 0 and message in ran.stderr
@@ -225,6 +237,8 @@ def test_measurements_of_other_software(tmp_path):
     assert [line.split(":")[0] for line in left] == ["4", "5", "6", "7"]
     for line, what in zip(left, ["no kernel of hipBLASLt", "the library's own choice", "padded rows; got leading dimensions 16 and 128; expected 16 and 96", "another row names gpu.blas:solution=5021"]):
         assert what in line, line
+    names = "transA,transB,grouped_gemm,batch_count,m,n,k,alpha,lda,a_type,b_type,c_type,d_type,compute_type,hipblaslt-Gflops,solution_index,solution_name"
+    assert of(f"Git Version: 1d2f3a4\n    {names}\n    T,N,0,1,1024,512,4096,1,4096,bf16_r,bf16_r,bf16_r,bf16_r,f32_r,400.1,77,Cijk_name\n") == ([(linear, "gpu.blas:solution=77")], [])
     assert of("1d2f3a4\nT,N,1,1024,512,4096,bf16_r,bf16_r,bf16_r,f32_r,77,Cijk_name\nT,N,1,8,8,8,f16_r,f32_r,f32_r,f32_r,1,x\n") == (
         [(linear, "gpu.blas:solution=77")], ["3: operands of two dtypes; got f16_r and f32_r; expected one"])
     head = "gfx,cu_num,M,N,K,bias,dtype,outdtype,scaleAB,bpreshuffle,libtype,solidx,splitK,us,kernelName\n"
@@ -235,6 +249,62 @@ def test_measurements_of_other_software(tmp_path):
     assert found == [(linear, "gpu.blas:solution=13")]
     assert ["a kernel of asm" in left[0], "with a bias" in left[1], "float8_e4m3fn" in left[2]] == [True] * 3
     assert "not a row that is understood" in of("1,2,3,4\n")[1][0] and "a row without a solution" in of("GemmTunableOp_float_NN,nn_96_64_16\n")[1][0]
+
+
+PRODUCTS = [("matmul(bfloat16(512, 4096), bfloat16(4096, 1024) strides (1, 4096)) precision=0 -> bfloat16(512, 1024)", "gpu.blas:solution=5021"),  # x @ w.t()
+            ("matmul(float32(3, 8, 16), float32(3, 16, 4)) precision=0 -> float32(3, 8, 4)", "gpu.blas:solution=12"),
+            ("matmul(float16(8, 16) strides (32, 1), float16(16, 4) strides (1, 16)) precision=0 -> float16(8, 4)", "gpu.blas:solution=13"),  # padded rows
+            ("matmul(float64(8, 16), float64(16, 4) strides (1, 16)) precision=0 -> float64(8, 4)", "gpu.blas:solution=0"),
+            ("matmul(float32(8, 16), float32(16, 4)) precision=0 -> float32(8, 4)", "gpu.matmul"),
+            ("matmul(float32(8, 16), float32(16, 4)) precision=0 -> float32(8, 4) | relu(float32(8, 4)) -> float32(8, 4)", "gpu.blas:solution=1")]
+
+
+def exported(tmp_path, monkeypatch, kind, validators=None):
+    """The lines that are written for PRODUCTS, what is said, and what an import of the same file takes over."""
+    from pyflame.tuning import exchange, imports
+    from pyflame.tuning.database import Row, Tuned
+
+    def tuned(problem, entry):
+        row = Row("rocm", "", "matmul", problem, entry, 43.1, 0.01, 0.2, True, False, 0, 40.0, "", "")
+        return Tuned("matmul", problem, None, row, 3, 0)
+
+    monkeypatch.setattr(exchange, "problems", lambda: [tuned(*p) for p in PRODUCTS])
+    said = []
+    assert exchange.write(f"{kind}={tmp_path / 'out'}", validators, said.append) == 0
+    found, left = imports.read(tmp_path / "out")
+    assert left == []
+    return (tmp_path / "out").read_text().splitlines(), "\n".join(said), [(str(s.gemm), s.candidate) for s in found]
+
+
+LINEAR = ("gemm 512x1024x4096 bfloat16 NT", "gpu.blas:solution=5021")
+
+
+def test_export_of_hipblaslts_overrides(tmp_path, monkeypatch):
+    (tmp_path / "theirs").write_text("Git Version: 1d2f3a4\n")
+    lines, said, taken = exported(tmp_path, monkeypatch, "hipblaslt", tmp_path / "theirs")
+    assert lines[:3] == ["Git Version: 1d2f3a4", "transA,transB,batch_count,m,n,k,a_type,b_type,c_type,compute_type,solution_index",
+                         "T,N,1,1024,512,4096,bf16_r,bf16_r,bf16_r,f32_r,5021"]
+    assert lines[4] == "N,N,3,4,8,16,f32_r,f32_r,f32_r,f32_r,12" and len(lines) == 5
+    assert taken == [LINEAR, ("gemm 3x8x4x16 float32 NN", "gpu.blas:solution=12")]
+    assert "2 products are in" in said and "1 products are not: those whose operands have padded rows" in said
+    assert "those whose kernel has no number above 0" in said and "Git Version" not in said
+    lines, said, _ = exported(tmp_path, monkeypatch, "hipblaslt")
+    assert lines[0].startswith("transA") and "no line 'Git Version: …'" in said
+
+
+def test_export_of_aiters_table(tmp_path, monkeypatch):
+    from pyflame.tuning import exchange
+
+    monkeypatch.setattr(exchange, "_gpu", lambda: ("gfx942", 304))
+    lines, said, taken = exported(tmp_path, monkeypatch, "aiter")
+    assert lines[0] == "gfx,cu_num,M,N,K,bias,dtype,outdtype,scaleAB,bpreshuffle,libtype,solidx,splitK,us,kernelName,err_ratio,tflops,bw"
+    assert lines[1:] == ["gfx942,304,512,1024,4096,False,torch.bfloat16,torch.bfloat16,False,False,hipblaslt,5021,0,43.1000,,0.0,99.65,316.28"]
+    assert taken == [LINEAR]
+    for what in ("1 products are in", "those that are batched", "those of float64", "those that are not a @ weight.T with rows that are not padded", "those with other ops fused to them"):
+        assert what in said
+    monkeypatch.setattr(exchange, "_gpu", lambda: None)
+    lines, said, _ = exported(tmp_path, monkeypatch, "aiter")
+    assert lines[1].startswith(",,512,1024") and "no AMD GPU is here, so the columns gfx and cu_num are empty" in said
 
 
 def test_an_import_on_a_device_without_the_library(tmp_path):

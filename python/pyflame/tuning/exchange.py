@@ -1,8 +1,16 @@
-"""Measurements as the files of other software. TunableOp: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cuda/tunable/README.md"""
+"""Measurements as the files of other software: results of TunableOp, hipBLASLt's override file, and aiter's table of tuned products.
+
+TunableOp: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cuda/tunable/README.md. hipBLASLt: UserDrivenTuningParser.cpp of its library. aiter:
+aiter/configs/bf16_tuned_gemm.csv."""
 import re
 from dataclasses import dataclass
 
 from .database import problems
+
+# The columns of hipBLASLt's override file that it reads, in its order.
+OVERRIDE = ("transA", "transB", "batch_count", "m", "n", "k", "a_type", "b_type", "c_type", "compute_type", "solution_index")
+_OVERRIDE_TYPES = {"float32": "f32_r", "float64": "f64_r", "float16": "f16_r", "bfloat16": "bf16_r"}
+_AITER = ("gfx", "cu_num", "M", "N", "K", "bias", "dtype", "outdtype", "scaleAB", "bpreshuffle", "libtype", "solidx", "splitK", "us", "kernelName", "err_ratio", "tflops", "bw")
 
 _OPERAND = re.compile(r"(\w+)\(([\d, ]*)\)(?: strides \(([\d, ]*)\))?")
 _TYPES = {"float32": "float", "float64": "double", "float16": "Half", "bfloat16": "BFloat16"}
@@ -59,6 +67,30 @@ def tunableop_row(product, solution, us):
     return f"Gemm{batched}TunableOp_{_TYPES[product.dtype]}_{letters},{sizes}_{lds},Gemm_Hipblaslt_{solution},{us / 1000:.6g}"
 
 
+def dense(p):
+    """Whether no row (or column) of the operands is padded: some files cannot say distances."""
+    return p.ld == ((p.m if p.transposed[0] else p.k), (p.k if p.transposed[1] else p.n))
+
+
+def override_rows(product, solution):
+    """The line of names and the line of values of hipBLASLt's override file. Its BLAS counts by columns, as TunableOp's does."""
+    kind = _OVERRIDE_TYPES[product.dtype]
+    second, first = ("T" if t else "N" for t in product.transposed)
+    compute = "f64_r" if product.dtype == "float64" else "f32_r"
+    values = (first, second, product.batch, product.n, product.m, product.k, kind, kind, kind, compute, solution)
+    return [",".join(OVERRIDE), ",".join(map(str, values))]
+
+
+def aiter_row(product, solution, us, device):
+    """A row of aiter's table, for out[M, N] = a[M, K] @ weight[N, K].T. device: (architecture, compute units). err_ratio, the part of the elements that are wrong, is 0: an unsound
+    result is never the best one."""
+    kind = f"torch.{product.dtype}"
+    size = 4 if product.dtype == "float32" else 2
+    flops, moved = 2 * product.m * product.n * product.k, size * (product.m * product.k + product.n * product.k + product.m * product.n)
+    values = (*device, product.m, product.n, product.k, False, kind, kind, False, False, "hipblaslt", solution, 0, f"{us:.4f}", "", 0.0, f"{flops / us / 1e6:.2f}", f"{moved / us / 1e3:.2f}")
+    return ",".join(map(str, values))
+
+
 def _validators(path):
     """The lines by which TunableOp recognizes the environment: of a file that it wrote, or of the PyTorch that is installed. Empty if there are none."""
     if path:
@@ -72,13 +104,65 @@ def _validators(path):
         return []
 
 
+def _revision(path):
+    """The first line of an override file that hipBLASLt wrote (HIPBLASLT_TUNING_FILE): it ignores the file of another revision. Empty if there is none."""
+    if not path:
+        return []
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return [line.strip() for line in f if "Git Version: " in line][:1]
+
+
+def _gpu():
+    """(architecture, compute units) of the AMD GPU for aiter's table, or None."""
+    from .. import _C
+
+    if not _C.rocm_is_available():
+        return None
+    info = _C.rocm_get_device_info(0)
+    return info["architecture"].split(":")[0], info["compute_units"]
+
+
+def _tunableop_file(found, validators):
+    head = _validators(validators)
+    lines = [tunableop_row(p, solution, row.us) for p, solution, row in found]
+    return [*head, *lines], [] if head else ["the file has no Validator lines, without which PyTorch ignores it; hint: --validators FILE with a results file that this PyTorch wrote"], {}
+
+
+def _override_file(found, validators):
+    lines, left = _revision(validators), {}
+    notes = [] if lines else ["the file has no line 'Git Version: …', without which hipBLASLt calls it one of another version; hint: --validators FILE with a file that this hipBLASLt wrote (HIPBLASLT_TUNING_FILE)"]
+    for p, solution, _ in found:
+        if int(solution) <= 0 or not dense(p):
+            why = "whose operands have padded rows" if int(solution) > 0 else "whose kernel has no number above 0, which hipBLASLt takes for none"
+            left[why] = left.get(why, 0) + 1
+            continue
+        lines += override_rows(p, solution)
+    return lines, notes, left
+
+
+def _aiter_file(found, validators):
+    gpu, lines, left = _gpu(), [",".join(_AITER)], {}
+    notes = [] if gpu else ["no AMD GPU is here, so the columns gfx and cu_num are empty; hint: fill them in, because aiter looks for its own GPU"]
+    for p, solution, row in found:
+        why = ("that are batched" if p.batch > 1 else "of float64" if p.dtype == "float64" else "that are not a @ weight.T with rows that are not padded"
+               if p.transposed != (False, True) or not dense(p) else "")
+        if why:
+            left[why] = left.get(why, 0) + 1
+            continue
+        lines.append(aiter_row(p, solution, row.us, gpu or ("", "")))
+    return lines, notes, left
+
+
+KINDS = {"tunableop": _tunableop_file, "hipblaslt": _override_file, "aiter": _aiter_file}
+
+
 def write(spec, validators, say):
-    """Writes tunableop=FILE. Returns an exit code."""
+    """Writes KIND=FILE. Returns an exit code."""
     kind, _, path = spec.partition("=")
-    if kind != "tunableop" or not path:
-        say(f"no such export; got {spec!r}; expected tunableop=FILE")
+    if kind not in KINDS or not path:
+        say(f"no such export; got {spec!r}; expected {', '.join(k + '=FILE' for k in KINDS)}")
         return 1
-    lines, left = [], {}
+    found, left = [], {}
     for t in problems():
         product, solution = product_of(t.problem), re.search(r":solution=(-?\d+)$", t.best.entry)
         if t.op != "matmul":
@@ -87,13 +171,13 @@ def write(spec, validators, say):
             why = "with other ops fused to them" if product is None else "whose fastest entry is no numbered kernel of hipBLASLt"
             left[why] = left.get(why, 0) + 1
             continue
-        lines.append(tunableop_row(product, solution[1], t.best.us))
-    head = _validators(validators)
+        found.append((product, solution[1], t.best))
+    lines, notes, cannot = KINDS[kind](found, validators)
     with open(path, "w", encoding="utf-8") as f:
-        f.writelines(line + "\n" for line in head + lines)
-    say(f"{len(lines)} products are in {path}")
-    for why, count in left.items():
+        f.writelines(line + "\n" for line in lines)
+    say(f"{len(found) - sum(cannot.values())} products are in {path}")
+    for why, count in (left | cannot).items():
         say(f"{count} products are not: those {why}")
-    if not head:
-        say("the file has no Validator lines, without which PyTorch ignores it; hint: --validators FILE with a results file that this PyTorch wrote")
+    for note in notes:
+        say(note)
     return 0

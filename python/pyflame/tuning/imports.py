@@ -47,12 +47,11 @@ def _tunableop(fields):
     return gemm, _solution(name.rsplit("_", 1)[1])
 
 
-def _override(fields):
-    """transA,transB,batch_count,m,n,k,a_type,b_type,c_type,compute_type,solution_index[,solution_name]"""
-    if fields[6] != fields[7]:
-        raise ValueError(f"operands of two dtypes; got {fields[6]} and {fields[7]}; expected one")
-    first, second, batch, m, n, k = fields[:6]
-    return gemms._from_blas(m, n, k, fields[6], first, second, batch), _solution(fields[10])
+def _override(row):
+    """A row by the names of hipBLASLt's columns. Its files have a line of names before each row, with columns in between that do not matter here."""
+    if row["a_type"] != row["b_type"]:
+        raise ValueError(f"operands of two dtypes; got {row['a_type']} and {row['b_type']}; expected one")
+    return gemms._from_blas(row["m"], row["n"], row["k"], row["a_type"], row["transA"], row["transB"], row["batch_count"]), _solution(row["solution_index"])
 
 
 def _aiter(row):
@@ -68,11 +67,11 @@ def _aiter(row):
 
 def _row(fields, head):
     if head is not None:
-        return _aiter(dict(zip(head, fields)))
+        return (_aiter if "libtype" in head else _override)(dict(zip(head, fields)))
     if "TunableOp_" in fields[0]:
         return _tunableop(fields)
     if len(fields) >= 11 and fields[0] in ("N", "T") and fields[1] in ("N", "T"):
-        return _override(fields)
+        return _override(dict(zip(exchange.OVERRIDE, fields)))
     raise ValueError(f"not a row that is understood; got {','.join(fields)[:80]!r}; expected results of TunableOp, hipBLASLt's overrides or aiter's table")
 
 
@@ -84,7 +83,7 @@ def read(path):
             fields = [x.strip() for x in fields]
             if not any(fields) or fields[0].startswith("#") or fields[0] == "Validator" or (number == 1 and len(fields) == 1):
                 continue  # hipBLASLt's file begins with its version
-            if {"libtype", "solidx", "M", "N", "K"} <= set(fields):
+            if {"libtype", "solidx", "M", "N", "K"} <= set(fields) or {"transA", "transB", "m", "n", "k"} <= set(fields):
                 head = fields
                 continue
             line = f"{path}:{number}"

@@ -137,27 +137,41 @@ def in_turns(pairs):
     return ((turn + turn // 2) % 2 for turn in range(2 * pairs))
 
 
+class Quiet:
+    """Decides when a program is stopped: nothing new for `idle` seconds, or a candidate that runs for more than `hang` seconds. Once the candidates of a problem have passed their first
+    runs, they are timed in turns and nothing is written until the result is; slow candidates take longer for that than `idle`, so it may last as long as `hang`."""
+
+    def __init__(self, idle, hang):
+        self.idle, self.hang, self.at, self.seen, self.counts, self.timing = idle, hang, 0.0, None, None, False
+
+    def stop(self, seconds, running, counts):
+        """'hung', 'stopped' or None. running: the candidate in its first run, or None; counts: what is stored."""
+        if (running, counts) != self.seen:
+            self.seen, self.at = (running, counts), seconds
+        if counts != self.counts:
+            self.counts, self.timing = counts, False
+        self.timing = self.timing or running is not None
+        quiet = seconds - self.at
+        if running is not None:
+            return "hung" if quiet > self.hang else None
+        return "stopped" if quiet > (max(self.idle, self.hang) if self.timing else self.idle) else None
+
+
 def measure(words, report, log, path, since, budget, idle, hang, progress, further=()):
     """Runs the program with a budget for measurements, again where a candidate ended it. further: a dict of more variables. Returns the last Outcome."""
     database, lost, spent = Database(path), [], 0.0
     environment = {**dict(further), "PYFLAME_TUNE_BUDGET_MS": "", "PYFLAME_TUNED": "1"}
     while True:
         before = {row[:2] for row in database.running()}
-        seen = {"at": 0.0, "what": None, "counts": None}
+        activity = Quiet(idle, hang)
 
         def stop(seconds):
             now = [row for row in database.running() if row[:2] not in before]
             counts = database.counts(since)
-            what = (now[-1][:2] if now else None, counts)
-            if what != seen["what"]:
-                seen.update(what=what, at=seconds)
             part = (spent + seconds) / budget
             doing = f"  {now[-1][2]} {now[-1][4]}" if now else ""
             progress.show(part, f"{spent + seconds:.0f} s of {budget:.0f} s, {counts[0]} problems, {counts[1]} entries{doing}")
-            quiet = seconds - seen["at"]
-            if now and quiet > hang:
-                return "hung"
-            return "stopped" if not now and quiet > idle else None
+            return activity.stop(seconds, now[-1][:2] if now else None, counts)
 
         environment["PYFLAME_TUNE_BUDGET_MS"] = str(max(1, round(1000 * (budget - spent))))
         outcome = run_once(words, report, log, environment, stop)

@@ -1,6 +1,7 @@
 // The SQLite file of measurements.
 #include "pyflame/compile/choices.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,8 @@ using sqlite::Statement;
 
 constexpr int kSchema = 2;
 constexpr int kMostTries = 2;  // of an entry during whose measurement the process ended
+// A query takes as long as reading ten rows. A program reads all rows at once when its queries have cost as much as that.
+constexpr int64_t kRowsOfAQuery = 10, kLeastQueries = 8;
 
 constexpr const char* kCreate =
     "BEGIN IMMEDIATE;"
@@ -120,7 +123,7 @@ Choices* Choices::if_present(const std::string& file) {
   return &in(file);
 }
 
-Choices::Choices(const std::string& path) : db_(path), trouble_(db_.trouble()), pid_(getpid()) {
+Choices::Choices(const std::string& path) : db_(path), path_(path), trouble_(db_.trouble()), pid_(getpid()) {
   if (trouble_.empty()) trouble_ = prepare(path);
   if (!trouble_.empty())
     fmt::print(stderr, "pyflame: measured choices are neither read nor kept ({}); printed once\n", trouble_);
@@ -160,46 +163,129 @@ std::optional<int64_t> Choices::environment_id(const Environment& e, bool make) 
   return s.integer(0);
 }
 
-Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem) {
-  std::lock_guard lock(g_mutex);
-  if (!trouble_.empty()) return {};
-  const std::string key =
-      e.device + '\n' + e.driver + '\n' + e.libraries + '\n' + e.pyflame + '\n' + op + '\n' + problem;
-  if (const auto at = read_.find(key); at != read_.end()) return at->second;
-  Known k;
-  std::vector<Measurement> sound_here;  // the fastest first
-  const int64_t here = environment_id(e, false).value_or(-1);
+namespace {
+
+std::string key_of(const Environment& e) {
+  return e.device + '\n' + e.architecture + '\n' + e.driver + '\n' + e.libraries + '\n' + e.pyflame + '\n';
+}
+
+// The rows of one problem, the fastest first, and what they say.
+class ProblemRows {
+ public:
+  explicit ProblemRows(int64_t here) : here_(here) {}
+  // Columns from `first` on: environment, entry, sound, tries, us, spread, own, warm_us.
+  void add(const Statement& s, int first) {
+    const bool sound = s.integer(first + 2) != 0;
+    const int64_t tries = s.integer(first + 3);
+    std::string entry = s.text(first + 1);
+    if (s.integer(first) != here_) {
+      if (sound && tries == 0 && !known_.elsewhere) known_.elsewhere = std::move(entry);
+    } else if (tries == 0 || tries >= kMostTries) {
+      if (sound && tries == 0) {
+        Measurement& m = sound_here_.emplace_back();
+        m.entry = entry, m.us = s.real(first + 4), m.spread = s.real(first + 5), m.own = s.integer(first + 6) != 0,
+        m.warm_us = s.real(first + 7);
+      }
+      known_.tried.push_back(std::move(entry));
+    }
+  }
+  Choices::Known finish() {
+    const auto end = sound_here_.end();
+    const auto own = std::find_if(sound_here_.begin(), end, [](const Measurement& m) { return m.own; });
+    const auto best = std::find_if(sound_here_.begin(), own,
+                                   [&](const Measurement& m) { return own == end || clearly_faster(m, *own); });
+    if (best != end) known_.best = best->entry;
+    return std::move(known_);
+  }
+
+ private:
+  int64_t here_;
+  Choices::Known known_;
+  std::vector<Measurement> sound_here_;
+};
+
+}  // namespace
+
+// A look-up that finds the file as it was costs one call of the system instead of a query, which locks the file.
+void Choices::forget_if_changed() {
+  struct stat s {};
+  Stamp now;
+  if (stat(path_.c_str(), &s) == 0) now = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+  if (now == stamp_) return;
+  stamp_ = now, asked_ = 0, rows_ = -1;
+  read_.clear(), here_.clear(), all_.clear();
+}
+
+int64_t Choices::environment_here(const Environment& e, const std::string& key) {
+  const auto [at, is_new] = here_.try_emplace(key, -1);
+  if (is_new) at->second = environment_id(e, false).value_or(-1);
+  return at->second;
+}
+
+int64_t Choices::rows() {
+  if (rows_ < 0) {
+    Statement s(db_, "SELECT max(rowid) FROM measurements");  // about the number of rows, and it need not count them
+    rows_ = s.step() == sqlite::kRow ? s.integer(0) : 0;
+  }
+  return rows_;
+}
+
+// Reads what is known of all problems. False if the file cannot be read.
+bool Choices::read_all(const Environment& e, const std::string& environment_key) {
+  ++queries_;
+  const int64_t here = environment_here(e, environment_key);
+  Statement s(db_,
+              "SELECT m.op, m.problem, m.environment, m.entry, m.sound, m.tries, m.us, m.spread, m.own, m.warm_us FROM "
+              "measurements m JOIN environments e ON e.id = m.environment WHERE e.device = ? AND e.architecture = ? "
+              "ORDER BY m.op, m.problem, m.us");
+  s << e.device << e.architecture;
+  std::string key;
+  ProblemRows rows(here);
+  int state = 0;
+  while ((state = s.step()) == sqlite::kRow) {
+    std::string next = environment_key + s.text(0) + '\n' + s.text(1);
+    if (next != key) {
+      if (!key.empty()) read_[key] = rows.finish();
+      key = std::move(next), rows = ProblemRows(here);
+    }
+    rows.add(s, 2);
+  }
+  if (state != sqlite::kDone) return false;
+  if (!key.empty()) read_[key] = rows.finish();
+  all_.insert(environment_key);
+  return true;
+}
+
+Choices::Known Choices::read_one(const Environment& e, const std::string& environment_key, const std::string& op,
+                                 const std::string& problem) {
+  ++queries_, ++asked_;
+  ProblemRows rows(environment_here(e, environment_key));
   Statement s(
       db_,
       "SELECT m.environment, m.entry, m.sound, m.tries, m.us, m.spread, m.own, m.warm_us FROM measurements m JOIN "
       "environments e ON e.id = m.environment WHERE m.op = ? AND m.problem = ? AND e.device = ? AND "
       "e.architecture = ? ORDER BY m.us");
   s << op << problem << e.device << e.architecture;
-  while (s.step() == sqlite::kRow) {
-    const bool sound = s.integer(2) != 0;
-    const int64_t tries = s.integer(3);
-    std::string entry = s.text(1);
-    if (s.integer(0) != here) {
-      if (sound && tries == 0 && !k.elsewhere) k.elsewhere = std::move(entry);
-    } else if (tries == 0 || tries >= kMostTries) {
-      if (sound && tries == 0) {
-        Measurement& m = sound_here.emplace_back();
-        m.entry = entry, m.us = s.real(4), m.spread = s.real(5), m.own = s.integer(6) != 0, m.warm_us = s.real(7);
-      }
-      k.tried.push_back(std::move(entry));
-    }
-  }
-  const auto own = std::find_if(sound_here.begin(), sound_here.end(), [](const Measurement& m) { return m.own; });
-  const auto best = std::find_if(sound_here.begin(), own, [&](const Measurement& m) {
-    return own == sound_here.end() || clearly_faster(m, *own);
-  });
-  if (best != sound_here.end()) k.best = best->entry;
-  return read_[key] = std::move(k);
+  while (s.step() == sqlite::kRow) rows.add(s, 0);
+  return rows.finish();
+}
+
+Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem) {
+  std::lock_guard lock(g_mutex);
+  if (!trouble_.empty()) return {};
+  forget_if_changed();
+  const std::string environment_key = key_of(e), key = environment_key + op + '\n' + problem;
+  if (const auto at = read_.find(key); at != read_.end()) return at->second;
+  bool all = all_.contains(environment_key);
+  if (!all && asked_ >= kLeastQueries && rows() <= kRowsOfAQuery * asked_) all = read_all(e, environment_key);
+  if (!all) return read_[key] = read_one(e, environment_key, op, problem);
+  return read_[key];
 }
 
 void Choices::begin(const Environment& e, const std::string& op, const std::string& problem, const std::string& entry) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return;
+  stamp_ = {};
   forget_begun();
   const auto id = environment_id(e, true);
   if (!id) return;
@@ -233,7 +319,7 @@ void Choices::store(const Environment& e, const std::string& op, const std::stri
                     const std::vector<Measurement>& all) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return;
-  read_.clear();
+  stamp_ = {};                              // a file that changes twice within a tick of its clock has the same stamp
   if (!db_.run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
   bool ok = false;
   if (const auto id = environment_id(e, true)) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -69,17 +70,34 @@ class Choices {
   void store(const Environment& e, const std::string& op, const std::string& problem,
              const std::vector<Measurement>& all);
   const std::string& trouble() const { return trouble_; }  // why the file is not used; empty: it is used
+  int64_t queries() const { return queries_; }             // how often known() has asked the file; for tests
 
  private:
+  // What tells that a file has changed.
+  struct Stamp {
+    int64_t size = -1, seconds = 0, nanoseconds = 0;
+    bool operator==(const Stamp&) const = default;
+  };
   explicit Choices(const std::string& path);
+  void forget_if_changed();
+  int64_t environment_here(const Environment& e, const std::string& key);
+  int64_t rows();
+  bool read_all(const Environment& e, const std::string& environment_key);
+  Known read_one(const Environment& e, const std::string& environment_key, const std::string& op,
+                 const std::string& problem);
   void forget_begun();
   std::string prepare(const std::string& path);
   std::optional<int64_t> environment_id(const Environment& e, bool make);
   sqlite::Database db_;
+  std::string path_;
   std::string trouble_;
   int pid_ = 0;
-  int64_t begun_ = 0;                            // the row of the note; 0: there is none
-  std::unordered_map<std::string, Known> read_;  // what known() has found
+  int64_t begun_ = 0;                              // the row of the note; 0: there is none
+  Stamp stamp_;                                    // of the file when read_, here_ and all_ were filled
+  std::unordered_map<std::string, Known> read_;    // what known() has found
+  std::unordered_map<std::string, int64_t> here_;  // the rows of environments; -1: the file does not have it
+  std::set<std::string> all_;                      // environments of which read_ has everything
+  int64_t queries_ = 0, asked_ = 0, rows_ = -1;    // asked_, rows_: since the file has changed
 };
 
 }  // namespace pyflame

@@ -102,7 +102,8 @@ const TunedRule kTunedRules[] = {
       .severity = Severity::low,
       .title = "Problems without results",
       .why = "A list of problems changes nothing by itself.",
-      .fixes = {"Tune them: PYTORCH_TUNABLEOP_TUNING=1, or torch.cuda.tunable.tune_gemm_in_file on this file."}},
+      .fixes = {"Tune them outside of PyTorch: pyflame tune --problems FILE --device rocm --export tunableop=FILE.",
+                "Or within it: PYTORCH_TUNABLEOP_TUNING=1, or torch.cuda.tunable.tune_gemm_in_file on this file."}},
      [](const TunedCounts& c) -> std::string {
        if (c.aiter || c.untuned == 0 || static_cast<size_t>(c.untuned) != c.problems) return "";
        return "These problems were recorded and not tuned.";

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -102,6 +103,54 @@ TEST(Choices, AnEntryThatEndedTheProcessTwiceIsNotTriedAgain) {
   EXPECT_EQ(known().tried, std::vector<std::string>{"hangs"});
   c.store(kHere, "matmul", "p", {{"good", 4, 0, true}});
   EXPECT_EQ(known().best, "good");
+}
+
+TEST(Choices, ManyProblemsAreReadAtOnce) {
+  test::TempFolder folder;
+  const std::string path = folder.str() + "/choices.sqlite";
+  Choices& c = Choices::in(path);
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  const auto name = [](int i) { return "p" + std::to_string(i); };
+  const Environment old{"H", "sm_90", "12000", "", "1"};
+  for (int i = 0; i < 40; ++i) {
+    c.store(kHere, "matmul", name(i), {{"slow", 9, 0, true}, {"fast" + name(i), 3, 0.5, true}});
+    c.store(old, "matmul", name(i), {{"old" + name(i), 1, 0, true}});
+  }
+  const int64_t before = c.queries();
+  for (int turn = 0; turn < 2; ++turn)
+    for (int i = 0; i < 40; ++i) {
+      const Choices::Known known = c.known(kHere, "matmul", name(i));
+      EXPECT_EQ(known.best, "fast" + name(i));
+      EXPECT_EQ(known.elsewhere, "old" + name(i));
+      EXPECT_EQ(known.tried.size(), 2U);
+      EXPECT_FALSE(c.known(kHere, "conv2d", name(i)).best);
+    }
+  EXPECT_EQ(c.queries() - before, 13);  // twelve problems, and all 120 rows
+  const pid_t child = fork();
+  if (child == 0) {
+    Choices::in(path).store(kHere, "matmul", "p7", {{"of another process", 1, 0, true}});
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  // The clock of files may not have moved on since the last look-up.
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+  EXPECT_EQ(c.best(kHere, "matmul", "p7"), "of another process");
+}
+
+TEST(Choices, AFileWithManyRowsIsAskedForEachProblem) {
+  test::TempFolder folder;
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  std::vector<Measurement> many;
+  for (int i = 0; i < 5001; ++i) many.push_back({"entry" + std::to_string(i), 10.0 + i, 0, true});
+  c.store(kHere, "matmul", "many", many);
+  for (int i = 0; i < 20; ++i) c.store(kHere, "matmul", std::to_string(i), {{"fast", 3, 0, true}});
+  const int64_t before = c.queries();
+  for (int turn = 0; turn < 2; ++turn)
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(c.best(kHere, "matmul", std::to_string(i)), "fast");
+  EXPECT_EQ(c.best(kHere, "matmul", "many"), "entry0");
+  EXPECT_EQ(c.queries() - before, 21);
 }
 
 TEST(Choices, AFileOfTheFirstVersionKeepsItsRows) {

@@ -34,10 +34,12 @@ def source(path, problems):
     except (OSError, ValueError) as e:
         problems.append(f"cannot be opened: {getattr(e, 'strerror', None) or e}")
         return None
+    kind = os.fstat(handle).st_mode
+    if not stat.S_ISREG(kind):  # os.fdopen refuses a folder with an exception
+        os.close(handle)
+        problems.append("is a folder; hint: name one Python file" if stat.S_ISDIR(kind) else "is not a plain file")
+        return None
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            problems.append("is not a plain file")
-            return None
         try:
             data = file.read(MAX_BYTES + 1)
         except OSError as e:
