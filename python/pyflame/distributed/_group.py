@@ -222,10 +222,11 @@ class _Lane:
             self.start(work, call)
             return work.wait()
         try:
-            work._run(call)
+            call()
         finally:
             with self.lock:
                 self.waiting -= 1
+            work._ended.set()
         return work.wait()
 
 

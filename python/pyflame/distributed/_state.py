@@ -141,6 +141,15 @@ def end():
             default.store.close()
 
 
+def _in_child():
+    """After a fork: the parent's connections are the parent's. The child knows its rank, and its collectives raise."""
+    if _World.default is not None and _World.default.store:
+        _World.default.store.close()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 def resolved(op, group):
     """The group to use; None when this process is the only one, or not one of the group."""
     if group is GroupMember.NON_GROUP_MEMBER:
