@@ -22,13 +22,13 @@ rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 """
 
 
-def start(n, program, folder, **env):
-    """The processes of a program, by rank."""
+def start(n, program, folder, ranks=None, **env):
+    """The processes of a program, by rank; of these ranks only, or of all n."""
     address, port = _place()
     path = folder / "program.py"
     path.write_text(HEAD + program)
     common = {**os.environ, "WORLD_SIZE": str(n), "MASTER_ADDR": address, "MASTER_PORT": str(port), "PYFLAME_NUM_THREADS": "1", **env}
-    return [subprocess.Popen([sys.executable, str(path)], env={**common, "RANK": str(r), "LOCAL_RANK": str(r)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(n)]
+    return [subprocess.Popen([sys.executable, str(path)], env={**common, "RANK": str(r), "LOCAL_RANK": str(r)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in (range(n) if ranks is None else ranks)]
 
 
 def finish(processes):
