@@ -59,8 +59,8 @@ void bind_group(nb::module_& m) {
   c.def("barrier", [](Group& g, const std::string& s, const std::string& t, double timeout) {
     run_call(s, t, timeout, [&](const Call& call) { g.barrier(call); });
   });
-  c.def("all_reduce", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data, size_t count,
-                         DTypeArg dtype, const std::string& op) {
+  c.def("all_reduce", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data,
+                         size_t count, DTypeArg dtype, const std::string& op) {
     const DType d = dtype.require("all_reduce");
     const Reduction r = reduction_from(op);
     run_call(s, t, timeout, [&](const Call& call) { g.all_reduce(call, at(data), count, d, r); });
@@ -77,26 +77,23 @@ void bind_group(nb::module_& m) {
     const Reduction r = reduction_from(op);
     run_call(s, t, timeout, [&](const Call& call) { g.reduce(call, at(data), count, d, r, root); });
   });
-  c.def("all_gather", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in, uintptr_t out,
-                         size_t bytes) {
+  c.def("all_gather", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
+                         uintptr_t out, size_t bytes) {
     run_call(s, t, timeout, [&](const Call& call) { g.all_gather(call, at(in), at(out), bytes); });
   });
-  c.def("broadcast", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data, size_t bytes,
-                        int root) {
-    run_call(s, t, timeout, [&](const Call& call) { g.broadcast(call, at(data), bytes, root); });
-  });
+  c.def("broadcast",
+        [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data, size_t bytes,
+           int root) { run_call(s, t, timeout, [&](const Call& call) { g.broadcast(call, at(data), bytes, root); }); });
   c.def("exchange", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
                        const Sizes& in_bytes, uintptr_t out, const Sizes& out_bytes) {
     run_call(s, t, timeout, [&](const Call& call) { g.exchange(call, at(in), in_bytes, at(out), out_bytes); });
   });
-  c.def("send", [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
-                   size_t bytes) {
-    run_call(s, t, timeout, [&](const Call& call) { g.send(call, peer, at(data), bytes); });
-  });
-  c.def("recv", [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
-                   size_t bytes) {
-    run_call(s, t, timeout, [&](const Call& call) { g.recv(call, peer, at(data), bytes); });
-  });
+  c.def("send",
+        [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
+           size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.send(call, peer, at(data), bytes); }); });
+  c.def("recv",
+        [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
+           size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.recv(call, peer, at(data), bytes); }); });
 }
 
 }  // namespace
@@ -108,7 +105,8 @@ void bind_distributed(nb::module_& m) {
       [](const Tensor& x, bool write) {
         const Unlocked u;
         fix_layout(x);
-        PF_CHECK(x.is_contiguous(), Runtime, "distributed: the tensor is not contiguous; got strides {}", x.strides().str());
+        PF_CHECK(x.is_contiguous(), Runtime, "distributed: the tensor is not contiguous; got strides {}",
+                 x.strides().str());
         return reinterpret_cast<uintptr_t>(write ? x.mutable_data() : x.data());
       },
       "tensor"_a, "write"_a, "Address of the first element of a contiguous tensor whose pending work is done.");

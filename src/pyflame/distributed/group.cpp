@@ -16,29 +16,16 @@
 
 #include "pyflame/base/error.h"
 #include "pyflame/base/fork.h"
-#include "pyflame/distributed/ring.h"
+#include "pyflame/distributed/peer.h"
 
 namespace pyflame::distributed {
-
-// One frame of a control socket: a letter, the number of bytes, the bytes. A wake-up is the letter alone.
-struct Peer {
-  int control = -1, data = -1, messages = -1;
-  Ring* out = nullptr;
-  Ring* in = nullptr;
-  std::string received, to_send;
-  std::deque<std::string> calls;
-  std::string gave_up;  // why the peer left the group
-  bool left = false, ended = false;
-};
 
 namespace {
 
 constexpr char kCall = 'c', kLeft = 'x', kWake = 'w';
-constexpr size_t kPart = size_t{512} << 10;    // bytes of a part that is reduced at a time; less than a ring
-constexpr size_t kDirect = size_t{64} << 10;   // a broadcast of fewer bytes goes to each rank directly
 constexpr size_t kMostText = size_t{1} << 20;  // bytes of a frame; more is no frame of ours
 constexpr int kLooks = 64;                     // looks at a ring before the thread sleeps
-constexpr int kTurn = 100;                     // milliseconds between two looks at the clock and at Ctrl-C
+constexpr int kPause = 100;                    // milliseconds between two looks at the clock and at Ctrl-C
 
 std::string bytes_of(uint64_t v) { return {reinterpret_cast<const char*>(&v), sizeof(v)}; }
 
@@ -258,7 +245,7 @@ void Group::check_time(const std::function<bool(int)>& needed) {
     if (peers_[static_cast<size_t>(p)]->ended) lost(p);
   if (closing_) give_up(fmt::format("{}: the group was destroyed while the call waited", call_->text));
   if (call_->interrupted && Clock::now() >= look_) {
-    look_ = Clock::now() + std::chrono::milliseconds(kTurn);
+    look_ = Clock::now() + std::chrono::milliseconds(kPause);
     if (call_->interrupted()) give_up(fmt::format("{}: interrupted", call_->text));
   }
   if (Clock::now() >= deadline_)
@@ -284,7 +271,7 @@ void Group::wait(const std::vector<Transfer>* transfers, const std::function<boo
       if (t.done < t.bytes && !peer.out) fds.push_back({peer.data, static_cast<short>(t.to ? POLLIN : POLLOUT), 0});
     }
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count() + 1;
-  ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left, 0, kTurn)));
+  ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left, 0, kPause)));
   for (size_t i = 0; i < controls; ++i) {
     if (fds[i].revents & POLLOUT) flush(who[i]);
     if (fds[i].revents & ~POLLOUT) read_control(who[i]);
@@ -312,6 +299,11 @@ void Group::agree(const Call& call, const std::vector<size_t>& to, const std::ve
     }
     if (all) break;
     wait(nullptr, [&](int p) { return needed(p); });
+  }
+  for (int p = 0; p < size(); ++p) {  // it said which call it makes, and then gave up waiting for this rank
+    const Peer& peer = *peers_[static_cast<size_t>(p)];
+    if (p != rank_ && peer.left && peer.calls.size() == 1)
+      give_up(fmt::format("{}: {} gave up; it said: {}", call_->text, name(p), peer.gave_up));
   }
   compare(call, to, from);
 }
@@ -362,9 +354,8 @@ bool Group::advance(Transfer& t) {
   if (p.out) {
     moved = t.to ? p.in->take(t.to + t.done, left) : p.out->write(t.from + t.done, left);
     if (moved) {
-      std::atomic_thread_fence(std::memory_order_seq_cst);  // the position is seen before the flag is read
       std::atomic<uint32_t>& waits = t.to ? p.in->writer_waits : p.out->reader_waits;
-      if (waits.load(std::memory_order_relaxed) && waits.exchange(0)) wake(t.peer);
+      if (waits.load() && waits.exchange(0)) wake(t.peer);
     }
   } else {
     const ssize_t n =
@@ -400,7 +391,6 @@ void Group::move(std::vector<Transfer> transfers) {
       const Peer& p = *peers_[static_cast<size_t>(t.peer)];
       if (!p.out) continue;
       (t.to ? p.in->reader_waits : p.out->writer_waits).store(1);
-      std::atomic_thread_fence(std::memory_order_seq_cst);
       ready = ready || (t.to ? !p.in->empty() : !p.out->full());
     }
     if (!ready) wait(&transfers, needed);
@@ -409,160 +399,10 @@ void Group::move(std::vector<Transfer> transfers) {
     if (p != rank_) flush(p);
 }
 
-void Group::barrier(const Call& call) {
-  const std::vector<size_t> none(peers_.size(), 0);
-  agree(call, none, none);
-}
-
-// Part p of `in` goes to rank p; the parts that others have for this rank come to `scratch`, one after the other by rank.
-void Group::parts_exchange(const char* in, char* scratch, size_t part, size_t width) {
-  std::vector<Transfer> transfers;
-  for (int i = 1; i < size(); ++i) {
-    const int p = (rank_ + i) % size();
-    const auto at = static_cast<size_t>(p);
-    transfers.push_back({p, nullptr, in + at * width, part});
-    transfers.push_back({p, scratch + at * part, nullptr, part});
-  }
-  move(std::move(transfers));
-}
-
-void Group::all_reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op) {
-  check_reduction(call.text.c_str(), op, dtype);
-  barrier(call);
-  const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)),
-               most = std::max(kPart / item, size_t{1});
-  std::vector<char> scratch;
-  // A block has a part for each rank. Its last part may be shorter than the others, or empty.
-  for (size_t begin = 0; begin < count; begin += most * n) {
-    const size_t block = std::min(most * n, count - begin), part = (block + n - 1) / n;
-    char* at = static_cast<char*>(data) + begin * item;
-    const auto first = [&](size_t p) { return std::min(p * part, block); };
-    const auto elements = [&](size_t p) { return first(p + 1) - first(p); };
-    const auto me = static_cast<size_t>(rank_);
-    scratch.resize(n * part * item);
-    std::vector<Transfer> out, back;
-    std::vector<const void*> sources(n);
-    for (size_t i = 1; i < n; ++i) {
-      const size_t p = (me + i) % n;
-      const int peer = static_cast<int>(p);
-      out.push_back({peer, nullptr, at + first(p) * item, elements(p) * item});
-      out.push_back({peer, scratch.data() + p * part * item, nullptr, elements(me) * item});
-      back.push_back({peer, nullptr, at + first(me) * item, elements(me) * item});
-      back.push_back({peer, at + first(p) * item, nullptr, elements(p) * item});
-    }
-    for (size_t p = 0; p < n; ++p) sources[p] = p == me ? at + first(me) * item : scratch.data() + p * part * item;
-    move(std::move(out));
-    distributed::reduce(op, dtype, at + first(me) * item, sources, elements(me));
-    move(std::move(back));
-  }
-}
-
-void Group::reduce_scatter(const Call& call, const void* in, void* out, size_t count, DType dtype, Reduction op) {
-  check_reduction(call.text.c_str(), op, dtype);
-  barrier(call);
-  const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)),
-               most = std::max(kPart / item, size_t{1});
-  const auto me = static_cast<size_t>(rank_);
-  std::vector<char> scratch(n * std::min(most, count) * item);
-  for (size_t begin = 0; begin < count; begin += most) {
-    const size_t part = std::min(most, count - begin);
-    const char* from = static_cast<const char*>(in) + begin * item;
-    parts_exchange(from, scratch.data(), part * item, count * item);
-    std::vector<const void*> sources(n);
-    for (size_t p = 0; p < n; ++p) sources[p] = p == me ? from + p * count * item : scratch.data() + p * part * item;
-    distributed::reduce(op, dtype, static_cast<char*>(out) + begin * item, sources, part);
-  }
-}
-
-void Group::reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op, int root) {
-  check_reduction(call.text.c_str(), op, dtype);
-  barrier(call);
-  const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)),
-               most = std::max(kPart / item, size_t{1});
-  std::vector<char> scratch(rank_ == root ? n * std::min(most, count) * item : 0);
-  for (size_t begin = 0; begin < count; begin += most) {
-    const size_t part = std::min(most, count - begin);
-    char* at = static_cast<char*>(data) + begin * item;
-    if (rank_ != root) {
-      move({{root, nullptr, at, part * item}});
-      continue;
-    }
-    std::vector<Transfer> transfers;
-    std::vector<const void*> sources(n);
-    for (size_t p = 0; p < n; ++p) {
-      sources[p] = static_cast<int>(p) == root ? at : scratch.data() + p * part * item;
-      if (static_cast<int>(p) != root)
-        transfers.push_back({static_cast<int>(p), scratch.data() + p * part * item, nullptr, part * item});
-    }
-    move(std::move(transfers));
-    distributed::reduce(op, dtype, at, sources, part);
-  }
-}
-
-void Group::all_gather(const Call& call, const void* in, void* out, size_t bytes) {
-  barrier(call);
-  char* to = static_cast<char*>(out);
-  std::vector<Transfer> transfers;
-  for (int i = 1; i < size(); ++i) {
-    const int p = (rank_ + i) % size();
-    transfers.push_back({p, nullptr, static_cast<const char*>(in), bytes});
-    transfers.push_back({p, to + static_cast<size_t>(p) * bytes, nullptr, bytes});
-  }
-  if (bytes) std::memmove(to + static_cast<size_t>(rank_) * bytes, in, bytes);
-  move(std::move(transfers));
-}
-
-void Group::broadcast(const Call& call, void* data, size_t bytes, int root) {
-  barrier(call);
-  char* at = static_cast<char*>(data);
-  std::vector<Transfer> transfers;
-  const bool direct = bytes < kDirect || size() == 2;
-  // Large ones: each rank gets a part and gives it to the others, so that the root sends every byte once.
-  const size_t n = peers_.size(), part = direct ? bytes : (bytes + n - 2) / (n - 1);
-  const auto nth = [&](int p) {
-    return static_cast<size_t>(p > root ? p - 1 : p);
-  };  // among the ranks without the root
-  const auto first = [&](int p) { return direct ? 0 : std::min(nth(p) * part, bytes); };
-  const auto length = [&](int p) { return direct ? bytes : std::min((nth(p) + 1) * part, bytes) - first(p); };
-  if (rank_ != root) {
-    move({{root, at + first(rank_), nullptr, length(rank_)}});
-    if (direct) return;
-    for (int p = 0; p < size(); ++p) {
-      if (p == rank_ || p == root) continue;
-      transfers.push_back({p, nullptr, at + first(rank_), length(rank_)});
-      transfers.push_back({p, at + first(p), nullptr, length(p)});
-    }
-  } else {
-    for (int p = 0; p < size(); ++p)
-      if (p != root) transfers.push_back({p, nullptr, at + first(p), length(p)});
-  }
-  move(std::move(transfers));
-}
-
-void Group::exchange(const Call& call, const void* in, const std::vector<size_t>& in_bytes, void* out,
-                     const std::vector<size_t>& out_bytes) {
-  agree(call, in_bytes, out_bytes);
-  const char* from = static_cast<const char*>(in);
-  char* to = static_cast<char*>(out);
-  std::vector<Transfer> transfers;
-  for (size_t p = 0; p < peers_.size(); ++p) {
-    const int peer = static_cast<int>(p);
-    if (peer == rank_) {
-      if (in_bytes[p]) std::memmove(to, from, in_bytes[p]);
-    } else {
-      transfers.push_back({peer, nullptr, from, in_bytes[p]});
-      transfers.push_back({peer, to, nullptr, out_bytes[p]});
-    }
-    from += in_bytes[p];
-    to += out_bytes[p];
-  }
-  move(std::move(transfers));
-}
-
 // Waits until a socket of messages is ready; raises when it must not wait any longer.
 void Group::message_step(const Call& call, int fd, short events, Clock::time_point deadline, int peer) {
   pollfd p{fd, events, 0};
-  ::poll(&p, 1, kTurn);
+  ::poll(&p, 1, kPause);
   PF_CHECK(!closing_, Runtime, "{}: the group was destroyed while the call waited", call.text);
   PF_CHECK(!call.interrupted || !call.interrupted(), Runtime, "{}: interrupted", call.text);
   PF_CHECK(p.revents || Clock::now() < deadline, Runtime, "{}: timed out after {:g} s; {} did not come", call.text,
@@ -604,7 +444,7 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
   std::string signature(sizes[1], '\0');
   read(signature.data(), signature.size());
   if (signature == call.signature && sizes[0] == bytes) return read(static_cast<char*>(data), bytes);
-  std::string dropped(std::min<size_t>(sizes[0], kPart), '\0');
+  std::string dropped(std::min<size_t>(sizes[0], size_t{512} << 10), '\0');
   for (uint64_t left = sizes[0]; left > 0;) {
     const size_t n = std::min<size_t>(left, dropped.size());
     read(dropped.data(), n);

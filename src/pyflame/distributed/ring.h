@@ -1,5 +1,6 @@
 // A ring of bytes in shared memory with one writer and one reader, each in a process of its own. Positions only grow. Who must wait says so with
-// a flag, looks once more, and sleeps on a socket; the other one takes the flag and writes a byte to that socket.
+// a flag, looks once more, and sleeps on a socket; the other one takes the flag and writes a byte to that socket. Positions are written, and flags
+// are read and written, in one order for both processes (seq_cst): so one of the two sees what the other one did last.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -24,7 +25,7 @@ struct Ring {
     const size_t begin = at % kBytes, first = std::min(n, kBytes - begin);
     std::memcpy(bytes + begin, from, first);
     std::memcpy(bytes, from + first, n - first);
-    written.store(at + n, std::memory_order_release);
+    written.store(at + n);
     return n;
   }
   size_t take(char* to, size_t most) {
@@ -33,13 +34,11 @@ struct Ring {
     const size_t begin = at % kBytes, first = std::min(n, kBytes - begin);
     std::memcpy(to, bytes + begin, first);
     std::memcpy(to + first, bytes, n - first);
-    taken.store(at + n, std::memory_order_release);
+    taken.store(at + n);
     return n;
   }
-  bool empty() const { return written.load(std::memory_order_acquire) == taken.load(std::memory_order_relaxed); }
-  bool full() const {
-    return written.load(std::memory_order_relaxed) - taken.load(std::memory_order_acquire) == kBytes;
-  }
+  bool empty() const { return written.load() == taken.load(std::memory_order_relaxed); }
+  bool full() const { return written.load(std::memory_order_relaxed) - taken.load() == kBytes; }
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
