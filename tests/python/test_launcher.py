@@ -101,3 +101,16 @@ def test_several_hosts(tmp_path):
 def test_options(options, message):
     r = subprocess.run([*WORDS, *options], capture_output=True, text=True, timeout=60)
     assert r.returncode == 2 and message in r.stderr
+
+
+def test_who_fails_for_another_is_not_the_cause(tmp_path):
+    """Rank 0 ends because rank 1 is gone, and the launcher hears of it first."""
+    program = """
+import os, sys, time
+if os.environ["RANK"] == "0":
+    sys.exit("RuntimeError: barrier at a.py:1: rank 1 is gone; its process ended or destroyed its group; expected 2 ranks")
+time.sleep(0.3)
+sys.exit("ValueError: the cause")
+"""
+    r = launch(tmp_path, program, "--nproc", "2", code=1)
+    assert r.stderr.endswith("pyflame run: rank 1 failed with exit code 1; the others were ended\npyflame run: the last lines of rank 1:\n  ValueError: the cause\n")

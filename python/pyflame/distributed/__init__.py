@@ -78,7 +78,7 @@ def is_torchelastic_launched():
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-atexit.register(_state.end)
+atexit.register(_state.at_exit)
 
 
 def __getattr__(name):

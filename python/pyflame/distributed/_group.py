@@ -234,7 +234,7 @@ class ProcessGroup:
     """Processes that call collectives together. Made by init_process_group() and new_group()."""
 
     def __init__(self, op, ranks, rank, store, prefix, timeout):
-        self.ranks, self._timeout, self.prefix, self._made = list(ranks), timeout, prefix, 0
+        self.ranks, self._timeout, self._children = list(ranks), timeout, []
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self.store, self._lanes, self._pid = store, {}, os.getpid()
         self._group = None
@@ -267,6 +267,11 @@ class ProcessGroup:
             return work
         self._lane(lane).run(work, call)
         return None
+
+    def stop(self):
+        """Calls under way raise."""
+        if self._group:
+            self._group.close()
 
     def close(self):
         """Ends the connections; calls under way raise."""

@@ -8,6 +8,7 @@ from ._group import ProcessGroup
 from ._store import TCPStore
 
 _TIMEOUT = 600.0
+GONE, GAVE_UP = "is gone; its process ended", "gave up; it said: "  # in the errors of src/pyflame/distributed/group.cpp
 _BACKENDS = ("host", "gloo", "nccl", "rccl", "mpi", "ucc")
 
 
@@ -135,7 +136,7 @@ def end():
     """Ends all connections."""
     default, _World.default, _World.place = _World.default, None, Place()
     if default is not None:
-        for g in [*getattr(default, "_children", ()), default]:
+        for g in [*default._children, default]:
             g.close()
         if default.store:
             default.store.close()
@@ -148,6 +149,13 @@ def _in_child():
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+def at_exit():
+    """Ends calls that wait on other threads. The connections end with the process, so that the others hear of its end, and a launcher does, at the same time."""
+    if _World.default is not None:
+        for g in [*_World.default._children, _World.default]:
+            g.stop()
 
 
 def resolved(op, group):
@@ -184,8 +192,6 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
         return ProcessGroup(op, ranks, 0, None, "", seconds)
     _World.made += 1
     made = ProcessGroup(op, ranks, default.rank(), default.store, f"group{_World.made}", seconds)
-    if not hasattr(default, "_children"):
-        default._children = []
     default._children.append(made)
     return made if made.rank() >= 0 else GroupMember.NON_GROUP_MEMBER
 

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 
+from . import _state
+
 _TAIL = 60  # lines of the failed rank that are shown again at the end
 _PATIENCE = 5.0  # seconds between the request to end and the end
 
@@ -80,6 +82,11 @@ class _Rank:
         for t in self._readers:
             t.join(1.0)
 
+    def blames_another(self):
+        """Whether its last words are that another rank is gone."""
+        last = next((line for line in reversed(self.tail) if line.strip()), "")
+        return self.process.returncode > 0 and (_state.GONE in last or _state.GAVE_UP in last)
+
     def signal(self, number):
         try:
             os.killpg(self.process.pid, number)
@@ -104,6 +111,21 @@ def _end(ranks):
         r.process.wait()
 
 
+def _cause(rank, code, ended, left):
+    """The rank that failed by itself. One whose error is that another rank is gone may end before that one has ended."""
+    first, until = (rank, code), time.monotonic() + _PATIENCE
+    while rank.blames_another() and left:
+        try:
+            rank, code = ended.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return first
+        left -= 1
+        rank.read_all()
+        if code != 0 and not rank.blames_another():
+            return rank, code
+    return first
+
+
 def _describe(code):
     if code >= 0:
         return f"exit code {code}"
@@ -126,12 +148,11 @@ def _once(args, n, restart):
             env.update(RANK=str(args.node_rank * n + local), LOCAL_RANK=str(local), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(n), GROUP_RANK=str(args.node_rank),
                        MASTER_ADDR=address, MASTER_PORT=str(port), RESTART_COUNT=str(restart), TORCHELASTIC_RESTART_COUNT=str(restart))
             ranks.append(_Rank(args.node_rank * n + local, words, env, not args.no_prefix, ended))
-        for _ in range(n):
+        for left in range(n - 1, -1, -1):
             rank, code = ended.get()
             rank.read_all()
             if code != 0:
-                _end(ranks)
-                return rank, code
+                return _cause(rank, code, ended, left)
         return None, 0
     finally:
         _end(ranks)

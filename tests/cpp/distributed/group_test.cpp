@@ -202,7 +202,7 @@ TEST_P(Ways, Messages) {
 }
 
 template <class T>
-T reduced(Reduction op, DType dtype, std::vector<T> values) {
+T reduced(Reduction op, DType dtype, std::initializer_list<T> values) {
   std::vector<const void*> sources;
   for (const T& v : values) sources.push_back(&v);
   T out{};
