@@ -189,3 +189,24 @@ def test_sampler_in_a_loader():
     resumed = loader()
     resumed.load_state_dict(other.state_dict())
     assert [b[0].tolist() for b in resumed] == epochs[1][1:]
+
+
+BROKEN = """
+from pyflame.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group(timeout=60)
+ddp = DDP(pf.nn.Linear(2, 1))
+handle = ddp.module.bias.register_post_accumulate_grad_hook(lambda p: 1 / 0)
+try:
+    ddp(pf.ones(1, 2)).sum().backward()
+    raise AssertionError("the hook did not raise")
+except ZeroDivisionError:
+    handle.remove()
+ddp.zero_grad()
+(ddp(pf.ones(1, 2)).sum() * (rank + 1)).backward()  # reduced again
+assert ddp.module.bias.grad.tolist() == [(world + 1) / 2], ddp.module.bias.grad
+print("same")
+"""
+
+
+def test_after_a_backward_pass_that_raised(tmp_path):
+    assert run(2, BROKEN, tmp_path) == ["same\n"] * 2

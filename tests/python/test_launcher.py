@@ -114,3 +114,13 @@ sys.exit("ValueError: the cause")
 """
     r = launch(tmp_path, program, "--nproc", "2", code=1)
     assert r.stderr.endswith("pyflame run: rank 1 failed with exit code 1; the others were ended\npyflame run: the last lines of rank 1:\n  ValueError: the cause\n")
+
+
+def test_bench(tmp_path):
+    """The columns of rccl-tests, with no wrong element."""
+    r = subprocess.run([*WORDS, "--nproc", "3", "--no-prefix", "-m", "pyflame.distributed.bench", "-b", "3072", "-e", "12288", "-n", "2"], capture_output=True, text=True, timeout=120, check=True)
+    rows = [line.split() for line in r.stdout.splitlines() if not line.startswith("#")]
+    assert [row[:5] for row in rows] == [[str(size), str(size // 4), "float", redop, root] for redop, root in (("sum", "-1"), ("none", "-1"), ("sum", "-1"), ("none", "0"), ("none", "-1")) for size in (3072, 12288)]
+    assert all(float(row[5]) > 0 and row[8] == "0" for row in rows) and "# all_reduce: 3 ranks, transport host (shared memory), tensors on cpu" in r.stdout
+    size, _, _, _, _, us, speed, bus, _ = rows[0]
+    assert abs(float(speed) - int(size) / float(us) / 1e3) <= 0.01 and abs(float(bus) - 4 / 3 * float(speed)) <= 0.02

@@ -262,6 +262,8 @@ class ProcessGroup:
 
     def _call(self, lane, call, async_op, finish=None, result=None):
         work = Work(finish, result)
+        if self._group is None:
+            raise RuntimeError("distributed: the group was destroyed; expected a group that is in use")
         if async_op:
             self._lane(lane).start(work, call)
             return work

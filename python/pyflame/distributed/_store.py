@@ -1,4 +1,5 @@
 """A key-value store on rank 0, through which processes find each other."""
+import errno
 import socket
 import struct
 import threading
@@ -40,7 +41,12 @@ class _Server:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind((address, port))
+        try:
+            self.socket.bind((address, port))
+        except OSError as e:
+            if e.errno != errno.EADDRNOTAVAIL:
+                raise
+            self.socket.bind(("", port))  # the address is that of a gateway, which this host does not have itself
         self.socket.listen(256)
         self.port = self.socket.getsockname()[1]
         self.values, self.changed = {}, threading.Condition()

@@ -130,7 +130,7 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs, **kwargs):
         """Calls the module."""
         if not self._alone:
-            self._sync = self.require_backward_grad_sync
+            self._sync, self._pending = self.require_backward_grad_sync, None  # a backward pass that raised may have left some
             if self.broadcast_buffers and self.training and self._sync:
                 buffers = list(self.module.buffers())
                 if buffers:

@@ -360,8 +360,7 @@ bool Group::advance(Transfer& t) {
   } else {
     const ssize_t n =
         t.to ? ::recv(p.data, t.to + t.done, left, 0) : ::send(p.data, t.from + t.done, left, MSG_NOSIGNAL);
-    if (n > 0) moved = static_cast<size_t>(n);
-    else if (ended(n)) p.ended = true;
+    if (n > 0) moved = static_cast<size_t>(n);  // that a peer has ended, its control socket says, after its last words
   }
   t.done += moved;
   return moved > 0;
