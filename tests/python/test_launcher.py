@@ -124,3 +124,13 @@ def test_bench(tmp_path):
     assert all(float(row[5]) > 0 and row[8] == "0" for row in rows) and "# all_reduce: 3 ranks, transport host (shared memory), tensors on cpu" in r.stdout
     size, _, _, _, _, us, speed, bus, _ = rows[0]
     assert abs(float(speed) - int(size) / float(us) / 1e3) <= 0.01 and abs(float(bus) - 4 / 3 * float(speed)) <= 0.02
+
+
+def test_bench_comm_in_one_of_several_processes(monkeypatch):
+    from pyflame.benchmarking import __main__ as bench
+
+    called = []
+    monkeypatch.setattr(bench, "measure_collectives", lambda words: called.append(words) or 0)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert bench.main(["comm", "--device", "cpu"]) == 0 and called == [["--device", "cpu"]]

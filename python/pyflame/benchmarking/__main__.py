@@ -8,7 +8,7 @@ import sys
 
 import pyflame as pf
 
-from ..distributed import bench as collectives
+from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
 from ..tuning.watch import Progress
 from . import fresh, gemms, problems, shares
@@ -96,7 +96,7 @@ def _one(p, args, display):
 
 def _measure(args):
     if "comm" in args.what and place_of_process("bench comm").world_size > 1:
-        return collectives.main(["--device", args.device or "cpu"])
+        return measure_collectives(["--device", args.device or "cpu"])
     if "comm" in args.what:
         print("copies only: this process is the only one; hint: `pyflame run --nproc N -m pyflame.distributed.bench` measures collectives", file=sys.stderr)
     found, records = [], None if args.no_record else Records(args.records)
