@@ -98,7 +98,7 @@ asan: $(STAMP)/bootstrap  ## the C++ tests under AddressSanitizer and UndefinedB
 	cmake --preset asan-ubsan && cmake --build --preset asan-ubsan && ctest --preset asan-ubsan -j $$(nproc)
 
 # Where threads meet. ThreadSanitizer wants fixed addresses, hence setarch where it is allowed.
-TSAN_FOLDERS ?= $(filter base record compile runtime autograd,$(notdir $(wildcard tests/cpp/*)))
+TSAN_FOLDERS ?= $(filter base distributed record compile runtime autograd,$(notdir $(wildcard tests/cpp/*)))
 NO_ASLR := $(shell setarch -R true 2>/dev/null && echo 'setarch -R')
 tsan: $(STAMP)/bootstrap  ## the C++ tests of recorder and executor under ThreadSanitizer
 	cmake --preset tsan

@@ -2,6 +2,7 @@
 #include "apps/gpt/commands.h"
 #include "apps/program.h"
 #include "commands.h"
+#include "pyflame/base/error.h"
 
 namespace {
 
@@ -30,4 +31,13 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return pyflame::apps::run_program(argc, argv, add_commands); }
+int main(int argc, char** argv) {
+  // What follows the name of a script belongs to the script, so the options of `run script.py` are not looked at here.
+  if (!pyflame::apps::cli::launches(argc, argv)) return pyflame::apps::run_program(argc, argv, add_commands);
+  try {
+    pyflame::apps::cli::launch(argc, argv);
+  } catch (const pyflame::Error& e) {
+    fmt::print(stderr, "pyflame: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,7 +1,8 @@
-// `pyflame run`: runs a model file. Python does it (python/pyflame/onnx/run.py), because models are loaded there; this file checks the
-// command line.
+// `pyflame run`: runs a model file, or starts the processes of a Python program. Python does both (python/pyflame/onnx/run.py,
+// python/pyflame/distributed/run.py); this file checks the command line.
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commands.h"
@@ -34,8 +35,32 @@ int run_model(const RunSettings& s) {
 
 }  // namespace
 
+bool launches(int argc, const char* const* argv) {
+  if (argc < 3 || std::string_view(argv[1]) != "run") return false;
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("--nproc") || word == "--module" || word == "-m") return true;
+    if (word == "--python" || word == "--master-addr" || word == "--master-port" || word == "--max-restarts") ++i;
+    else if (!word.starts_with('-')) return word.ends_with(".py");
+  }
+  return false;
+}
+
+void launch(int argc, const char* const* argv) {
+  std::string python;
+  std::vector<std::string> words(argv + 2, argv + argc);
+  if (words.size() >= 2 && words[0] == "--python") {  // anywhere else, the launcher reads it
+    python = words[1];
+    words.erase(words.begin(), words.begin() + 2);
+  }
+  PythonCommand c("run", "pyflame.distributed.run", python);
+  for (const std::string& word : words) c.add(word);
+  c.start();
+}
+
 void add_run(CLI::App& app, Run& run) {
-  CLI::App* cmd = app.add_subcommand("run", "Run an ONNX model: shapes, times, where each node runs");
+  CLI::App* cmd = app.add_subcommand(
+      "run", "Run an ONNX model, or with --nproc N script.py the processes of a Python program (--nproc 1 --help)");
   auto s = std::make_shared<RunSettings>();
   cmd->add_option("model", s->model, "The file of the model")->required()->check(CLI::ExistingFile);
   cmd->add_option("--input", s->inputs, "NAME=FILE.npy: the values of an input; without it they are random. Repeatable")

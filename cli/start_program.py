@@ -10,5 +10,8 @@ if package is None:
 program = os.path.join(os.path.dirname(package.origin), "bin", "pyflame")
 arguments = sys.argv[1:]
 if arguments[:1] in (["run"], ["bench"], ["fit"], ["memory"]) and "--python" not in arguments:  # these commands need the interpreter that has the package
-    arguments += ["--python", sys.executable]
+    if arguments[0] == "run":  # what follows a script belongs to the script
+        arguments[1:1] = ["--python", sys.executable]
+    else:
+        arguments += ["--python", sys.executable]
 os.execv(program, [program] + arguments)

@@ -272,6 +272,16 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
         });
       },
       "leaf"_a, "hook"_a);
+  m.def(
+      "_run_at_end_of_backward",
+      [](nb::handle fn) {
+        auto held = std::make_shared<Held>(fn);
+        autograd::run_at_end([held] {
+          const Locked gil;
+          held->handle()();
+        });
+      },
+      "fn"_a);
   m.def("_remove_post_hook", &autograd::remove_post_hook, "leaf"_a, "id"_a);
   c.def(
       "retain_grad", [](const Tensor& x) { autograd::retain_grad(x); }, "Keeps .grad of a tensor that is no leaf.");

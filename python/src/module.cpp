@@ -1,5 +1,6 @@
 // The module pyflame._C. pyflame/__init__.py adds the parts that are written in Python.
 #include "casters.h"
+#include "distributed.h"
 #include "memory.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/exit.h"
@@ -67,6 +68,7 @@ NB_MODULE(_C, m) {
   bind_profiler(m);
   bind_explain(m);
   bind_rewrites(m);
+  bind_distributed(m);
   install_location_provider();
   explain_argument_errors(m, tensor);
   end_with_the_interpreter();

@@ -349,7 +349,7 @@ def test_shares_of_the_peak_and_of_the_best_entry(tmp_path, capsys, monkeypatch)
 def test_comm_needs_a_device_with_memory(capsys):
     code, said = run(capsys, "comm", "--device", "cpu", "--no-record")
     assert code == 1 and "comm: copies need a device with its own memory; got cpu; expected --device rocm or cuda" in said.err
-    assert "collectives of several GPUs come with pf.distributed" in said.err
+    assert "copies only: this process is the only one" in said.err
 
 
 def test_a_display_is_told_how_far_it_is():

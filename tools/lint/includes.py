@@ -16,7 +16,7 @@ RECORD = TENSOR + CONTRACT + ["record/"]
 OPS = RECORD + ["ops/"]
 ENGINE = OPS + ["autograd/", "compile/", "runtime/"]
 BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/"]
-ABOVE = ENGINE + ["io/", "data/", "nn/", "optim/"]
+ABOVE = ENGINE + ["distributed/", "io/", "data/", "nn/", "optim/"]
 TOP = [""]
 
 # layer of backends/gpu -> the layers that it may include.
@@ -63,6 +63,8 @@ LAYERS = [
     ("src/pyflame/backends/cuda/", VENDOR + ["backends/cuda/"]),
     ("src/pyflame/kernels/device/", ["kernels/device/"]),
     ("src/pyflame/kernels/", TENSOR + CONTRACT + ["ops/", "kernels/"]),
+    # Moves bytes and reduces them: it knows dtypes, and no tensor.
+    ("src/pyflame/distributed/", BASE + ["tensor/dtype.h", "distributed/"]),
     ("src/pyflame/io/", ENGINE + ["io/"]),
     ("src/pyflame/data/", ENGINE + ["io/", "data/"]),
     ("src/pyflame/nn/", ENGINE + ["io/", "nn/"]),

@@ -8,6 +8,8 @@ import sys
 
 import pyflame as pf
 
+from ..distributed.bench import main as measure_collectives
+from ..distributed._environment import place_of_process
 from ..tuning.watch import Progress
 from . import fresh, gemms, problems, shares
 from .compare import compare, compare_functions
@@ -93,8 +95,10 @@ def _one(p, args, display):
 
 
 def _measure(args):
-    if "comm" in args.what and not pf.distributed.is_available():
-        print("copies only: collectives of several GPUs come with pf.distributed, which this version does not have", file=sys.stderr)
+    if "comm" in args.what and place_of_process("bench comm").world_size > 1:
+        return measure_collectives(["--device", args.device or "cpu"])
+    if "comm" in args.what:
+        print("copies only: this process is the only one; hint: `pyflame run --nproc N -m pyflame.distributed.bench` measures collectives", file=sys.stderr)
     found, records = [], None if args.no_record else Records(args.records)
     display = Progress() if sys.stderr.isatty() else None
     for p in _problems(args):

@@ -173,6 +173,9 @@ class DataLoader:
         self._resumed = True
 
     def _indices(self, epoch):
+        for sampler in (self._sampler, self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
+            if hasattr(sampler, "_begin_epoch"):  # a DistributedSampler
+                sampler._begin_epoch(epoch)
         if self._batch_sampler is not None:
             return iter(self._batch_sampler)
         order = self._sampler

@@ -1,55 +1,84 @@
-"""Names of torch.distributed. Training with several processes comes later: this process is the only one."""
+"""Processes that compute together, by the names and with the semantics of torch.distributed.
+
+A program calls init_process_group(), which finds its rank and the others by the variables of `pyflame run`, torchrun, SLURM, Open MPI or MPICH. Without
+such variables the process is the only one: every function works there and moves nothing, so one script runs everywhere. Tensors on the CPU go through
+shared memory within a host and through TCP between hosts; the values of a reduction are combined in the order of the ranks, so results have the same bits
+in each run.
+"""
+import atexit
+import os
+
 from .. import _refused
+from . import _state
+from ._collectives import (
+    P2POp,
+    all_gather,
+    all_gather_into_tensor,
+    all_reduce,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    batch_isend_irecv,
+    broadcast,
+    gather,
+    irecv,
+    isend,
+    monitored_barrier,
+    recv,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+    send,
+)
+from ._group import ProcessGroup, Work
+from ._objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
+from ._state import (
+    GroupMember,
+    ReduceOp,
+    destroy_process_group,
+    get_backend,
+    get_global_rank,
+    get_group_rank,
+    get_node_local_rank,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    group,
+    init_process_group,
+    is_available,
+    is_initialized,
+    new_group,
+)
+from ._store import Store, TCPStore
 
-_ADVICE = "training with several processes comes later; run one process"
-ProcessGroup, Work, Store, TCPStore, FileStore = (_refused.cls(f"distributed.{name}", _ADVICE) for name in ("ProcessGroup", "Work", "Store", "TCPStore", "FileStore"))
+_ADVICE = "process groups and their collectives are; a program that needs more runs in PyTorch"
+FileStore, HashStore, PrefixStore = (_refused.cls(f"distributed.{name}", _ADVICE) for name in ("FileStore", "HashStore", "PrefixStore"))
 _everything_else = _refused.module("distributed", _ADVICE)
+_all_gather_base, _reduce_scatter_base = all_gather_into_tensor, reduce_scatter_tensor
 
 
-class ReduceOp:
-    """The names of reductions."""
-
-    SUM, AVG, PRODUCT, MIN, MAX = "sum", "avg", "product", "min", "max"
-
-
-class group:
-    """The group of all processes."""
-
-    WORLD = None
-
-
-def is_available():
-    """No: training with several processes comes later."""
+def is_nccl_available():
+    """False: tensors of a GPU go through the host's memory."""
     return False
 
 
-def is_initialized():
-    """No."""
+def is_mpi_available():
+    """False: no collective goes through MPI. Its launchers' variables are read."""
     return False
 
 
-is_nccl_available = is_gloo_available = is_mpi_available = is_torchelastic_launched = is_initialized
+def is_gloo_available():
+    """True: the backend 'gloo' is taken for 'host', which does its work."""
+    return True
 
 
-def get_rank(group=None):
-    """0: this process is the only one."""
-    return 0
+def is_torchelastic_launched():
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-get_node_local_rank = get_rank
-
-
-def get_world_size(group=None):
-    """1: this process is the only one."""
-    return 1
-
-
-def barrier(*args, **kwargs):
-    """Nothing: there is nobody to wait for."""
-
-
-def destroy_process_group(group=None):
-    """Nothing."""
+atexit.register(_state.at_exit)
 
 
 def __getattr__(name):

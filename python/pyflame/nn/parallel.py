@@ -1,10 +1,12 @@
 """Modules on several devices, by PyTorch's names."""
-from .. import _C, _refused
+import contextlib
+import weakref
+
+from .. import _C, distributed
 from .._notes import once
 from .module import Module
 
-_ADVICE = "training with several processes comes later; run one process"
-DistributedDataParallel = _refused.cls("nn.parallel.DistributedDataParallel", _ADVICE)
+_MIB = 1 << 20
 
 
 class DataParallel(Module):
@@ -15,7 +17,7 @@ class DataParallel(Module):
         self.module = module
         self.device_ids, self.output_device, self.dim = device_ids or [], output_device, dim
         if max(_C.rocm_device_count(), _C.cuda_device_count()) > 1:
-            once("nn.DataParallel", "computes on one GPU; a larger batch with gradient accumulation, or one process on each GPU for separate runs, uses more")
+            once("nn.DataParallel", "computes on one GPU; use DistributedDataParallel with one process for each GPU: `pyflame run --nproc N script.py`")
 
     def forward(self, *inputs, **kwargs):
         return self.module(*inputs, **kwargs)
@@ -24,3 +26,158 @@ class DataParallel(Module):
 def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, module_kwargs=None):
     """Calls the module, on one device."""
     return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
+
+
+class _Bucket:
+    """Parameters whose gradients are reduced together: one dtype, in the reverse order of the parameters."""
+
+    def __init__(self, first):
+        self.parameters, self.bytes, self.dtype, self.device = [first[1]], first[1].nbytes, first[1].dtype, first[1].device
+        self.names = [first[0]]
+
+    def takes(self, p, limit):
+        return p.dtype == self.dtype and p.device == self.device and self.bytes + p.nbytes <= limit
+
+    def add(self, name, p):
+        self.names.append(name)
+        self.parameters.append(p)
+        self.bytes += p.nbytes
+
+
+def _buckets(named, first_limit, limit):
+    made, now = [], None
+    for name, p in named:
+        if now is None or not now.takes(p, first_limit if len(made) == 1 else limit):
+            now = _Bucket((name, p))
+            made.append(now)
+        else:
+            now.add(name, p)
+    return made
+
+
+def _broadcast(tensors, group, limit):
+    """Gives all ranks the values of the group's rank 0, in few large messages."""
+    for bucket in _buckets([("", t) for t in tensors], limit, limit):
+        parts = [t.detach() for t in bucket.parameters]
+        flat = _C.cat([p.reshape(-1) for p in parts], 0)
+        distributed.broadcast(flat, group=group, group_src=0)
+        begin = 0
+        for p in parts:
+            p.copy_(flat[begin : begin + p.numel()].reshape(tuple(p.shape)))
+            begin += p.numel()
+
+
+class DistributedDataParallel(Module):
+    """Trains `module`, a copy of which each process has, on a part of each batch: at the end of backward() every .grad is the average of the gradients of all
+    processes. When each part has the same size and the loss is a mean over it, the losses and steps are those of one process with the whole batch, up to
+    rounding.
+
+    module: its parameters and buffers get the values of rank 0 now, and its buffers before each forward() in training (broadcast_buffers). bucket_cap_mb: MiB
+    of gradients that go in one collective. find_unused_parameters: a parameter that a process did not use counts as a gradient of zeros there, and
+    one that none used keeps its .grad; without it, both are an error on every rank. ValueError: the modules differ between ranks. In a world of one
+    it calls the module. device_ids and the other arguments of PyTorch change nothing.
+    """
+
+    def __init__(self, module, device_ids=None, output_device=None, dim=0, broadcast_buffers=True, init_sync=True, process_group=None, bucket_cap_mb=None,
+                 find_unused_parameters=False, check_reduction=False, gradient_as_bucket_view=False, static_graph=False, delay_all_reduce_named_params=None,
+                 param_to_hook_all_reduce=None, mixed_precision=None, device_mesh=None, skip_all_reduce_unused_params=False):
+        super().__init__()
+        op = "DistributedDataParallel"
+        for name, value in (("mixed_precision", mixed_precision), ("device_mesh", device_mesh), ("delay_all_reduce_named_params", delay_all_reduce_named_params)):
+            if value is not None:
+                raise NotImplementedError(f"{op}: {name} is not available; got {value!r}; expected None")
+        limit = 25 if bucket_cap_mb is None else bucket_cap_mb
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit <= 0:
+            raise ValueError(f"{op}: bucket_cap_mb is not a size; got {bucket_cap_mb!r}; expected MiB above 0")
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        if not named:
+            raise RuntimeError(f"{op}: there is nothing to train; got a module without a parameter that requires a gradient; expected at least one; hint: call the module itself")
+        self.module = module
+        self.process_group, self.device_ids, self.output_device, self.dim = process_group, device_ids, output_device, dim
+        self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
+        self.require_backward_grad_sync = True
+        self._sync, self._pending = True, None
+        self._limit = max(1, int(limit * _MIB))
+        self._alone = distributed.get_world_size(process_group) == 1
+        self._buckets = _buckets(named[::-1], min(_MIB, self._limit), self._limit)
+        if self._alone:
+            return
+        if init_sync:
+            self._compare(op)
+            _broadcast([*module.parameters(), *module.buffers()], process_group, self._limit)
+        me = weakref.ref(self)
+        self._hooks = [p.register_post_accumulate_grad_hook(lambda p, me=me: _used(me, p)) for _, p in named]
+
+    def _compare(self, op):
+        """Raises where the module of another rank has other parameters."""
+        own = [(name, tuple(t.shape), str(t.dtype)) for name, t in [*self.module.named_parameters(), *self.module.named_buffers()]]
+        all_ranks = [None] * distributed.get_world_size(self.process_group)
+        distributed.all_gather_object(all_ranks, own, group=self.process_group)
+        for r, other in enumerate(all_ranks):
+            if other != all_ranks[0]:
+                different = next(((a, b) for a, b in zip(all_ranks[0], other) if a != b), (f"{len(all_ranks[0])} parameters and buffers", f"{len(other)}"))
+                raise ValueError(f"{op}: the modules of the ranks differ; got {different[0]} on rank 0 and {different[1]} on rank {r}; expected the same module on every rank")
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Backward passes of forward passes in this block leave .grad as each process has it. The next one outside reduces what came together."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def forward(self, *inputs, **kwargs):
+        """Calls the module."""
+        if not self._alone:
+            self._sync, self._pending = self.require_backward_grad_sync, None  # a backward pass that raised may have left some
+            if self.broadcast_buffers and self.training and self._sync:
+                buffers = list(self.module.buffers())
+                if buffers:
+                    _broadcast(buffers, self.process_group, self._limit)
+        return self.module(*inputs, **kwargs)
+
+    def _reduce(self):
+        """Averages the gradients, bucket by bucket. Each bucket ends with a number for each parameter: 1 where this process used it."""
+        used, self._pending = self._pending, None
+        works = []
+        for b in self._buckets:
+            gradients = [p.grad.detach() if id(p) in used else _C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) for p in b.parameters]
+            flags = _C.tensor([float(id(p) in used) for p in b.parameters], dtype=b.dtype, device=b.device)
+            flat = _C.cat([*(g.reshape(-1) for g in gradients), flags], 0)
+            works.append((flat, distributed.all_reduce(flat, op=distributed.ReduceOp.AVG, group=self.process_group, async_op=True)))
+        shares = []
+        for b, (flat, work) in zip(self._buckets, works):
+            work.wait()
+            shares.append(flat[-len(b.parameters) :].tolist())
+        unused = sorted(name for b, s in zip(self._buckets, shares) for name, share in zip(b.names, s) if share < 1)
+        if unused and not self.find_unused_parameters:
+            own = sorted(name for b in self._buckets for name, p in zip(b.names, b.parameters) if id(p) not in used)
+            raise RuntimeError(
+                f"DistributedDataParallel: parameters got no gradient on every rank; got {', '.join(unused)} (on this rank {', '.join(own) or 'none of them'}); expected a loss that depends on "
+                "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained"
+            )
+        for b, (flat, _), s in zip(self._buckets, works, shares):
+            begin = 0
+            for p, share in zip(b.parameters, s):
+                if share > 0:
+                    g = flat[begin : begin + p.numel()].reshape(tuple(p.shape))
+                    if p.grad is None:
+                        p.grad = g.clone()
+                    else:
+                        p.grad.detach().copy_(g)
+                begin += p.numel()
+
+
+def _used(me, p):
+    """A parameter has its gradient of this backward pass. The first one of a pass asks for the end of it."""
+    self = me()
+    if self is None or not self._sync:
+        return
+    if self._pending is None:
+        self._pending = set()
+        _C._run_at_end_of_backward(self._reduce)
+    self._pending.add(id(p))
+
+
+__all__ = ["DataParallel", "DistributedDataParallel", "data_parallel"]

@@ -27,6 +27,8 @@ void retain_grad(const Tensor& t);
 // Registers a function that runs at the end of a backward pass that added to the leaf's .grad. Returns an id.
 size_t register_post_hook(const Tensor& leaf, std::function<void()> hook);
 void remove_post_hook(const Tensor& leaf, size_t id);
+// Called in a post hook: fn runs once, after the post hooks of all leaves of this backward pass.
+void run_at_end(std::function<void()> fn);
 
 // While it is on, a gradient that is NaN is an error that names the op of the forward pass. Each check waits for values.
 bool anomaly_detection();

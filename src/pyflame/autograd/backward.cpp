@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/base/events.h"
@@ -40,6 +41,21 @@ PostHooks& post_hooks() {
   return all;
 }
 std::atomic<bool> g_any_post_hook{false};
+
+std::vector<std::function<void()>>& at_end() {
+  thread_local std::vector<std::function<void()>> t_at_end;
+  return t_at_end;
+}
+
+// What hooks asked to be run at the end. It is forgotten when one of them raises.
+struct RunsAtEnd {
+  RunsAtEnd() { at_end().clear(); }
+  ~RunsAtEnd() { at_end().clear(); }
+  static void run() {
+    const std::vector<std::function<void()>> now = std::exchange(at_end(), {});
+    for (const auto& fn : now) fn();
+  }
+};
 
 void run_post_hooks(const Tensor& leaf) {
   const AutogradMeta& m = autograd_meta(leaf);
@@ -111,7 +127,9 @@ class Walk {
     if (only_wanted_) return;
     for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
     if (!g_any_post_hook) return;
+    const RunsAtEnd scope;
     for (const Tensor& t : leaf_order_) run_post_hooks(t);
+    RunsAtEnd::run();
   }
 
   // The backward pass that runs on this thread. A checkpoint that runs inside it belongs to it.
@@ -449,6 +467,8 @@ size_t register_post_hook(const Tensor& leaf, std::function<void()> hook) {
   g_any_post_hook = true;
   return list.size() - 1;
 }
+
+void run_at_end(std::function<void()> fn) { at_end().push_back(std::move(fn)); }
 
 void remove_post_hook(const Tensor& leaf, size_t id) {
   const AutogradMeta& m = autograd_meta(leaf);

@@ -24,7 +24,8 @@ enum class ForkOrder : uint8_t {
   MemoryTrace,
   MemoryLog,
   Python,
-  Pool
+  Pool,
+  Groups
 };
 
 // Static objects in the files that have such locks. They are registered before main().

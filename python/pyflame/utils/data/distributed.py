@@ -7,7 +7,7 @@ from ...data.sampler import Sampler
 
 class DistributedSampler(Sampler):
     """The part of process `rank` of num_replicas: every num_replicas-th index of an order that all processes share. The order is a function of seed and
-    epoch (set_epoch); indices are repeated from the start, or with drop_last left out, so that all parts have one size."""
+    epoch. Unless set_epoch() is called, the epoch follows the DataLoader's, or grows by one with each iteration. Indices are repeated from the start, or with drop_last left out, so that all parts have one size."""
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
         from ... import distributed
@@ -17,11 +17,20 @@ class DistributedSampler(Sampler):
         if not 0 <= rank < num_replicas:
             raise ValueError(f"DistributedSampler: rank is out of range; got {rank}; expected 0 to {num_replicas - 1}")
         self.dataset, self.num_replicas, self.rank, self.epoch, self.drop_last, self.shuffle, self.seed = dataset, num_replicas, rank, 0, drop_last, shuffle, seed
+        self._told, self._begun = False, False
         n = len(dataset)
         self.num_samples = math.ceil((n - num_replicas) / num_replicas) if drop_last and n % num_replicas else math.ceil(n / num_replicas)
         self.total_size = self.num_samples * num_replicas
 
+    def _begin_epoch(self, epoch):
+        """The DataLoader's epoch, before it asks for the indices."""
+        if not self._told:
+            self.epoch, self._begun = epoch, False
+
     def __iter__(self):
+        if self._begun and not self._told:
+            self.epoch += 1
+        self._begun = True
         n = len(self.dataset)
         order = _permutation(n, self.seed + self.epoch, 0) if self.shuffle else list(range(n))
         order = order * math.ceil(self.total_size / n) if not self.drop_last else order
@@ -31,5 +40,5 @@ class DistributedSampler(Sampler):
         return self.num_samples
 
     def set_epoch(self, epoch):
-        """The epoch, which decides the order."""
-        self.epoch = epoch
+        """The epoch, which decides the order from now on."""
+        self.epoch, self._told = epoch, True

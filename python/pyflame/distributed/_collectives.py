@@ -1,0 +1,388 @@
+"""Collectives of tensors. A call says on every rank the same op, shapes and dtype in the same order; otherwise it raises the same error on every rank."""
+import time
+
+from .. import _C
+from .._C import Tensor
+from ._group import Work, line_of_caller
+from ._state import ReduceOp, get_global_rank, get_group_rank, resolved
+
+_REASON = "no NCCL or RCCL transport"
+
+
+def _name(dtype):
+    return str(dtype).rpartition(".")[2]
+
+
+def _shape(t):
+    return str(tuple(t.shape))
+
+
+def _check(op, name, t):
+    if not isinstance(t, Tensor):
+        raise TypeError(f"{op}: {name} is not a tensor; got {type(t).__name__}; expected a tensor")
+    return t
+
+
+def _check_list(op, name, tensors, length, like=None):
+    if not isinstance(tensors, (list, tuple)) or len(tensors) != length:
+        raise ValueError(f"{op}: {name} is not a list of one tensor for each rank; got {len(tensors) if isinstance(tensors, (list, tuple)) else type(tensors).__name__}; expected {length} tensors")
+    for i, t in enumerate(tensors):
+        _check(op, f"{name}[{i}]", t)
+        if like is not None and (tuple(t.shape) != tuple(like.shape) or t.dtype != like.dtype):
+            raise ValueError(f"{op}: {name}[{i}] has another shape or dtype; got {_name(t.dtype)} {_shape(t)}; expected {_name(like.dtype)} {_shape(like)}")
+    return list(tensors)
+
+
+class _Staging:
+    """The tensors of a call as contiguous ones on the CPU, and the way back for those that are written. What goes through the host's memory although it is
+    on a GPU is in the ledger of fallbacks."""
+
+    def __init__(self, op):
+        self.op, self.back, self.gpu, self.seconds, self.kept = op, [], None, 0.0, []
+
+    def _on_host(self, t):
+        if t.device.type != "cpu":
+            self.gpu = str(t.device)
+            begin = time.perf_counter()
+            t = t.cpu()
+            self.seconds += time.perf_counter() - begin
+        return t.contiguous()
+
+    def read(self, t):
+        """The address of the values of a tensor."""
+        t = self._on_host(t.detach())
+        self.kept.append(t)
+        return _C._host_address(t, False)
+
+    def write(self, t, read=True):
+        """The address where the new values of a tensor go; `read`: its old values are there."""
+        t = t.detach()
+        if t.device.type == "cpu" and t.is_contiguous():
+            self.kept.append(t)
+            return _C._host_address(t, True)
+        if t.device.type != "cpu":
+            self.gpu = str(t.device)
+        h = self._on_host(t) if read else _C.empty(tuple(t.shape), dtype=t.dtype, device="cpu")
+        self.back.append((t, h))
+        return _C._host_address(h, True)
+
+    def finish(self):
+        begin = time.perf_counter()
+        for t, h in self.back:
+            t.copy_(h)
+        if self.gpu:
+            seconds = self.seconds + time.perf_counter() - begin
+            _C._note_fallback(self.op, self.gpu, "the host's memory", _REASON, f"distributed.{self.op} of a tensor on {self.gpu} goes through the host's memory, because there is {_REASON}", seconds)
+
+
+def _run(op, group, signature, call, staging, async_op, result=None, lane="collectives"):
+    """Runs call(signature, text, seconds) in its turn."""
+    text = f"{signature} at {line_of_caller()}"
+    return group._call(lane, lambda: call(signature, text, group._timeout), async_op, staging.finish if staging else None, result)
+
+
+def _alone(op, async_op, result=None):
+    """What a call returns that has nothing to do."""
+    if not async_op:
+        return None
+    work = Work(None, result)
+    work._ended.set()
+    return work
+
+
+def _reduction(op, name, t):
+    if not isinstance(name, str):
+        raise TypeError(f"{op}: op is not a reduction; got {type(name).__name__}; expected one of ReduceOp")
+    _C._check_reduction(op, name, t.dtype)
+    return name
+
+
+def _peer(op, group, rank, name, group_rank=None):
+    """The rank in the group of a rank of the job."""
+    if group_rank is not None:
+        rank = get_global_rank(group, group_rank)
+    if rank is None:
+        rank = get_global_rank(group, 0)
+    if rank not in group.ranks:
+        raise ValueError(f"{op}: {name} is not a rank of the group; got {rank}; expected one of {group.ranks}")
+    return get_group_rank(group, rank)
+
+
+def _single(group):
+    return group is None or group.size() == 1
+
+
+def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
+    """Writes the reduction of this tensor over all ranks to it, on every rank. SUM and the others are combined in the order of the ranks; float16 and bfloat16
+    in float32, rounded once. TypeError: AVG of integers."""
+    reduction = _reduction("all_reduce", op, _check("all_reduce", "tensor", tensor))
+    group = resolved("all_reduce", group)
+    if _single(group):
+        return _alone("all_reduce", async_op, [tensor])
+    s = _Staging("all_reduce")
+    at = s.write(tensor)
+    return _run("all_reduce", group, f"all_reduce({reduction}) of {_name(tensor.dtype)} {_shape(tensor)}",
+                lambda *said: group._group.all_reduce(*said, at, tensor.numel(), tensor.dtype, reduction), s, async_op, [tensor])
+
+
+def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
+    """all_reduce() whose result only rank dst gets; the tensors of the others stay as they are."""
+    reduction = _reduction("reduce", op, _check("reduce", "tensor", tensor))
+    group = resolved("reduce", group)
+    if _single(group):
+        return _alone("reduce", async_op, [tensor])
+    root, s = _peer("reduce", group, dst, "dst", group_dst), _Staging("reduce")
+    at = s.write(tensor) if group.rank() == root else s.read(tensor)
+    return _run("reduce", group, f"reduce({reduction}, dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}",
+                lambda *said: group._group.reduce(*said, at, tensor.numel(), tensor.dtype, reduction, root), s, async_op, [tensor])
+
+
+def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
+    """Gives every rank the values that the tensor has on rank src."""
+    _check("broadcast", "tensor", tensor)
+    group = resolved("broadcast", group)
+    if _single(group):
+        return _alone("broadcast", async_op, [tensor])
+    root, s = _peer("broadcast", group, src, "src", group_src), _Staging("broadcast")
+    at = s.read(tensor) if group.rank() == root else s.write(tensor, read=False)
+    return _run("broadcast", group, f"broadcast(src={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}",
+                lambda *said: group._group.broadcast(*said, at, tensor.nbytes, root), s, async_op, [tensor])
+
+
+def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
+    """Writes the input of all ranks, by rank, to the output: as one more dim in front, or one behind the other in the first dim."""
+    op = "all_gather_into_tensor"
+    _check(op, "output_tensor", output_tensor), _check(op, "input_tensor", input_tensor)
+    group = resolved(op, group)
+    n = group.size() if group else 1
+    _sizes(op, "output_tensor", output_tensor, "input_tensor", input_tensor, n)
+    if _single(group):
+        output_tensor.detach().copy_(input_tensor.detach().reshape(tuple(output_tensor.shape)))
+        return _alone(op, async_op, [output_tensor])
+    s = _Staging(op)
+    read, write = s.read(input_tensor), s.write(output_tensor, read=False)
+    return _run(op, group, f"{op} of {_name(input_tensor.dtype)} {_shape(input_tensor)}", lambda *said: group._group.all_gather(*said, read, write, input_tensor.nbytes), s, async_op, [output_tensor])
+
+
+def _sizes(op, big_name, big, small_name, small, n):
+    if big.dtype != small.dtype or big.numel() != n * small.numel():
+        raise ValueError(f"{op}: {big_name} does not fit {small_name}; got {_name(big.dtype)} {_shape(big)} and {_name(small.dtype)} {_shape(small)}; expected one dtype, and {n} times as many elements in {big_name}")
+
+
+def all_gather(tensor_list, tensor, group=None, async_op=False):
+    """Writes the tensor of each rank to the tensors of the list, by rank. Shape and dtype are the same on all ranks."""
+    _check("all_gather", "tensor", tensor)
+    group = resolved("all_gather", group)
+    n = group.size() if group else 1
+    _check_list("all_gather", "tensor_list", tensor_list, n, tensor)
+    if _single(group):
+        tensor_list[0].detach().copy_(tensor.detach())
+        return _alone("all_gather", async_op, tensor_list)
+    s = _Staging("all_gather")
+    s.gpu = str(tensor.device) if tensor.device.type != "cpu" else None
+    read = s.read(tensor)
+    whole = _C.empty((n, *tensor.shape), dtype=tensor.dtype, device="cpu")
+    s.back = [(t.detach(), whole[i]) for i, t in enumerate(tensor_list)]
+    write = _C._host_address(whole, True)
+    return _run("all_gather", group, f"all_gather of {_name(tensor.dtype)} {_shape(tensor)}", lambda *said: group._group.all_gather(*said, read, write, tensor.nbytes), s, async_op, tensor_list)
+
+
+def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
+    """Reduces the input over all ranks, and writes this rank's part of it to the output. The input has as many parts as there are ranks."""
+    name = "reduce_scatter_tensor"
+    _check(name, "output", output), _check(name, "input", input)
+    reduction = _reduction(name, op, input)
+    group = resolved(name, group)
+    _sizes(name, "input", input, "output", output, group.size() if group else 1)
+    if _single(group):
+        output.detach().copy_(input.detach().reshape(tuple(output.shape)))
+        return _alone(name, async_op, [output])
+    s = _Staging(name)
+    read, write = s.read(input), s.write(output, read=False)
+    return _run(name, group, f"{name}({reduction}) of {_name(input.dtype)} {_shape(input)}",
+                lambda *said: group._group.reduce_scatter(*said, read, write, output.numel(), output.dtype, reduction), s, async_op, [output])
+
+
+def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
+    """reduce_scatter_tensor() of a list of one tensor for each rank."""
+    _check("reduce_scatter", "output", output)
+    group = resolved("reduce_scatter", group)
+    parts = _check_list("reduce_scatter", "input_list", input_list, group.size() if group else 1, output)
+    if _single(group):
+        output.detach().copy_(parts[0].detach())
+        return _alone("reduce_scatter", async_op, [output])
+    return reduce_scatter_tensor(output, _C.stack([p.detach() for p in parts], 0), op, group, async_op)
+
+
+def _elements(counts, item):
+    return [c * item for c in counts]
+
+
+def _exchange(op, group, signature, staging, dtype, parts_in, parts_out, async_op, result):
+    """Parts to and from each rank, as lists of tensors (None: nothing)."""
+    item = dtype.itemsize
+    given = [p for p in parts_in if p is not None]
+    read = staging.read(_C.cat([p.detach().reshape(-1) for p in given], 0) if len(given) != 1 else given[0]) if given else 0
+    out_counts = [0 if p is None else p.numel() for p in parts_out]
+    write = 0
+    if sum(out_counts):
+        whole = _C.empty((sum(out_counts),), dtype=dtype, device="cpu")
+        write, begin = _C._host_address(whole, True), 0
+        for p, n in zip(parts_out, out_counts):
+            if p is not None:
+                if p.device.type != "cpu":
+                    staging.gpu = str(p.device)
+                staging.back.append((p.detach(), whole[begin : begin + n].reshape(tuple(p.shape))))
+            begin += n
+    in_bytes = _elements([0 if p is None else p.numel() for p in parts_in], item)
+    out_bytes = _elements(out_counts, item)
+    return _run(op, group, signature, lambda *said: group._group.exchange(*said, read, in_bytes, write, out_bytes), staging, async_op, result)
+
+
+def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
+    """Writes the tensor of each rank to the list that rank dst gives; the other ranks give none."""
+    _check("gather", "tensor", tensor)
+    group = resolved("gather", group)
+    if _single(group):
+        _check_list("gather", "gather_list", gather_list, 1, tensor)
+        gather_list[0].detach().copy_(tensor.detach())
+        return _alone("gather", async_op, gather_list)
+    root, n = _peer("gather", group, dst, "dst", group_dst), group.size()
+    if group.rank() == root:
+        _check_list("gather", "gather_list", gather_list, n, tensor)
+    elif gather_list:
+        raise ValueError(f"gather: gather_list is given on rank {group.ranks[group.rank()]}; got {len(gather_list)} tensors; expected None on every rank but dst={group.ranks[root]}")
+    return _exchange("gather", group, f"gather(dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}", _Staging("gather"), tensor.dtype,
+                     [tensor if r == root else None for r in range(n)], gather_list if group.rank() == root else [None] * n, async_op, gather_list)
+
+
+def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
+    """Writes to the tensor of each rank its tensor of the list that rank src gives; the other ranks give none."""
+    _check("scatter", "tensor", tensor)
+    group = resolved("scatter", group)
+    if _single(group):
+        _check_list("scatter", "scatter_list", scatter_list, 1, tensor)
+        tensor.detach().copy_(scatter_list[0].detach())
+        return _alone("scatter", async_op, [tensor])
+    root, n = _peer("scatter", group, src, "src", group_src), group.size()
+    if group.rank() == root:
+        _check_list("scatter", "scatter_list", scatter_list, n, tensor)
+    elif scatter_list:
+        raise ValueError(f"scatter: scatter_list is given on rank {group.ranks[group.rank()]}; got {len(scatter_list)} tensors; expected None on every rank but src={group.ranks[root]}")
+    return _exchange("scatter", group, f"scatter(src={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}", _Staging("scatter"), tensor.dtype,
+                     scatter_list if group.rank() == root else [None] * n, [tensor if r == root else None for r in range(n)], async_op, [tensor])
+
+
+def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
+    """Gives tensor r of each rank's input list to rank r, which writes them to its output list, by rank. Shapes may differ; what a rank sends to another has
+    as many elements as that one expects."""
+    group = resolved("all_to_all", group)
+    n = group.size() if group else 1
+    outs, ins = _check_list("all_to_all", "output_tensor_list", output_tensor_list, n), _check_list("all_to_all", "input_tensor_list", input_tensor_list, n)
+    if len({t.dtype for t in outs + ins}) > 1:
+        raise ValueError(f"all_to_all: the dtypes differ; got {', '.join(sorted({_name(t.dtype) for t in outs + ins}))}; expected one dtype")
+    if _single(group):
+        outs[0].detach().copy_(ins[0].detach())
+        return _alone("all_to_all", async_op, output_tensor_list)
+    return _exchange("all_to_all", group, f"all_to_all of {_name(ins[0].dtype)}", _Staging("all_to_all"), ins[0].dtype, ins, outs, async_op, output_tensor_list)
+
+
+def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+    """all_to_all() of the parts of one tensor, in its first dim: equal parts, or of these sizes."""
+    op = "all_to_all_single"
+    _check(op, "output", output), _check(op, "input", input)
+    group = resolved(op, group)
+    n = group.size() if group else 1
+
+    def parts(name, t, sizes):
+        if not sizes:
+            if t.shape[0] % n:
+                raise ValueError(f"{op}: the first dim of {name} cannot be split in equal parts; got {t.shape[0]}; expected a multiple of {n}, or {name}_split_sizes")
+            sizes = [t.shape[0] // n] * n
+        if len(sizes) != n or sum(sizes) != t.shape[0]:
+            raise ValueError(f"{op}: {name}_split_sizes do not fit; got {list(sizes)} for a first dim of {t.shape[0]}; expected {n} sizes with this sum")
+        return list(t.detach().split(list(sizes), 0))
+
+    outs, ins = parts("output", output, output_split_sizes), parts("input", input, input_split_sizes)
+    if output.dtype != input.dtype:
+        raise ValueError(f"{op}: the dtypes differ; got {_name(input.dtype)} and {_name(output.dtype)}; expected one dtype")
+    if _single(group):
+        output.detach().copy_(input.detach())
+        return _alone(op, async_op, [output])
+    return _exchange(op, group, f"{op} of {_name(input.dtype)}", _Staging(op), input.dtype, ins, outs, async_op, [output])
+
+
+def barrier(group=None, async_op=False, device_ids=None):
+    """Returns when all ranks have called it."""
+    group = resolved("barrier", group)
+    if _single(group):
+        return _alone("barrier", async_op)
+    return _run("barrier", group, "barrier", lambda *said: group._group.barrier(*said), None, async_op)
+
+
+def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+    """barrier() with a timeout of its own; the error names the ranks that did not come."""
+    from ._state import seconds_of
+
+    group = resolved("monitored_barrier", group)
+    if not _single(group):
+        seconds = seconds_of("monitored_barrier", timeout) if timeout is not None else group._timeout
+        _run("monitored_barrier", group, "monitored_barrier", lambda signature, text, _: group._group.barrier(signature, text, seconds), None, False)
+
+
+def _message(op, tensor, peer, name, group, tag, group_peer, async_op):
+    _check(op, "tensor", tensor)
+    group = resolved(op, group)
+    if group is None:
+        raise ValueError(f"{op}: there is no other rank; got {name}={peer}; expected init_process_group() in several processes")
+    r = _peer(op, group, peer, name, group_peer)
+    if r == group.rank():
+        raise ValueError(f"{op}: {name} is this rank; got {group.ranks[r]}; expected another one")
+    s = _Staging(op)
+    signature = f"a message of {_name(tensor.dtype)} {_shape(tensor)}, tag {tag}"
+    line = line_of_caller()
+    if op == "send":
+        at, move = s.read(tensor), group._group.send
+    else:
+        at, move = s.write(tensor, read=False), group._group.recv
+    text = f"{op} of {_name(tensor.dtype)} {_shape(tensor)} ({name}={group.ranks[r]}) at {line}"
+    return group._call((op, r), lambda: move(signature, text, group._timeout, r, at, tensor.nbytes), async_op, s.finish, [tensor])
+
+
+def send(tensor, dst=None, group=None, tag=0, group_dst=None):
+    """Sends the tensor to a rank, which receives it by recv(). Messages between two ranks keep their order."""
+    return _message("send", tensor, dst, "dst", group, tag, group_dst, False)
+
+
+def recv(tensor, src=None, group=None, tag=0, group_src=None):
+    """Writes the next message of rank src to the tensor; returns src. ValueError when that message has another shape, dtype or tag; it is then dropped."""
+    if src is None and group_src is None:
+        raise ValueError("recv: src is not given; got None; expected a rank: a message of any rank is not available")
+    _message("recv", tensor, src, "src", group, tag, group_src, False)
+    return src if src is not None else get_global_rank(group, group_src)
+
+
+def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
+    """send() that returns at once, with a Work."""
+    return _message("send", tensor, dst, "dst", group, tag, group_dst, True)
+
+
+def irecv(tensor, src=None, group=None, tag=0, group_src=None):
+    """recv() that returns at once, with a Work."""
+    if src is None and group_src is None:
+        raise ValueError("recv: src is not given; got None; expected a rank: a message of any rank is not available")
+    return _message("recv", tensor, src, "src", group, tag, group_src, True)
+
+
+class P2POp:
+    """A message of batch_isend_irecv(): isend or irecv, its tensor and the other rank."""
+
+    def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
+        if op not in (isend, irecv):
+            raise ValueError(f"P2POp: op is not isend or irecv; got {op!r}")
+        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
+
+
+def batch_isend_irecv(p2p_op_list):
+    """Starts messages together; returns a Work for each."""
+    return [p.op(p.tensor, p.peer, p.group, p.tag, p.group_peer) for p in p2p_op_list]

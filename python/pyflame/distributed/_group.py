@@ -1,0 +1,288 @@
+"""Process groups: how the processes of a group find and connect each other, and how a call of a collective runs."""
+import json
+import os
+import queue
+import secrets
+import socket
+import sys
+import threading
+import time
+
+from .. import _C
+from ._store import Store
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def line_of_caller():
+    """FILE:LINE of the innermost frame that is not the package's."""
+    frame = sys._getframe(1)
+    while frame and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
+
+
+def _host():
+    """What two processes share that can map each other's memory files."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f"{f.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
+    except OSError:
+        return ""
+
+
+def _memory_file(size):
+    """A memory file for the rings of this rank, or -1 where there is none. Its bytes are taken now, so that a lack of memory is no bus error later."""
+    if os.environ.get("PYFLAME_SHARED_MEMORY", "1").lower() in ("0", "false", "off", "no") or not hasattr(os, "memfd_create"):
+        return -1
+    fd = -1
+    try:
+        fd = os.memfd_create("pyflame ranks", os.MFD_CLOEXEC)
+        os.ftruncate(fd, _C._Group.memory_bytes(size))
+        os.posix_fallocate(fd, 0, _C._Group.memory_bytes(size))
+        return fd
+    except OSError:
+        if fd >= 0:
+            os.close(fd)
+        return -1
+
+
+class _Meeting:
+    """The processes of a group connect: three sockets for each pair, and memory that they share on one host."""
+
+    def __init__(self, op, store, prefix, rank, names, timeout):
+        self.op, self.store, self.prefix, self.rank, self.names, self.size, self.timeout = op, store, prefix, rank, names, len(names), timeout
+        self.until = time.monotonic() + timeout
+
+    def _left(self):
+        return max(0.0, self.until - time.monotonic())
+
+    def _put(self, kind, value):
+        self.store.set(f"{self.prefix}/{kind}/{self.rank}", json.dumps(value))
+
+    def _all(self, kind):
+        found = []
+        for r in range(self.size):
+            try:
+                value = self.store.get(f"{self.prefix}/{kind}/{r}", self._left())
+            except RuntimeError as e:
+                if "timed out" not in str(e):
+                    raise
+                missing = [self.names[i] for i in range(r, self.size) if not self.store.check([f"{self.prefix}/{kind}/{i}"])]
+                if not missing:
+                    continue
+                raise RuntimeError(
+                    f"{self.op}: timed out after {self.timeout:g} s; rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} did not come; expected {self.size} processes"
+                ) from None
+            found.append(json.loads(value))
+        return found
+
+    def connect(self):
+        """The connected group."""
+        address = self.store._connection.getsockname()[0]  # of the interface that reaches rank 0
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as listening:
+            listening.bind((address, 0))
+            listening.listen(3 * self.size)
+            memory = _memory_file(self.size)
+            opened = []
+            try:
+                token = secrets.token_hex(16)
+                self._put("place", {"address": address, "port": listening.getsockname()[1], "token": token, "host": _host(), "memory": f"/proc/{os.getpid()}/fd/{memory}" if memory >= 0 else None})
+                places = self._all("place")
+                sockets = self._sockets(listening, places, token)
+                opened = [self._open(places, r, memory) for r in range(self.size)]
+                self._put("opened", [fd >= 0 for fd in opened])
+                both = self._all("opened")
+                shared = [fd if both[r][self.rank] else -1 for r, fd in enumerate(opened)]
+                names = list(self.names)
+                return _C._Group(self.rank, names, *([-1 if s is None else s[k].detach() for s in sockets] for k in range(3)), shared)
+            finally:
+                for fd in {*opened, memory} - {-1}:
+                    os.close(fd)
+
+    def _open(self, places, r, own):
+        if r == self.rank or own < 0:
+            return own
+        if not places[r]["memory"] or not places[r]["host"] or places[r]["host"] != places[self.rank]["host"]:
+            return -1
+        try:
+            return os.open(places[r]["memory"], os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # such as a container's rules
+            return -1
+
+    def _sockets(self, listening, places, token):
+        """For each rank its three sockets. The higher rank connects to the lower one, and says who it is and what it knows from the store."""
+        sockets = [None if r == self.rank else [None] * 3 for r in range(self.size)]
+        try:
+            for r in range(self.rank):
+                for k in range(3):
+                    s = socket.create_connection((places[r]["address"], places[r]["port"]), timeout=max(0.1, self._left()))
+                    sockets[r][k] = s
+                    s.sendall(f"{places[r]['token']} {self.rank:8d} {k}".encode())
+            waiting = 3 * (self.size - 1 - self.rank)
+            while waiting:
+                listening.settimeout(max(0.01, self._left()))
+                s, _ = listening.accept()
+                s.settimeout(max(0.01, self._left()))
+                said = b""
+                while len(said) < len(token) + 11:
+                    part = s.recv(len(token) + 11 - len(said))
+                    if not part:
+                        break
+                    said += part
+                words = said.decode(errors="replace").split()
+                if len(words) != 3 or words[0] != token:
+                    s.close()  # not one of ours
+                    continue
+                sockets[int(words[1])][int(words[2])] = s
+                waiting -= 1
+        except OSError as e:
+            missing = [self.names[r] for r, s in enumerate(sockets) if s and None in s]
+            for s in sockets:
+                for one in s or ():
+                    if one:
+                        one.close()
+            raise RuntimeError(f"{self.op}: ranks cannot be connected; got {e} with rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}; expected a TCP connection between each two hosts") from None
+        return sockets
+
+
+class Work:
+    """A call that runs asynchronously. wait() returns when it has ended, and raises what it raised."""
+
+    def __init__(self, finish=None, result=None):
+        self._ended, self._error, self._finish, self._result, self._waited = threading.Event(), None, finish, result, threading.Lock()
+
+    def _run(self, call):
+        try:
+            call()
+        except BaseException as e:  # raised by wait()
+            self._error = e
+        self._ended.set()
+
+    def wait(self, timeout=None):
+        """Waits; with a timeout (a timedelta, or seconds), RuntimeError when the call has not ended by then. Returns True."""
+        seconds = getattr(timeout, "total_seconds", lambda: timeout)()
+        if not self._ended.wait(seconds):
+            raise RuntimeError(f"Work.wait: timed out after {seconds:g} s; the call has not ended; expected a longer timeout, or another call of wait()")
+        if self._error is not None:
+            raise self._error
+        with self._waited:
+            finish, self._finish = self._finish, None
+            if finish:
+                finish()
+        return True
+
+    def is_completed(self):
+        """Whether the call has ended, well or not."""
+        return self._ended.is_set()
+
+    def is_success(self):
+        """Whether the call has ended well."""
+        return self._ended.is_set() and self._error is None
+
+    def exception(self):
+        """What the call raised, or None."""
+        return self._error
+
+    def result(self):
+        """The tensors that the call wrote, after wait()."""
+        self.wait()
+        return self._result
+
+
+class _Lane:
+    """Calls that run one after the other: on the caller's thread when nothing is waiting, otherwise on a thread of the lane."""
+
+    def __init__(self):
+        self.lock, self.waiting, self.calls, self.thread = threading.Lock(), 0, queue.SimpleQueue(), None
+
+    def _work(self):
+        while True:
+            work, call = self.calls.get()
+            work._run(call)
+            with self.lock:
+                self.waiting -= 1
+            del work, call
+
+    def start(self, work, call):
+        """Runs a call on the lane's thread."""
+        with self.lock:
+            self.waiting += 1
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._work, name="pyflame collectives", daemon=True)
+                self.thread.start()
+        self.calls.put((work, call))
+
+    def run(self, work, call):
+        """Runs a call in its turn, and waits for it."""
+        with self.lock:
+            here = self.waiting == 0
+            self.waiting += here
+        if not here:
+            self.start(work, call)
+            return work.wait()
+        try:
+            call()
+        finally:
+            with self.lock:
+                self.waiting -= 1
+            work._ended.set()
+        return work.wait()
+
+
+class ProcessGroup:
+    """Processes that call collectives together. Made by init_process_group() and new_group()."""
+
+    def __init__(self, op, ranks, rank, store, prefix, timeout):
+        self.ranks, self._timeout, self._children = list(ranks), timeout, []
+        self._rank = self.ranks.index(rank) if rank in self.ranks else -1
+        self.store, self._lanes, self._pid = store, {}, os.getpid()
+        self._group = None
+        if self._rank >= 0 and len(self.ranks) > 1:
+            self._group = _Meeting(op, store, prefix, self._rank, self.ranks, timeout).connect()
+
+    def rank(self):
+        """The rank of this process in the group; -1 if it is not one of it."""
+        return self._rank
+
+    def size(self):
+        """The number of processes."""
+        return len(self.ranks)
+
+    def name(self):
+        """The name of the transport."""
+        return "host"
+
+    def transports(self):
+        """How bytes go to each rank of the group: 'shared memory', 'TCP' or 'itself'."""
+        return [self._group.transport(r) for r in range(self.size())] if self._group else ["itself"] * self.size()
+
+    def _lane(self, key):
+        return self._lanes.setdefault(key, _Lane())
+
+    def _call(self, lane, call, async_op, finish=None, result=None):
+        work = Work(finish, result)
+        if self._group is None:
+            raise RuntimeError("distributed: the group was destroyed; expected a group that is in use")
+        if async_op:
+            self._lane(lane).start(work, call)
+            return work
+        self._lane(lane).run(work, call)
+        return None
+
+    def stop(self):
+        """Calls under way raise."""
+        if self._group:
+            self._group.close()
+
+    def close(self):
+        """Ends the connections; calls under way raise."""
+        if self._group:
+            self._group.close()
+            self._group = None
+
+    def __repr__(self):
+        return f"<ProcessGroup of ranks {self.ranks}: rank {self._rank}>"
+
+
+__all__ = ["ProcessGroup", "Store", "Work", "line_of_caller"]

@@ -1,0 +1,78 @@
+"""Collectives of Python objects, which are pickled. Unpickling runs code of the sender: use them among processes of one job only."""
+import ctypes
+import pickle
+
+from ._collectives import _peer, _run, _single
+from ._state import resolved
+
+
+def _address(buffer):
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if len(buffer) else 0
+
+
+def _exchange(op, group, to):
+    """Bytes to each rank; returns what came of each."""
+    n = group.size()
+    in_sizes = (ctypes.c_uint64 * n)(*map(len, to))
+    out_sizes = (ctypes.c_uint64 * n)()
+    _run(op, group, op, lambda *said: group._group.exchange(*said, ctypes.addressof(in_sizes), [8] * n, ctypes.addressof(out_sizes), [8] * n), None, False)
+    data, came = bytearray(b"".join(to)), bytearray(sum(out_sizes))
+    _run(op, group, op, lambda *said: group._group.exchange(*said, _address(data), list(in_sizes), _address(came), list(out_sizes)), None, False)
+    parts, begin = [], 0
+    for size in out_sizes:
+        parts.append(bytes(came[begin : begin + size]))
+        begin += size
+    return parts
+
+
+def _loaded(part):
+    return pickle.loads(part)
+
+
+def all_gather_object(object_list, obj, group=None):
+    """Writes the object of each rank to the list, by rank."""
+    group = resolved("all_gather_object", group)
+    if _single(group):
+        object_list[:1] = [obj]
+        return
+    if len(object_list) != group.size():
+        raise ValueError(f"all_gather_object: object_list has another length; got {len(object_list)}; expected {group.size()}")
+    object_list[:] = map(_loaded, _exchange("all_gather_object", group, [pickle.dumps(obj)] * group.size()))
+
+
+def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+    """Writes the object of each rank to the list that rank dst gives."""
+    group = resolved("gather_object", group)
+    if _single(group):
+        object_gather_list[:1] = [obj]
+        return
+    root = _peer("gather_object", group, dst, "dst", group_dst)
+    if group.rank() == root and (object_gather_list is None or len(object_gather_list) != group.size()):
+        raise ValueError(f"gather_object: object_gather_list does not fit; got {object_gather_list and len(object_gather_list)}; expected a list of {group.size()} on rank dst={group.ranks[root]}")
+    parts = _exchange(f"gather_object(dst={group.ranks[root]})", group, [pickle.dumps(obj) if r == root else b"" for r in range(group.size())])
+    if group.rank() == root:
+        object_gather_list[:] = map(_loaded, parts)
+
+
+def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+    """Gives every rank the objects that the list has on rank src."""
+    group = resolved("broadcast_object_list", group)
+    if _single(group):
+        return
+    root = _peer("broadcast_object_list", group, src, "src", group_src)
+    said = pickle.dumps(list(object_list)) if group.rank() == root else b""
+    parts = _exchange(f"broadcast_object_list(src={group.ranks[root]}) of {len(object_list)} objects", group, [said] * group.size())
+    object_list[:] = _loaded(parts[root])
+
+
+def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
+    """Writes to the first entry of each rank's list its object of the list that rank src gives."""
+    group = resolved("scatter_object_list", group)
+    if _single(group):
+        scatter_object_output_list[0] = scatter_object_input_list[0]
+        return
+    root, n = _peer("scatter_object_list", group, src, "src", group_src), group.size()
+    if group.rank() == root and (scatter_object_input_list is None or len(scatter_object_input_list) != n):
+        raise ValueError(f"scatter_object_list: scatter_object_input_list does not fit; got {scatter_object_input_list and len(scatter_object_input_list)}; expected a list of {n} on rank src={group.ranks[root]}")
+    to = [pickle.dumps(o) for o in scatter_object_input_list] if group.rank() == root else [b""] * n
+    scatter_object_output_list[0] = _loaded(_exchange(f"scatter_object_list(src={group.ranks[root]})", group, to)[root])

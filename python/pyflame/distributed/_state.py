@@ -1,0 +1,244 @@
+"""The default group of the process, and what programs ask about groups."""
+import datetime
+import os
+import urllib.parse
+
+from ._environment import Place, place_of_process
+from ._group import ProcessGroup
+from ._store import TCPStore
+
+_TIMEOUT = 600.0
+GONE, GAVE_UP = "is gone; its process ended", "gave up; it said: "  # in the errors of src/pyflame/distributed/group.cpp
+_BACKENDS = ("host", "gloo", "nccl", "rccl", "mpi", "ucc")
+
+
+class ReduceOp:
+    """The reductions: each value of the result is combined of the values of all ranks, in the order of the ranks."""
+
+    SUM, AVG, PRODUCT, MIN, MAX = "sum", "avg", "product", "min", "max"
+
+
+class _World:
+    default, made = None, 0
+    place = Place()
+
+
+class _GroupType(type):
+    @property
+    def WORLD(cls):
+        """The group of all processes, or None before init_process_group()."""
+        return _World.default
+
+
+group = _GroupType("group", (), {"__doc__": "WORLD: the group of all processes."})
+GroupMember = _GroupType("GroupMember", (), {"__doc__": "WORLD, and NON_GROUP_MEMBER, what new_group() returns to a process that is not of the group.", "NON_GROUP_MEMBER": object()})
+
+
+def seconds_of(op, timeout):
+    """A timeout in seconds: a timedelta or a number; None is 600 s."""
+    if timeout is None:
+        return _TIMEOUT
+    value = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e8:
+        raise ValueError(f"{op}: timeout is not a time; got {timeout!r}; expected a timedelta, or seconds above 0")
+    return float(value)
+
+
+def _backend(op, backend):
+    if backend is None:
+        return
+    for part in str(backend).lower().split(","):
+        name = part.rpartition(":")[2]
+        if name not in _BACKENDS[:4]:
+            raise ValueError(f"{op}: backend is not available; got {backend!r}; expected 'host' (also by the name 'gloo') or 'nccl' ('rccl'), or None")
+
+
+def is_available():
+    """True."""
+    return True
+
+
+def is_initialized():
+    """Whether init_process_group() was called, and destroy_process_group() was not called since."""
+    return _World.default is not None
+
+
+def _place(op, init_method, rank, world_size):
+    """Where this process is: by the arguments, and for what they leave open by the variables."""
+    if init_method not in (None, "env://"):
+        url = urllib.parse.urlparse(init_method)
+        if url.scheme != "tcp" or not url.hostname or url.port is None:
+            raise ValueError(f"{op}: init_method is not available; got {init_method!r}; expected 'env://' or 'tcp://HOST:PORT'")
+    if rank >= 0 and world_size > 0:
+        place = Place(rank, world_size, rank, os.environ.get("MASTER_ADDR"), None, "the arguments rank and world_size")
+        if os.environ.get("LOCAL_RANK", "").isdigit():
+            place.local_rank = int(os.environ["LOCAL_RANK"])
+        if os.environ.get("MASTER_PORT", "").isdigit():
+            place.port = int(os.environ["MASTER_PORT"])
+    elif rank >= 0 or world_size > 0:
+        place = place_of_process(op)
+        if rank >= 0 and place.world_size == 1 or world_size > 0 and place.world_size != world_size:
+            raise ValueError(f"{op}: rank and world_size belong together; got rank={rank}, world_size={world_size} and {place.source}; expected both")
+    else:
+        place = place_of_process(op)
+    if place.rank >= place.world_size:
+        raise ValueError(f"{op}: rank is out of range; got {place.rank}; expected 0 to {place.world_size - 1}")
+    if init_method not in (None, "env://"):
+        place.address, place.port = url.hostname, url.port
+    if place.world_size > 1 and (place.address is None or place.port is None):
+        missing = [name for name, value in (("MASTER_ADDR", place.address), ("MASTER_PORT", place.port)) if value is None]
+        raise ValueError(f"{op}: nothing says where rank 0 is; got no {' and no '.join(missing)}; expected both, or init_method='tcp://HOST:PORT'")
+    return place
+
+
+def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", pg_options=None, device_id=None, device=None):
+    """Connects this process with the others of its job, and makes the group of all of them.
+
+    backend: 'host' or None; 'gloo' is the same, and with 'nccl' or 'rccl' tensors of a GPU go through the host's memory, which is said once. init_method:
+    'env://' (the variables of torchrun, `pyflame run`, SLURM, Open MPI or MPICH) or 'tcp://HOST:PORT' of rank 0. timeout: of this call and of each
+    collective, a timedelta or seconds; 600 s by default. rank and world_size: in place of the variables. device: the default device from now on.
+    ValueError names the variables that are missing where others are set. RuntimeError names the ranks that did not come within the timeout.
+    """
+    op = "init_process_group"
+    if _World.default is not None:
+        raise RuntimeError(f"{op}: there is a group already; got a second call; expected destroy_process_group() before it")
+    if store is not None or pg_options is not None:
+        raise ValueError(f"{op}: store and pg_options are not available; got one of them; expected init_method and the variables")
+    _backend(op, backend)
+    seconds = seconds_of(op, timeout)
+    place = _place(op, init_method, rank, world_size)
+    made = None
+    if place.world_size > 1:
+        made = TCPStore(place.address, place.port, is_master=place.rank == 0, timeout=seconds, wait_for_workers=False)
+    try:
+        default = ProcessGroup(op, range(place.world_size), place.rank, made, "world", seconds)
+    except BaseException:
+        if made:
+            made.close()
+        raise
+    _World.default, _World.place, _World.made = default, place, 0
+    where = device if device is not None else device_id
+    if where is not None:
+        from .. import _C
+
+        _C.set_device(where)
+
+
+def destroy_process_group(group=None):
+    """Ends the connections of a group; without one, of all groups."""
+    if group is None or group is _World.default:
+        end()
+    elif isinstance(group, ProcessGroup):
+        group.close()
+
+
+def end():
+    """Ends all connections."""
+    default, _World.default, _World.place = _World.default, None, Place()
+    if default is not None:
+        for g in [*default._children, default]:
+            g.close()
+        if default.store:
+            default.store.close()
+
+
+def _in_child():
+    """After a fork: the parent's connections are the parent's. The child knows its rank, and its collectives raise."""
+    if _World.default is not None and _World.default.store:
+        _World.default.store.close()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def at_exit():
+    """Ends calls that wait on other threads. The connections end with the process, so that the others hear of its end, and a launcher does, at the same time."""
+    if _World.default is not None:
+        for g in [*_World.default._children, _World.default]:
+            g.stop()
+
+
+def resolved(op, group):
+    """The group to use; None when this process is the only one, or not one of the group."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return None
+    if group is None:
+        group = _World.default
+        if group is None:
+            if place_of_process(op).world_size > 1:
+                raise RuntimeError(f"{op}: this process is one of several, and does not know the others; got no process group; expected init_process_group() before it")
+            return None
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f"{op}: group is not a process group; got {type(group).__name__}; expected what new_group() returned, or None")
+    if group.rank() < 0:
+        return None
+    if group.size() > 1 and group._group is None:
+        raise RuntimeError(f"{op}: the group was destroyed; expected a group that is in use")
+    return group
+
+
+def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False, group_desc=None, device_id=None):
+    """A group of these ranks, or of all. Every process of the job calls it, with the same ranks, also those that are not of the group; they get
+    GroupMember.NON_GROUP_MEMBER."""
+    op = "new_group"
+    _backend(op, backend)
+    default = resolved(op, None)
+    size = default.size() if default else 1
+    ranks = list(range(size)) if ranks is None else sorted(int(r) for r in ranks)
+    if len(set(ranks)) != len(ranks) or any(not 0 <= r < size for r in ranks) or not ranks:
+        raise ValueError(f"{op}: ranks are not ranks of this job; got {ranks}; expected different numbers from 0 to {size - 1}")
+    seconds = seconds_of(op, timeout) if timeout is not None or default is None else default._timeout
+    if default is None:
+        return ProcessGroup(op, ranks, 0, None, "", seconds)
+    _World.made += 1
+    made = ProcessGroup(op, ranks, default.rank(), default.store, f"group{_World.made}", seconds)
+    default._children.append(made)
+    return made if made.rank() >= 0 else GroupMember.NON_GROUP_MEMBER
+
+
+def get_rank(group=None):
+    """The rank of this process in the group: 0 where it is the only one, -1 where it is not one of the group."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return -1
+    group = group or _World.default
+    return group.rank() if group else 0
+
+
+def get_world_size(group=None):
+    """The number of processes of the group: 1 before init_process_group(), -1 where this process is not one of the group."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return -1
+    group = group or _World.default
+    return group.size() if group else 1
+
+
+def get_node_local_rank(fallback_rank=None):
+    """The rank among the processes of this host."""
+    return _World.place.local_rank if _World.default else place_of_process("get_node_local_rank").local_rank
+
+
+def get_backend(group=None):
+    """'host': the transport that moves the bytes."""
+    return "host"
+
+
+def get_process_group_ranks(group=None):
+    """The ranks in the job of the processes of a group."""
+    group = group or _World.default
+    return list(group.ranks) if group else [0]
+
+
+def get_global_rank(group, group_rank):
+    """The rank in the job of a rank of the group."""
+    ranks = get_process_group_ranks(group)
+    if not 0 <= group_rank < len(ranks):
+        raise ValueError(f"get_global_rank: not a rank of the group; got {group_rank}; expected 0 to {len(ranks) - 1}")
+    return ranks[group_rank]
+
+
+def get_group_rank(group, global_rank):
+    """The rank in the group of a rank of the job."""
+    ranks = get_process_group_ranks(group)
+    if global_rank not in ranks:
+        raise ValueError(f"get_group_rank: not a process of the group; got rank {global_rank}; expected one of {ranks}")
+    return ranks.index(global_rank)

@@ -1,0 +1,198 @@
+"""A key-value store on rank 0, through which processes find each other."""
+import errno
+import socket
+import struct
+import threading
+import time
+
+
+class _Closed(ConnectionError):
+    pass
+
+
+def _read(connection, n):
+    parts = b""
+    while len(parts) < n:
+        part = connection.recv(n - len(parts))
+        if not part:
+            raise _Closed("the store is gone")
+        parts += part
+    return parts
+
+
+def _receive(connection):
+    (count,) = struct.unpack("<I", _read(connection, 4))
+    if count > 16:
+        raise _Closed("not a request of the store")
+    sizes = struct.unpack(f"<{count}Q", _read(connection, 8 * count))
+    if sum(sizes) > 1 << 30:
+        raise _Closed("not a request of the store")
+    return [_read(connection, n) for n in sizes]
+
+
+def _send(connection, *parts):
+    connection.sendall(struct.pack("<I", len(parts)) + struct.pack(f"<{len(parts)}Q", *map(len, parts)) + b"".join(parts))
+
+
+class _Server:
+    """Answers requests, each connection on a thread of its own. The threads end with the process."""
+
+    def __init__(self, address, port):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self.socket.bind((address, port))
+        except OSError as e:
+            if e.errno != errno.EADDRNOTAVAIL:
+                raise
+            self.socket.bind(("", port))  # the address is that of a gateway, which this host does not have itself
+        self.socket.listen(256)
+        self.port = self.socket.getsockname()[1]
+        self.values, self.changed = {}, threading.Condition()
+        threading.Thread(target=self._accept, name="pyflame store", daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="pyflame store", daemon=True).start()
+
+    def _serve(self, connection):
+        with connection:
+            try:
+                while True:
+                    _send(connection, *self._answer(*_receive(connection)))
+            except (OSError, ValueError, TypeError, struct.error):
+                pass  # the process at the other end is gone, or is none of ours
+
+    def _answer(self, what, key=b"", value=b"", *rest):
+        with self.changed:
+            if what == b"set":
+                self.values[key] = value
+            elif what == b"add":
+                value = str(int(self.values.get(key, b"0")) + int(value)).encode()
+                self.values[key] = value
+            elif what == b"delete":
+                value = b"1" if self.values.pop(key, None) is not None else b"0"
+            elif what == b"get":
+                until = time.monotonic() + float(value)
+                while key not in self.values:
+                    left = until - time.monotonic()
+                    if left <= 0:
+                        return b"0", b""
+                    self.changed.wait(left)
+                return b"1", self.values[key]
+            elif what == b"count":
+                value = str(len(self.values)).encode()
+            else:
+                raise ValueError(what)
+            self.changed.notify_all()
+            return b"1", value
+
+    def close(self):
+        self.socket.close()
+
+
+def _bytes(value):
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+class Store:
+    """The base class of stores."""
+
+
+class TCPStore(Store):
+    """A key-value store: one process serves it (is_master), all use it. Values are bytes; timeout is a timedelta or seconds. RuntimeError when the store
+    cannot be reached, or a key is not set, within the timeout."""
+
+    def __init__(self, host_name, port, world_size=None, is_master=False, timeout=300, wait_for_workers=True):
+        self.host, self.timeout = host_name, getattr(timeout, "total_seconds", lambda: timeout)()
+        self._server = None
+        if is_master:
+            try:
+                self._server = _Server(host_name, port)
+            except OSError as e:
+                raise RuntimeError(f"TCPStore: the address cannot be used; got {host_name}:{port} ({e.strerror or e}); expected a free port of this host; hint: set MASTER_PORT to another one") from None
+            port = self._server.port
+        self.port = port
+        self._connection, self._lock = self._connect(), threading.Lock()
+        if world_size and wait_for_workers:
+            self.add("workers", 1)
+            until = time.monotonic() + self.timeout
+            while self.add("workers", 0) < world_size:
+                if time.monotonic() > until:
+                    raise RuntimeError(f"TCPStore: timed out after {self.timeout:g} s; got {self.add('workers', 0)} processes; expected {world_size}")
+                time.sleep(0.02)
+
+    def _connect(self):
+        until, pause = time.monotonic() + self.timeout, 0.01
+        while True:
+            try:
+                connection = socket.create_connection((self.host, self.port), timeout=max(0.1, until - time.monotonic()))
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.settimeout(None)
+                return connection
+            except OSError as e:
+                if time.monotonic() + pause > until:
+                    raise RuntimeError(f"TCPStore: rank 0 cannot be reached within {self.timeout:g} s; got {self.host}:{self.port} ({e.strerror or e}); expected the store of rank 0; hint: MASTER_ADDR, MASTER_PORT") from None
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
+
+    def _ask(self, *parts):
+        try:
+            with self._lock:
+                _send(self._connection, *parts)
+                return _receive(self._connection)
+        except OSError as e:
+            raise RuntimeError(f"TCPStore: the connection to rank 0 is closed ({e}); its process ended; expected the store at {self.host}:{self.port}") from None
+
+    def set(self, key, value):
+        """Sets the value of a key."""
+        self._ask(b"set", _bytes(key), _bytes(value))
+
+    def _get(self, key, timeout):
+        found, value = self._ask(b"get", _bytes(key), repr(float(timeout)).encode())
+        return value if found == b"1" else None
+
+    def get(self, key, timeout=None):
+        """The value of a key, for which it waits."""
+        timeout = self.timeout if timeout is None else timeout
+        value = self._get(key, timeout)
+        if value is None:
+            raise RuntimeError(f"TCPStore.get: timed out after {timeout:g} s; got no value of {key!r}; expected another process to set it")
+        return value
+
+    def wait(self, keys, timeout=None):
+        """Waits until all keys are set."""
+        seconds = getattr(timeout, "total_seconds", lambda: timeout)()
+        for key in keys:
+            self.get(key, seconds)
+
+    def add(self, key, amount):
+        """Adds to a number, which begins at 0, and returns it."""
+        return int(self._ask(b"add", _bytes(key), str(int(amount)).encode())[1])
+
+    def check(self, keys):
+        """Whether all keys are set."""
+        return all(self._get(key, 0) is not None for key in keys)
+
+    def delete_key(self, key):
+        """Forgets a key; whether it was there."""
+        return self._ask(b"delete", _bytes(key))[1] == b"1"
+
+    def num_keys(self):
+        """The number of keys."""
+        return int(self._ask(b"count")[1])
+
+    def set_timeout(self, timeout):
+        """How long get() and wait() wait, as a timedelta or in seconds."""
+        self.timeout = getattr(timeout, "total_seconds", lambda: timeout)()
+
+    def close(self):
+        """Ends the connection."""
+        self._connection.close()
+        if self._server:
+            self._server.close()

@@ -1,0 +1,102 @@
+"""Times of collectives, in the columns of rccl-tests: `pyflame run --nproc 2 -m pyflame.distributed.bench`.
+
+time: the median of the calls, of the slowest rank, in microseconds. algbw: bytes by time. busbw: algbw by the share of the bytes that each rank must send, so
+that it does not depend on the number of ranks: 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter and alltoall, 1 for broadcast. #wrong:
+elements that are not what they should be. size and count are those of the whole: of the output of all_gather, of the input of the others.
+"""
+import argparse
+import sys
+import time
+
+import pyflame as pf
+import pyflame.distributed as dist
+
+_NAMES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall")
+
+
+def _bytes(text):
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
+    if not number.isdigit() or int(number) == 0:
+        raise argparse.ArgumentTypeError(f"not a size; got {text}; expected bytes such as 1024, 64K or 1G")
+    return int(number) * unit
+
+
+def _case(name, count, device):
+    """(the call, what it writes, its input, the value that each rank expects) for float32 tensors."""
+    n, r = dist.get_world_size(), dist.get_rank()
+    part = max(1, count // n)
+    if name == "all_reduce":
+        x = pf.ones(count, device=device)
+        return lambda: dist.all_reduce(x), x, lambda: x.fill_(1.0), n
+    if name == "broadcast":
+        x = pf.full((count,), float(r), device=device)
+        return lambda: dist.broadcast(x, 0), x, lambda: x.fill_(float(r)), 0
+    if name == "all_gather":
+        out, x = pf.zeros(part * n, device=device), pf.ones(part, device=device)
+        return lambda: dist.all_gather_into_tensor(out, x), out, lambda: out.zero_(), 1
+    if name == "reduce_scatter":
+        out, x = pf.zeros(part, device=device), pf.ones(part * n, device=device)
+        return lambda: dist.reduce_scatter_tensor(out, x), out, lambda: out.zero_(), n
+    out, x = pf.zeros(part * n, device=device), pf.ones(part * n, device=device)
+    return lambda: dist.all_to_all_single(out, x), out, lambda: out.zero_(), 1
+
+
+def _factor(name, n):
+    return {"all_reduce": 2 * (n - 1) / n, "broadcast": 1.0}.get(name, (n - 1) / n)
+
+
+def _measure(name, size, device, repeat):
+    """(median seconds of the slowest rank, wrong elements of all ranks)."""
+    call, out, reset, want = _case(name, size // 4, device)
+    times = []
+    for _ in range(repeat + 1):  # the first one is not counted
+        reset()
+        pf.synchronize()
+        dist.barrier()
+        begin = time.perf_counter()
+        call()
+        pf.synchronize()
+        times.append(time.perf_counter() - begin)
+    wrong = pf.tensor(float((out != float(want)).sum().item()), dtype=pf.float64)
+    median = pf.tensor(sorted(times[1:])[repeat // 2], dtype=pf.float64)
+    dist.all_reduce(wrong)
+    dist.all_reduce(median, dist.ReduceOp.MAX)
+    return median.item(), int(wrong.item())
+
+
+def main(words=None):
+    p = argparse.ArgumentParser(prog="pyflame.distributed.bench", description="Times of collectives, in the columns of rccl-tests.")
+    p.add_argument("--collective", choices=_NAMES, action="append", help="which ones; repeatable (default: all)")
+    p.add_argument("-b", "--minbytes", type=_bytes, default=1 << 10)
+    p.add_argument("-e", "--maxbytes", type=_bytes, default=64 << 20)
+    p.add_argument("-f", "--stepfactor", type=int, default=4)
+    p.add_argument("-n", "--iters", type=int, default=20)
+    p.add_argument("--device", default="cpu")
+    args = p.parse_args(words)
+    if args.stepfactor < 2 or args.iters < 1 or args.minbytes < 4:
+        p.error("a factor below 2, no iterations, or less than one element of 4 bytes")
+    dist.init_process_group()
+    n, first = dist.get_world_size(), dist.get_rank() == 0
+    wrong_in_all = 0
+    for name in args.collective or _NAMES:
+        if first:
+            group = dist.group.WORLD
+            print(f"# {name}: {n} ranks, transport {dist.get_backend()} ({', '.join(sorted(set(group.transports()) - {'itself'})) or 'none'}), tensors on {args.device}")
+            print(f"#{'size':>12} {'count':>12} {'type':>8} {'redop':>6} {'root':>6} {'time':>10} {'algbw':>8} {'busbw':>8} {'#wrong':>7}")
+            print(f"#{'(B)':>12} {'(elements)':>12} {'':>8} {'':>6} {'':>6} {'(us)':>10} {'(GB/s)':>8} {'(GB/s)':>8} {'':>7}")
+        size = args.minbytes
+        while size <= args.maxbytes:
+            seconds, wrong = _measure(name, size, args.device, args.iters)
+            wrong_in_all += wrong
+            if first:
+                speed = size / seconds / 1e9
+                redop, root = ("sum" if "reduce" in name else "none"), (0 if name == "broadcast" else -1)
+                print(f" {size:>12} {size // 4:>12} {'float':>8} {redop:>6} {root:>6} {seconds * 1e6:>10.1f} {speed:>8.2f} {speed * _factor(name, n):>8.2f} {wrong:>7}", flush=True)
+            size *= args.stepfactor
+    dist.destroy_process_group()
+    return 1 if wrong_in_all else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

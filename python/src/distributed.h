@@ -1,0 +1,9 @@
+// Bindings of src/pyflame/distributed.
+#pragma once
+#include "casters.h"
+
+namespace pyflame::python {
+
+void bind_distributed(nb::module_& m);
+
+}  // namespace pyflame::python

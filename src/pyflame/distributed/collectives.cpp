@@ -1,0 +1,167 @@
+// The collectives of a Group. All of them are made of one step, move(): bytes to and from several ranks at the same time. A reduction goes in two
+// steps: each rank gets its part of all ranks and combines them in the order of the ranks; then it gives the result to those that want it.
+#include <algorithm>
+#include <cstring>
+
+#include "pyflame/distributed/group.h"
+#include "pyflame/distributed/peer.h"
+
+namespace pyflame::distributed {
+
+namespace {
+
+constexpr size_t kPart = size_t{512} << 10;   // bytes of a part that is reduced at a time; less than a ring
+constexpr size_t kDirect = size_t{64} << 10;  // a broadcast of fewer bytes goes to each rank directly
+
+size_t most_elements(DType dtype) { return std::max(kPart / static_cast<size_t>(dtype_size(dtype)), size_t{1}); }
+
+}  // namespace
+
+void Group::barrier(const Call& call) {
+  const std::vector<size_t> none(peers_.size(), 0);
+  agree(call, none, none);
+}
+
+// Part p of `in` goes to rank p; the parts that others have for this rank come to `scratch`, one after the other by rank.
+void Group::parts_exchange(const char* in, char* scratch, size_t part, size_t width) {
+  std::vector<Transfer> transfers;
+  for (int i = 1; i < size(); ++i) {
+    const int p = (rank_ + i) % size();
+    const auto at = static_cast<size_t>(p);
+    transfers.push_back({p, nullptr, in + at * width, part});
+    transfers.push_back({p, scratch + at * part, nullptr, part});
+  }
+  move(std::move(transfers));
+}
+
+void Group::all_reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op) {
+  check_reduction(call.text.c_str(), op, dtype);
+  barrier(call);
+  const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)), most = most_elements(dtype);
+  std::vector<char> scratch;
+  // A block has a part for each rank. Its last part may be shorter than the others, or empty.
+  for (size_t begin = 0; begin < count; begin += most * n) {
+    const size_t block = std::min(most * n, count - begin), part = (block + n - 1) / n;
+    char* at = static_cast<char*>(data) + begin * item;
+    const auto first = [&](size_t p) { return std::min(p * part, block); };
+    const auto elements = [&](size_t p) { return first(p + 1) - first(p); };
+    const auto me = static_cast<size_t>(rank_);
+    scratch.resize(n * part * item);
+    std::vector<Transfer> out, back;
+    std::vector<const void*> sources(n);
+    for (size_t i = 1; i < n; ++i) {
+      const size_t p = (me + i) % n;
+      const int peer = static_cast<int>(p);
+      out.push_back({peer, nullptr, at + first(p) * item, elements(p) * item});
+      out.push_back({peer, scratch.data() + p * part * item, nullptr, elements(me) * item});
+      back.push_back({peer, nullptr, at + first(me) * item, elements(me) * item});
+      back.push_back({peer, at + first(p) * item, nullptr, elements(p) * item});
+    }
+    for (size_t p = 0; p < n; ++p) sources[p] = p == me ? at + first(me) * item : scratch.data() + p * part * item;
+    move(std::move(out));
+    distributed::reduce(op, dtype, at + first(me) * item, sources, elements(me));
+    move(std::move(back));
+  }
+}
+
+void Group::reduce_scatter(const Call& call, const void* in, void* out, size_t count, DType dtype, Reduction op) {
+  check_reduction(call.text.c_str(), op, dtype);
+  barrier(call);
+  const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)), most = most_elements(dtype);
+  const auto me = static_cast<size_t>(rank_);
+  std::vector<char> scratch(n * std::min(most, count) * item);
+  for (size_t begin = 0; begin < count; begin += most) {
+    const size_t part = std::min(most, count - begin);
+    const char* from = static_cast<const char*>(in) + begin * item;
+    parts_exchange(from, scratch.data(), part * item, count * item);
+    std::vector<const void*> sources(n);
+    for (size_t p = 0; p < n; ++p) sources[p] = p == me ? from + p * count * item : scratch.data() + p * part * item;
+    distributed::reduce(op, dtype, static_cast<char*>(out) + begin * item, sources, part);
+  }
+}
+
+void Group::reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op, int root) {
+  check_reduction(call.text.c_str(), op, dtype);
+  barrier(call);
+  const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)), most = most_elements(dtype);
+  std::vector<char> scratch(rank_ == root ? n * std::min(most, count) * item : 0);
+  for (size_t begin = 0; begin < count; begin += most) {
+    const size_t part = std::min(most, count - begin);
+    char* at = static_cast<char*>(data) + begin * item;
+    if (rank_ != root) {
+      move({{root, nullptr, at, part * item}});
+      continue;
+    }
+    std::vector<Transfer> transfers;
+    std::vector<const void*> sources(n);
+    for (size_t p = 0; p < n; ++p) {
+      sources[p] = static_cast<int>(p) == root ? at : scratch.data() + p * part * item;
+      if (static_cast<int>(p) != root)
+        transfers.push_back({static_cast<int>(p), scratch.data() + p * part * item, nullptr, part * item});
+    }
+    move(std::move(transfers));
+    distributed::reduce(op, dtype, at, sources, part);
+  }
+}
+
+void Group::all_gather(const Call& call, const void* in, void* out, size_t bytes) {
+  barrier(call);
+  char* to = static_cast<char*>(out);
+  std::vector<Transfer> transfers;
+  for (int i = 1; i < size(); ++i) {
+    const int p = (rank_ + i) % size();
+    transfers.push_back({p, nullptr, static_cast<const char*>(in), bytes});
+    transfers.push_back({p, to + static_cast<size_t>(p) * bytes, nullptr, bytes});
+  }
+  if (bytes) std::memmove(to + static_cast<size_t>(rank_) * bytes, in, bytes);
+  move(std::move(transfers));
+}
+
+void Group::broadcast(const Call& call, void* data, size_t bytes, int root) {
+  barrier(call);
+  char* at = static_cast<char*>(data);
+  std::vector<Transfer> transfers;
+  const bool direct = bytes < kDirect || size() == 2;
+  // Large ones: each rank gets a part and gives it to the others, so that the root sends every byte once.
+  const size_t n = peers_.size(), part = direct ? bytes : (bytes + n - 2) / (n - 1);
+  const auto nth = [&](int p) {
+    return static_cast<size_t>(p > root ? p - 1 : p);
+  };  // among the ranks without the root
+  const auto first = [&](int p) { return direct ? 0 : std::min(nth(p) * part, bytes); };
+  const auto length = [&](int p) { return direct ? bytes : std::min((nth(p) + 1) * part, bytes) - first(p); };
+  if (rank_ != root) {
+    move({{root, at + first(rank_), nullptr, length(rank_)}});
+    if (direct) return;
+    for (int p = 0; p < size(); ++p) {
+      if (p == rank_ || p == root) continue;
+      transfers.push_back({p, nullptr, at + first(rank_), length(rank_)});
+      transfers.push_back({p, at + first(p), nullptr, length(p)});
+    }
+  } else {
+    for (int p = 0; p < size(); ++p)
+      if (p != root) transfers.push_back({p, nullptr, at + first(p), length(p)});
+  }
+  move(std::move(transfers));
+}
+
+void Group::exchange(const Call& call, const void* in, const std::vector<size_t>& in_bytes, void* out,
+                     const std::vector<size_t>& out_bytes) {
+  agree(call, in_bytes, out_bytes);
+  const char* from = static_cast<const char*>(in);
+  char* to = static_cast<char*>(out);
+  std::vector<Transfer> transfers;
+  for (size_t p = 0; p < peers_.size(); ++p) {
+    const int peer = static_cast<int>(p);
+    if (peer == rank_) {
+      if (in_bytes[p]) std::memmove(to, from, in_bytes[p]);
+    } else {
+      transfers.push_back({peer, nullptr, from, in_bytes[p]});
+      transfers.push_back({peer, to, nullptr, out_bytes[p]});
+    }
+    from += in_bytes[p];
+    to += out_bytes[p];
+  }
+  move(std::move(transfers));
+}
+
+}  // namespace pyflame::distributed

@@ -1,0 +1,104 @@
+// A group of processes that exchange bytes through sockets and, where two of them are on one host, through rings in shared memory
+// (docs/decisions/0018-distributed.md). Each pair of ranks has three sockets: `control` for what is said about calls, `data` for bytes where there is
+// no shared memory, `messages` for send and recv. Collective calls of a group are made by one thread at a time.
+//
+// Before any data is moved, each rank tells all others which call it makes. Calls that differ raise the same error on every rank, and the
+// group stays usable. A rank whose call fails for another reason (timeout, a rank that ended, an interrupt) tells the others, whose calls then fail too,
+// and the group is broken.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pyflame/distributed/reduce.h"
+
+namespace pyflame::distributed {
+
+// What a rank says about its call. The signatures of all ranks must be equal; `text` is for people: the op, its shapes and the line of Python.
+struct Call {
+  std::string signature, text;
+  double timeout = 0;                 // seconds
+  std::function<bool()> interrupted;  // asked while the call waits; true ends it
+};
+
+struct Peer;
+
+class Group {
+ public:
+  // The sockets of each peer, by rank in the group; -1 for this rank itself. `memory`: for each rank, the memory file with the rings in which it
+  // writes (memory_bytes() long); -1 where that rank is on another host, and for all if this one has none. The files may be closed
+  // afterwards, the sockets belong to the group.
+  Group(int rank, std::vector<int> names, const std::vector<int>& control, const std::vector<int>& data,
+        const std::vector<int>& messages, const std::vector<int>& memory);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  static size_t memory_bytes(int size);
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+
+  void barrier(const Call& call);
+  void all_reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op);
+  // `in` has size() parts of `count` elements; this rank's part of the result goes to `out`.
+  void reduce_scatter(const Call& call, const void* in, void* out, size_t count, DType dtype, Reduction op);
+  void reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op, int root);
+  void all_gather(const Call& call, const void* in, void* out, size_t bytes);
+  void broadcast(const Call& call, void* data, size_t bytes, int root);
+  // Bytes to and from each rank, one after the other in `in` and `out`.
+  void exchange(const Call& call, const void* in, const std::vector<size_t>& in_bytes, void* out,
+                const std::vector<size_t>& out_bytes);
+
+  // Not collective. One thread at a time may send to a peer, and one may receive from it.
+  void send(const Call& call, int peer, const void* data, size_t bytes);
+  // ValueError when the message is another one than `signature` says; it is then taken and dropped.
+  void recv(const Call& call, int peer, void* data, size_t bytes);
+
+  void close();           // calls under way and later ones fail; the sockets are closed when the group is destroyed
+  void close_in_child();  // after a fork: the parent's connections must end with the parent
+  std::string transport(int peer) const;  // "shared memory", "TCP" or "itself"
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Transfer {
+    int peer;
+    char* to;          // null when it is sent
+    const char* from;  // null when it is received
+    size_t bytes, done = 0;
+  };
+
+  void agree(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from);
+  void compare(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from);
+  void move(std::vector<Transfer> transfers);
+  bool advance(Transfer& t);
+  void read_control(int peer);
+  void flush(int peer);
+  void wait(const std::vector<Transfer>* transfers, const std::function<bool(int)>& needed);
+  void check_time(const std::function<bool(int)>& needed);
+  void wake(int peer);
+  void parts_exchange(const char* in, char* scratch, size_t part, size_t width);
+  [[noreturn]] void give_up(const std::string& why);
+  [[noreturn]] void lost(int peer);
+  std::string name(int peer) const;
+  std::string names(const std::vector<int>& ranks) const;
+  void begin(const Call& call);
+  void message_step(const Call& call, int fd, short events, Clock::time_point deadline, int peer);
+
+  int rank_;
+  std::vector<int> names_;  // the ranks in the world
+  std::vector<std::unique_ptr<Peer>> peers_;
+  const Call* call_ = nullptr;
+  Clock::time_point deadline_, look_;
+  uint64_t calls_ = 0;
+  std::string broken_;
+  std::atomic<bool> closing_{false};
+  std::vector<std::pair<void*, size_t>> mapped_;
+  bool in_child_ = false;
+};
+
+}  // namespace pyflame::distributed

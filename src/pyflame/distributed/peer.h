@@ -1,0 +1,21 @@
+// What a Group keeps of each other rank.
+#pragma once
+#include <deque>
+#include <string>
+
+#include "pyflame/distributed/ring.h"
+
+namespace pyflame::distributed {
+
+// One frame of a control socket: a letter, the number of bytes, the bytes. A wake-up is the letter alone.
+struct Peer {
+  int control = -1, data = -1, messages = -1;
+  Ring* out = nullptr;
+  Ring* in = nullptr;
+  std::string received, to_send;
+  std::deque<std::string> calls;
+  std::string gave_up;  // why the peer left the group
+  bool left = false, ended = false;
+};
+
+}  // namespace pyflame::distributed

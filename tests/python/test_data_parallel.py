@@ -1,0 +1,212 @@
+"""DistributedDataParallel and DistributedSampler: several processes train as one process with the whole batch does."""
+import pytest
+from processes import run
+
+import pyflame as pf
+from pyflame.nn.parallel import DistributedDataParallel
+from pyflame.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+TRAIN = """
+from pyflame.nn.parallel import DistributedDataParallel as DDP
+
+def model(seed):
+    pf.manual_seed(seed)
+    return pf.nn.Sequential(pf.nn.Linear(6, 32), pf.nn.LayerNorm(32), pf.nn.GELU(), pf.nn.Linear(32, 32), pf.nn.Tanh(), pf.nn.Linear(32, 2))
+
+def data(step):
+    g = pf.Generator()
+    g.manual_seed(100 + step)
+    return pf.randn(12, 6, generator=g), pf.randn(12, 2, generator=g)
+
+def train(m, optimizer, first, last, steps=6):
+    losses = []
+    for step in range(steps):
+        x, y = data(step)
+        optimizer.zero_grad()
+        loss = pf.nn.functional.mse_loss(m(x[first:last]), y[first:last])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+dist.init_process_group(timeout=60)
+size = 12 // world
+for cap in (25, 0.002):
+    ddp = DDP(model(rank), bucket_cap_mb=cap)
+    assert (len(ddp._buckets) > 1) == (cap < 1) and list(ddp.state_dict())[0] == "module.0.weight"
+    losses = train(ddp, pf.optim.AdamW(ddp.parameters(), lr=1e-2), rank * size, (rank + 1) * size)
+    alone = model(0)
+    whole = train(alone, pf.optim.AdamW(alone.parameters(), lr=1e-2), 0, 12)
+    for mine, want in zip(losses, whole):
+        dist.all_reduce(mine, dist.ReduceOp.AVG)
+        assert abs(mine.item() - want.item()) < 1e-5 * abs(want.item()) + 1e-6, (mine.item(), want.item())
+    for p, q in zip(ddp.parameters(), alone.parameters()):
+        assert (p - q).abs().max().item() < 1e-4
+        bits = [pf.zeros_like(p) for _ in range(world)]
+        dist.all_gather(bits, p)
+        assert all(b.equal(p) for b in bits)  # the same on every rank
+
+# Gradients add up without a word to the others, until the first backward outside of no_sync.
+ddp = DDP(model(7))
+x, y = data(0)
+with ddp.no_sync():
+    ddp(x[rank : rank + 1]).sum().backward()
+local = ddp.module[0].weight.grad.clone()
+everyone = [pf.zeros_like(local) for _ in range(world)]
+dist.all_gather(everyone, local)
+assert not everyone[0].equal(everyone[1])
+ddp(x[rank + 4 : rank + 5]).sum().backward()
+want = model(7)
+want.load_state_dict(ddp.module.state_dict())
+sum(want(x[r : r + 1]).sum() + want(x[r + 4 : r + 5]).sum() for r in range(world)).backward()
+for p, q in zip(ddp.parameters(), want.parameters()):
+    assert (p.grad - q.grad / world).abs().max().item() < 1e-5
+
+# Buffers are those of rank 0 before each forward in training.
+ddp = DDP(pf.nn.Sequential(pf.nn.BatchNorm1d(6), pf.nn.Linear(6, 1)))
+ddp(data(rank)[0]).sum().backward()
+means = [pf.zeros(6) for _ in range(world)]
+dist.all_gather(means, ddp.module[0].running_mean)
+assert not means[0].equal(means[1])
+ddp(data(3)[0])
+dist.all_gather(means, ddp.module[0].running_mean)
+assert means[0].equal(means[1]) and ddp.module[0].num_batches_tracked.item() == 2
+
+# Half precision, parameters of two dtypes, and one that is frozen.
+mixed = pf.nn.Sequential(pf.nn.Linear(4, 4), pf.nn.Linear(4, 4, dtype=pf.float64), pf.nn.Linear(4, 4))
+mixed[2].requires_grad_(False)
+ddp = DDP(mixed)
+(mixed[0](pf.ones(1, 4)).sum() * (rank + 1) + mixed[1](pf.ones(1, 4, dtype=pf.float64)).sum().float()).backward()
+assert mixed[0].bias.grad.tolist() == [(world + 1) / 2] * 4 and mixed[1].bias.grad.tolist() == [1.0] * 4 and mixed[2].weight.grad is None and len(ddp._buckets) == 2
+print("same")
+"""
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_same_as_one_process(world, tmp_path):
+    assert run(world, TRAIN, tmp_path) == ["same\n"] * world
+
+
+UNUSED = """
+from pyflame.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group(timeout=60)
+
+class Two(pf.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.never = pf.nn.Linear(2, 1), pf.nn.Linear(2, 1), pf.nn.Linear(2, 1)
+
+    def forward(self, x, which):
+        return self.a(x) if which == 0 else self.b(x)
+
+ddp = DDP(Two())
+try:
+    ddp(pf.ones(1, 2), rank).sum().backward()
+    raise AssertionError(f"rank {rank} was not told")
+except RuntimeError as e:
+    own = "a" if rank else "b"
+    for text in ("parameters got no gradient on every rank; got a.bias, a.weight, b.bias, b.weight, never.bias, never.weight", f"(on this rank {own}.bias, {own}.weight, never.bias, never.weight)", "find_unused_parameters=True"):
+        assert text in str(e), e
+ddp = DDP(Two(), find_unused_parameters=True)
+ddp(pf.ones(1, 2), rank).sum().backward()
+assert ddp.module.a.bias.grad.tolist() == ddp.module.b.bias.grad.tolist() == [1 / world] and ddp.module.never.bias.grad is None
+try:
+    DDP(pf.nn.Linear(2, 1 + rank))
+    raise AssertionError(f"rank {rank} was not told")
+except ValueError as e:
+    assert "DistributedDataParallel: the modules of the ranks differ; got ('weight', (1, 2), 'pyflame.float32') on rank 0 and ('weight', (2, 2), 'pyflame.float32') on rank 1" in str(e), e
+print("told")
+"""
+
+
+def test_unused_parameters(tmp_path):
+    assert run(2, UNUSED, tmp_path) == ["told\n"] * 2
+
+
+def test_one_process():
+    model = pf.nn.Linear(2, 1)
+    ddp = DistributedDataParallel(model, device_ids=[0])
+    with ddp.no_sync():
+        ddp(pf.ones(1, 2)).sum().backward()
+    assert model.weight.grad.tolist() == [[1.0, 1.0]] and list(ddp.state_dict()) == ["module.weight", "module.bias"]
+
+
+def test_arguments():
+    with pytest.raises(RuntimeError, match="DistributedDataParallel: there is nothing to train; got a module without a parameter"):
+        DistributedDataParallel(pf.nn.ReLU())
+    with pytest.raises(ValueError, match="DistributedDataParallel: bucket_cap_mb is not a size; got 0"):
+        DistributedDataParallel(pf.nn.Linear(1, 1), bucket_cap_mb=0)
+    with pytest.raises(NotImplementedError, match="DistributedDataParallel: device_mesh is not available"):
+        DistributedDataParallel(pf.nn.Linear(1, 1), device_mesh=1)
+
+
+def test_post_hooks_and_the_end_of_backward():
+    """What a hook asks for runs once, after the hooks of all leaves; it is forgotten when a hook raises."""
+    from pyflame import _C
+
+    said = []
+    a, b = pf.ones(1, requires_grad=True), pf.ones(1, requires_grad=True)
+    a.register_post_accumulate_grad_hook(lambda t: (said.append("a"), _C._run_at_end_of_backward(lambda: said.append("end"))))
+    handle = b.register_post_accumulate_grad_hook(lambda t: said.append("b"))
+    (a * b).sum().backward()
+    assert sorted(said[:2]) == ["a", "b"] and said[2:] == ["end"]
+    handle.remove()
+    b.register_post_accumulate_grad_hook(lambda t: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        (a * b).sum().backward()
+    said.clear()
+    b.detach().mul(2)
+    (a * 2).sum().backward()
+    assert said == ["a", "end"]
+
+
+def test_sampler():
+    data = TensorDataset(pf.arange(10))
+    parts = [DistributedSampler(data, 3, r, seed=5) for r in range(3)]
+    epochs = [[list(p) for p in parts] for _ in range(3)]
+    for epoch in epochs:
+        assert sorted(set(sum(epoch, []))) == list(range(10)) and [len(p) for p in epoch] == [4, 4, 4]
+    assert epochs[0] != epochs[1] != epochs[2]  # nobody called set_epoch
+    for p in parts:
+        p.set_epoch(1)
+    assert [list(p) for p in parts] == epochs[1] and [list(p) for p in parts] == epochs[1]  # from now on, who calls it decides
+
+
+def test_sampler_in_a_loader():
+    """The epoch is the loader's, so that a loader that goes on in the middle of an epoch gives what is left of it."""
+    data = TensorDataset(pf.arange(12))
+
+    def loader():
+        return DataLoader(data, batch_size=2, sampler=DistributedSampler(data, 2, 0))
+
+    first = loader()
+    epochs = [[b[0].tolist() for b in first] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    other = loader()
+    list(other)
+    batches = iter(other)
+    assert next(batches)[0].tolist() == epochs[1][0]
+    resumed = loader()
+    resumed.load_state_dict(other.state_dict())
+    assert [b[0].tolist() for b in resumed] == epochs[1][1:]
+
+
+BROKEN = """
+from pyflame.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group(timeout=60)
+ddp = DDP(pf.nn.Linear(2, 1))
+handle = ddp.module.bias.register_post_accumulate_grad_hook(lambda p: 1 / 0)
+try:
+    ddp(pf.ones(1, 2)).sum().backward()
+    raise AssertionError("the hook did not raise")
+except ZeroDivisionError:
+    handle.remove()
+ddp.zero_grad()
+(ddp(pf.ones(1, 2)).sum() * (rank + 1)).backward()  # reduced again
+assert ddp.module.bias.grad.tolist() == [(world + 1) / 2], ddp.module.bias.grad
+print("same")
+"""
+
+
+def test_after_a_backward_pass_that_raised(tmp_path):
+    assert run(2, BROKEN, tmp_path) == ["same\n"] * 2

@@ -1,0 +1,292 @@
+"""What goes wrong between processes: each error names the ranks, and no process hangs."""
+import subprocess
+import sys
+
+import pytest
+from processes import finish, run, start
+
+import pyflame as pf
+import pyflame.distributed as dist
+
+DIFFERENT = """
+dist.init_process_group(timeout=60)
+
+def refused(call, *texts):
+    try:
+        call()
+    except ValueError as e:
+        for text in ("the ranks make different calls", "rank 0: ", "program.py:", *texts):
+            assert text in str(e), e
+        return
+    raise AssertionError(f"rank {rank} was not told")
+
+refused(lambda: dist.all_reduce(pf.zeros(2 + rank)), "all_reduce(sum) of float32 (2,)", "rank 1: all_reduce(sum) of float32 (3,)")
+refused(lambda: dist.all_reduce(pf.zeros(2, dtype=pf.float32 if rank else pf.float64)), "float64 (2,)", "float32 (2,)")
+refused(lambda: dist.all_reduce(pf.zeros(2), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM), "all_reduce(max)", "all_reduce(sum)")
+refused(lambda: dist.barrier() if rank else dist.all_reduce(pf.zeros(2)), "barrier", "all_reduce(sum)")
+refused(lambda: dist.broadcast(pf.zeros(2), src=rank), "broadcast(src=0)", "broadcast(src=1)")
+x = pf.full((3,), float(rank))
+dist.all_reduce(x)  # the group is as it was
+assert x.tolist() == [sum(range(world))] * 3
+
+# A message of another shape is dropped; the next one comes.
+if rank == 0:
+    dist.send(pf.ones(4), 1)
+    dist.send(pf.ones(5), 1)
+elif rank == 1:
+    x = pf.zeros(5)
+    try:
+        dist.recv(x, 0)
+        raise AssertionError("another shape was taken")
+    except ValueError as e:
+        assert "recv of float32 (5,) (src=0) at " in str(e) and "got a message of float32 (4,), tag 0; expected a message of float32 (5,), tag 0" in str(e), e
+    dist.recv(x, 0)
+    assert x.tolist() == [1] * 5
+# Sizes that differ within a pair of ranks: the pair sees it, and the third one is told.
+dist.barrier()
+try:
+    n = [1, 1, 1] if rank != 1 else [2, 1, 1]
+    dist.all_to_all([pf.zeros(1) for _ in range(world)], [pf.zeros(k) for k in n])
+    raise AssertionError(f"rank {rank} was not told")
+except RuntimeError as e:
+    assert "sizes differ between two ranks" in str(e), e
+try:
+    dist.barrier()
+except RuntimeError as e:
+    assert "an earlier call broke the group; it said: " in str(e) and "sizes differ" in str(e), e
+print("told")
+"""
+
+
+def test_calls_that_differ(tmp_path):
+    assert run(3, DIFFERENT, tmp_path) == ["told\n"] * 3
+
+
+LATE = """
+dist.init_process_group(timeout=60)
+try:
+    if rank == 2:
+        sys.stdin.read()  # until the test closes it
+    else:
+        dist.monitored_barrier(timeout=0.3)
+        raise AssertionError("nobody was missed")
+except RuntimeError as e:
+    assert " 2 did not come" in str(e) and "timed out after 0.3 s" in str(e) and "program.py:" in str(e) and "expected all 3 ranks" in str(e), e
+    print("told")
+"""
+
+
+def test_a_rank_that_does_not_come(tmp_path):
+    """Whoever is first to give up says why; the others say the same."""
+    processes = start(3, LATE.replace("sys.stdin.read()", "time.sleep(3600)"), tmp_path)
+    try:
+        outputs = [p.communicate(timeout=60) for p in processes[:2]]
+    finally:
+        for p in processes:
+            p.kill()
+            p.wait()
+    assert [out for out, _ in outputs] == ["told\n"] * 2, outputs
+
+
+DEAD = """
+import signal
+dist.init_process_group(timeout=3600)
+x = pf.ones(4000000)
+dist.all_reduce(x)
+if rank == 1:
+    work = dist.all_reduce(pf.ones(4000000), async_op=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    while True:
+        dist.all_reduce(x)
+except RuntimeError as e:
+    assert "rank 1 is gone; its process ended" in str(e) and "all_reduce(sum) of float32 (4000000,) at " in str(e), e
+    print("told")
+"""
+
+
+@pytest.mark.parametrize("shared", ["1", "0"])
+def test_a_rank_that_dies(shared, tmp_path):
+    found = finish(start(3, DEAD, tmp_path, PYFLAME_SHARED_MEMORY=shared))
+    assert [(code, out) for code, out, _ in found] == [(0, "told\n"), (-9, ""), (0, "told\n")], found
+
+
+def test_ctrl_c(tmp_path):
+    """Ctrl-C ends a call that waits; the other rank is told."""
+    import signal
+
+    program = "dist.init_process_group(timeout=3600)\ndist.barrier()\nprint('waits', flush=True)\ndist.all_reduce(pf.ones(2)) if rank == 0 else dist.recv(pf.ones(1), 0)\n"
+    processes = start(2, program, tmp_path)
+    assert [p.stdout.readline() for p in processes] == ["waits\n"] * 2
+    processes[0].send_signal(signal.SIGINT)
+    found = finish(processes)
+    assert "KeyboardInterrupt" in found[0][2] and "recv of float32 (1,) (src=0)" in found[1][2] and "rank 0 is gone" in found[1][2], found
+
+
+def test_ranks_that_never_start(tmp_path):
+    program = "try:\n    dist.init_process_group(timeout=0.5)\nexcept RuntimeError as e:\n    print(e)\n"
+    (code, out, err), = finish(start(3, program, tmp_path, ranks=[0]))
+    assert out == "init_process_group: timed out after 0.5 s; ranks 1, 2 did not come; expected 3 processes\n" and code == 0, (out, err)
+
+
+HALF = [
+    ({"WORLD_SIZE": "2"}, "got WORLD_SIZE=2 without RANK, MASTER_ADDR, MASTER_PORT; expected RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT"),
+    ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "got RANK=0, WORLD_SIZE=2, MASTER_ADDR=localhost without MASTER_PORT;"),
+    ({"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}, "without RANK, WORLD_SIZE;"),
+    ({"RANK": "1", "WORLD_SIZE": "1"}, "RANK is out of range; got 1; expected 0 to 0 (WORLD_SIZE=1)"),
+    ({"RANK": "one", "WORLD_SIZE": "1"}, "RANK is not a number; got 'one'"),
+    ({"OMPI_COMM_WORLD_RANK": "0"}, "got OMPI_COMM_WORLD_RANK=0 without OMPI_COMM_WORLD_SIZE;"),
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "nothing says where rank 0 is; got Open MPI's variables; expected MASTER_ADDR"),
+    ({"SLURM_PROCID": "3", "SLURM_STEP_ID": "0"}, "got SLURM_PROCID=3 without SLURM_STEP_NUM_TASKS;"),
+]
+
+
+@pytest.mark.parametrize("variables, message", HALF)
+def test_half_set_variables(variables, message, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError) as e:
+        dist.init_process_group()
+    assert message in str(e.value) and str(e.value).startswith("init_process_group: ")
+    assert not dist.is_initialized()
+
+
+def test_variables_of_a_batch_script(monkeypatch):
+    """A batch script of SLURM has variables of a job whose other tasks do not run: it is the only process."""
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    dist.init_process_group()
+    assert dist.get_world_size() == 1
+    dist.destroy_process_group()
+
+
+def test_a_forgotten_init(monkeypatch):
+    """One of several processes that knows no other must not compute alone."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RuntimeError, match="all_reduce: this process is one of several.*got no process group; expected init_process_group"):
+        dist.all_reduce(pf.ones(2))
+
+
+ARGUMENTS = [
+    (ValueError, "init_process_group: backend is not available; got 'mpi'", lambda: dist.init_process_group("mpi")),
+    (ValueError, "init_process_group: init_method is not available; got 'file:///x'", lambda: dist.init_process_group(init_method="file:///x")),
+    (ValueError, "init_process_group: timeout is not a time; got -1", lambda: dist.init_process_group(timeout=-1)),
+    (ValueError, "init_process_group: nothing says where rank 0 is; got no MASTER_ADDR and no MASTER_PORT", lambda: dist.init_process_group(rank=0, world_size=2)),
+    (ValueError, "init_process_group: rank is out of range; got 2", lambda: dist.init_process_group(rank=2, world_size=2)),
+    (ValueError, "init_process_group: rank and world_size belong together; got rank=0", lambda: dist.init_process_group(rank=0)),
+    (ValueError, "init_process_group: store and pg_options are not available", lambda: dist.init_process_group(store=1)),
+    (ValueError, "new_group: ranks are not ranks of this job; got \\[1\\]", lambda: dist.new_group([1])),
+    (TypeError, "all_reduce: tensor is not a tensor; got list", lambda: dist.all_reduce([1.0])),
+    (TypeError, "all_reduce: op is not a reduction; got int", lambda: dist.all_reduce(pf.ones(1), 3)),
+    (ValueError, "ReduceOp: not available; got xor", lambda: dist.all_reduce(pf.ones(1), "xor")),
+    (TypeError, "all_reduce: the average of integers is not an integer; got int64", lambda: dist.all_reduce(pf.ones(1, dtype=pf.int64), dist.ReduceOp.AVG)),
+    (TypeError, "all_reduce: complex numbers have no such reduction; got complex64", lambda: dist.all_reduce(pf.ones(1, dtype=pf.complex64), dist.ReduceOp.MAX)),
+    (TypeError, "all_reduce: group is not a process group; got str", lambda: dist.all_reduce(pf.ones(1), group="all")),
+    (ValueError, "all_gather: tensor_list is not a list of one tensor for each rank; got 2; expected 1 tensors", lambda: dist.all_gather([pf.ones(1)] * 2, pf.ones(1))),
+    (ValueError, "all_gather: tensor_list\\[0\\] has another shape or dtype; got float32 \\(2,\\); expected float32 \\(1,\\)", lambda: dist.all_gather([pf.ones(2)], pf.ones(1))),
+    (ValueError, "all_gather_into_tensor: output_tensor does not fit input_tensor; got float32 \\(3,\\)", lambda: dist.all_gather_into_tensor(pf.ones(3), pf.ones(2))),
+    (ValueError, "reduce_scatter_tensor: input does not fit output", lambda: dist.reduce_scatter_tensor(pf.ones(3), pf.ones(2))),
+    (ValueError, "all_to_all: the dtypes differ; got float32, int64", lambda: dist.all_to_all([pf.ones(1)], [pf.ones(1, dtype=pf.int64)])),
+    (ValueError, "all_to_all_single: input_split_sizes do not fit; got \\[3\\] for a first dim of 2", lambda: dist.all_to_all_single(pf.ones(2), pf.ones(2), input_split_sizes=[3])),
+    (ValueError, "send: there is no other rank; got dst=1", lambda: dist.send(pf.ones(1), 1)),
+    (ValueError, "recv: src is not given", lambda: dist.recv(pf.ones(1))),
+    (ValueError, "P2POp: op is not isend or irecv", lambda: dist.P2POp(abs, pf.ones(1), 1)),
+    (RuntimeError, "TCPStore: rank 0 cannot be reached within 0.1 s; got 127.0.0.1:1", lambda: dist.TCPStore("127.0.0.1", 1, timeout=0.1)),
+    (ValueError, "get_global_rank: not a rank of the group; got 1", lambda: dist.get_global_rank(None, 1)),
+    (ValueError, "get_group_rank: not a process of the group; got rank 1", lambda: dist.get_group_rank(None, 1)),
+    (NotImplementedError, "distributed.FileStore: not available", lambda: dist.FileStore("x")),
+]
+
+
+@pytest.mark.parametrize("error, message, call", ARGUMENTS, ids=[m[:40] for _, m, _ in ARGUMENTS])
+def test_arguments(error, message, call):
+    with pytest.raises(error, match=message):
+        call()
+    assert not dist.is_initialized()
+
+
+def test_two_groups_of_all():
+    dist.init_process_group()
+    with pytest.raises(RuntimeError, match="init_process_group: there is a group already; got a second call; expected destroy_process_group"):
+        dist.init_process_group()
+    dist.destroy_process_group()
+
+
+def test_store_keys():
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=60)
+    with pytest.raises(RuntimeError, match="TCPStore.get: timed out after 0.1 s; got no value of 'x'"):
+        store.get("x", 0.1)
+    with pytest.raises(RuntimeError, match="TCPStore: the address cannot be used; got 127.0.0.1:"):
+        dist.TCPStore("127.0.0.1", store.port, is_master=True)
+    store.close()
+
+
+MEMBERS = """
+dist.init_process_group(timeout=60)
+calls = {
+    "send: dst is this rank; got 0": lambda: dist.send(pf.ones(1), 0),
+    "broadcast: src is not a rank of the group; got 5; expected one of [0, 1]": lambda: dist.broadcast(pf.ones(1), 5),
+    "gather: gather_list is not a list of one tensor for each rank; got NoneType": lambda: dist.gather(pf.ones(1)),
+    "scatter: scatter_list is given on rank 0; got 1 tensors; expected None": lambda: dist.scatter(pf.ones(1), [pf.ones(1)], src=1),
+    "gather: gather_list is given on rank 0": lambda: dist.gather(pf.ones(1), [pf.ones(1)] * 2, dst=1),
+    "all_gather_object: object_list has another length; got 1; expected 2": lambda: dist.all_gather_object([None], 1),
+    "gather_object: object_gather_list does not fit; got None; expected a list of 2": lambda: dist.gather_object(1),
+    "scatter_object_list: scatter_object_input_list does not fit; got None": lambda: dist.scatter_object_list([None]),
+    "all_to_all_single: the first dim of output cannot be split in equal parts; got 3": lambda: dist.all_to_all_single(pf.ones(3), pf.ones(3)),
+}
+if rank == 0:
+    for text, call in calls.items():
+        try:
+            call()
+            raise AssertionError(text)
+        except ValueError as e:
+            assert text in str(e), e
+dist.barrier()
+pair = dist.new_group()
+dist.destroy_process_group(pair)
+try:
+    dist.barrier(pair)
+except RuntimeError as e:
+    assert "barrier: the group was destroyed" in str(e), e
+work = dist.irecv(pf.ones(1), 1 - rank)
+try:
+    work.wait(0.1)
+    raise AssertionError("nothing was sent")
+except RuntimeError as e:
+    assert "Work.wait: timed out after 0.1 s" in str(e) and not work.is_completed(), e
+dist.barrier()
+dist.send(pf.ones(1), 1 - rank)
+assert work.wait() and work.exception() is None
+print("told")
+"""
+
+
+def test_arguments_in_several_processes(tmp_path):
+    assert run(2, MEMBERS, tmp_path) == ["told\n"] * 2
+
+
+def test_exit_with_a_call_under_way(tmp_path):
+    """A process ends although an asynchronous call of it waits for a rank that will not come."""
+    program = "dist.init_process_group(timeout=3600)\ndist.barrier()\nif rank == 0:\n    dist.all_reduce(pf.ones(2), async_op=True)\nelse:\n    time.sleep(3600)\n"
+    processes = start(2, program, tmp_path)
+    try:
+        _, err = processes[0].communicate(timeout=60)
+        assert processes[0].returncode == 0 and err == "", err
+    finally:
+        for p in processes:
+            p.kill()
+            p.wait()
+
+
+def test_no_warning_and_nothing_left(tmp_path):
+    """Memory that ranks share has no name, so a killed process leaves none behind. The files through which it was opened are closed."""
+    program = """
+import glob
+dist.init_process_group(timeout=60)
+dist.all_reduce(pf.ones(9))
+open_files = [os.readlink(f) for f in glob.glob("/proc/self/fd/*") if os.path.lexists(f)]
+print(dist.group.WORLD.transports()[1 - rank], [f for f in open_files if "pyflame ranks" in f])
+"""
+    assert run(2, program, tmp_path) == ["shared memory []\n"] * 2
+    assert subprocess.run([sys.executable, "-W", "error", "-c", "import pyflame.distributed"], check=True).returncode == 0

@@ -1,0 +1,136 @@
+"""`pyflame run --nproc N script.py`: the launcher of python/pyflame/distributed/run.py."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+WORDS = [sys.executable, "-m", "pyflame.distributed.run"]
+
+
+def launch(folder, program, *options, arguments=(), words=WORDS, code=0):
+    (folder / "program.py").write_text(program)
+    r = subprocess.run([*words, *options, str(folder / "program.py"), *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, "PYFLAME_NUM_THREADS": "1"})
+    assert r.returncode == code, (r.returncode, r.stdout, r.stderr)
+    return r
+
+
+TRAIN = """
+import sys
+import pyflame as pf
+import pyflame.distributed as dist
+from pyflame.nn.parallel import DistributedDataParallel
+dist.init_process_group()
+model = DistributedDataParallel(pf.nn.Linear(3, 1))
+optimizer = pf.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    loss = (model(pf.ones(2, 3) * (dist.get_rank() + 1)) - 1).square().mean()
+    loss.backward()
+    optimizer.step()
+everyone = [None] * dist.get_world_size()
+dist.all_gather_object(everyone, model.module.weight.tolist())
+print(dist.get_rank(), dist.get_node_local_rank(), everyone[0] == everyone[-1], *sys.argv[1:])
+"""
+
+
+def test_training(tmp_path):
+    r = launch(tmp_path, TRAIN, "--nproc", "2", arguments=["--nproc", "7", "a b"])  # what follows the program is its own
+    assert sorted(r.stdout.splitlines()) == ["[0] 0 0 True --nproc 7 a b", "[1] 1 1 True --nproc 7 a b"]
+
+
+def test_the_program_of_the_package(tmp_path):
+    """The `pyflame` program tells a Python program from a model, and leaves the program's options alone."""
+    pyflame = os.environ.get("PYFLAME_BIN") or os.path.join(os.path.dirname(sys.executable), "pyflame")
+    r = launch(tmp_path, TRAIN, "--python", sys.executable, "--nproc", "2", arguments=["--device", "x"], words=[pyflame, "run"])
+    assert sorted(r.stdout.splitlines()) == ["[0] 0 0 True --device x", "[1] 1 1 True --device x"]
+    r = launch(tmp_path, "import os, sys\nprint(os.environ['RANK'], sys.argv[1:])", "--python", sys.executable, arguments=["--seed", "3"], words=[pyflame, "run"])
+    assert r.stdout == "[0] 0 ['--seed', '3']\n"
+
+
+FAILS = """
+import os, signal, time
+import pyflame as pf
+import pyflame.distributed as dist
+dist.init_process_group()
+dist.barrier()
+if dist.get_rank() == 1:
+    {how}
+dist.barrier()
+"""
+
+
+def test_a_failure_ends_all(tmp_path):
+    r = launch(tmp_path, FAILS.format(how="raise ValueError('there is no data')"), "--nproc", "3", code=1)
+    assert "pyflame run: rank 1 failed with exit code 1; the others were ended\npyflame run: the last lines of rank 1:\n  Traceback (most recent call last):" in r.stderr
+    assert r.stderr.endswith("  ValueError: there is no data\n") and "[1] ValueError: there is no data" in r.stderr
+
+
+def test_a_kill_ends_all(tmp_path):
+    r = launch(tmp_path, "import os, signal, time\nos.kill(os.getpid(), signal.SIGKILL) if os.environ['RANK'] == '1' else time.sleep(3600)\n", "--nproc", "2", code=128 + 9)
+    assert "pyflame run: rank 1 failed with signal 9 (SIGKILL); the others were ended" in r.stderr
+
+
+def test_restarts(tmp_path):
+    program = "import os, sys, time\nprint('start', os.environ['RESTART_COUNT'], flush=True)\nif os.environ['RESTART_COUNT'] != '2': sys.exit(3) if os.environ['RANK'] == '0' else time.sleep(3600)\n"
+    r = launch(tmp_path, program, "--nproc", "2", "--max-restarts", "2")
+    assert r.stdout.count("[0] start 0") == r.stdout.count("[1] start 2") == 1 and "rank 0 failed with exit code 3; the others were ended; start 2 of 3" in r.stderr
+    r = launch(tmp_path, program, "--nproc", "2", "--max-restarts", "1", code=3)
+    assert "start 3" not in r.stderr
+
+
+def test_several_hosts(tmp_path):
+    """Two launchers make one job; here both are on one host."""
+    from processes import _place
+
+    address, port = _place()
+    (tmp_path / "program.py").write_text("import pyflame as pf, pyflame.distributed as dist\ndist.init_process_group()\nx = pf.ones(1)\ndist.all_reduce(x)\nprint(dist.get_rank(), dist.get_node_local_rank(), x.item())\n")
+    hosts = [subprocess.Popen([*WORDS, "--nproc", "2", "--nnodes", "2", "--node-rank", str(k), "--master-addr", address, "--master-port", str(port), str(tmp_path / "program.py")],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYFLAME_NUM_THREADS": "1"}) for k in range(2)]
+    found = [h.communicate(timeout=120) for h in hosts]
+    assert [sorted(out.splitlines()) for out, _ in found] == [["[0] 0 0 4.0", "[1] 1 1 4.0"], ["[2] 2 0 4.0", "[3] 3 1 4.0"]], found
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--nproc", "0", "x.py"], "--nproc: not a number of processes; got 0; expected at least 1, or gpu"),
+    (["--nproc", "2", "missing.py"], "there is no such program; got missing.py"),
+    (["--nproc", "2", "--nnodes", "2", "x.py"], "--nnodes: the hosts do not know each other; expected --master-addr and --master-port of host 0"),
+    (["--nnodes", "1", "--node-rank", "1", "x.py"], "--node-rank: out of range; got 1; expected 0 to 0"),
+    (["--max-restarts", "-1", "x.py"], "--max-restarts: below 0; got -1"),
+])
+def test_options(options, message):
+    r = subprocess.run([*WORDS, *options], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and message in r.stderr
+
+
+def test_who_fails_for_another_is_not_the_cause(tmp_path):
+    """Rank 0 ends because rank 1 is gone, and the launcher hears of it first."""
+    program = """
+import os, sys, time
+if os.environ["RANK"] == "0":
+    sys.exit("RuntimeError: barrier at a.py:1: rank 1 is gone; its process ended or destroyed its group; expected 2 ranks")
+time.sleep(0.3)
+sys.exit("ValueError: the cause")
+"""
+    r = launch(tmp_path, program, "--nproc", "2", code=1)
+    assert r.stderr.endswith("pyflame run: rank 1 failed with exit code 1; the others were ended\npyflame run: the last lines of rank 1:\n  ValueError: the cause\n")
+
+
+def test_bench(tmp_path):
+    """The columns of rccl-tests, with no wrong element."""
+    r = subprocess.run([*WORDS, "--nproc", "3", "--no-prefix", "-m", "pyflame.distributed.bench", "-b", "3072", "-e", "12288", "-n", "2"], capture_output=True, text=True, timeout=120, check=True)
+    rows = [line.split() for line in r.stdout.splitlines() if not line.startswith("#")]
+    assert [row[:5] for row in rows] == [[str(size), str(size // 4), "float", redop, root] for redop, root in (("sum", "-1"), ("none", "-1"), ("sum", "-1"), ("none", "0"), ("none", "-1")) for size in (3072, 12288)]
+    assert all(float(row[5]) > 0 and row[8] == "0" for row in rows) and "# all_reduce: 3 ranks, transport host (shared memory), tensors on cpu" in r.stdout
+    size, _, _, _, _, us, speed, bus, _ = rows[0]
+    assert abs(float(speed) - int(size) / float(us) / 1e3) <= 0.01 and abs(float(bus) - 4 / 3 * float(speed)) <= 0.02
+
+
+def test_bench_comm_in_one_of_several_processes(monkeypatch):
+    from pyflame.benchmarking import __main__ as bench
+
+    called = []
+    monkeypatch.setattr(bench, "measure_collectives", lambda words: called.append(words) or 0)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert bench.main(["comm", "--device", "cpu"]) == 0 and called == [["--device", "cpu"]]
