@@ -20,8 +20,8 @@ void add_python_option(CLI::App* cmd, std::string& python) {
 
 // Options that were given, in the spelling of the Python program.
 void forward(const CLI::App* cmd, PythonCommand& to) {
-  constexpr std::array kForwarded = {"prompt", "device",     "max_tokens", "temperature",        "top_k", "top_p",
-                                     "min_p",  "max_repeat", "seed",       "repetition_penalty", "stop",  "system"};
+  constexpr std::array kForwarded = {"prompt", "device", "max_tokens",         "temperature", "top_k", "top_p",
+                                     "min_p",  "seed",   "repetition_penalty", "stop",        "system"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
@@ -52,6 +52,7 @@ void add_generate(CLI::App& app, Run& run) {
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
     for (const char* name : {"--min_p", "--repetition_penalty", "--stop"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
+    if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {
       if (!of_model) return (*of_checkpoint)();
       PythonCommand c("generate", "pyflame.llm", *python);

@@ -1,27 +1,25 @@
 """Chat templates: Jinja programs of a model's file that make one text of messages. They run in Jinja's sandbox.
 
-What a user writes is never mistaken for the template's own text: before rendering, each of the messages' texts is wrapped in marks of two private-use
-characters, and afterwards the text between marks is tokenized without special tokens."""
+What a user writes is never mistaken for the template's own text: a name of a special token in a message gets a mark inside (Tokenizer.guarded) before
+the template runs, and a name with a mark is tokenized as text."""
 import json
 
 from ._errors import needed
 
-# A noncharacter of Unicode begins and another one ends a user's text; both are removed from what users write.
-BEGIN, END = "\ufdd0", "\ufdd1"
 MOST_TEXT = 1 << 26
 ROLES = "a dict with 'role' and 'content'"
 
 
-def _marked(value):
+def _guarded(value, guard):
     if isinstance(value, str):
-        return BEGIN + value.replace(BEGIN, "").replace(END, "") + END
+        return guard(value)
     if isinstance(value, dict):
-        return {k: v if k in ("role", "type") and isinstance(v, str) and v.isidentifier() else _marked(v) for k, v in value.items()}
-    return [_marked(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {k: v if k in ("role", "type") and isinstance(v, str) and v.isidentifier() else _guarded(v, guard) for k, v in value.items()}
+    return [_guarded(v, guard) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 class Template:
-    """A compiled template. parts(messages) has its output as (text, is the template's own). ValueError for a template that cannot be read or refuses."""
+    """A compiled template. render(messages, guard) is its text. ValueError for a template that cannot be read or refuses."""
 
     def __init__(self, source, names=None):
         needed("jinja2", "chat templates")
@@ -48,7 +46,7 @@ class Template:
 
         return datetime.now().strftime(form)
 
-    def parts(self, messages, add_generation_prompt=True, **names):
+    def render(self, messages, guard, add_generation_prompt=True, **names):
         if not isinstance(messages, (list, tuple)) or not messages:
             raise ValueError(f"chat: there are no messages; got {messages!r}; expected a list of {ROLES}")
         for m in messages:
@@ -57,22 +55,10 @@ class Template:
             if not m["role"].isidentifier():
                 raise ValueError(f"chat: a role is no word; got {m['role'][:40]!r}; expected system, user, assistant or tool")
         try:
-            text = self._template.render(messages=_marked(messages), add_generation_prompt=add_generation_prompt, **{**self._names, **names})
+            text = self._template.render(messages=_guarded(messages, guard), add_generation_prompt=add_generation_prompt, **{**self._names, **names})
         except Exception as e:  # whatever the file's program does
-            raise ValueError(f"chat: the template refuses the messages; got {type(e).__name__}: {str(e).replace(BEGIN, '').replace(END, '')}; expected messages that it takes") from None
+            raise ValueError(f"chat: the template refuses the messages; got {type(e).__name__}: {e}; expected messages that it takes") from None
         if len(text) > MOST_TEXT:
             raise ValueError(f"chat: the template's text is too long; got {len(text)} characters; expected at most {MOST_TEXT}")
-        return _parts(text)
+        return text
 
-
-def _parts(text):
-    parts, trusted, begin = [], True, 0
-    for i, c in enumerate(text):
-        if c not in (BEGIN, END):
-            continue
-        if i > begin:
-            parts.append((text[begin:i], trusted))
-        trusted, begin = c == END, i + 1
-    if begin < len(text):
-        parts.append((text[begin:], trusted))
-    return parts

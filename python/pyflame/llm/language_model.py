@@ -155,7 +155,7 @@ class LanguageModel:
             self._needed("chat", self.tokenizer, "tokenizer")
             source = self._needed("chat", self._template_source, "chat template")
             self._template = Template(source, {"bos_token": text(self.tokenizer.bos_id), "eos_token": text(self.tokenizer.eos_id)})
-        return self.tokenizer.encode_parts(self._template.parts(messages, **names))
+        return self.tokenizer.encode_guarded(self._template.render(messages, self.tokenizer.guarded, **names))
 
     def chat(self, messages, **options):
         """The answer to messages; options as of generate. A text counts as the user's one message."""

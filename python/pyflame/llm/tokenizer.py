@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from ._errors import needed
 from ._text_parts import BYTE_OF_CHARACTER, SPACE
 
+BREAK = "\ufdd0"  # a noncharacter of Unicode: no text contains it
+
 
 @dataclass
 class AddedToken:
@@ -81,9 +83,36 @@ class Tokenizer:
         parse_special: a special token's name in the text becomes that token. It is off, so text of strangers cannot contain one. TypeError."""
         if not isinstance(text, str):
             raise TypeError(f"encode: not a text; got {type(text).__name__}; expected str")
+        return self._encoded(self._sections(text, parse_special), add_special)
+
+    def encode_guarded(self, text, add_special=False):
+        """The token ids of a text in which guarded() has been applied to the parts of strangers. Special tokens are parsed, but not in those parts."""
+        pieces, breaks, at = text.split(BREAK), set(), 0
+        for piece in pieces[:-1]:
+            at += len(piece)
+            breaks.add(at)
+        return self._encoded(self._sections("".join(pieces), True, breaks), add_special)
+
+    def guarded(self, text):
+        """The text with marks where the name of a special token is in it, or could be completed by what stands before or after the text."""
+        text = text.replace(BREAK, "")
+        names = [self._parts.tokens[i] for i in self.special_ids if self._parts.tokens[i]]
+        if not names or not text:
+            return text
+        longest, breaks = max(map(len, names)), set()
+        first = {n[0] for n in names}
+        known, begins = set(names), {n[:k] for n in names for k in range(1, len(n))}
+        for i, c in enumerate(text):
+            if c in first and ((len(text) - i < longest and text[i:] in begins) or any(text[i:i + k] in known for k in range(1, longest + 1))):
+                breaks.add(i + 1)
+        if any(text.startswith(n[k:]) for n in names for k in range(1, len(n))):
+            breaks.add(0)
+        return "".join((BREAK if i in breaks else "") + c for i, c in enumerate(text)) + (BREAK if len(text) in breaks else "")
+
+    def _encoded(self, sections, add_special):
         ids = list(self._parts.prefix) if add_special else []
         first = True
-        for part in self._sections(text, parse_special):
+        for part in sections:
             if isinstance(part, int):
                 ids.append(part)
             elif part:
@@ -94,41 +123,26 @@ class Tokenizer:
             ids.extend(self._parts.suffix)
         return ids
 
-    def encode_parts(self, parts, add_special=False):
-        """The token ids of a sequence of (text, trusted). Special tokens are parsed in trusted text only; a name of one that is made of a trusted and
-        another part is text."""
-        ids = list(self._parts.prefix) if add_special else []
-        first = True
-        for text, trusted in parts:
-            for part in self._sections(text, trusted):
-                if isinstance(part, int):
-                    ids.append(part)
-                elif part:
-                    for piece in self._parts.pieces(part, first):
-                        ids.extend(self._parts.model.encode(piece))
-                first = False
-        return ids
-
-    def _sections(self, text, parse_special):
-        """Ids of added tokens, and the texts between them."""
+    def _sections(self, text, parse_special, breaks=()):
+        """Ids of added tokens, and the texts between them. A name with one of `breaks` (positions) inside is text."""
         finder = self._finder(parse_special)
         if finder is None:
             return [text]
-        parts, at = [], 0
-        for match in finder.finditer(text):
+        parts, at, look = [], 0, 0
+        while match := finder.search(text, look):
             token = self._added[match.group()]
             begin, end = match.span()
-            if begin < at:
-                continue
-            if token.single_word and (text[begin - 1:begin].isalnum() or text[end:end + 1].isalnum()):
+            inside_word = token.single_word and (text[begin - 1:begin].isalnum() or text[end:end + 1].isalnum())
+            if inside_word or any(i in breaks for i in range(begin + 1, end)):
+                look = begin + 1
                 continue
             between = text[at:begin]
             parts.append(between.rstrip() if token.lstrip else between)
             parts.append(token.id)
             at = end
-            if token.rstrip:
-                while at < len(text) and text[at].isspace():
-                    at += 1
+            while token.rstrip and at < len(text) and text[at].isspace():
+                at += 1
+            look = at
         parts.append(text[at:])
         return parts
 
@@ -154,7 +168,10 @@ class Tokenizer:
         if p.decoder == "spaces":
             text = text.replace(SPACE, " ")
         elif p.decoder == "words":
-            text = text[len(p.continuing):] if p.continuing and text.startswith(p.continuing) else " " + text.removeprefix(SPACE)
+            if not p.continuing:  # GGUF marks the beginnings of words instead
+                text = text.replace(SPACE, " ")
+            else:
+                text = text[len(p.continuing):] if text.startswith(p.continuing) else " " + text
         return text.encode("utf-8", "replace")
 
     def decode(self, ids, skip_special=True):
