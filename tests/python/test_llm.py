@@ -454,6 +454,7 @@ def test_commands(run, folder, lm):
         (["generate", "--checkpoint", "x", "--min_p", "0.1"], "--min_p requires --model", 2),
         (["generate"], "--checkpoint or --model is required", 2),
         (["chat"], "MODEL is required", 2),
+        (["chat", "x", "--top_k", "many"], "many", 2),
         (["generate", "--model", "/nothing.gguf"], "nothing.gguf", 1),
     ],
 )
