@@ -6,12 +6,14 @@ namespace pyflame::apps::cli {
 
 void add_info(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
+void add_chat(CLI::App& app, Run& run);
 void add_debug(CLI::App& app, Run& run);
 void add_diagnose(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
 void add_fit(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);
+void add_generate(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_inspect_model(CLI::App& app, Run& run);
 void add_memory(CLI::App& app, Run& run);

@@ -10,8 +10,9 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   using namespace pyflame::apps;
   cli::add_info(app, run);
   gpt::add_train(app, run);
-  gpt::add_generate(app, run);
+  cli::add_generate(app, run);
   cli::add_bench(app, run);
+  cli::add_chat(app, run);
   cli::add_debug(app, run);
   cli::add_diagnose(app, run);
   cli::add_doctor(app, run);

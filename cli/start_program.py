@@ -9,9 +9,8 @@ if package is None:
     sys.exit("pyflame: the package is not installed in this environment; got {}".format(sys.executable))
 program = os.path.join(os.path.dirname(package.origin), "bin", "pyflame")
 arguments = sys.argv[1:]
-if arguments[:1] in (["run"], ["bench"], ["fit"], ["memory"]) and "--python" not in arguments:  # these commands need the interpreter that has the package
-    if arguments[0] == "run":  # what follows a script belongs to the script
-        arguments[1:1] = ["--python", sys.executable]
-    else:
-        arguments += ["--python", sys.executable]
+# These commands need the interpreter that has the package. What follows a script belongs to the script.
+script = next((at for at, word in enumerate(arguments) if word.endswith(".py")), len(arguments)) if arguments[:1] == ["run"] else len(arguments)
+if arguments[:1] in (["run"], ["bench"], ["fit"], ["memory"], ["generate"], ["chat"]) and "--python" not in arguments[:script]:
+    arguments[1:1] = ["--python", sys.executable]
 os.execv(program, [program] + arguments)

@@ -1,0 +1,106 @@
+// `pyflame chat` and the --model of `pyflame generate`: language models from GGUF files and Hugging Face folders. Python computes them
+// (python/pyflame/llm); this file checks the command line. Without --model, `generate` is the command of the GPT program.
+#include <CLI/Error.hpp>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/gpt/commands.h"
+#include "commands.h"
+#include "python_command.h"
+
+namespace pyflame::apps::cli {
+
+namespace {
+
+void add_python_option(CLI::App* cmd, std::string& python) {
+  cmd->add_option("--python", python,
+                  "The Python interpreter that has the package; default: the one beside this program");
+}
+
+// Options that were given, in the spelling of the Python program.
+void forward(const CLI::App* cmd, PythonCommand& to) {
+  constexpr std::array kForwarded = {"prompt", "device", "max_tokens",         "temperature", "top_k", "top_p",
+                                     "min_p",  "seed",   "repetition_penalty", "stop",        "system"};
+  for (const char* name : kForwarded) {
+    const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
+    if (option == nullptr) continue;
+    for (const std::string& value : option->results()) to.add((std::string("--") + name).c_str(), value);
+  }
+}
+
+// Targets of the options, which give them their types. What was given is forwarded as it was written.
+struct LanguageModelSettings {
+  std::string model, python, system, device;
+  double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
+  int64_t max_tokens = 0, top_k = 0, seed = 0;
+  std::vector<std::string> stop;
+};
+
+void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
+  cmd->add_option(names("min_p"), s.min_p,
+                  "Choose only tokens with at least this share of the likeliest token's probability");
+  cmd->add_option(names("repetition_penalty"), s.repetition_penalty,
+                  "Makes tokens less likely that are there already; 1: off");
+  cmd->add_option("--stop", s.stop, "Ends the text before this text; may be given several times")
+      ->expected(1)
+      ->take_all();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Run& run) {
+  auto of_checkpoint = std::make_shared<Run>();
+  gpt::add_generate(app, *of_checkpoint);
+  CLI::App* cmd = app.get_subcommand("generate");
+  CLI::Option* checkpoint = cmd->get_option("--checkpoint")->required(false);
+  auto s = std::make_shared<LanguageModelSettings>();
+  cmd->add_option("--model", s->model, "A language model instead: a GGUF file or a Hugging Face folder")
+      ->excludes(checkpoint);
+  add_sampling(cmd, *s);
+  add_python_option(cmd, s->python);
+  cmd->parse_complete_callback([&run, cmd, checkpoint, of_checkpoint, s] {
+    const bool of_model = !s->model.empty();
+    if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
+    for (const char* name : {"--min_p", "--repetition_penalty", "--stop"})
+      if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
+    if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
+    run = [=]() -> int {
+      if (!of_model) return (*of_checkpoint)();
+      PythonCommand c("generate", "pyflame.llm", s->python);
+      c.add("generate");
+      c.add("--model", s->model);
+      forward(cmd, c);
+      c.start();
+    };
+  });
+}
+
+void add_chat(CLI::App& app, Run& run) {
+  CLI::App* cmd = app.add_subcommand("chat", "Talk with a language model in the terminal");
+  auto s = std::make_shared<LanguageModelSettings>();
+  cmd->add_option("MODEL", s->model, "A GGUF file or a Hugging Face folder")->required();
+  cmd->add_option("--system", s->system, "What the model is told before the first message");
+  cmd->add_option("--device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
+  cmd->add_option(names("max_tokens"), s->max_tokens, "Most tokens of an answer");
+  cmd->add_option("--temperature", s->temperature, "0 always takes the most likely token; higher is more varied");
+  cmd->add_option(names("top_k"), s->top_k, "Choose only from the k most likely tokens; 0: from all");
+  cmd->add_option(names("top_p"), s->top_p,
+                  "Choose only from the most likely tokens whose probabilities add up to this");
+  cmd->add_option("--seed", s->seed, "Seed of the sampling; the same seed gives the same text");
+  add_sampling(cmd, *s);
+  add_python_option(cmd, s->python);
+  cmd->final_callback([&run, cmd, s] {
+    run = [=]() -> int {
+      PythonCommand c("chat", "pyflame.llm", s->python);
+      c.add("chat");
+      c.add("--model", s->model);
+      forward(cmd, c);
+      c.start();
+    };
+  });
+}
+
+}  // namespace pyflame::apps::cli

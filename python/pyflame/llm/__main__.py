@@ -1,0 +1,101 @@
+"""`pyflame generate --model` and `pyflame chat`, whose command lines the program checks first."""
+import argparse
+import os
+import signal
+import sys
+import time
+
+import pyflame as pf
+
+
+def _arguments(words):
+    parser = argparse.ArgumentParser(prog="python -m pyflame.llm", allow_abbrev=False)
+    parser.add_argument("command", choices=("generate", "chat"))
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--prompt", default="\n")
+    parser.add_argument("--system")
+    parser.add_argument("--device")
+    parser.add_argument("--max_tokens", type=int, default=256)
+    for name, kind in (("temperature", float), ("top_k", int), ("top_p", float), ("min_p", float), ("repetition_penalty", float), ("seed", int)):
+        parser.add_argument("--" + name, type=kind)
+    parser.add_argument("--stop", action="append", default=[])
+    return parser.parse_args(words)
+
+
+def _options(args):
+    return {name: getattr(args, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")} | {"stop": tuple(args.stop)}
+
+
+def _write(pieces):
+    """Prints pieces of text as they come. Returns the text."""
+    text = []
+    for piece in pieces:
+        text.append(piece)
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    return "".join(text)
+
+
+def _generate(args):
+    lm = pf.llm.load(args.model, device=args.device)
+    begin = time.perf_counter()
+    sys.stdout.write(args.prompt)
+    text = _write(lm.generate(args.prompt, stream=True, **_options(args)))
+    seconds, tokens = time.perf_counter() - begin, len(lm.tokenizer.encode(text, add_special=False))
+    print(f"{tokens} tokens in {seconds:.2f} s, with the prompt", file=sys.stderr)
+    return 0
+
+
+_HELP = "/clear forgets the conversation, /system TEXT sets what the model is told first, /exit ends. Ctrl-C ends an answer."
+
+
+def _chat(args):
+    lm = pf.llm.load(args.model, device=args.device)
+    interactive = sys.stdin.isatty()
+    start = [{"role": "system", "content": args.system}] if args.system else []
+    messages = list(start)
+    if interactive:
+        print(f"{lm}\n{_HELP}", file=sys.stderr)
+    while True:
+        if interactive:
+            sys.stdout.write("> ")
+            sys.stdout.flush()
+        line = sys.stdin.readline()
+        words = line.strip()
+        if not line or words == "/exit":
+            return 0
+        if words == "/clear":
+            messages = list(start)
+        elif words.startswith("/system"):
+            start = [{"role": "system", "content": words[7:].strip()}] if words[7:].strip() else []
+            messages = list(start)
+        elif words.startswith("/"):
+            print(f"chat: there is no such command; got {words.split()[0]}; expected one of these: {_HELP}", file=sys.stderr)
+        elif words:
+            asked = [*messages, {"role": "user", "content": words}]
+            try:
+                messages = [*asked, {"role": "assistant", "content": _write(lm.chat(asked, stream=True, **_options(args)))}]
+            except KeyboardInterrupt:
+                if not interactive:
+                    raise
+                print(file=sys.stderr)
+
+
+def main(words):
+    args = _arguments(words)
+    try:
+        return _generate(args) if args.command == "generate" else _chat(args)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush fails silently
+        return 1
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
+        print(f"pyflame: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

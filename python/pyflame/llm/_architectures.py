@@ -1,0 +1,240 @@
+"""Language models as data: one table of architectures, and the sizes of a model from GGUF metadata or config.json.
+
+Every model here is the same decoder (_network.py) with other parts, so an architecture is one row of ARCHITECTURES."""
+import math
+from dataclasses import dataclass, field
+
+from ._errors import Values
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What differs between architectures. Names of files: gguf (general.architecture) and hf (model_type)."""
+
+    gguf: str
+    hf: str
+    norm: str = "rms"  # 'rms' (arXiv:1910.07467) or 'layer' (with bias)
+    unit_norms: bool = False  # config.json's weights count from 1: x (1 + w). GGUF files have 1 + w
+    after: bool = False  # also a norm after attention and after the feed-forward part
+    qk_norm: bool = False  # a norm of each head's queries and keys
+    activation: str = "silu"
+    gated: bool = True
+    qkv_bias: bool = False
+    bias: bool = False  # every linear layer has one
+    fused: bool = False  # q, k and v are one weight, gate and up are another
+    positions: str = "rope"  # or 'learned'
+    interleaved: bool = False  # GGUF's rows of q and k are in pairs (2i, 2i + 1); config.json's are in halves (i, i + n/2)
+    transposed: bool = False  # Hugging Face's weights are (inputs, outputs)
+    scaled_embedding: bool = False  # embeddings times sqrt(hidden)
+    period: int = 0  # with a sliding window: every period-th layer sees everything; 0: no layer does
+    local_base: float = None  # RoPE's base in layers with a window
+    caps: tuple = ()  # defaults of the soft caps of attention and logits
+
+
+ARCHITECTURES = [
+    Architecture("llama", "llama", interleaved=True),
+    Architecture("mistral", "mistral"),
+    Architecture("qwen2", "qwen2", qkv_bias=True),
+    Architecture("qwen3", "qwen3", qk_norm=True),
+    Architecture("gemma", "gemma", unit_norms=True, activation="gelu_tanh", scaled_embedding=True),
+    Architecture("gemma2", "gemma2", unit_norms=True, after=True, activation="gelu_tanh", scaled_embedding=True, period=2, caps=(50.0, 30.0)),
+    Architecture("gemma3", "gemma3_text", unit_norms=True, after=True, qk_norm=True, activation="gelu_tanh", scaled_embedding=True, period=6, local_base=10000.0),
+    Architecture("phi3", "phi3", fused=True),
+    Architecture("gpt2", "gpt2", norm="layer", activation="gelu_tanh", gated=False, bias=True, fused=True, positions="learned", transposed=True),
+]
+
+
+@dataclass
+class Config:
+    """A model's sizes and numbers."""
+
+    architecture: Architecture
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inner: int
+    vocab: int
+    context: int
+    eps: float
+    activation: str
+    rope_base: float = 10000.0
+    rope_dim: int = 0
+    scaling: dict = field(default_factory=dict)  # RoPE's: type, factor and others
+    local_base: float = None
+    window: int = None
+    windowed: tuple = ()  # for each layer: has it the window
+    attention_cap: float = None
+    logit_cap: float = None
+    scale: float = None  # of queries times keys
+    embedding_scale: float = 1.0
+    qkv_bias: bool = False
+    bias: bool = False
+    mlp_bias: bool = False
+
+
+def _find(kind, value, where):
+    for a in ARCHITECTURES:
+        if getattr(a, kind) == value:
+            return a
+    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(getattr(a, kind) for a in ARCHITECTURES)}")
+
+
+_ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
+_SCALINGS = ("none", "linear", "dynamic", "yarn", "llama3", "longrope")
+
+
+def _checked(c, where):
+    if c.heads % c.kv_heads:
+        raise ValueError(f"llm: {where}: the heads do not fit; got {c.heads} of queries and {c.kv_heads} of keys; expected a multiple")
+    if c.rope_dim % 2 or c.rope_dim > c.head_dim:
+        raise ValueError(f"llm: {where}: RoPE's dims do not fit; got {c.rope_dim} for heads of {c.head_dim}; expected an even number, at most the head's")
+    if c.layers * c.hidden > 1 << 28 or c.context > 1 << 26:
+        raise ValueError(f"llm: {where}: the sizes are out of range; got {c.layers} layers of {c.hidden}, context {c.context}; expected a model that exists")
+    kind = c.scaling.get("type", "none")
+    if kind not in _SCALINGS:
+        raise ValueError(f"llm: {where}: the scaling of RoPE is not available; got '{kind}'; expected one of {', '.join(_SCALINGS)}")
+    for name in ("factor", "original"):
+        value = c.scaling.get(name)
+        if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+            raise ValueError(f"llm: {where}: the {name} of RoPE's scaling is out of range; got {value}; expected a positive number")
+    if kind == "longrope":
+        c.context = min(c.context, int(c.scaling["original"]))  # the factors of longer texts would change all keys that are there already
+    return c
+
+
+def _windows(arch, layers, window, period=None):
+    period = arch.period if period is None else period
+    return tuple(bool(window) and (period == 0 or (i + 1) % period != 0) for i in range(layers))
+
+
+def from_gguf(metadata, tensors):
+    """The Config of a GGUF file. ValueError for a missing or wrong value or another architecture."""
+    v = Values(metadata, "the file's metadata")
+    arch = _find("gguf", v.get("general.architecture", str), "general.architecture")
+    prefix = arch.gguf + "."
+    if v.get(prefix + "expert_count", int, 0):
+        raise ValueError(f"llm: mixtures of experts are not available yet; got {v.values[prefix + 'expert_count']} experts; expected none")
+    hidden, layers, heads = v.size(prefix + "embedding_length", most=1 << 20), v.size(prefix + "block_count", most=4096), v.size(prefix + "attention.head_count", most=1 << 16)
+    head_dim = v.size(prefix + "attention.key_length", hidden // heads, most=1 << 16)
+    embedding = tensors.get("token_embd.weight")
+    if embedding is None or embedding.dim() != 2:
+        raise ValueError("llm: the file has no embedding; got no matrix 'token_embd.weight'; expected one")
+    eps = "attention.layer_norm_epsilon" if arch.norm == "layer" else "attention.layer_norm_rms_epsilon"
+    window = v.size(prefix + "attention.sliding_window", None)
+    scaling = {}
+    kind = v.get(prefix + "rope.scaling.type", str, "none")
+    if kind != "none":
+        scaling = {"type": kind, "factor": v.get(prefix + "rope.scaling.factor", float, 1.0), "original": v.get(prefix + "rope.scaling.original_context_length", int, None)}
+        if prefix + "rope.scaling.attn_factor" in v:
+            scaling["attention_factor"] = v.get(prefix + "rope.scaling.attn_factor", float)
+    if "rope_factors_short.weight" in tensors:
+        original = v.size(prefix + "rope.scaling.original_context_length")
+        scaling = {"type": "longrope", "original": original, "short": tensors["rope_factors_short.weight"], "attention_factor": v.get(prefix + "rope.scaling.attn_factor", float, 1.0)}
+    elif "rope_freqs.weight" in tensors:
+        scaling = {**scaling, "divisors": tensors["rope_freqs.weight"]}
+    caps = arch.caps or (None, None)
+    scale = head_dim ** -0.5
+    if arch.gguf in ("gemma2", "gemma3") and layers in (46, 62) and arch.period and hidden // heads != head_dim:
+        scale = (hidden // heads) ** -0.5  # the 27B models: their files do not say it
+    return _checked(Config(
+        arch, layers, hidden, heads, v.size(prefix + "attention.head_count_kv", heads, most=1 << 16), head_dim, v.size(prefix + "feed_forward_length", most=1 << 24), embedding.shape[0],
+        v.size(prefix + "context_length"), v.get(prefix + eps, float), arch.activation, v.get(prefix + "rope.freq_base", float, 10000.0),
+        0 if arch.positions == "learned" else v.size(prefix + "rope.dimension_count", head_dim), scaling, arch.local_base, window, _windows(arch, layers, window),
+        v.get(prefix + "attn_logit_softcapping", float, caps[0]), v.get(prefix + "final_logit_softcapping", float, caps[1]), scale,
+        math.sqrt(hidden) if arch.scaled_embedding else 1.0, qkv_bias=arch.qkv_bias or "blk.0.attn_q.bias" in tensors, bias=arch.bias), "the file's metadata")
+
+
+def _rope_of(v, arch):
+    """(base, scaling, base in layers with a window) of config.json, in its old and its new form."""
+    rope, local = v.get("rope_parameters", dict, None), v.get("rope_local_base_freq", float, arch.local_base)
+    if rope and isinstance(rope.get("full_attention"), dict):
+        inner = rope.get("sliding_attention")
+        local = inner.get("rope_theta", local) if isinstance(inner, dict) else local
+        rope = rope["full_attention"]
+    old = v.get("rope_scaling", dict, None)
+    base = v.get("rope_theta", float, 10000.0)
+    if rope is None:
+        rope = old or {}
+    r = Values(rope, "config.json: rope_parameters")
+    base = r.get("rope_theta", float, base)
+    kind = r.get("rope_type", str, r.get("type", str, "default"))
+    if kind in ("default", "none"):
+        return base, {}, local
+    original = r.get("original_max_position_embeddings", int, v.get("original_max_position_embeddings", int, v.size("max_position_embeddings")))
+    s = {"type": {"su": "longrope"}.get(kind, kind), "factor": r.get("factor", float, 1.0), "original": original}
+    if s["type"] == "longrope":
+        s["short"] = r.get("short_factor", list)
+        if "factor" not in r:
+            s["factor"] = v.size("max_position_embeddings") / original
+    for name in ("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"):
+        if name in r:
+            s[name] = r.get(name, float)
+    return base, s, local
+
+
+def from_hf(document):
+    """The Config of a parsed config.json. ValueError for a missing or wrong value or another architecture."""
+    v = Values(document, "config.json")
+    arch = _find("hf", v.get("model_type", str), "model_type")
+    learned = arch.positions == "learned"
+    name = {"hidden": "n_embd", "layers": "n_layer", "heads": "n_head", "inner": "n_inner", "context": "n_positions", "eps": "layer_norm_epsilon", "act": "activation_function"} if learned else {
+        "hidden": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads", "inner": "intermediate_size", "context": "max_position_embeddings",
+        "eps": "rms_norm_eps", "act": "hidden_activation" if "hidden_activation" in v else "hidden_act"}
+    hidden, layers, heads = v.size(name["hidden"], most=1 << 20), v.size(name["layers"], most=4096), v.size(name["heads"], most=1 << 16)
+    head_dim = v.size("head_dim", hidden // heads, most=1 << 16)
+    act = v.get(name["act"], str, "gelu_new" if learned else "silu")
+    if act not in _ACTIVATIONS:
+        raise ValueError(f"llm: config.json: the activation is not available; got '{act}'; expected one of {', '.join(_ACTIVATIONS)}")
+    base, scaling, local = (10000.0, {}, None) if learned else _rope_of(v, arch)
+    window = v.size("sliding_window", None)
+    if not v.get("use_sliding_window", bool, True):
+        window = None
+    types = v.get("layer_types", list, None)
+    if types is not None and len(types) != layers:
+        raise ValueError(f"llm: config.json: 'layer_types' has the wrong length; got {len(types)}; expected {layers}")
+    windowed = tuple(bool(window) and t == "sliding_attention" for t in types) if types else _windows(arch, layers, window, v.get("sliding_window_pattern", int, None))
+    partial = v.get("partial_rotary_factor", float, 1.0)
+    caps = arch.caps or (None, None)
+    scalar = v.get("query_pre_attn_scalar", float, float(head_dim))
+    return _checked(Config(
+        arch, layers, hidden, heads, v.size("num_key_value_heads", heads, most=1 << 16), head_dim, v.size(name["inner"], 4 * hidden if learned else 11008, most=1 << 24), v.size("vocab_size"),
+        v.size(name["context"]), v.get(name["eps"], float, 1e-5 if learned else 1e-6), _ACTIVATIONS[act], base, 0 if learned else int(head_dim * partial), scaling, local, window, windowed,
+        v.get("attn_logit_softcapping", float, caps[0]) if arch.caps else None, v.get("final_logit_softcapping", float, caps[1]), scalar ** -0.5,
+        math.sqrt(hidden) if arch.scaled_embedding else 1.0, arch.qkv_bias or v.get("attention_bias", bool, False), arch.bias, v.get("mlp_bias", bool, False)), "config.json")
+
+
+_HF_NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "transformer.wte": "token_embd", "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
+    "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+}
+
+
+def gguf_names(tensors, arch):
+    """Tensors with Hugging Face's names under those of GGUF. Names that are not of this decoder are left out."""
+    renamed = {}
+    after_attention = "post_attention_norm" if arch.after else "ffn_norm"
+    for name, tensor in tensors.items():
+        base, _, kind = name.rpartition(".")
+        if arch.hf == "gpt2" and not base.startswith(("transformer.", "lm_head")):
+            base = "transformer." + base
+        parts = base.split(".")
+        if base in _HF_NAMES:
+            new = _HF_NAMES[base]
+        elif len(parts) > 3 and parts[0] in ("model", "transformer") and parts[1] in ("layers", "h") and parts[2].isdigit():
+            inner = ".".join(parts[3:])
+            new = after_attention if inner == "post_attention_layernorm" else _HF_NAMES.get(inner)
+            new = new and f"blk.{parts[2]}.{new}"
+        else:
+            new = None
+        if new and kind in ("weight", "bias"):
+            if arch.transposed and tensor.dim() == 2 and new.startswith("blk."):
+                tensor = tensor.t().contiguous()
+            if arch.unit_norms and new.endswith("_norm"):
+                tensor = tensor.float() + 1
+            renamed[f"{new}.{kind}"] = tensor
+    return renamed

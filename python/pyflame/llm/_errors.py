@@ -1,0 +1,46 @@
+"""What the readers of this package share: packages that are needed, and values of foreign files whose type is checked."""
+from importlib import import_module
+
+
+def needed(package, what):
+    """The imported package. ImportError that says how to install it."""
+    try:
+        return import_module(package)
+    except ImportError as e:
+        raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install pyflame[llm]") from None
+
+
+_MISSING = object()
+
+
+class Values:
+    """The keys and values of a foreign file. Each look-up checks the type, so a wrong file is a clear error."""
+
+    def __init__(self, values, where):
+        if not isinstance(values, dict):
+            raise ValueError(f"llm: {where} is damaged; got {type(values).__name__}; expected keys and values")
+        self.values, self.where = values, where
+
+    def __contains__(self, key):
+        return self.values.get(key) is not None
+
+    def get(self, key, kind, default=_MISSING):
+        """The value of a key. kind: str, int, float, bool, list or dict; int also accepts an integral float. ValueError for a missing key without a
+        default, or a value of another type."""
+        value = self.values.get(key)
+        if value is None:
+            if default is _MISSING:
+                raise ValueError(f"llm: {self.where} has no '{key}'; got {', '.join(sorted(map(str, self.values))[:12])}; expected {kind.__name__}")
+            return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise ValueError(f"llm: {self.where}: '{key}' has the wrong type; got {type(value).__name__}; expected {kind.__name__}")
+        return value
+
+    def size(self, key, default=_MISSING, most=1 << 31):
+        """A positive integer."""
+        value = self.get(key, int, default)
+        if value is not None and value is not default and not 0 < value <= most:
+            raise ValueError(f"llm: {self.where}: '{key}' is out of range; got {value}; expected 1 to {most}")
+        return value

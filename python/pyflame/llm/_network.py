@@ -1,0 +1,282 @@
+"""The decoder that all architectures share, and its cache of keys and values.
+
+Layers (arXiv:1706.03762): x + attention(norm(x)), then x + feed_forward(norm(x)). Positions are rotations of queries and keys (RoPE, arXiv:2104.09864)
+or learned vectors. Shapes repeat: texts are computed in blocks of few sizes, and the cache has a fixed size, so the windows of a step find their
+programs in the program cache."""
+import math
+
+from .. import _C
+from .. import no_grad
+from ..nn import functional as F
+
+BLOCKS = (512, 128, 32)  # sizes in which prompts are computed; the last block is padded
+STEP = 256  # the cache's length, and the part of it that a block of a prompt looks at, are multiples of this
+
+
+def _frequencies(c, base, scaling):
+    """(angle per position for each pair of dims, factor of cosines and sines). Sources: linear, NTK and YaRN (arXiv:2309.00071), Llama 3.1, LongRoPE (arXiv:2402.13753)."""
+    n, kind = c.rope_dim, scaling.get("type", "none")
+    factor, original = scaling.get("factor", 1.0), scaling.get("original") or c.context
+    if kind == "dynamic":  # NTK: a larger base, for the model's whole context
+        base *= max(1.0, factor * c.context / original - (factor - 1)) ** (n / (n - 2))
+    angles = [base ** (-2 * i / n) for i in range(n // 2)]
+    attention = scaling.get("attention_factor")
+    if kind == "linear":
+        angles = [a / factor for a in angles]
+    elif kind == "llama3":
+        low, high = scaling.get("low_freq_factor", 1.0), scaling.get("high_freq_factor", 4.0)
+        for i, a in enumerate(angles):
+            turns = original * a / (2 * math.pi)
+            keep = min(1.0, max(0.0, (turns - low) / (high - low)))
+            angles[i] = a * keep + a / factor * (1 - keep)
+    elif kind == "yarn":
+        def dim_of(turns):
+            return n * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+        first, last = max(math.floor(dim_of(scaling.get("beta_fast", 32.0))), 0), min(math.ceil(dim_of(scaling.get("beta_slow", 1.0))), n - 1)
+        for i, a in enumerate(angles):
+            keep = 1 - min(1.0, max(0.0, (i - first) / max(last - first, 1e-3)))
+            angles[i] = a * keep + a / factor * (1 - keep)
+        if attention is None:
+            attention = 1 + 0.1 * math.log(factor) if factor > 1 else 1.0
+            if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+                attention = (1 + 0.1 * scaling["mscale"] * math.log(factor)) / (1 + 0.1 * scaling["mscale_all_dim"] * math.log(factor))
+    elif kind == "longrope" and attention is None:
+        attention = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    divisors = scaling.get("short") if kind == "longrope" else scaling.get("divisors")
+    if divisors is not None:
+        divisors = [float(x) for x in (divisors.tolist() if hasattr(divisors, "tolist") else divisors)]
+        if len(divisors) != len(angles) or min(divisors) <= 0:
+            raise ValueError(f"llm: RoPE's factors do not fit; got {len(divisors)}; expected {len(angles)} positive numbers")
+        angles = [a / d for a, d in zip(angles, divisors)]
+    return angles, 1.0 if attention is None else attention
+
+
+_ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+
+
+class Cache:
+    """Keys and values of one sequence: tensors of shape (1, key heads, capacity, head size) for each layer, written in place. length: tokens in it."""
+
+    def __init__(self, network, tokens):
+        c = network.config
+        self.capacity, self.length = -(-tokens // STEP) * STEP, 0
+        shape = (1, c.kv_heads, self.capacity, c.head_dim)
+        self.keys = [_C.zeros(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
+        self.values = [_C.zeros(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
+
+
+class Network:
+    """The weights of a decoder, under the names of GGUF, and its forward pass. ValueError for weights that are missing or have another shape."""
+
+    def __init__(self, config, tensors, dtype=None, device=None):
+        self.config = config
+        self.device = _C.get_device() if device is None else _C.device(device) if isinstance(device, str) else device
+        self.dtype = dtype or _C.float32
+        with no_grad():
+            self._take(dict(tensors))
+            self._tables()
+
+    # The weights.
+
+    def _take(self, tensors):
+        c, a = self.config, self.config.architecture
+        q, kv, missing, wrong = c.heads * c.head_dim, c.kv_heads * c.head_dim, [], []
+
+        def tensor(name, *shape):
+            t = tensors.get(name)
+            if t is None:
+                missing.append(name)
+                return None
+            if tuple(t.shape) != shape:
+                wrong.append(f"{name} {tuple(t.shape)} instead of {shape}")
+            return t
+
+        def ready(t, dtype=None):
+            return None if t is None else t.detach().to(self.device).to(dtype or self.dtype)
+
+        def linear(name, outputs, inputs, bias):
+            return ready(tensor(name + ".weight", outputs, inputs)), ready(tensor(name + ".bias", outputs)) if bias else None
+
+        def norm(name, size):
+            return ready(tensor(name + ".weight", size), _C.float32), ready(tensor(name + ".bias", size), _C.float32) if a.norm == "layer" else None
+
+        self.embedding = ready(tensor("token_embd.weight", c.vocab, c.hidden))
+        self.positions = ready(tensor("position_embd.weight", c.context, c.hidden)) if a.positions == "learned" else None
+        self.output_norm = norm("output_norm", c.hidden)
+        self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if "output.weight" in tensors else self.embedding
+        self.layers = []
+        for i in range(c.layers):
+            p, layer = f"blk.{i}.", {}
+            if a.fused and p + "attn_qkv.weight" in tensors:
+                weight, bias = linear(p + "attn_qkv", q + 2 * kv, c.hidden, c.bias or c.qkv_bias)
+                layer["qkv"] = weight, bias
+            else:
+                for name, outputs in (("q", q), ("k", kv), ("v", kv)):
+                    weight, bias = linear(p + "attn_" + name, outputs, c.hidden, c.bias or c.qkv_bias)
+                    layer[name] = weight, bias
+            if a.fused and a.gated:
+                layer["gate_up"] = linear(p + "ffn_up", 2 * c.inner, c.hidden, c.mlp_bias)
+            else:
+                layer["up"] = linear(p + "ffn_up", c.inner, c.hidden, c.bias or c.mlp_bias)
+                if a.gated:
+                    layer["gate"] = linear(p + "ffn_gate", c.inner, c.hidden, c.bias or c.mlp_bias)
+            layer["down"] = linear(p + "ffn_down", c.hidden, c.inner, c.bias or c.mlp_bias)
+            layer["o"] = linear(p + "attn_output", c.hidden, q, c.bias or (p + "attn_output.bias" in tensors))
+            layer["attn_norm"], layer["ffn_norm"] = norm(p + "attn_norm", c.hidden), norm(p + "ffn_norm", c.hidden)
+            if a.after:
+                layer["after_attn"], layer["after_ffn"] = norm(p + "post_attention_norm", c.hidden), norm(p + "post_ffw_norm", c.hidden)
+            if a.qk_norm:
+                layer["q_norm"], layer["k_norm"] = norm(p + "attn_q_norm", c.head_dim), norm(p + "attn_k_norm", c.head_dim)
+            self.layers.append(layer)
+            if missing or wrong:
+                break  # the first layer's names say enough
+        if missing or wrong:
+            got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
+            raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")
+
+    def _tables(self):
+        c = self.config
+        self.index = _C.arange(self._rounded(c.context), device=self.device)
+        if c.architecture.positions == "learned":
+            return
+        self.rope = [self._table(c.rope_base, c.scaling)]
+        if c.local_base is not None:
+            self.rope.append(self._table(c.local_base, {}))
+
+    @staticmethod
+    def _rounded(n):
+        return -(-n // STEP) * STEP
+
+    def _table(self, base, scaling):
+        import numpy as np
+
+        angles, factor = _frequencies(self.config, base, scaling)
+        turns = np.arange(self._rounded(self.config.context))[:, None] * np.array(angles)[None, :]
+        turns = np.concatenate([turns, turns], axis=1)
+        return tuple(_C.tensor((f(turns) * factor).astype(np.float32), device=self.device).to(self.dtype) for f in (np.cos, np.sin))
+
+    # The forward pass.
+
+    def _norm(self, x, weights):
+        weight, bias = weights
+        if bias is not None or self.config.architecture.norm == "layer":
+            return F.layer_norm(x.float(), (x.shape[-1],), weight, bias, self.config.eps).to(self.dtype)
+        return F.rms_norm(x.float(), (x.shape[-1],), weight, self.config.eps).to(self.dtype)
+
+    def _rotated(self, x, cos, sin):
+        n = self.config.rope_dim
+        part = x if n == x.shape[-1] else x[..., :n]
+        turned = _C.cat([-part[..., n // 2:], part[..., : n // 2]], dim=-1)
+        part = part * cos + turned * sin
+        return part if n == x.shape[-1] else _C.cat([part, x[..., n:]], dim=-1)
+
+    def _attention(self, i, layer, x, cache, begin, masks):
+        c, t = self.config, x.shape[0]
+        q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
+        if "qkv" in layer:
+            q, k, v = F.linear(x, *layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
+        else:
+            q, k, v = (F.linear(x, *layer[name]) for name in "qkv")
+        q, k, v = (z.reshape(1, t, h, c.head_dim).transpose(1, 2) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
+        if "q_norm" in layer:
+            q, k = self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"])
+        windowed = c.windowed[i]
+        if c.architecture.positions == "rope":
+            cos, sin = (table[begin:begin + t] for table in self.rope[1 if windowed and c.local_base is not None else 0])
+            q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
+        keys, values = cache.keys[i], cache.values[i]
+        keys[:, :, begin:begin + t] = k
+        values[:, :, begin:begin + t] = v
+        seen, length = masks
+        if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
+            y = F.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
+            return F.linear(y.transpose(1, 2).reshape(t, q_size), *layer["o"])
+        keys, values = keys[:, :, :length], values[:, :, :length]
+        mask = seen(windowed)
+        if c.attention_cap:
+            y = self._capped(q, keys, values, mask)
+        else:
+            y = F.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+        return F.linear(y.transpose(1, 2).reshape(t, q_size), *layer["o"])
+
+    def _capped(self, q, k, v, mask):
+        """softmax(cap tanh(q k^T scale / cap)) v (arXiv:2408.00118)."""
+        c, t = self.config, q.shape[2]
+        q = q.reshape(1, c.kv_heads, c.heads // c.kv_heads, t, c.head_dim)
+        scores = (q @ k.unsqueeze(2).transpose(-1, -2)).float() * c.scale
+        scores = (scores / c.attention_cap).tanh() * c.attention_cap
+        scores = scores.masked_fill(~mask, -math.inf)
+        return (scores.softmax(-1).to(self.dtype) @ v.unsqueeze(2)).reshape(1, c.heads, t, c.head_dim)
+
+    def _feed_forward(self, layer, x):
+        act = _ACTIVATIONS[self.config.activation]
+        if "gate_up" in layer:
+            gate, up = F.linear(x, *layer["gate_up"]).split(self.config.inner, dim=-1)
+            x = act(gate) * up
+        elif "gate" in layer:
+            x = act(F.linear(x, *layer["gate"])) * F.linear(x, *layer["up"])
+        else:
+            x = act(F.linear(x, *layer["up"]))
+        return F.linear(x, *layer["down"])
+
+    def _block(self, ids, cache, begin):
+        """Hidden states (T, hidden) of T tokens from position `begin` on. Keys and values are written to the cache."""
+        import numpy as np
+
+        c = self.config
+        t = len(ids)
+        length = cache.capacity if t == 1 else min(cache.capacity, self._rounded(begin + t))
+        made = {}
+
+        def seen(windowed):
+            if windowed not in made:
+                at, key = self.index[begin:begin + t].unsqueeze(1), self.index[:length].unsqueeze(0)
+                made[windowed] = (key <= at) & (key > at - c.window) if windowed else key <= at
+            return made[windowed]
+
+        x = F.embedding(_C.tensor(np.asarray(ids, dtype=np.int64), device=self.device), self.embedding)
+        if c.embedding_scale != 1.0:
+            x = x * c.embedding_scale
+        if self.positions is not None:
+            x = x + self.positions[begin:begin + t]
+        for i, layer in enumerate(self.layers):
+            y = self._attention(i, layer, self._norm(x, layer["attn_norm"]), cache, begin, (seen, length))
+            x = x + (self._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
+            y = self._feed_forward(layer, self._norm(x, layer["ffn_norm"]))
+            x = x + (self._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
+        return x
+
+    def _head(self, x):
+        logits = F.linear(self._norm(x, self.output_norm), self.output).float()
+        return (logits / self.config.logit_cap).tanh() * self.config.logit_cap if self.config.logit_cap else logits
+
+    def forward(self, ids, cache, every=False):
+        """Appends tokens to the cache. Logits, float32: (T, vocab) with every, otherwise (vocab,) of the last token. The caller checks the lengths."""
+        ids, parts, last = list(ids), [], None
+        with no_grad():
+            while ids:
+                begin = cache.length
+                size = 1 if len(ids) == 1 else next((b for b in BLOCKS if b <= len(ids)), BLOCKS[-1])
+                size = min(size, cache.capacity - begin, self.index.shape[0] - begin)
+                if self.positions is not None:
+                    size = min(size, self.config.context - begin)
+                taken, ids = ids[:size], ids[size:]
+                x = self._block(taken + [0] * (size - len(taken)), cache, begin)
+                cache.length = begin + len(taken)
+                if every:
+                    parts.append(self._head(x)[:len(taken)])
+                elif not ids:
+                    last = self._head(x[len(taken) - 1:len(taken)])[0]
+        return _C.cat(parts, dim=0) if every else last
+
+
+def unpaired(tensors, config):
+    """Rows of q and k of GGUF's llama from pairs (2i, 2i + 1) to halves (i, i + n/2), which the other files have."""
+    changed = dict(tensors)
+    for name, t in tensors.items():
+        heads = config.heads if ".attn_q." in name else config.kv_heads if ".attn_k." in name else None
+        if heads and t.shape[0] == heads * config.head_dim:
+            inner = t.shape[1:]
+            changed[name] = t.reshape(heads, config.head_dim // 2, 2, *inner).transpose(1, 2).reshape(heads * config.head_dim, *inner)
+    return changed

@@ -1,0 +1,64 @@
+"""Chat templates: Jinja programs of a model's file that make one text of messages. They run in Jinja's sandbox.
+
+What a user writes is never mistaken for the template's own text: a name of a special token in a message gets a mark inside (Tokenizer.guarded) before
+the template runs, and a name with a mark is tokenized as text."""
+import json
+
+from ._errors import needed
+
+MOST_TEXT = 1 << 26
+ROLES = "a dict with 'role' and 'content'"
+
+
+def _guarded(value, guard):
+    if isinstance(value, str):
+        return guard(value)
+    if isinstance(value, dict):
+        return {k: v if k in ("role", "type") and isinstance(v, str) and v.isidentifier() else _guarded(v, guard) for k, v in value.items()}
+    return [_guarded(v, guard) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+class Template:
+    """A compiled template. render(messages, guard) is its text. ValueError for a template that cannot be read or refuses."""
+
+    def __init__(self, source, names=None):
+        needed("jinja2", "chat templates")
+        from jinja2 import TemplateError
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        self._names, self._error = names or {}, TemplateError
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = lambda value, indent=None, **_: json.dumps(value, ensure_ascii=False, indent=indent)
+        environment.globals["raise_exception"] = self._raise
+        environment.globals["strftime_now"] = self._now
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as e:
+            raise ValueError(f"chat: the template cannot be read; got {type(e).__name__}: {e}; expected Jinja") from None
+
+    def _raise(self, message):
+        raise self._error(str(message))
+
+    @staticmethod
+    def _now(form):
+        from datetime import datetime
+
+        return datetime.now().strftime(form)
+
+    def render(self, messages, guard, add_generation_prompt=True, **names):
+        if not isinstance(messages, (list, tuple)) or not messages:
+            raise ValueError(f"chat: there are no messages; got {messages!r}; expected a list of {ROLES}")
+        for m in messages:
+            if not isinstance(m, dict) or not isinstance(m.get("role"), str) or not isinstance(m.get("content"), (str, list)):
+                raise ValueError(f"chat: a message is damaged; got {str(m)[:80]}; expected {ROLES}")
+            if not m["role"].isidentifier():
+                raise ValueError(f"chat: a role is no word; got {m['role'][:40]!r}; expected system, user, assistant or tool")
+        try:
+            text = self._template.render(messages=_guarded(messages, guard), add_generation_prompt=add_generation_prompt, **{**self._names, **names})
+        except Exception as e:  # whatever the file's program does
+            raise ValueError(f"chat: the template refuses the messages; got {type(e).__name__}: {e}; expected messages that it takes") from None
+        if len(text) > MOST_TEXT:
+            raise ValueError(f"chat: the template's text is too long; got {len(text)} characters; expected at most {MOST_TEXT}")
+        return text
+

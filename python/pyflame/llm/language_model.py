@@ -1,0 +1,242 @@
+"""A language model: weights, tokenizer, and the functions that a user calls."""
+import json
+import math
+import os
+
+from .. import _C
+from ..io import load as load_tensors
+from ..io import load_gguf
+from . import _architectures, _tokenizer_gguf, _tokenizer_json
+from ._errors import Values
+from ._network import Cache, Network, unpaired
+from ._templates import Template
+from .sampling import Sampler, Sampling
+
+_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "</s>", "<|end_of_text|>")  # tokens that end an answer in the models of the table
+
+
+class LanguageModel:
+    """Made by pf.llm.load. tokenizer; config: the sizes; end_ids: tokens that end a text; defaults: the file's settings of sampling."""
+
+    def __init__(self, config, tensors, tokenizer, template=None, end_ids=(), defaults=None, dtype=None, device=None, name=""):
+        self.config, self.tokenizer, self.name = config, tokenizer, name
+        self._network = Network(config, tensors, dtype, device)
+        self._template_source, self._template = template, None
+        named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
+        self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
+        self.defaults = defaults or {}
+        self._cache, self._cached = None, []
+
+    def __repr__(self):
+        c = self.config
+        return f"LanguageModel({self.name or c.architecture.gguf}: {c.architecture.gguf}, {c.layers} layers, hidden {c.hidden}, vocabulary {c.vocab}, context {c.context})"
+
+    def _ids(self, op, tokens):
+        if isinstance(tokens, str):
+            tokens = self._needed(op, self.tokenizer, "tokenizer").encode(tokens)
+        ids = [int(t) for t in tokens]
+        if not ids:
+            raise ValueError(f"{op}: there are no tokens; got an empty text; expected at least one token")
+        if min(ids) < 0 or max(ids) >= self.config.vocab:
+            raise ValueError(f"{op}: a token is not in the vocabulary; got {min(ids) if min(ids) < 0 else max(ids)}; expected 0 to {self.config.vocab - 1}")
+        if len(ids) > self.config.context:
+            raise ValueError(f"{op}: too many tokens; got {len(ids)}; expected at most the model's context of {self.config.context}")
+        return ids
+
+    @staticmethod
+    def _needed(op, part, what):
+        if part is None:
+            raise ValueError(f"{op}: the model's files have no {what}; got none; expected one; hint: pass token ids")
+        return part
+
+    def logits(self, tokens):
+        """The logits that follow each token, float32 of shape (T, vocabulary). tokens: a text, or ids (T,). ValueError."""
+        ids = self._ids("logits", tokens)
+        return self._network.forward(ids, Cache(self._network, len(ids) + 32), every=True)
+
+    def perplexity(self, text, window=None):
+        """exp of the mean of -log p(token | tokens before it), over all tokens but the first. text: a text or ids. Texts longer than window (default: the
+        context) are computed in consecutive windows, whose first tokens do not count. ValueError for fewer than two tokens."""
+        ids = self.tokenizer.encode(text) if isinstance(text, str) else [int(t) for t in text]
+        window = self.config.context if window is None else window
+        if len(ids) < 2 or not 2 <= window <= self.config.context:
+            raise ValueError(f"perplexity: too few tokens; got {len(ids)} tokens and a window of {window}; expected two or more, and a window of at most {self.config.context}")
+        total, count = 0.0, 0
+        for begin in range(0, len(ids) - 1, window):
+            part = self._ids("perplexity", ids[begin:begin + window])
+            if len(part) < 2:
+                continue
+            logits = self.logits(part)[:-1]
+            target = _C.tensor(part[1:], device=logits.device).unsqueeze(1)
+            losses = logits.logsumexp(1) - logits.gather(1, target).squeeze(1)
+            total, count = total + float(losses.sum().item()), count + len(part) - 1
+        return math.exp(total / count)
+
+    def _prepared(self, ids, room):
+        """A cache with all but the last of the tokens that it has in common with the previous call."""
+        needed = min(len(ids) + room, self.config.context) + 32
+        common = 0
+        while common < min(len(self._cached), len(ids) - 1) and self._cached[common] == ids[common]:
+            common += 1
+        if self._cache is None or self._cache.capacity < needed:
+            self._cache, common = Cache(self._network, needed), 0
+        self._cache.length, self._cached = common, list(ids[:common])
+        return common
+
+    def tokens(self, prompt, max_tokens=256, sampling=None, stop_ids=None):
+        """An iterator over the ids of new tokens. prompt: a text or ids; stop_ids: tokens that end it (default: end_ids; they are not returned). It also
+        ends where the context is full. ValueError."""
+        ids = self._ids("generate", prompt)
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
+            raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
+        return self._tokens(ids, max_tokens, Sampler(sampling or self._sampling({})), self.end_ids if stop_ids is None else frozenset(stop_ids))
+
+    def _tokens(self, ids, max_tokens, sampler, stop_ids):
+        ids, new = list(ids), ids
+        for count in range(min(max_tokens, self.config.context - len(ids))):
+            if count == 0:
+                new = ids[self._prepared(ids, max_tokens):]
+            # The next lines may fail; the cache then counts only what is complete.
+            logits = self._network.forward(new, self._cache).cpu().numpy()
+            self._cached.extend(new)
+            token = sampler(logits, ids)
+            if token in stop_ids:
+                return
+            ids.append(token)
+            new = [token]
+            yield token
+            if self._cached != ids[:-1]:
+                new = ids[self._prepared(ids, max_tokens - count):]  # another call has used the cache meanwhile
+
+    def _sampling(self, given):
+        values = {k: v for k, v in self.defaults.items() if k in Sampling.__dataclass_fields__}
+        return Sampling(**{**values, **{k: v for k, v in given.items() if v is not None}})
+
+    def generate(self, prompt, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False):
+        """The text that follows a prompt (a text or ids).
+
+        Settings of sampling that are None are those of the model's files (generation_config), otherwise Sampling's. stop: a text or several; the result ends
+        before the first of them. stream: returns an iterator over pieces of the text instead, each as soon as it is certain. ValueError."""
+        given = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, seed=seed)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(isinstance(s, str) and s for s in stops):
+            raise ValueError(f"generate: a stop text is empty; got {stops!r}; expected texts")
+        self._needed("generate", self.tokenizer, "tokenizer")
+        pieces = self._pieces(self.tokens(prompt, max_tokens, self._sampling(given)), stops)
+        return pieces if stream else "".join(pieces)
+
+    def _pieces(self, tokens, stops):
+        decoder, held = self.tokenizer.stream(), ""
+        for token in tokens:
+            held += decoder.feed(token)
+            found = [at for at in (held.find(s) for s in stops) if at >= 0]
+            if found:
+                if min(found):
+                    yield held[:min(found)]
+                return
+            # The end of the text may be the beginning of a stop text.
+            kept = max((n for s in stops for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0)
+            ready, held = held[:len(held) - kept], held[len(held) - kept:]
+            if ready:
+                yield ready
+        held += decoder.finish()
+        found = [at for at in (held.find(s) for s in stops) if at >= 0]
+        held = held[:min(found)] if found else held
+        if held:
+            yield held
+
+    def chat_ids(self, messages, **names):
+        """The token ids of messages ([{'role': 'user', 'content': 'Hello'}, …]) by the model's template, up to where the answer begins. What the messages
+        say is text: names of special tokens in it stay text. ValueError."""
+        if self._template is None:
+            def text(i):
+                return self.tokenizer.token(i) if i is not None else ""
+
+            self._needed("chat", self.tokenizer, "tokenizer")
+            source = self._needed("chat", self._template_source, "chat template")
+            self._template = Template(source, {"bos_token": text(self.tokenizer.bos_id), "eos_token": text(self.tokenizer.eos_id)})
+        return self.tokenizer.encode_guarded(self._template.render(messages, self.tokenizer.guarded, **names))
+
+    def chat(self, messages, **options):
+        """The answer to messages; options as of generate. A text counts as the user's one message."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        return self.generate(self.chat_ids(messages), **options)
+
+
+def _json(folder, name, needed=False):
+    path = os.path.join(folder, name)
+    if not needed and not os.path.exists(path):
+        return None
+    try:
+        with open(path, encoding="utf-8") as f:
+            document = json.load(f)
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"llm: '{path}' cannot be read; got {type(e).__name__}: {e}; expected JSON") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"llm: '{path}' has another form; got {type(document).__name__}; expected keys and values")
+    return document
+
+
+def _of_gguf(path, dtype, device):
+    tensors, metadata = load_gguf(path, "cpu")
+    config = _architectures.from_gguf(metadata, tensors)
+    if config.architecture.interleaved:
+        tensors = unpaired(tensors, config)
+    tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
+    values = Values(metadata, "the file's metadata")
+    template = values.get("tokenizer.chat_template", str, None)
+    ends = [values.get(f"tokenizer.ggml.{name}_token_id", int, None) for name in ("eot", "eom")]
+    return LanguageModel(config, tensors, tokenizer, template, [i for i in ends if i is not None], None, dtype, device, values.get("general.name", str, ""))
+
+
+def _template_of(folder, config):
+    path = os.path.join(folder, "chat_template.jinja")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+    template = (config or {}).get("chat_template")
+    if isinstance(template, list):
+        template = next((t.get("template") for t in template if isinstance(t, dict) and t.get("name") == "default"), None)
+    return template if isinstance(template, str) else None
+
+
+def _of_folder(folder, dtype, device):
+    document = _json(folder, "config.json", needed=True)
+    config = _architectures.from_hf(document)
+    tokenizer_config, tokenizer_json = _json(folder, "tokenizer_config.json"), _json(folder, "tokenizer.json")
+    tokenizer = _tokenizer_json.from_json(tokenizer_json, tokenizer_config) if tokenizer_json else None
+    generation = _json(folder, "generation_config.json") or {}
+    ends = generation.get("eos_token_id", document.get("eos_token_id"))
+    ends = [i for i in (ends if isinstance(ends, list) else [ends]) if isinstance(i, int)]
+    defaults = {k: generation[k] for k in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty") if generation.get(k) is not None}
+    if generation.get("do_sample") is False:
+        defaults["temperature"] = 0
+    tensors = _architectures.gguf_names(load_tensors(folder, "cpu"), config.architecture)
+    return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)))
+
+
+def load(path, dtype=None, device=None):
+    """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json).
+
+    dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
+    OSError; ValueError for files that are damaged or have another architecture; NotImplementedError for blocks of a type that cannot be read."""
+    path = os.fspath(path)
+    if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
+        raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
+    if os.path.isdir(path):
+        return _of_folder(path, dtype, device)
+    if _C.kind_of_file(path) != "gguf":
+        raise ValueError(f"llm: '{path}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
+    return _of_gguf(path, dtype, device)
+
+
+def load_tokenizer(path):
+    """The tokenizer alone: of a GGUF file, a folder with tokenizer.json, or that file itself. OSError, ValueError."""
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        return _tokenizer_json.from_json(_json(path, "tokenizer.json", needed=True), _json(path, "tokenizer_config.json"))
+    if path.endswith(".json"):
+        folder, name = os.path.split(path)
+        return _tokenizer_json.from_json(_json(folder, name, needed=True), _json(folder, "tokenizer_config.json"))
+    return _tokenizer_gguf.from_gguf(load_gguf(path, "cpu")[1])

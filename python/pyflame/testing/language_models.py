@@ -1,0 +1,111 @@
+"""Small language models with random weights, as folders in Hugging Face's layout, for tests and examples. They write nonsense."""
+import json
+import os
+
+import numpy as np
+
+_TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
+MERGES = ("t h", "th e", "Ġ the", "i n", "Ġ a", "e r", "o n", "h e", "l l", "Ġ w", "o r", "Ġ h")
+VOCABULARY = 256 + len(SPECIAL) + len(MERGES)
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2")
+
+
+def tokenizer_json():
+    """A byte-level BPE tokenizer with 256 bytes, four special tokens and twelve merges, as a tokenizer.json."""
+    from ..llm._text_parts import CHARACTER_OF_BYTE
+
+    texts = [*SPECIAL, *sorted(CHARACTER_OF_BYTE.values()), *(m.replace(" ", "") for m in MERGES)]
+    return {
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False} for i, t in enumerate(SPECIAL)],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "ignore_merges": False, "vocab": {t: i for i, t in enumerate(texts)}, "merges": list(MERGES)},
+    }  # fmt: skip
+
+
+def config_json(model_type, **changes):
+    """The config.json of a model with four layers (gemma3_text: seven) and hidden size 64. changes: other keys and values."""
+    if model_type not in MODEL_TYPES:
+        raise ValueError(f"config_json: there is no such model; got {model_type!r}; expected one of {', '.join(MODEL_TYPES)}")
+    if model_type == "gpt2":
+        return {"model_type": "gpt2", "vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 256, "layer_norm_epsilon": 1e-5, "bos_token_id": 0, "eos_token_id": 1, **changes}
+    config = {
+        "model_type": model_type, "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 7 if model_type == "gemma3_text" else 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": model_type.startswith("gemma"), "bos_token_id": 0,
+        "eos_token_id": 1, "pad_token_id": 0,
+    }  # fmt: skip
+    if model_type.startswith("gemma"):
+        config.update(head_dim=16, hidden_activation="gelu_pytorch_tanh")
+    if model_type in ("gemma2", "gemma3_text"):
+        config.update(sliding_window=17, query_pre_attn_scalar=24)
+    if model_type == "mistral":
+        config.update(sliding_window=17, head_dim=16)
+    if model_type == "qwen3":
+        config.update(head_dim=32)
+    return {**config, **changes}
+
+
+def _shapes(c):
+    if c["model_type"] == "gpt2":
+        h, shapes = c["n_embd"], {"transformer.wte.weight": (c["vocab_size"], c["n_embd"]), "transformer.wpe.weight": (c["n_positions"], c["n_embd"])}
+        for i in range(c["n_layer"]):
+            p = f"transformer.h.{i}."
+            for name, size in (("ln_1", h), ("ln_2", h)):
+                shapes.update({p + name + ".weight": (size,), p + name + ".bias": (size,)})
+            for name, inputs, outputs in (("attn.c_attn", h, 3 * h), ("attn.c_proj", h, h), ("mlp.c_fc", h, 4 * h), ("mlp.c_proj", 4 * h, h)):
+                shapes.update({p + name + ".weight": (inputs, outputs), p + name + ".bias": (outputs,)})
+        return {**shapes, "transformer.ln_f.weight": (h,), "transformer.ln_f.bias": (h,)}
+    kind, h, inner = c["model_type"], c["hidden_size"], c["intermediate_size"]
+    size = c.get("head_dim", h // c["num_attention_heads"])
+    q, kv = c["num_attention_heads"] * size, c["num_key_value_heads"] * size
+    shapes = {"model.embed_tokens.weight": (c["vocab_size"], h), "model.norm.weight": (h,)}
+    if not c["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (c["vocab_size"], h)
+    norms = ["input_layernorm", "post_attention_layernorm"] + (["pre_feedforward_layernorm", "post_feedforward_layernorm"] if kind in ("gemma2", "gemma3_text") else [])
+    linear = [("self_attn.qkv_proj", q + 2 * kv, h), ("mlp.gate_up_proj", 2 * inner, h)] if kind == "phi3" else [
+        ("self_attn.q_proj", q, h), ("self_attn.k_proj", kv, h), ("self_attn.v_proj", kv, h), ("mlp.gate_proj", inner, h), ("mlp.up_proj", inner, h)]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        shapes.update({p + name + ".weight": (h,) for name in norms})
+        if kind in ("qwen3", "gemma3_text"):
+            shapes.update({p + f"self_attn.{name}_norm.weight": (size,) for name in "qk"})
+        for name, outputs, inputs in [*linear, ("self_attn.o_proj", h, q), ("mlp.down_proj", h, inner)]:
+            shapes[p + name + ".weight"] = (outputs, inputs)
+            biased = (kind == "qwen2" and name[10:] in ("q_proj", "k_proj", "v_proj")) or c.get("attention_bias" if name.startswith("self") else "mlp_bias")
+            if biased:
+                shapes[p + name + ".bias"] = (outputs,)
+    return shapes
+
+
+def random_weights(config, seed=0):
+    """NumPy float32 arrays with the names and shapes of a config_json. The same seed gives the same numbers."""
+    random, weights = np.random.RandomState(seed), {}
+    for name, shape in _shapes(config).items():
+        values = random.standard_normal(shape)
+        is_norm = len(shape) == 1 and "norm" in name or ".ln_" in name and name.endswith("weight")
+        offset = 0.0 if config["model_type"].startswith("gemma") else 1.0
+        weights[name] = ((offset + 0.2 * values) if is_norm else 0.1 * values).astype(np.float32)
+    return weights
+
+
+def write_random_model(folder, model_type="llama", seed=0, **changes):
+    """Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json and generation_config.json to a folder. Returns the folder."""
+    from .. import tensor
+    from ..io import save
+
+    folder = os.fspath(folder)
+    os.makedirs(folder, exist_ok=True)
+    config = config_json(model_type, **changes)
+    save({name: tensor(values, device="cpu") for name, values in random_weights(config, seed).items()}, os.path.join(folder, "model.safetensors"))
+    for name, document in (
+        ("config", config), ("tokenizer", tokenizer_json()), ("tokenizer_config", {"bos_token": "<s>", "eos_token": "</s>", "chat_template": _TEMPLATE}),
+        ("generation_config", {"eos_token_id": [1, 3], "temperature": 0.7, "top_k": 20}),
+    ):  # fmt: skip
+        with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
+            json.dump(document, f)
+    return folder
