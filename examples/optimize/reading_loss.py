@@ -17,7 +17,7 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--steps", type=int, default=0)
     args = p.parse_args()
-    features, width, layers, batch, steps = (32, 32, 2, 64, 60) if args.small else (256, 2048, 6, 2048, 300)
+    features, width, layers, batch, steps = (32, 32, 2, 64, 60) if args.small else (256, 2048, 6, 2048, 200)
     pf.set_device(args.device)
     pf.manual_seed(0)
     random = np.random.default_rng(0)

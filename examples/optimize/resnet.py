@@ -40,7 +40,7 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--steps", type=int, default=0)
     args = p.parse_args()
-    widths, size, batch, steps = ((8, 16), 16, 8, 20) if args.small else ((64, 128, 256, 512), 64, 128, 60)
+    widths, size, batch, steps = ((8, 16), 16, 8, 20) if args.small else ((64, 128, 256, 512), 64, 128, 40)
     pf.set_device(args.device)
     pf.manual_seed(0)
     model = ResNet(widths)
