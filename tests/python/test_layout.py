@@ -65,6 +65,45 @@ def test_threads_do_not_change_a_bit():
     assert alone.stdout.strip() == bits()
 
 
+# Batch, channels, height, width; outputs and kernel; stride, padding, dilation. The first reaches from one band of rows to the next, the second has
+# several small images in a panel, of which the last are fewer, and the others have taps that only reach padding.
+WEIGHTS = [
+    ((2, 16, 70, 300), (64, 3), (1, 1), (1, 1), (1, 1)),
+    ((7, 32, 7, 7), (132, 3), (1, 1), (1, 1), (1, 1)),
+    ((8, 128, 7, 7), (136, 3), (1, 1), (1, 1), (1, 1)),
+    ((3, 32, 33, 29), (20, 3), (2, 2), (1, 1), (1, 1)),
+    ((5, 16, 17, 14), (12, 2), (2, 1), (0, 2), (1, 2)),
+    ((4, 48, 20, 20), (52, 5), (1, 2), (5, 4), (2, 1)),
+    ((6, 64, 12, 10), (4, 1), (1, 1), (0, 1), (1, 1)),
+]
+
+
+def weight_gradient(x, g, kernel, stride, padding, dilation):
+    """The definition: of each tap, the product of the pixels that it reads with the gradients of the result."""
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
+    dw = np.empty((g.shape[1], x.shape[1], kernel, 3))
+    for i in range(kernel):
+        for j in range(3):
+            top, left = i * dilation[0], j * dilation[1]
+            read = x[:, :, top : top + (g.shape[2] - 1) * stride[0] + 1 : stride[0], left : left + (g.shape[3] - 1) * stride[1] + 1 : stride[1]]
+            dw[:, :, i, j] = np.einsum("nohw,nihw->oi", g, read)
+    return dw
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("weight_format", [pf.contiguous_format, pf.channels_last], ids=["rows", "last"])
+@pytest.mark.parametrize("image_shape, outputs, stride, padding, dilation", WEIGHTS)
+def test_the_gradient_of_a_weight_from_channels_last_images(image_shape, outputs, stride, padding, dilation, weight_format, dtype):
+    dtype, kernel = getattr(pf, dtype), outputs[1]
+    x = pf.tensor(values(*image_shape)).to(dtype).to(memory_format=pf.channels_last)
+    w = pf.zeros(outputs[0], image_shape[1], kernel, 3, dtype=dtype).to(memory_format=weight_format).requires_grad_()
+    y = F.conv2d(x, w, stride=stride, padding=padding, dilation=dilation)
+    g = pf.tensor(values(*y.shape, seed=1)).to(dtype).to(memory_format=pf.channels_last)
+    y.backward(g)
+    want = weight_gradient(x.float().numpy(), g.float().numpy(), kernel, stride, padding, dilation)
+    np.testing.assert_allclose(w.grad.float().numpy(), want, rtol=0, atol=np.abs(want).max() * (2e-6 if dtype == pf.float32 else 4e-3))
+
+
 LOOKS = {
     "stride": lambda y: y.stride(),
     "numpy": lambda y: tuple(s // 4 for s in y.numpy().strides),

@@ -7,6 +7,7 @@
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/conv_library.h"
 #include "pyflame/backends/cpu/conv_shape.h"
+#include "pyflame/backends/cpu/conv_taps.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
@@ -254,6 +255,11 @@ static Refusal accept_library(const Problem& p, DnnConv::Pass pass) {
 Refusal accept_dnn_conv(const Problem& p) { return accept_library(p, DnnConv::Pass::forward); }
 Refusal accept_dnn_grad_input(const Problem& p) { return accept_library(p, DnnConv::Pass::grad_input); }
 Refusal accept_dnn_grad_weight(const Problem& p) { return accept_library(p, DnnConv::Pass::grad_weight); }
+Refusal accept_tap_grad_weight(const Problem& p) {
+  if (const Refusal r = accept_any(p)) return r;
+  if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
+  return refuses_tap_grad_weight(p);
+}
 
 std::unique_ptr<Executable> make_conv(const Problem& p) {
   if (p.root().ins[0].dtype == DType::float64) return std::make_unique<Conv<double>>(p);
@@ -275,7 +281,8 @@ std::span<const Impl> conv2d_grad_input_impls() {
   return impls;
 }
 std::span<const Impl> conv2d_grad_weight_impls() {
-  static const Impl impls[] = {{"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
+  static const Impl impls[] = {{"cpu.conv_taps", accept_tap_grad_weight, make_tap_grad_weight},
+                               {"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
                                {"cpu.conv_unfold", accept_conv, make_conv_grad_weight}};
   return impls;
 }

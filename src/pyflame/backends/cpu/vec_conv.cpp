@@ -1,0 +1,144 @@
+#include "pyflame/backends/cpu/vec_conv.h"
+
+// The same versions as in vec.cpp.
+#include <hwy/detect_targets.h>
+#undef HWY_DISABLED_TARGETS
+#ifdef HWY_AVX3_ZEN4
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3_ZEN4)
+#else
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pyflame/backends/cpu/vec_conv.cpp"
+#include <hwy/foreach_target.h>  // before highway.h
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace pyflame::cpu::vec {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+int64_t WeightLanes() { return static_cast<int64_t>(hn::Lanes(D())); }
+
+void WeightPanels(const WeightTile& t, const float* image, int64_t height, int64_t width, int64_t channels, int64_t top,
+                  int64_t left, float* to) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t block = t.images * t.panel_rows * t.panel_columns * lanes;
+  const int64_t first = std::clamp<int64_t>(-left, 0, t.panel_columns),
+                last = std::clamp<int64_t>(width - left, first, t.panel_columns);
+  const auto zero = [&](float* pixel) {
+    for (int64_t k = 0; k < t.blocks; ++k) hn::StoreU(hn::Zero(d), d, pixel + k * block);
+  };
+  for (int64_t y = 0; y < t.panel_rows; ++y, to += t.panel_columns * lanes) {
+    const bool inside = top + y >= 0 && top + y < height;
+    const int64_t begin = inside ? first : t.panel_columns, end = inside ? last : t.panel_columns;
+    for (int64_t x = 0; x < begin; ++x) zero(to + x * lanes);
+    for (int64_t x = begin; x < end; ++x) {
+      const float* from = image + ((top + y) * width + left + x) * channels;
+      for (int64_t k = 0; k < t.blocks; ++k)
+        hn::StoreU(hn::LoadU(d, from + k * lanes), d, to + x * lanes + k * block);
+    }
+    for (int64_t x = end; x < t.panel_columns; ++x) zero(to + x * lanes);
+  }
+}
+
+void WeightOutputs(const float* image, int64_t begin, int64_t end, int64_t pixels, int64_t channels, float* to) {
+  constexpr int64_t kBlock = 8;
+  for (int64_t first = begin; first < end; first += kBlock) {
+    const int64_t last = std::min(end, first + kBlock);
+    for (int64_t c = 0; c < channels; c += kWeightOutputs)
+      for (int64_t p = first; p < last; ++p)
+        std::memcpy(to + c * pixels + p * kWeightOutputs, image + p * channels + c, kWeightOutputs * sizeof(float));
+  }
+}
+
+// All columns of a row of taps, for kWeightOutputs outputs: as many sums as hide the latency of a product.
+HWY_INLINE void add_rows(const WeightTile& t, int64_t images, int64_t rows, const float* HWY_RESTRICT panel,
+                         const float* HWY_RESTRICT outputs, float* HWY_RESTRICT sums) {
+  static_assert(kWeightColumns == 3 && kWeightOutputs == 4);
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t step = t.stride_w * lanes, tap = t.dilation_w * lanes, line = t.stride_h * t.panel_columns * lanes;
+  V a00 = hn::Zero(d), a01 = a00, a02 = a00, a10 = a00, a11 = a00, a12 = a00;
+  V a20 = a00, a21 = a00, a22 = a00, a30 = a00, a31 = a00, a32 = a00;
+  const int64_t next_panel = t.panel_rows * t.panel_columns * lanes, next_outputs = t.plane;
+  for (int64_t i = 0; i < images; ++i, panel += next_panel, outputs += next_outputs) {
+    const float* HWY_RESTRICT g = outputs;
+    for (int64_t y = 0; y < rows; ++y) {
+      const float* HWY_RESTRICT x = panel + y * line;
+      for (int64_t k = 0; k < t.columns; ++k, x += step, g += kWeightOutputs) {
+        const V x0 = hn::LoadU(d, x), x1 = hn::LoadU(d, x + tap), x2 = hn::LoadU(d, x + 2 * tap);
+        V s = hn::Set(d, g[0]);
+        a00 = hn::MulAdd(s, x0, a00), a01 = hn::MulAdd(s, x1, a01), a02 = hn::MulAdd(s, x2, a02);
+        s = hn::Set(d, g[1]);
+        a10 = hn::MulAdd(s, x0, a10), a11 = hn::MulAdd(s, x1, a11), a12 = hn::MulAdd(s, x2, a12);
+        s = hn::Set(d, g[2]);
+        a20 = hn::MulAdd(s, x0, a20), a21 = hn::MulAdd(s, x1, a21), a22 = hn::MulAdd(s, x2, a22);
+        s = hn::Set(d, g[3]);
+        a30 = hn::MulAdd(s, x0, a30), a31 = hn::MulAdd(s, x1, a31), a32 = hn::MulAdd(s, x2, a32);
+      }
+    }
+  }
+  const auto add = [&](int64_t i, V v) {
+    float* to = sums + i * lanes;
+    hn::StoreU(hn::Add(hn::LoadU(d, to), v), d, to);
+  };
+  add(0, a00), add(1, a01), add(2, a02), add(3, a10), add(4, a11), add(5, a12);
+  add(6, a20), add(7, a21), add(8, a22), add(9, a30), add(10, a31), add(11, a32);
+}
+
+void AddWeightSums(const WeightTile& t, const float* panels, const float* outputs, float* sums) {
+  constexpr int64_t kPixels = 256;  // whose panel stays in the L1 cache while all outputs read it
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  const int64_t pixels = t.rows * t.columns, row = t.panel_columns * lanes, image = t.panel_rows * row;
+  const int64_t some_rows = std::clamp<int64_t>(kPixels / t.columns, 1, t.rows);
+  const int64_t some_images = some_rows < t.rows ? 1 : std::clamp<int64_t>(kPixels / pixels, 1, t.images);
+  for (int64_t i = 0; i < t.images; i += some_images)
+    for (int64_t y = 0; y < t.rows; y += some_rows) {
+      const int64_t images = std::min(some_images, t.images - i), rows = std::min(some_rows, t.rows - y);
+      float* to = sums;
+      for (int64_t b = 0; b < t.blocks; ++b) {
+        const float* panel = panels + (b * t.images + i) * image + y * t.stride_h * row;
+        for (int64_t c = 0; c < t.outputs; c += kWeightOutputs) {
+          const float* g = outputs + i * t.plane + c * t.pixels + y * t.columns * kWeightOutputs;
+          for (int64_t k = 0; k < t.taps; ++k, to += kWeightOutputs * kWeightColumns * lanes)
+            add_rows(t, images, rows, panel + k * t.dilation_h * row, g, to);
+        }
+      }
+    }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pyflame::cpu::vec
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pyflame::cpu::vec {
+
+HWY_EXPORT(WeightLanes);
+HWY_EXPORT(WeightPanels);
+HWY_EXPORT(WeightOutputs);
+HWY_EXPORT(AddWeightSums);
+
+int64_t weight_lanes() { return HWY_DYNAMIC_DISPATCH(WeightLanes)(); }
+void weight_panels(const WeightTile& t, const float* image, int64_t height, int64_t width, int64_t channels,
+                   int64_t top, int64_t left, float* to) {
+  HWY_DYNAMIC_DISPATCH(WeightPanels)(t, image, height, width, channels, top, left, to);
+}
+void weight_outputs(const float* image, int64_t begin, int64_t end, int64_t pixels, int64_t channels, float* to) {
+  HWY_DYNAMIC_DISPATCH(WeightOutputs)(image, begin, end, pixels, channels, to);
+}
+void add_weight_sums(const WeightTile& t, const float* panels, const float* outputs, float* sums) {
+  HWY_DYNAMIC_DISPATCH(AddWeightSums)(t, panels, outputs, sums);
+}
+
+}  // namespace pyflame::cpu::vec
+#endif
