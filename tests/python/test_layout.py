@@ -31,15 +31,15 @@ def network(device):
 
     x = param(4, 3, 33, 30, seed=1)
     w1, w2, w3, w4 = param(16, 3, 5, 5, seed=2), param(24, 16, 3, 3, seed=3), param(24, 24, 3, 3, seed=4), param(24, 16, 1, 1, seed=5)
-    gain, shift, bias = param(24, seed=6), param(24, seed=7), param(16, seed=8)
+    gain, shift, bias, w5 = param(24, seed=6), param(24, seed=7), param(16, seed=8), param(32, 24, 3, 3, seed=9)
     y = F.max_pool2d(F.relu(F.conv2d(x, w1, bias, stride=2, padding=2)), 3, stride=2, padding=1)
     z = F.relu(F.batch_norm(F.conv2d(y, w2, padding=1), None, None, gain, shift, training=True))
     z = F.relu(F.batch_norm(F.conv2d(z, w3, padding=1), None, None, gain, None if device == "none" else shift, training=True) + F.conv2d(y, w4))
     a = F.avg_pool2d(z, 3, stride=2, padding=1)
     b = F.avg_pool2d(z, 2, stride=1, count_include_pad=False)
-    loss = a.square().mean() + b.flatten(1).sum(1).abs().mean() + z.mean((2, 3)).square().sum() + z[1:, ::2].amax()
+    loss = a.square().mean() + b.flatten(1).sum(1).abs().mean() + z.mean((2, 3)).square().sum() + z[1:, ::2].amax() + F.conv2d(z, w5, stride=2, padding=1).square().mean()
     loss.backward()
-    return [y, z, a, b, loss] + [p.grad for p in (x, w1, w2, w3, w4, gain, shift, bias)]
+    return [y, z, a, b, loss] + [p.grad for p in (x, w1, w2, w3, w4, gain, shift, bias, w5)]
 
 
 def test_a_network_of_images_is_that_of_the_reference():
@@ -68,7 +68,7 @@ def test_threads_do_not_change_a_bit():
 # Batch, channels, height, width; outputs and kernel; stride, padding, dilation. The first reaches from one band of rows to the next, the second has
 # several small images in a panel, of which the last are fewer, and the others have taps that only reach padding.
 WEIGHTS = [
-    ((2, 16, 70, 300), (64, 3), (1, 1), (1, 1), (1, 1)),
+    ((2, 16, 30, 300), (32, 3), (1, 1), (1, 1), (1, 1)),
     ((7, 32, 7, 7), (132, 3), (1, 1), (1, 1), (1, 1)),
     ((8, 128, 7, 7), (136, 3), (1, 1), (1, 1), (1, 1)),
     ((3, 32, 33, 29), (20, 3), (2, 2), (1, 1), (1, 1)),
@@ -102,6 +102,39 @@ def test_the_gradient_of_a_weight_from_channels_last_images(image_shape, outputs
     y.backward(g)
     want = weight_gradient(x.float().numpy(), g.float().numpy(), kernel, stride, padding, dilation)
     np.testing.assert_allclose(w.grad.float().numpy(), want, rtol=0, atol=np.abs(want).max() * (2e-6 if dtype == pf.float32 else 4e-3))
+
+
+# Channels of the result, and the kernel; the rest as above. A chunk of weights has 64 channels of the input, six pixels are computed together.
+CONVOLUTIONS = [
+    ((2, 16, 9, 11), (16, 3, 3), (1, 1), (1, 1), (1, 1)),
+    ((3, 72, 8, 7), (48, 3, 3), (2, 2), (1, 1), (1, 1)),
+    ((2, 136, 5, 6), (32, 2, 3), (2, 1), (0, 2), (1, 2)),
+    ((2, 32, 12, 11), (32, 5, 3), (1, 1), (4, 2), (2, 1)),
+    ((18, 32, 7, 7), (32, 3, 3), (1, 1), (0, 2), (1, 1)),
+    ((1, 32, 40, 90), (16, 3, 3), (1, 1), (1, 1), (1, 1)),
+    ((2, 16, 6, 13), (32, 1, 3), (1, 2), (0, 1), (1, 1)),
+    ((2, 32, 9, 9), (32, 3, 3), (1, 1), (3, 4), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("weight_format", [pf.contiguous_format, pf.channels_last], ids=["rows", "last"])
+@pytest.mark.parametrize("image_shape, outputs, stride, padding, dilation", CONVOLUTIONS)
+def test_convolutions_of_channels_last_images(image_shape, outputs, stride, padding, dilation, weight_format, dtype):
+    def results(device, images, weights):
+        x = pf.tensor(values(*image_shape), device=device).to(dtype).to(memory_format=images).requires_grad_()
+        w = pf.tensor(values(outputs[0], image_shape[1], *outputs[1:], seed=1), device=device).to(dtype).to(memory_format=weights)
+        bias = pf.tensor(values(outputs[0], seed=2), device=device).to(dtype)
+        y = F.conv2d(x, w, None, stride, padding, dilation)
+        y.backward(pf.tensor(values(*y.shape, seed=3), device=device).to(dtype).to(memory_format=images))
+        with pf.no_grad():
+            return [y, x.grad, F.conv2d(x, w, bias, stride, padding, dilation), F.relu(F.conv2d(x, w, bias, stride, padding, dilation))]
+
+    dtype = getattr(pf, dtype)
+    wanted = results("reference", pf.contiguous_format, pf.contiguous_format)
+    for got, want in zip(results("cpu", pf.channels_last, weight_format), wanted):
+        got, want = got.detach().cpu().float().numpy(), want.detach().cpu().float().numpy()
+        np.testing.assert_allclose(got, want, rtol=0, atol=np.abs(want).max() * (3e-6 if dtype == pf.float32 else 8e-3))
 
 
 LOOKS = {
@@ -173,4 +206,4 @@ def test_images_stay_channels_last_between_layers():
     text = str(pf.explain(lambda: F.conv2d(F.relu(F.conv2d(x, w, padding=1) * 0.1), w, padding=1)))
     if "onednn.conv" not in text:
         pytest.skip("oneDNN has no quick kernel on this processor")
-    assert text.count(": onednn.conv") == 2 and "cast(" not in text and "strides (9216, 1, 384, 16)" in text, text
+    assert text.count(": onednn.conv") + text.count(": cpu.conv_taps") == 2 and "cast(" not in text and "strides (9216, 1, 384, 16)" in text, text

@@ -255,6 +255,16 @@ static Refusal accept_library(const Problem& p, DnnConv::Pass pass) {
 Refusal accept_dnn_conv(const Problem& p) { return accept_library(p, DnnConv::Pass::forward); }
 Refusal accept_dnn_grad_input(const Problem& p) { return accept_library(p, DnnConv::Pass::grad_input); }
 Refusal accept_dnn_grad_weight(const Problem& p) { return accept_library(p, DnnConv::Pass::grad_weight); }
+static Refusal accept_taps(const Problem& p, DnnConv::Pass pass) {
+  if (const Refusal r = accept_any(p)) return r;
+  if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
+  if (!library_takes(p, pass, ConvKernels::taps))
+    return "takes several taps of channels-last images in whole vectors of 256 bits, and gradients of the input of "
+           "stride 1";
+  return {};
+}
+Refusal accept_tap_conv(const Problem& p) { return accept_taps(p, DnnConv::Pass::forward); }
+Refusal accept_tap_grad_input(const Problem& p) { return accept_taps(p, DnnConv::Pass::grad_input); }
 Refusal accept_tap_grad_weight(const Problem& p) {
   if (const Refusal r = accept_any(p)) return r;
   if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
@@ -271,12 +281,14 @@ std::unique_ptr<Executable> make_conv_grad_weight(const Problem& p) { return mak
 }  // namespace
 
 std::span<const Impl> conv2d_impls() {
-  static const Impl impls[] = {{"onednn.conv", accept_dnn_conv, make_library_conv},
+  static const Impl impls[] = {{"cpu.conv_taps", accept_tap_conv, make_tap_conv},
+                               {"onednn.conv", accept_dnn_conv, make_library_conv},
                                {"cpu.conv_unfold", accept_conv, make_conv}};
   return impls;
 }
 std::span<const Impl> conv2d_grad_input_impls() {
-  static const Impl impls[] = {{"onednn.conv", accept_dnn_grad_input, make_library_grad_input},
+  static const Impl impls[] = {{"cpu.conv_taps", accept_tap_grad_input, make_tap_grad_input},
+                               {"onednn.conv", accept_dnn_grad_input, make_library_grad_input},
                                {"cpu.conv_unfold", accept_conv, make_conv_grad_input}};
   return impls;
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "pyflame/backends/cpu/conv_shape.h"
+#include "pyflame/backends/cpu/conv_taps.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
 
@@ -41,12 +42,14 @@ std::optional<Biased> biased(const Problem& p) {
 
 struct LibraryShape : ConvShape {
   Pass pass;
+  ConvKernels kernels;
   // Which of the images that the convolution reads and writes (dy and x for the gradient of the weight) are channels-last?
   bool a_last, b_last, weight_last;
   bool bias;
   bool scratch_result;  // the result of a call is memory of its own, not a part of a volume
 
-  LibraryShape(const Problem& p, Pass which) : ConvShape(shape_of(p.root(), which)), pass(which) {
+  LibraryShape(const Problem& p, Pass which, ConvKernels whose = ConvKernels::library)
+      : ConvShape(shape_of(p.root(), which)), pass(which), kernels(whose) {
     const Node& root = p.root();
     const bool grad_weight = pass == Pass::grad_weight;
     a_last = is_channels_last(root.ins[0]);
@@ -99,7 +102,8 @@ struct LibraryShape : ConvShape {
     for (int64_t k = 0; k < count; ++k) {
       const Slab part = slab(k, count);
       if (part.z0 >= part.z1 || part.o0 >= part.o1 || part.before < 0) return {};
-      found.push_back(DnnConv::find(pass, problem(part, count)));
+      const auto wanted = problem(part, count);
+      found.push_back(kernels == ConvKernels::taps ? find_tap_conv(pass, wanted) : DnnConv::find(pass, wanted));
       if (!found.back() || !found.back()->same_weights(*found[0])) return {};
     }
     return found;
@@ -171,8 +175,8 @@ void pack(const DnnConv& library, const float* weight, char* packed) {
 
 class LibraryConv : public Exec {
  public:
-  explicit LibraryConv(const Problem& p)
-      : s_(p, Pass::forward),
+  LibraryConv(const Problem& p, ConvKernels kernels)
+      : s_(p, Pass::forward, kernels),
         parts_(s_),
         x_(in_memory_order(p.root().ins[0]), ws_),
         w_(in_memory_order(p.root().ins[1]), ws_),
@@ -233,8 +237,8 @@ class LibraryConv : public Exec {
 
 class LibraryGradInput : public Exec {
  public:
-  explicit LibraryGradInput(const Problem& p)
-      : s_(p, Pass::grad_input),
+  LibraryGradInput(const Problem& p, ConvKernels kernels)
+      : s_(p, Pass::grad_input, kernels),
         parts_(s_),
         g_(in_memory_order(p.root().ins[0]), ws_),
         w_(in_memory_order(p.root().ins[1]), ws_),
@@ -315,9 +319,21 @@ class LibraryGradWeight : public Exec {
 
 }  // namespace
 
-bool library_takes(const Problem& p, DnnConv::Pass pass) { return !LibraryShape(p, pass).find().empty(); }
-std::unique_ptr<Executable> make_library_conv(const Problem& p) { return std::make_unique<LibraryConv>(p); }
-std::unique_ptr<Executable> make_library_grad_input(const Problem& p) { return std::make_unique<LibraryGradInput>(p); }
+bool library_takes(const Problem& p, DnnConv::Pass pass, ConvKernels kernels) {
+  return !LibraryShape(p, pass, kernels).find().empty();
+}
+std::unique_ptr<Executable> make_library_conv(const Problem& p) {
+  return std::make_unique<LibraryConv>(p, ConvKernels::library);
+}
+std::unique_ptr<Executable> make_tap_conv(const Problem& p) {
+  return std::make_unique<LibraryConv>(p, ConvKernels::taps);
+}
+std::unique_ptr<Executable> make_library_grad_input(const Problem& p) {
+  return std::make_unique<LibraryGradInput>(p, ConvKernels::library);
+}
+std::unique_ptr<Executable> make_tap_grad_input(const Problem& p) {
+  return std::make_unique<LibraryGradInput>(p, ConvKernels::taps);
+}
 std::unique_ptr<Executable> make_library_grad_weight(const Problem& p) {
   return std::make_unique<LibraryGradWeight>(p);
 }

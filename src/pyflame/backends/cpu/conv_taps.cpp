@@ -1,15 +1,24 @@
-// A convolution's weight gets its gradient from sums over all pixels. oneDNN's kernel for AVX2 is slow on channels-last images, so here both images
+// Convolutions on vectors of 256 bits, for which oneDNN's kernels are slow on channels-last images.
+//
+// A convolution copies some rows of the input with their padding. Then all taps of a pixel are at fixed distances, and six pixels times two vectors of
+// outputs are summed in registers. The gradient of the input is the convolution of the result's gradient with the mirrored weights.
+//
+// A convolution's weight gets its gradient from sums over all pixels. Here both images
 // are first copied to blocks of channels: the outputs' gradients once, by all threads; the input by each task for its channels. A task
 // computes the gradients between some channels of the input and some of the output. For few channels, tasks also share the batch, and
 // their sums are added in a fixed order. The shape alone sets the tasks, so the bits do not depend on the number of threads.
 #include "pyflame/backends/cpu/conv_taps.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/conv_shape.h"
 #include "pyflame/backends/cpu/vec.h"
 #include "pyflame/backends/cpu/vec_conv.h"
+#include "pyflame/backends/cpu/vec_grid.h"
+#include "pyflame/base/error.h"
 
 namespace pyflame::cpu {
 
@@ -22,9 +31,127 @@ int64_t largest_divisor(int64_t of, int64_t most, int64_t unit = 1) {
   return unit;
 }
 
+constexpr int64_t kLanes = 8;
+
+class TapConv final : public DnnConv {
+ public:
+  static constexpr int64_t kBlock = 2 * kLanes;  // outputs whose weights lie together
+
+  TapConv(Pass pass, const Problem& p) : mirrored_(pass == Pass::grad_input), weight_last_(p.weight_last) {
+    const auto &from = mirrored_ ? p.out : p.in, &to = mirrored_ ? p.in : p.out;
+    images_ = p.images, height_ = from[1], width_ = from[2], rows_ = to[1];
+    t_ = {p.kernel[1], p.kernel[2], p.dilation[1], p.dilation[2], p.stride[1], p.stride[2], p.ic, p.oc, 0, to[2], 0};
+    if (mirrored_) std::swap(t_.inputs, t_.outputs);
+    const auto padding = [&](size_t dim) {
+      return mirrored_ ? p.dilation[dim] * (p.kernel[dim] - 1) - p.before[dim] : p.before[dim];
+    };
+    top_ = padding(1), left_ = padding(2);
+    columns_ = (t_.columns - 1) * t_.stride_w + (t_.taps_w - 1) * t_.dilation_w + 1;
+    t_.row = columns_ * t_.inputs;
+    zeros_.assign(static_cast<size_t>(t_.outputs), 0.0f);
+  }
+  static bool takes(Pass pass, const Problem& p) {
+    if (vec::weight_lanes() != kLanes || pass == Pass::grad_weight || p.volume || !p.a_last || !p.b_last) return false;
+    const bool mirrored = pass == Pass::grad_input;
+    if (mirrored && (p.stride[1] != 1 || p.stride[2] != 1)) return false;
+    for (const size_t dim : {1, 2})
+      if (mirrored && p.dilation[dim] * (p.kernel[dim] - 1) < p.before[dim]) return false;
+    // Few channels make short sums, and single pixels are products of matrices.
+    return p.kernel[1] * p.kernel[2] > 1 && (mirrored ? p.oc : p.ic) >= kBlock &&
+           (mirrored ? p.ic : p.oc) % kBlock == 0;
+  }
+
+  size_t weight_bytes() const override { return part_bytes() * static_cast<size_t>(parts()); }
+  int64_t parts() const override { return t_.outputs / kBlock; }
+  size_t part_bytes() const override { return static_cast<size_t>(taps() * t_.inputs * kBlock) * sizeof(float); }
+  bool same_weights(const DnnConv& other) const override { return this == &other; }
+  void unpack(int64_t, const void*, float*) const override {
+    PF_CHECK(false, Runtime, "conv: a gradient cannot be unpacked here");
+  }
+
+  void pack(int64_t part, const float* weight, void* to) const override {
+    float* packed = static_cast<float*>(to) + part * taps() * t_.inputs * kBlock;
+    for (int64_t c = 0; c < t_.inputs; c += vec::kTapChunk) {
+      const int64_t inputs = std::min(vec::kTapChunk, t_.inputs - c);
+      if (mirrored_) pack_mirrored(part * kBlock, c, inputs, weight, packed);
+      else pack_chunk(part * kBlock, c, inputs, weight, packed);
+      packed += taps() * inputs * kBlock;
+    }
+  }
+
+  void run(const void* a, const void* b, void* out, const float* bias) const override {
+    const auto *x = static_cast<const float*>(a), *weight = static_cast<const float*>(b);
+    auto* y = static_cast<float*>(out);
+    const int64_t band = std::clamp<int64_t>(kBandBytes / (t_.row * t_.stride_h * 4), 1, rows_);
+    for (int64_t i = 0; i < images_; ++i, x += height_ * width_ * t_.inputs)
+      for (int64_t first = 0; first < rows_; first += band) {
+        vec::TapTile t = t_;
+        t.rows = std::min(band, rows_ - first);
+        const int64_t rows = (t.rows - 1) * t.stride_h + (t.taps_h - 1) * t.dilation_h + 1;
+        float* padded = scratch<float>(kSlot, rows * t.row);
+        copy_rows(x, first * t.stride_h - top_, rows, padded);
+        vec::tap_rows(t, padded, weight, bias ? bias : zeros_.data(), y);
+        y += t.rows * t.columns * t.outputs;
+      }
+  }
+
+ private:
+  static constexpr int64_t kBandBytes = 1 << 18;  // of the input, half of an L2 cache
+  static constexpr int kSlot = 4;                 // of scratch memory; callers use those before it
+
+  int64_t taps() const { return t_.taps_h * t_.taps_w; }
+
+  // Rows of an image from `top` on, with zeros outside of it.
+  void copy_rows(const float* x, int64_t top, int64_t rows, float* to) const {
+    const int64_t first = std::min(left_, columns_), last = std::clamp(width_ + left_, first, columns_), c = t_.inputs;
+    for (int64_t y = top; y < top + rows; ++y, to += t_.row) {
+      if (y < 0 || y >= height_) {
+        std::fill_n(to, t_.row, 0.0f);
+        continue;
+      }
+      std::fill(to, to + first * c, 0.0f);
+      if (first < last) std::copy_n(x + (y * width_ + first - left_) * c, (last - first) * c, to + first * c);
+      std::fill(to + last * c, to + t_.row, 0.0f);
+    }
+  }
+
+  // packed[tap][input][output] of the weights [output][input][tap], or [output][tap][input].
+  void pack_chunk(int64_t output, int64_t input, int64_t inputs, const float* weight, float* packed) const {
+    const int64_t row = t_.inputs * taps();
+    if (weight_last_) {
+      for (int64_t k = 0; k < taps(); ++k)
+        vec::transpose(weight + output * row + k * t_.inputs + input, row, packed + k * inputs * kBlock, kBlock, kBlock,
+                       inputs);
+      return;
+    }
+    float* turned = scratch<float>(kSlot, inputs * taps() * kBlock);
+    vec::transpose(weight + output * row + input * taps(), row, turned, kBlock, kBlock, inputs * taps());
+    for (int64_t k = 0; k < taps(); ++k)
+      for (int64_t c = 0; c < inputs; ++c)
+        std::copy_n(turned + (c * taps() + k) * kBlock, kBlock, packed + (k * inputs + c) * kBlock);
+  }
+  // The same of the mirrored weights: what is input here was an output.
+  void pack_mirrored(int64_t output, int64_t input, int64_t inputs, const float* weight, float* packed) const {
+    const int64_t row = t_.outputs * taps(), last = taps() - 1;
+    float* turned = scratch<float>(kSlot, taps() * kBlock);
+    for (int64_t c = 0; c < inputs; ++c) {
+      const float* from = weight + (input + c) * row + (weight_last_ ? output : output * taps());
+      if (!weight_last_) vec::transpose(from, taps(), turned, kBlock, kBlock, taps());
+      for (int64_t k = 0; k < taps(); ++k)
+        std::copy_n(weight_last_ ? from + k * t_.outputs : turned + k * kBlock, kBlock,
+                    packed + ((last - k) * inputs + c) * kBlock);
+    }
+  }
+
+  bool mirrored_, weight_last_;
+  int64_t images_, height_, width_, rows_, top_, left_, columns_;
+  vec::TapTile t_;
+  std::vector<float> zeros_;
+};
+
 class TapGradWeight : public Exec {
  public:
-  static constexpr int64_t kLanes = 8, kBlocks = 2, kInputs = kLanes * kBlocks;  // channels of the input in a task
+  static constexpr int64_t kBlocks = 2, kInputs = kLanes * kBlocks;  // channels of the input in a task
 
   explicit TapGradWeight(const Problem& p)
       : s_(ConvShape::grad_weight(p.root())),
@@ -32,7 +159,7 @@ class TapGradWeight : public Exec {
         x_(in_memory_order(p.root().ins[1]), ws_),
         dw_(in_memory_order(p.root().outs[0]), ws_),
         weight_last_(is_channels_last(p.root().outs[0])),
-        outputs_(largest_divisor(s_.oc, kMostOutputs, vec::kWeightOutputs)),
+        outputs_(outputs_of_task(s_.oc)),
         parts_(largest_divisor(s_.n, ceil_div(kTasks, s_.ic / kInputs * (s_.oc / outputs_)))),
         rows_(std::clamp<int64_t>(kPanelBytes / (panel_columns() * kInputs * s_.a.stride_h * 4), 1, s_.oh)),
         images_(rows_ < s_.oh ? 1 : std::clamp<int64_t>(kPixels / s_.pixels(), 1, s_.n / parts_)),
@@ -65,22 +192,30 @@ class TapGradWeight : public Exec {
   }
 
  private:
-  static constexpr int64_t kMostOutputs = 128;      // output channels in a task: what all of them read of some pixels fits the L2 cache
-  static constexpr int64_t kTasks = 16;             // enough for many threads
-  static constexpr int64_t kPanelBytes = 1 << 18;   // of the input, half of an L2 cache
-  static constexpr int64_t kPixels = 256;           // of small images, computed together
+  static constexpr int64_t kMostOutputs =
+      128;  // output channels in a task: what all of them read of some pixels fits the L2 cache
+  static constexpr int64_t kTasks = 16;            // enough for many threads
+  static constexpr int64_t kPanelBytes = 1 << 18;  // of the input, half of an L2 cache
+  static constexpr int64_t kPixels = 256;          // of small images, computed together
 
+  // Few outputs would read the input's panels too often.
+  static int64_t outputs_of_task(int64_t all) {
+    constexpr int64_t kLeast = 32;
+    const int64_t some = largest_divisor(all, kMostOutputs, vec::kWeightOutputs);
+    return some < kLeast ? all : some;
+  }
   int64_t taps() const { return s_.kh * s_.kw; }
   int64_t panel_columns() const { return (s_.ow - 1) * s_.a.stride_w + (s_.kw - 1) * s_.a.dilation_w + 1; }
 
   void pack(const float* g, float* packed) const {
     const int64_t pixels = s_.pixels(), chunk = 64, chunks = ceil_div(pixels, chunk);
-    parallel_for(s_.n * chunks, std::max<int64_t>(1, kGrainElements / (chunk * s_.oc)), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t image = i / chunks * s_.out_plane(), first = i % chunks * chunk;
-        vec::weight_outputs(g + image, first, std::min(pixels, first + chunk), pixels, s_.oc, packed + image);
-      }
-    });
+    parallel_for(
+        s_.n * chunks, std::max<int64_t>(1, kGrainElements / (chunk * s_.oc)), [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t image = i / chunks * s_.out_plane(), first = i % chunks * chunk;
+            vec::weight_outputs(g + image, first, std::min(pixels, first + chunk), pixels, s_.oc, packed + image);
+          }
+        });
   }
 
   // The sums of a task over the images of a part of the batch.
@@ -92,16 +227,17 @@ class TapGradWeight : public Exec {
       for (int64_t y = 0; y < s_.oh; y += rows_) {
         const int64_t images = std::min(images_, end - i), rows = std::min(rows_, s_.oh - y);
         const int64_t panel_rows = (rows - 1) * s_.a.stride_h + (s_.kh - 1) * s_.a.dilation_h + 1;
-        const vec::WeightTile tile{images,         kBlocks,        s_.kh,          rows,
-                                   s_.ow,          s_.a.stride_h,  s_.a.stride_w,  s_.a.dilation_h,
+        const vec::WeightTile tile{images,          kBlocks,       s_.kh,           rows,
+                                   s_.ow,           s_.a.stride_h, s_.a.stride_w,   s_.a.dilation_h,
                                    s_.a.dilation_w, panel_rows,    panel_columns(), outputs_,
-                                   s_.pixels(),    s_.out_plane()};
+                                   s_.pixels(),     s_.out_plane()};
         const int64_t panel = panel_rows * panel_columns() * kLanes;
         float* panels = scratch<float>(1, panel * kBlocks * images);
         for (int64_t k = 0; k < images; ++k)
           vec::weight_panels(tile, x + (i + k) * s_.in_plane() + first_input, s_.h, s_.w, s_.ic,
                              y * s_.a.stride_h - s_.a.pad_h, -s_.a.pad_w, panels + k * panel);
-        const float* outputs = packed + i * s_.out_plane() + first_output * s_.pixels() + y * s_.ow * vec::kWeightOutputs;
+        const float* outputs =
+            packed + i * s_.out_plane() + first_output * s_.pixels() + y * s_.ow * vec::kWeightOutputs;
         vec::add_weight_sums(tile, panels, outputs, to);
       }
   }
@@ -132,14 +268,20 @@ class TapGradWeight : public Exec {
 
 }  // namespace
 
+std::shared_ptr<const DnnConv> find_tap_conv(DnnConv::Pass pass, const DnnConv::Problem& p) {
+  if (!TapConv::takes(pass, p)) return nullptr;
+  return std::make_shared<TapConv>(pass, p);
+}
+
 Refusal refuses_tap_grad_weight(const Problem& p) {
   const Node& root = p.root();
-  if (vec::weight_lanes() != TapGradWeight::kLanes) return "is faster than oneDNN on vectors of 256 bits only";
+  if (vec::weight_lanes() != kLanes) return "is faster than oneDNN on vectors of 256 bits only";
   if (root.outs[0].shape.size() != 4 || !is_channels_last(root.ins[0]) || !is_channels_last(root.ins[1]))
     return "takes channels-last images";
   const ConvShape s = ConvShape::grad_weight(root);
   if (s.kw != vec::kWeightColumns) return "takes kernels of three columns";
-  if (s.a.groups != 1 || s.ic % TapGradWeight::kInputs != 0 || s.oc % vec::kWeightOutputs != 0 || s.ic == 0 || s.oc == 0)
+  if (s.a.groups != 1 || s.ic % TapGradWeight::kInputs != 0 || s.oc % vec::kWeightOutputs != 0 || s.ic == 0 ||
+      s.oc == 0)
     return "takes one group, and channels in multiples of 16 of the input and of 4 of the output";
   constexpr int64_t kLeastFlops = 500000;
   if (2 * s.n * s.oc * s.taps() * s.pixels() < kLeastFlops) return "is slower than a product for so little work";

@@ -43,8 +43,7 @@ void WeightPanels(const WeightTile& t, const float* image, int64_t height, int64
     for (int64_t x = 0; x < begin; ++x) zero(to + x * lanes);
     for (int64_t x = begin; x < end; ++x) {
       const float* from = image + ((top + y) * width + left + x) * channels;
-      for (int64_t k = 0; k < t.blocks; ++k)
-        hn::StoreU(hn::LoadU(d, from + k * lanes), d, to + x * lanes + k * block);
+      for (int64_t k = 0; k < t.blocks; ++k) hn::StoreU(hn::LoadU(d, from + k * lanes), d, to + x * lanes + k * block);
     }
     for (int64_t x = end; x < t.panel_columns; ++x) zero(to + x * lanes);
   }
@@ -116,6 +115,80 @@ void AddWeightSums(const WeightTile& t, const float* panels, const float* output
     }
 }
 
+// The products of kPixels pixels with a block of weights; six pixels use all registers. A chunk continues the sums that the one before it stored.
+template <int kPixels>
+void tap_pixels(const TapTile& t, const float* const* from, int64_t inputs, const float* HWY_RESTRICT w,
+                const float* bias, float* HWY_RESTRICT y) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V none = hn::Zero(d);
+  V a0 = none, b0 = none, a1 = none, b1 = none, a2 = none, b2 = none;
+  V a3 = none, b3 = none, a4 = none, b4 = none, a5 = none, b5 = none;
+#define PF_PIXELS(F) F(0, a0, b0) F(1, a1, b1) F(2, a2, b2) F(3, a3, b3) F(4, a4, b4) F(5, a5, b5)
+#define PF_START(i, a, b) a = hn::LoadU(d, bias), b = hn::LoadU(d, bias + lanes);
+#define PF_RESUME(i, a, b) \
+  if constexpr (i < kPixels) a = hn::LoadU(d, y + i * t.outputs), b = hn::LoadU(d, y + i * t.outputs + lanes);
+#define PF_PRODUCT(i, a, b)                           \
+  if constexpr (i < kPixels) {                        \
+    const V x = hn::Set(d, x##i[c]);                  \
+    a = hn::MulAdd(x, u, a), b = hn::MulAdd(x, v, b); \
+  }
+#define PF_STORE(i, a, b) \
+  if constexpr (i < kPixels) hn::StoreU(a, d, y + i * t.outputs), hn::StoreU(b, d, y + i * t.outputs + lanes);
+  if (bias) {
+    PF_PIXELS(PF_START)
+  } else {
+    PF_PIXELS(PF_RESUME)
+  }
+  for (int64_t ky = 0; ky < t.taps_h; ++ky)
+    for (int64_t kx = 0; kx < t.taps_w; ++kx) {
+      const int64_t at = ky * t.dilation_h * t.row + kx * t.dilation_w * t.inputs;
+      const float *x0 = from[0] + at, *x1 = from[1] + at, *x2 = from[2] + at, *x3 = from[3] + at, *x4 = from[4] + at,
+                  *x5 = from[5] + at;
+      for (int64_t c = 0; c < inputs; ++c, w += 2 * lanes) {
+        const V u = hn::LoadU(d, w), v = hn::LoadU(d, w + lanes);
+        PF_PIXELS(PF_PRODUCT)
+      }
+    }
+  PF_PIXELS(PF_STORE)
+#undef PF_PIXELS
+#undef PF_START
+#undef PF_RESUME
+#undef PF_PRODUCT
+#undef PF_STORE
+}
+
+void TapRows(const TapTile& t, const float* x, const float* weight, const float* bias, float* y) {
+  constexpr int64_t kGroup = 6;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  const int64_t block = 2 * lanes, pixels = t.rows * t.columns, taps = t.taps_h * t.taps_w;
+  for (int64_t c = 0; c < t.inputs; c += kTapChunk) {
+    const int64_t inputs = std::min(kTapChunk, t.inputs - c);
+    for (int64_t o = 0; o < t.outputs; o += block) {
+      const float* w = weight + (o * t.inputs + c * block) * taps;
+      const float* first = c == 0 ? bias + o : nullptr;
+      int64_t row = 0, column = 0;
+      for (int64_t p = 0; p < pixels; p += kGroup) {
+        const float* from[kGroup];
+        const int64_t count = std::min(kGroup, pixels - p);
+        for (int64_t i = 0; i < kGroup; ++i) {
+          from[i] = i < count ? x + row * t.stride_h * t.row + column * t.stride_w * t.inputs + c : from[0];
+          if (++column == t.columns) column = 0, ++row;
+        }
+        float* to = y + p * t.outputs + o;
+        switch (count) {
+          case 1: tap_pixels<1>(t, from, inputs, w, first, to); break;
+          case 2: tap_pixels<2>(t, from, inputs, w, first, to); break;
+          case 3: tap_pixels<3>(t, from, inputs, w, first, to); break;
+          case 4: tap_pixels<4>(t, from, inputs, w, first, to); break;
+          case 5: tap_pixels<5>(t, from, inputs, w, first, to); break;
+          default: tap_pixels<6>(t, from, inputs, w, first, to);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace pyflame::cpu::vec
 HWY_AFTER_NAMESPACE();
@@ -127,6 +200,7 @@ HWY_EXPORT(WeightLanes);
 HWY_EXPORT(WeightPanels);
 HWY_EXPORT(WeightOutputs);
 HWY_EXPORT(AddWeightSums);
+HWY_EXPORT(TapRows);
 
 int64_t weight_lanes() { return HWY_DYNAMIC_DISPATCH(WeightLanes)(); }
 void weight_panels(const WeightTile& t, const float* image, int64_t height, int64_t width, int64_t channels,
@@ -138,6 +212,9 @@ void weight_outputs(const float* image, int64_t begin, int64_t end, int64_t pixe
 }
 void add_weight_sums(const WeightTile& t, const float* panels, const float* outputs, float* sums) {
   HWY_DYNAMIC_DISPATCH(AddWeightSums)(t, panels, outputs, sums);
+}
+void tap_rows(const TapTile& t, const float* x, const float* weight, const float* bias, float* y) {
+  HWY_DYNAMIC_DISPATCH(TapRows)(t, x, weight, bias, y);
 }
 
 }  // namespace pyflame::cpu::vec

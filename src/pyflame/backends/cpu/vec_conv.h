@@ -1,4 +1,4 @@
-// The gradient of a convolution's weight, for several instruction sets, on the calling thread. The best one is selected at run time.
+// Convolutions and the gradients of their weights on channels-last images, for several instruction sets, on the calling thread. The best one is selected at run time.
 #pragma once
 #include <cstdint>
 
@@ -33,5 +33,19 @@ void weight_outputs(const float* image, int64_t begin, int64_t end, int64_t pixe
 // sums[block][output / kWeightOutputs][tap row][output % kWeightOutputs][tap column][weight_lanes()] += the products of outputs[image][...] with the
 // pixels of the panels that the taps read. The tile alone sets the order of each sum.
 void add_weight_sums(const WeightTile& t, const float* panels, const float* outputs, float* sums);
+
+// Rows of a convolution's result, of one image. All counts are of elements.
+struct TapTile {
+  int64_t taps_h, taps_w, dilation_h, dilation_w, stride_h, stride_w;
+  int64_t inputs, outputs;  // channels; those of the output are a multiple of two vectors
+  int64_t rows, columns;    // of the result
+  int64_t row;              // numbers between two rows of the input
+};
+constexpr int64_t kTapChunk = 64;  // channels of the input whose weights for a block of outputs stay in the caches
+
+// y[row][column][outputs] = bias + the products with the input's pixels, of which the first is the first tap's, and all taps are inside. The
+// weights are [outputs / block][inputs / kTapChunk][tap][input of the chunk][block] for blocks of two vectors. The tile alone sets the order of
+// each sum.
+void tap_rows(const TapTile& t, const float* x, const float* weight, const float* bias, float* y);
 
 }  // namespace pyflame::cpu::vec
