@@ -3,6 +3,7 @@
 // large images, blocks of output rows. Gradients of weights are partial sums over chunks of images, added in a fixed
 // order.
 #include <algorithm>
+#include <array>
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/conv_library.h"
@@ -11,6 +12,7 @@
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
+#include "pyflame/backends/cpu/vec_conv.h"
 
 namespace pyflame::cpu {
 
@@ -259,7 +261,7 @@ static Refusal accept_taps(const Problem& p, DnnConv::Pass pass) {
   if (const Refusal r = accept_any(p)) return r;
   if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
   if (!library_takes(p, pass, ConvKernels::taps))
-    return "takes several taps of channels-last images in whole vectors of 256 bits, and gradients of the input of "
+    return "takes several taps of channels-last images in whole pairs of vectors, and gradients of the input of "
            "stride 1";
   return {};
 }
@@ -280,22 +282,28 @@ std::unique_ptr<Executable> make_conv_grad_weight(const Problem& p) { return mak
 
 }  // namespace
 
+// Our own kernel is the first one where it was measured to be the fastest: on vectors of 256 bits. Elsewhere it can be chosen (PYFLAME_FORCE).
+static std::array<Impl, 3> in_order(const Impl& taps, const Impl& library, const Impl& unfold) {
+  constexpr int64_t kMeasured = 8;
+  if (vec::weight_lanes() == kMeasured) return {taps, library, unfold};
+  return {library, unfold, taps};
+}
 std::span<const Impl> conv2d_impls() {
-  static const Impl impls[] = {{"cpu.conv_taps", accept_tap_conv, make_tap_conv},
-                               {"onednn.conv", accept_dnn_conv, make_library_conv},
-                               {"cpu.conv_unfold", accept_conv, make_conv}};
+  static const auto impls =
+      in_order({"cpu.conv_taps", accept_tap_conv, make_tap_conv}, {"onednn.conv", accept_dnn_conv, make_library_conv},
+               {"cpu.conv_unfold", accept_conv, make_conv});
   return impls;
 }
 std::span<const Impl> conv2d_grad_input_impls() {
-  static const Impl impls[] = {{"cpu.conv_taps", accept_tap_grad_input, make_tap_grad_input},
-                               {"onednn.conv", accept_dnn_grad_input, make_library_grad_input},
-                               {"cpu.conv_unfold", accept_conv, make_conv_grad_input}};
+  static const auto impls = in_order({"cpu.conv_taps", accept_tap_grad_input, make_tap_grad_input},
+                                     {"onednn.conv", accept_dnn_grad_input, make_library_grad_input},
+                                     {"cpu.conv_unfold", accept_conv, make_conv_grad_input});
   return impls;
 }
 std::span<const Impl> conv2d_grad_weight_impls() {
-  static const Impl impls[] = {{"cpu.conv_taps", accept_tap_grad_weight, make_tap_grad_weight},
-                               {"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
-                               {"cpu.conv_unfold", accept_conv, make_conv_grad_weight}};
+  static const auto impls = in_order({"cpu.conv_taps", accept_tap_grad_weight, make_tap_grad_weight},
+                                     {"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
+                                     {"cpu.conv_unfold", accept_conv, make_conv_grad_weight});
   return impls;
 }
 

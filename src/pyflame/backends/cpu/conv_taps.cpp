@@ -1,4 +1,4 @@
-// Convolutions on vectors of 256 bits, for which oneDNN's kernels are slow on channels-last images.
+// Convolutions of channels-last images. They are faster than oneDNN's kernels for vectors of 256 bits (docs/decisions/0003).
 //
 // A convolution copies some rows of the input with their padding. Then all taps of a pixel are at fixed distances, and six pixels times two vectors of
 // outputs are summed in registers. The gradient of the input is the convolution of the result's gradient with the mirrored weights.
@@ -31,12 +31,11 @@ int64_t largest_divisor(int64_t of, int64_t most, int64_t unit = 1) {
   return unit;
 }
 
-constexpr int64_t kLanes = 8;
+// Channels that two vectors hold.
+int64_t two_vectors() { return 2 * vec::weight_lanes(); }
 
 class TapConv final : public DnnConv {
  public:
-  static constexpr int64_t kBlock = 2 * kLanes;  // outputs whose weights lie together
-
   TapConv(Pass pass, const Problem& p) : mirrored_(pass == Pass::grad_input), weight_last_(p.weight_last) {
     const auto &from = mirrored_ ? p.out : p.in, &to = mirrored_ ? p.in : p.out;
     images_ = p.images, height_ = from[1], width_ = from[2], rows_ = to[1];
@@ -51,31 +50,32 @@ class TapConv final : public DnnConv {
     zeros_.assign(static_cast<size_t>(t_.outputs), 0.0f);
   }
   static bool takes(Pass pass, const Problem& p) {
-    if (vec::weight_lanes() != kLanes || pass == Pass::grad_weight || p.volume || !p.a_last || !p.b_last) return false;
+    if (pass == Pass::grad_weight || p.volume || !p.a_last || !p.b_last) return false;
     const bool mirrored = pass == Pass::grad_input;
     if (mirrored && (p.stride[1] != 1 || p.stride[2] != 1)) return false;
     for (const size_t dim : {1, 2})
       if (mirrored && p.dilation[dim] * (p.kernel[dim] - 1) < p.before[dim]) return false;
+    constexpr int64_t kLeastInputs = 16;
     // Few channels make short sums, and single pixels are products of matrices.
-    return p.kernel[1] * p.kernel[2] > 1 && (mirrored ? p.oc : p.ic) >= kBlock &&
-           (mirrored ? p.ic : p.oc) % kBlock == 0;
+    return p.kernel[1] * p.kernel[2] > 1 && (mirrored ? p.oc : p.ic) >= kLeastInputs &&
+           (mirrored ? p.ic : p.oc) % two_vectors() == 0;
   }
 
   size_t weight_bytes() const override { return part_bytes() * static_cast<size_t>(parts()); }
-  int64_t parts() const override { return t_.outputs / kBlock; }
-  size_t part_bytes() const override { return static_cast<size_t>(taps() * t_.inputs * kBlock) * sizeof(float); }
+  int64_t parts() const override { return t_.outputs / block_; }
+  size_t part_bytes() const override { return static_cast<size_t>(taps() * t_.inputs * block_) * sizeof(float); }
   bool same_weights(const DnnConv& other) const override { return this == &other; }
   void unpack(int64_t, const void*, float*) const override {
     PF_CHECK(false, Runtime, "conv: a gradient cannot be unpacked here");
   }
 
   void pack(int64_t part, const float* weight, void* to) const override {
-    float* packed = static_cast<float*>(to) + part * taps() * t_.inputs * kBlock;
+    float* packed = static_cast<float*>(to) + part * taps() * t_.inputs * block_;
     for (int64_t c = 0; c < t_.inputs; c += vec::kTapChunk) {
       const int64_t inputs = std::min(vec::kTapChunk, t_.inputs - c);
-      if (mirrored_) pack_mirrored(part * kBlock, c, inputs, weight, packed);
-      else pack_chunk(part * kBlock, c, inputs, weight, packed);
-      packed += taps() * inputs * kBlock;
+      if (mirrored_) pack_mirrored(part * block_, c, inputs, weight, packed);
+      else pack_chunk(part * block_, c, inputs, weight, packed);
+      packed += taps() * inputs * block_;
     }
   }
 
@@ -120,30 +120,31 @@ class TapConv final : public DnnConv {
     const int64_t row = t_.inputs * taps();
     if (weight_last_) {
       for (int64_t k = 0; k < taps(); ++k)
-        vec::transpose(weight + output * row + k * t_.inputs + input, row, packed + k * inputs * kBlock, kBlock, kBlock,
+        vec::transpose(weight + output * row + k * t_.inputs + input, row, packed + k * inputs * block_, block_, block_,
                        inputs);
       return;
     }
-    float* turned = scratch<float>(kSlot, inputs * taps() * kBlock);
-    vec::transpose(weight + output * row + input * taps(), row, turned, kBlock, kBlock, inputs * taps());
+    float* transposed = scratch<float>(kSlot, inputs * taps() * block_);
+    vec::transpose(weight + output * row + input * taps(), row, transposed, block_, block_, inputs * taps());
     for (int64_t k = 0; k < taps(); ++k)
       for (int64_t c = 0; c < inputs; ++c)
-        std::copy_n(turned + (c * taps() + k) * kBlock, kBlock, packed + (k * inputs + c) * kBlock);
+        std::copy_n(transposed + (c * taps() + k) * block_, block_, packed + (k * inputs + c) * block_);
   }
   // The same of the mirrored weights: what is input here was an output.
   void pack_mirrored(int64_t output, int64_t input, int64_t inputs, const float* weight, float* packed) const {
     const int64_t row = t_.outputs * taps(), last = taps() - 1;
-    float* turned = scratch<float>(kSlot, taps() * kBlock);
+    float* transposed = scratch<float>(kSlot, taps() * block_);
     for (int64_t c = 0; c < inputs; ++c) {
       const float* from = weight + (input + c) * row + (weight_last_ ? output : output * taps());
-      if (!weight_last_) vec::transpose(from, taps(), turned, kBlock, kBlock, taps());
+      if (!weight_last_) vec::transpose(from, taps(), transposed, block_, block_, taps());
       for (int64_t k = 0; k < taps(); ++k)
-        std::copy_n(weight_last_ ? from + k * t_.outputs : turned + k * kBlock, kBlock,
-                    packed + ((last - k) * inputs + c) * kBlock);
+        std::copy_n(weight_last_ ? from + k * t_.outputs : transposed + k * block_, block_,
+                    packed + ((last - k) * inputs + c) * block_);
     }
   }
 
   bool mirrored_, weight_last_;
+  int64_t block_ = two_vectors();  // outputs whose weights lie together
   int64_t images_, height_, width_, rows_, top_, left_, columns_;
   vec::TapTile t_;
   std::vector<float> zeros_;
@@ -151,17 +152,17 @@ class TapConv final : public DnnConv {
 
 class TapGradWeight : public Exec {
  public:
-  static constexpr int64_t kBlocks = 2, kInputs = kLanes * kBlocks;  // channels of the input in a task
-
   explicit TapGradWeight(const Problem& p)
-      : s_(ConvShape::grad_weight(p.root())),
+      : lanes_(vec::weight_lanes()),
+        inputs_(two_vectors()),
+        s_(ConvShape::grad_weight(p.root())),
         g_(in_memory_order(p.root().ins[0]), ws_),
         x_(in_memory_order(p.root().ins[1]), ws_),
         dw_(in_memory_order(p.root().outs[0]), ws_),
         weight_last_(is_channels_last(p.root().outs[0])),
         outputs_(outputs_of_task(s_.oc)),
-        parts_(largest_divisor(s_.n, ceil_div(kTasks, s_.ic / kInputs * (s_.oc / outputs_)))),
-        rows_(std::clamp<int64_t>(kPanelBytes / (panel_columns() * kInputs * s_.a.stride_h * 4), 1, s_.oh)),
+        parts_(largest_divisor(s_.n, ceil_div(kTasks, s_.ic / inputs_ * (s_.oc / outputs_)))),
+        rows_(std::clamp<int64_t>(kPanelBytes / (panel_columns() * inputs_ * s_.a.stride_h * 4), 1, s_.oh)),
         images_(rows_ < s_.oh ? 1 : std::clamp<int64_t>(kPixels / s_.pixels(), 1, s_.n / parts_)),
         packed_(ws_.take(static_cast<size_t>(s_.n * s_.out_plane()) * sizeof(float))) {
     if (parts_ > 1) sums_ = ws_.take(static_cast<size_t>(parts_ * s_.ic * s_.oc * taps()) * sizeof(float));
@@ -172,7 +173,7 @@ class TapGradWeight : public Exec {
     float *dw = dw_.begin(ctx), *packed = at<float>(ctx, packed_);
     pack(g, packed);
     float* sums = parts_ > 1 ? at<float>(ctx, sums_) : nullptr;
-    const int64_t tasks = s_.ic / kInputs * (s_.oc / outputs_), size = kInputs * outputs_ * taps();
+    const int64_t tasks = s_.ic / inputs_ * (s_.oc / outputs_), size = inputs_ * outputs_ * taps();
     parallel_for(parts_ * tasks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         float* to = sums ? sums + i * size : scratch<float>(0, size);
@@ -192,6 +193,7 @@ class TapGradWeight : public Exec {
   }
 
  private:
+  static constexpr int64_t kBlocks = 2;  // of channels of the input in a task
   static constexpr int64_t kMostOutputs =
       128;  // output channels in a task: what all of them read of some pixels fits the L2 cache
   static constexpr int64_t kTasks = 16;            // enough for many threads
@@ -220,8 +222,8 @@ class TapGradWeight : public Exec {
 
   // The sums of a task over the images of a part of the batch.
   void sum(const float* x, const float* packed, int64_t part, int64_t task, float* to) const {
-    const int64_t first_input = task % (s_.ic / kInputs) * kInputs, first_output = task / (s_.ic / kInputs) * outputs_;
-    std::fill_n(to, kInputs * outputs_ * taps(), 0.0f);
+    const int64_t first_input = task % (s_.ic / inputs_) * inputs_, first_output = task / (s_.ic / inputs_) * outputs_;
+    std::fill_n(to, inputs_ * outputs_ * taps(), 0.0f);
     const int64_t per = s_.n / parts_;
     for (int64_t i = part * per, end = i + per; i < end; i += images_)
       for (int64_t y = 0; y < s_.oh; y += rows_) {
@@ -231,7 +233,7 @@ class TapGradWeight : public Exec {
                                    s_.ow,           s_.a.stride_h, s_.a.stride_w,   s_.a.dilation_h,
                                    s_.a.dilation_w, panel_rows,    panel_columns(), outputs_,
                                    s_.pixels(),     s_.out_plane()};
-        const int64_t panel = panel_rows * panel_columns() * kLanes;
+        const int64_t panel = panel_rows * panel_columns() * lanes_;
         float* panels = scratch<float>(1, panel * kBlocks * images);
         for (int64_t k = 0; k < images; ++k)
           vec::weight_panels(tile, x + (i + k) * s_.in_plane() + first_input, s_.h, s_.w, s_.ic,
@@ -243,20 +245,21 @@ class TapGradWeight : public Exec {
   }
 
   void unpack(const float* sums, int64_t task, float* dw) const {
-    const int64_t first_input = task % (s_.ic / kInputs) * kInputs, first_output = task / (s_.ic / kInputs) * outputs_;
+    const int64_t first_input = task % (s_.ic / inputs_) * inputs_, first_output = task / (s_.ic / inputs_) * outputs_;
     const int64_t tap = weight_last_ ? s_.ic : 1, channel = weight_last_ ? 1 : taps();
     for (int64_t o = 0; o < outputs_; ++o)
       for (int64_t block = 0; block < kBlocks; ++block) {
         const int64_t quad = block * outputs_ / vec::kWeightOutputs + o / vec::kWeightOutputs;
-        float* to = dw + (first_output + o) * s_.ic * taps() + (first_input + block * kLanes) * channel;
-        for (int64_t c = 0; c < kLanes; ++c)
+        float* to = dw + (first_output + o) * s_.ic * taps() + (first_input + block * lanes_) * channel;
+        for (int64_t c = 0; c < lanes_; ++c)
           for (int64_t k = 0; k < taps(); ++k) {
             const int64_t row = (quad * s_.kh + k / s_.kw) * vec::kWeightOutputs + o % vec::kWeightOutputs;
-            to[c * channel + k * tap] = sums[(row * s_.kw + k % s_.kw) * kLanes + c];
+            to[c * channel + k * tap] = sums[(row * s_.kw + k % s_.kw) * lanes_ + c];
           }
       }
   }
 
+  int64_t lanes_, inputs_;  // channels of the input in a block, and in a task
   ConvShape s_;
   In<float> g_, x_;
   Out<float> dw_;
@@ -275,14 +278,12 @@ std::shared_ptr<const DnnConv> find_tap_conv(DnnConv::Pass pass, const DnnConv::
 
 Refusal refuses_tap_grad_weight(const Problem& p) {
   const Node& root = p.root();
-  if (vec::weight_lanes() != kLanes) return "is faster than oneDNN on vectors of 256 bits only";
   if (root.outs[0].shape.size() != 4 || !is_channels_last(root.ins[0]) || !is_channels_last(root.ins[1]))
     return "takes channels-last images";
   const ConvShape s = ConvShape::grad_weight(root);
   if (s.kw != vec::kWeightColumns) return "takes kernels of three columns";
-  if (s.a.groups != 1 || s.ic % TapGradWeight::kInputs != 0 || s.oc % vec::kWeightOutputs != 0 || s.ic == 0 ||
-      s.oc == 0)
-    return "takes one group, and channels in multiples of 16 of the input and of 4 of the output";
+  if (s.a.groups != 1 || s.ic % two_vectors() != 0 || s.oc % vec::kWeightOutputs != 0 || s.ic == 0 || s.oc == 0)
+    return "takes one group, and channels in multiples of two vectors of the input and of 4 of the output";
   constexpr int64_t kLeastFlops = 500000;
   if (2 * s.n * s.oc * s.taps() * s.pixels() < kLeastFlops) return "is slower than a product for so little work";
   return {};
