@@ -46,10 +46,10 @@ void add_profile(CLI::App& app, Run& run) {
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option("--out", s->out, "The folder for the trace and the report; default: profile-PROGRAM-TIME");
-  cmd->add_option(
-         "--skip", s->skip,
-         "Steps that are not recorded, because they compile, allocate and try a GPU graph. A step ends with an optimizer's step; "
-         "a program without an optimizer is recorded from its start")
+  cmd->add_option("--skip", s->skip,
+                  "Steps that are not recorded, because they compile, allocate and try a GPU graph. A step ends with "
+                  "an optimizer's step; "
+                  "a program without an optimizer is recorded from its start")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   cmd->add_option("--steps", s->steps, "Steps to record; the program then goes on without a recording; 0: to its end")

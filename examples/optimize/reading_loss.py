@@ -21,7 +21,9 @@ def main():
     pf.set_device(args.device)
     pf.manual_seed(0)
     random = np.random.default_rng(0)
-    batches = [(random.standard_normal((batch, features)), random.standard_normal((batch, 1))) for _ in range(8)]
+    weights = random.standard_normal((features, 1)) / features**0.5
+    inputs = [random.standard_normal((batch, features)) for _ in range(16)]
+    batches = [(x, np.tanh(x @ weights) + 0.5 * random.standard_normal((batch, 1))) for x in inputs]
     model = nn.Sequential(*(layer for i in range(layers) for layer in (nn.Linear(width if i else features, width), nn.GELU())), nn.Linear(width, 1))
     optimizer = pf.optim.AdamW(model.parameters(), lr=1e-4)
     total, history = 0.0, []
