@@ -106,9 +106,15 @@ class IndexSelect : public Exec {
         (step_ * each) % bytes == 0 && reinterpret_cast<uintptr_t>(y) % static_cast<size_t>(bytes) == 0 && words(bytes))
       return with_word(bytes, [&]<class W>() { select_words<W>(index, x, y, each); });
     parallel_for(around_.outer * count_, grain_for(around_.inner), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::memcpy(y + i * bytes, x + (outer_[static_cast<size_t>(i / count_)] + index[i % count_] * step_) * each,
-                    static_cast<size_t>(bytes));
+      while (begin < end) {
+        const int64_t o = begin / count_, first = begin - o * count_, last = std::min(count_, first + end - begin);
+        const char* part = x + outer_[static_cast<size_t>(o)] * each;
+        for (int64_t k = first; k < last; ++k) {
+          if (k + vec::kRowsAhead < last) vec::prefetch_row(part, index[k + vec::kRowsAhead], step_ * each, bytes);
+          std::memcpy(y + (o * count_ + k) * bytes, part + index[k] * step_ * each, static_cast<size_t>(bytes));
+        }
+        begin += last - first;
+      }
     });
   }
 
@@ -166,7 +172,7 @@ class EmbeddingBag : public Exec {
       for (int64_t b = begin; b < end; ++b) {
         const int64_t from = offsets[b], to = b + 1 < bags_ ? offsets[b + 1] : rows_;
         index_.check(index + from, to - from, "embedding_bag");
-        vec::sum_rows(table, width_, index + from, to - from, y + b * width_, width_);
+        vec::sum_rows(table, width_, index + from, to - from, rows_ - from, y + b * width_, width_);
       }
     });
     y_.finish(ctx);
