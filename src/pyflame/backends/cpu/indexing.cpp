@@ -80,6 +80,14 @@ class Gather : public Exec {
   std::vector<int64_t> outer_, inner_;
 };
 
+// Rows that are read by index would each wait for memory. So the row that is read kRowsAhead rows later is fetched
+// meanwhile.
+constexpr int64_t kRowsAhead = 8;
+void prefetch_row(const char* row, int64_t bytes) {
+  constexpr int64_t kLine = 64, kMost = 512;
+  for (int64_t b = 0; b < bytes && b < kMost; b += kLine) __builtin_prefetch(row + b);
+}
+
 // Slices of x. It is copied first only if the dims behind the indexed one are not contiguous with each other.
 class IndexSelect : public Exec {
  public:
@@ -110,7 +118,7 @@ class IndexSelect : public Exec {
         const int64_t o = begin / count_, first = begin - o * count_, last = std::min(count_, first + end - begin);
         const char* part = x + outer_[static_cast<size_t>(o)] * each;
         for (int64_t k = first; k < last; ++k) {
-          if (k + vec::kRowsAhead < last) vec::prefetch_row(part, index[k + vec::kRowsAhead], step_ * each, bytes);
+          if (k + kRowsAhead < last) prefetch_row(part + index[k + kRowsAhead] * step_ * each, bytes);
           std::memcpy(y + (o * count_ + k) * bytes, part + index[k] * step_ * each, static_cast<size_t>(bytes));
         }
         begin += last - first;
@@ -172,7 +180,7 @@ class EmbeddingBag : public Exec {
       for (int64_t b = begin; b < end; ++b) {
         const int64_t from = offsets[b], to = b + 1 < bags_ ? offsets[b + 1] : rows_;
         index_.check(index + from, to - from, "embedding_bag");
-        vec::sum_rows(table, width_, index + from, to - from, rows_ - from, y + b * width_, width_);
+        vec::sum_rows(table, width_, index + from, to - from, y + b * width_, width_);
       }
     });
     y_.finish(ctx);

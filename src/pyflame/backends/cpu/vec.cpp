@@ -193,18 +193,14 @@ template <class T>
 void AddT(T* y, const T* x, int64_t n) {
   map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Add(load(y + i, c), load(x + i, c)), y + i, c); });
 }
-// y = the sum of the rows of x with these numbers, in their order. `known` numbers follow, of which the later ones belong
-// to the next sums.
+// y = the sum of the rows of x with these numbers, in their order.
 template <class T>
-void SumRowsT(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n) {
+void SumRowsT(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n) {
   const Wide<T> d;
   int64_t j = 0;
   for (; j + 4 * lanes<T>() <= n; j += 4 * lanes<T>()) {
     auto a = hn::Zero(d), b = a, e = a, f = a;
     for (int64_t i = 0; i < rows; ++i) {
-      if (j == 0 && i + kRowsAhead < known)
-        prefetch_row(x, index[i + kRowsAhead], ld * static_cast<int64_t>(sizeof(T)),
-                     n * static_cast<int64_t>(sizeof(T)));
       const T* row = x + index[i] * ld + j;
       a = hn::Add(a, hn::LoadU(d, row)), b = hn::Add(b, hn::LoadU(d, row + lanes<T>()));
       e = hn::Add(e, hn::LoadU(d, row + 2 * lanes<T>())), f = hn::Add(f, hn::LoadU(d, row + 3 * lanes<T>()));
@@ -594,8 +590,8 @@ void ToF16(const float* x, float16* y, int64_t n) {
   void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                   \
     GemvRowsT<T>(x, w, ld, k, n, y);                                                                                   \
   }                                                                                                                    \
-  void SumRows##S(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n) {        \
-    SumRowsT<T>(x, ld, index, rows, known, y, n);                                                                      \
+  void SumRows##S(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n) {                       \
+    SumRowsT<T>(x, ld, index, rows, y, n);                                                                             \
   }                                                                                                                    \
   void WeightedRows##S(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {                            \
     WeightedRowsT<T>(x, ld, w, taps, y, n);                                                                            \
@@ -702,8 +698,8 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                    \
     HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                             \
   }                                                                                                                   \
-  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n) {         \
-    HWY_DYNAMIC_DISPATCH(SumRows##S)(x, ld, index, rows, known, y, n);                                                \
+  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n) {                        \
+    HWY_DYNAMIC_DISPATCH(SumRows##S)(x, ld, index, rows, y, n);                                                       \
   }                                                                                                                   \
   void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {                             \
     HWY_DYNAMIC_DISPATCH(WeightedRows##S)(x, ld, w, taps, y, n);                                                      \

@@ -21,16 +21,6 @@ void stream_fence();
 double sum_squares(const float* x, int64_t n);  // accumulated in double
 double sum_squares(const double* x, int64_t n);
 
-// Rows that are read by index would each wait for memory. So the row that is read kRowsAhead rows later is fetched
-// meanwhile. It may be outside of x, where the index is wrong: that does no harm.
-constexpr int64_t kRowsAhead = 8;
-inline void prefetch_row(const void* x, int64_t row, int64_t pitch, int64_t bytes) {  // pitch, bytes: of a row
-  constexpr int64_t kLine = 64, kMost = 512;
-  const uint64_t at = reinterpret_cast<uintptr_t>(x) + static_cast<uint64_t>(row) * static_cast<uint64_t>(pitch);
-  for (int64_t b = 0; b < bytes && b < kMost; b += kLine)
-    __builtin_prefetch(reinterpret_cast<const void*>(at + static_cast<uint64_t>(b)));
-}
-
 struct AdamNumbers {
   double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
   bool decoupled, maximize;
@@ -57,8 +47,8 @@ struct SgdNumbers {
   void take_max(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n);                                                 \
   /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                               \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y);                                               \
-  /* y[j] = sum_r x[index[r] * ld + j] for r < rows and j < n, in the order of the rows; index has `known` numbers */           \
-  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n);                    \
+  /* y[j] = sum_r x[index[r] * ld + j] for r < rows and j < n, in the order of the rows */                                      \
+  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n);                                   \
   /* y[j] = sum_t w[t] x[t * ld + j] for j < n, in the order of the taps */                                                     \
   void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n);                                        \
   /* y[i] = sum_t w[t * n + i] x[begin[i] + t] for i < n, in the order of the taps */                                           \
