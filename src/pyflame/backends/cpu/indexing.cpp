@@ -80,6 +80,14 @@ class Gather : public Exec {
   std::vector<int64_t> outer_, inner_;
 };
 
+// Rows that are read by index would each wait for memory. So the row that is read kRowsAhead rows later is fetched
+// meanwhile.
+constexpr int64_t kRowsAhead = 8;
+void prefetch_row(const char* row, int64_t bytes) {
+  constexpr int64_t kLine = 64, kMost = 512;
+  for (int64_t b = 0; b < bytes && b < kMost; b += kLine) __builtin_prefetch(row + b);
+}
+
 // Slices of x. It is copied first only if the dims behind the indexed one are not contiguous with each other.
 class IndexSelect : public Exec {
  public:
@@ -106,9 +114,15 @@ class IndexSelect : public Exec {
         (step_ * each) % bytes == 0 && reinterpret_cast<uintptr_t>(y) % static_cast<size_t>(bytes) == 0 && words(bytes))
       return with_word(bytes, [&]<class W>() { select_words<W>(index, x, y, each); });
     parallel_for(around_.outer * count_, grain_for(around_.inner), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::memcpy(y + i * bytes, x + (outer_[static_cast<size_t>(i / count_)] + index[i % count_] * step_) * each,
-                    static_cast<size_t>(bytes));
+      while (begin < end) {
+        const int64_t o = begin / count_, first = begin - o * count_, last = std::min(count_, first + end - begin);
+        const char* part = x + outer_[static_cast<size_t>(o)] * each;
+        for (int64_t k = first; k < last; ++k) {
+          if (k + kRowsAhead < last) prefetch_row(part + index[k + kRowsAhead] * step_ * each, bytes);
+          std::memcpy(y + (o * count_ + k) * bytes, part + index[k] * step_ * each, static_cast<size_t>(bytes));
+        }
+        begin += last - first;
+      }
     });
   }
 

@@ -15,7 +15,6 @@ void to_f16(const float* x, float16* y, int64_t n);
 
 // Copies past the caches, for data that does not fit them: the destination is not read first. Before another thread may
 // read it, the writer must call stream_fence.
-// the writer calls stream_fence.
 void stream(void* dst, const void* src, int64_t nbytes);
 void stream_fence();
 
@@ -48,8 +47,9 @@ struct SgdNumbers {
   void take_max(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n);                                                 \
   /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                               \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y);                                               \
-  /* y[j] = sum_t w[t] x[t * ld + j] for j < n, in the order of the taps */                                                     \
+  /* y[j] = sum_r x[index[r] * ld + j] for r < rows and j < n, in the order of the rows */                                      \
   void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n);                                   \
+  /* y[j] = sum_t w[t] x[t * ld + j] for j < n, in the order of the taps */                                                     \
   void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n);                                        \
   /* y[i] = sum_t w[t * n + i] x[begin[i] + t] for i < n, in the order of the taps */                                           \
   void weighted_taps(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n);                              \
