@@ -124,6 +124,7 @@ Group::~Group() {
 void Group::close() { closing_ = true; }
 
 void Group::close_in_child() {
+  if (in_child_) return;  // a child of a child: by now, other files may have these numbers
   in_child_ = true;
   for (const auto& p : peers_)
     for (const int fd : {p->control, p->data, p->messages})
