@@ -182,6 +182,21 @@ def test_a_program_of_pytorch(tmp_path):
     assert run(2, program, tmp_path) == ["[1.0, 1.0]\n"] * 2
 
 
+def test_calls_of_two_threads_run_one_at_a_time():
+    """A call that another thread starts waits for the one that runs on its caller's thread."""
+    from pyflame.distributed._group import Work, _Lane
+
+    lane, said, second = _Lane(), [], Work()
+
+    def first():
+        lane.start(second, lambda: said.append("second"))
+        assert not second._ended.wait(0.1)
+        said.append("first")
+
+    lane.run(Work(), first)
+    assert second.wait() and said == ["first", "second"]
+
+
 def test_tcp_store():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=datetime.timedelta(seconds=60))
     other = dist.TCPStore("127.0.0.1", store.port, timeout=60)

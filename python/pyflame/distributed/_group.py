@@ -195,11 +195,13 @@ class _Lane:
 
     def __init__(self):
         self.lock, self.waiting, self.calls, self.thread = threading.Lock(), 0, queue.SimpleQueue(), None
+        self.turn = threading.Lock()  # held while a call runs: threads of the program may call at the same time
 
     def _work(self):
         while True:
             work, call = self.calls.get()
-            work._run(call)
+            with self.turn:
+                work._run(call)
             with self.lock:
                 self.waiting -= 1
             del work, call
@@ -222,7 +224,8 @@ class _Lane:
             self.start(work, call)
             return work.wait()
         try:
-            call()
+            with self.turn:
+                call()
         finally:
             with self.lock:
                 self.waiting -= 1
