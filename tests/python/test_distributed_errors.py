@@ -52,6 +52,7 @@ except RuntimeError as e:
     assert "sizes differ between two ranks" in str(e), e
 try:
     dist.barrier()
+    raise AssertionError("the group is broken")
 except RuntimeError as e:
     assert "an earlier call broke the group; it said: " in str(e) and "sizes differ" in str(e), e
 print("told")
@@ -247,6 +248,7 @@ pair = dist.new_group()
 dist.destroy_process_group(pair)
 try:
     dist.barrier(pair)
+    raise AssertionError("the group was destroyed")
 except RuntimeError as e:
     assert "barrier: the group was destroyed" in str(e), e
 work = dist.irecv(pf.ones(1), 1 - rank)
