@@ -223,6 +223,23 @@ def test_sampler_in_a_loader():
     assert [b[0].tolist() for b in resumed] == epochs[1][1:]
 
 
+SYNCHRONIZED = """
+dist.init_process_group(timeout=60)
+layer = pf.nn.SyncBatchNorm(2)
+try:
+    layer(pf.randn(3, 2))
+    raise AssertionError("the statistics of one process were taken")
+except NotImplementedError as e:
+    assert "SyncBatchNorm: statistics over several processes are not available; got 2 processes; expected one; hint: BatchNorm" in str(e), e
+assert layer.num_batches_tracked.item() == 0 and layer.eval()(pf.ones(3, 2)).shape == (3, 2)
+print("told")
+"""
+
+
+def test_batch_norm_of_several_processes(tmp_path):
+    assert run(2, SYNCHRONIZED, tmp_path) == ["told\n"] * 2
+
+
 BROKEN = """
 from pyflame.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group(timeout=60)
