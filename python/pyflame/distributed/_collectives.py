@@ -349,28 +349,33 @@ def _message(op, tensor, peer, name, group, tag, group_peer, async_op):
     return group._call((op, r), lambda: move(signature, text, group._timeout, r, at, tensor.nbytes), async_op, s.finish, [tensor])
 
 
+def _check_peer(op, name, rank, group_rank, hint=""):
+    if rank is None and group_rank is None:
+        raise ValueError(f"{op}: {name} is not given; got None; expected a rank{hint}")
+
+
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
     """Sends the tensor to a rank, which receives it by recv(). Messages between two ranks keep their order."""
+    _check_peer("send", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, False)
 
 
 def recv(tensor, src=None, group=None, tag=0, group_src=None):
     """Writes the next message of rank src to the tensor; returns src. ValueError when that message has another shape, dtype or tag; it is then dropped."""
-    if src is None and group_src is None:
-        raise ValueError("recv: src is not given; got None; expected a rank: a message of any rank is not available")
+    _check_peer("recv", "src", src, group_src, "; hint: a message of any rank is not available")
     _message("recv", tensor, src, "src", group, tag, group_src, False)
     return src if src is not None else get_global_rank(group, group_src)
 
 
 def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
     """send() that returns at once, with a Work."""
+    _check_peer("isend", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, True)
 
 
 def irecv(tensor, src=None, group=None, tag=0, group_src=None):
     """recv() that returns at once, with a Work."""
-    if src is None and group_src is None:
-        raise ValueError("recv: src is not given; got None; expected a rank: a message of any rank is not available")
+    _check_peer("irecv", "src", src, group_src, "; hint: a message of any rank is not available")
     return _message("recv", tensor, src, "src", group, tag, group_src, True)
 
 
