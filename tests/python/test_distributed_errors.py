@@ -210,6 +210,17 @@ def test_arguments(error, message, call):
     assert not dist.is_initialized()
 
 
+def test_a_wrong_value_of_the_variable(monkeypatch):
+    from pyflame.distributed import _group
+
+    monkeypatch.setenv("PYFLAME_SHARED_MEMORY", "maybe")
+    with pytest.raises(ValueError, match="PYFLAME_SHARED_MEMORY: not a valid value; got 'maybe'; expected 0 or 1"):
+        _group._memory_file(2)
+    for value, wanted in (("", True), ("On", True), ("0", False), ("no", False)):
+        monkeypatch.setenv("PYFLAME_SHARED_MEMORY", value)
+        assert _group._may_share_memory() is wanted
+
+
 def test_two_groups_of_all():
     dist.init_process_group()
     with pytest.raises(RuntimeError, match="init_process_group: there is a group already; got a second call; expected destroy_process_group"):

@@ -31,9 +31,18 @@ def _host():
         return ""
 
 
+def _may_share_memory():
+    text = os.environ.get("PYFLAME_SHARED_MEMORY") or "1"
+    if text.lower() in ("1", "true", "on", "yes"):
+        return True
+    if text.lower() in ("0", "false", "off", "no"):
+        return False
+    raise ValueError(f"PYFLAME_SHARED_MEMORY: not a valid value; got '{text}'; expected 0 or 1")
+
+
 def _memory_file(size):
     """A memory file for the rings of this rank, or -1 where there is none. Its bytes are taken now, so that a lack of memory is no bus error later."""
-    if os.environ.get("PYFLAME_SHARED_MEMORY", "1").lower() in ("0", "false", "off", "no") or not hasattr(os, "memfd_create"):
+    if not _may_share_memory() or not hasattr(os, "memfd_create"):
         return -1
     fd = -1
     try:
