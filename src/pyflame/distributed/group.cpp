@@ -440,7 +440,9 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
   };
   uint64_t sizes[2];
   read(reinterpret_cast<char*>(sizes), sizeof(sizes));
-  PF_CHECK(sizes[1] <= kMostText, Runtime, "{}: what came is no message", call.text);
+  PF_CHECK(sizes[1] <= kMostText, Runtime,
+           "{}: the next bytes of {} are no message; got a description of {} bytes; expected at most {}", call.text,
+           name(peer), sizes[1], kMostText);
   std::string signature(sizes[1], '\0');
   read(signature.data(), signature.size());
   if (signature == call.signature && sizes[0] == bytes) return read(static_cast<char*>(data), bytes);
