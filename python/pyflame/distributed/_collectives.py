@@ -1,4 +1,5 @@
-"""Collectives of tensors. A call says on every rank the same op, shapes and dtype in the same order; otherwise it raises the same error on every rank."""
+"""Collectives of tensors. Every rank makes the same calls in the same order, with the same op, shapes and dtype. Where the ranks' calls differ, the call raises
+the same error on every rank."""
 import time
 
 from .. import _C
@@ -384,7 +385,7 @@ class P2POp:
 
     def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
         if op not in (isend, irecv):
-            raise ValueError(f"P2POp: op is not isend or irecv; got {op!r}")
+            raise ValueError(f"P2POp: op is not isend or irecv; got {op!r}; expected distributed.isend or distributed.irecv")
         self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
 
 

@@ -120,7 +120,7 @@ class _Meeting:
             return -1
 
     def _sockets(self, listening, places, token):
-        """For each rank its three sockets. The higher rank connects to the lower one, and says who it is and what it knows from the store."""
+        """For each rank its three sockets. The higher rank connects to the lower one. It sends that rank's token, which only the store tells, and its own rank."""
         sockets = [None if r == self.rank else [None] * 3 for r in range(self.size)]
         try:
             for r in range(self.rank):
