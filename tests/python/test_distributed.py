@@ -212,9 +212,15 @@ FORKED = """
 import signal, threading
 dist.init_process_group(timeout=60)
 dist.all_reduce(pf.ones(3))
+work = dist.irecv(pf.zeros(2), 1 - rank)  # waits on a thread that the child does not have
 child = os.fork()
 if child == 0:
+    signal.alarm(40)
     assert dist.get_rank() == rank
+    try:
+        dist.irecv(pf.zeros(2), 1 - rank).wait()
+    except RuntimeError as e:
+        assert "was forked from a rank" in str(e), e
     try:
         dist.all_reduce(pf.ones(3))
     except RuntimeError as e:
@@ -222,6 +228,8 @@ if child == 0:
         os._exit(0)
     os._exit(1)
 assert os.waitpid(child, 0)[1] == 0
+dist.send(pf.ones(2), 1 - rank)
+assert work.wait()
 x = pf.ones(3)
 dist.all_reduce(x)
 assert x.tolist() == [world] * 3

@@ -276,6 +276,8 @@ class ProcessGroup:
         work = Work(finish, result)
         if self._group is None:
             raise RuntimeError("distributed: the group was destroyed; expected a group that is in use")
+        if self._pid != os.getpid():  # the lane's thread and its locks are the parent's
+            raise RuntimeError("distributed: this process was forked from a rank, and is none itself; got a collective in the child; expected it in the rank")
         if async_op:
             self._lane(lane).start(work, call)
             return work
