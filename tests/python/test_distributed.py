@@ -133,7 +133,21 @@ if rank in (0, 2):
     assert x.tolist() == [4, 4]
 else:
     assert pair is dist.GroupMember.NON_GROUP_MEMBER and dist.get_rank(pair) == -1
-    dist.all_reduce(pf.ones(1), group=pair)  # nothing: it is not one of the group
+    # Nothing: it is not one of the group.
+    dist.all_reduce(pf.ones(1), group=pair)
+    out, two, objects = pf.full((2,), 7.0), [pf.full((1,), 7.0) for _ in range(2)], [None, None]
+    dist.all_gather_into_tensor(out, pf.ones(1), group=pair)
+    dist.reduce_scatter_tensor(out[:1], pf.ones(2), group=pair)
+    dist.all_to_all_single(out, pf.ones(2), group=pair)
+    dist.all_gather(two, pf.ones(1), group=pair)
+    dist.reduce_scatter(two[0], [pf.ones(1)] * 2, group=pair)
+    dist.all_to_all(two, [pf.ones(1)] * 2, group=pair)
+    assert dist.gather(pf.ones(1), dst=0, group=pair, async_op=True).wait()
+    dist.scatter(two[1], src=0, group=pair)
+    dist.all_gather_object(objects, 1, group=pair)
+    dist.gather_object(1, dst=0, group=pair)
+    dist.scatter_object_list(objects, src=0, group=pair)
+    assert out.tolist() == [7, 7] and [t.item() for t in two] == [7, 7] and objects == [None, None]
 dist.barrier()
 
 # A tensor with gradients, and one that is a view, are written in place.

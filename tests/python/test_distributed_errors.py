@@ -195,6 +195,8 @@ ARGUMENTS = [
     (ValueError, "irecv: src is not given", lambda: dist.irecv(pf.ones(1))),
     (ValueError, "send: dst is not given; got None; expected a rank", lambda: dist.send(pf.ones(1))),
     (ValueError, "isend: dst is not given", lambda: dist.isend(pf.ones(1))),
+    (ValueError, "gather_object: object_gather_list does not fit; got None; expected a list of 1", lambda: dist.gather_object(1)),
+    (ValueError, "scatter_object_list: scatter_object_input_list does not fit; got None; expected a list of 1", lambda: dist.scatter_object_list([None])),
     (ValueError, "P2POp: op is not isend or irecv", lambda: dist.P2POp(abs, pf.ones(1), 1)),
     (RuntimeError, "TCPStore: rank 0 cannot be reached within 0.1 s; got 127.0.0.1:1", lambda: dist.TCPStore("127.0.0.1", 1, timeout=0.1)),
     (ValueError, "get_global_rank: not a rank of the group; got 1", lambda: dist.get_global_rank(None, 1)),
