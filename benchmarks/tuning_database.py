@@ -69,10 +69,9 @@ def fill(path, rows):
     with sqlite3.connect(path) as db:
         columns = [c[1] for c in db.execute("PRAGMA table_info(measurements)")]
         row = dict(zip(columns, db.execute("SELECT * FROM measurements LIMIT 1").fetchone()))
-        names = [c for c in columns if c in row]
         for i in range(rows):
             copy = {**row, "problem": f"{row['problem']} copy {i}"}
-            db.execute(f"INSERT INTO measurements ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})", [copy[n] for n in names])
+            db.execute(f"INSERT INTO measurements ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", [copy[n] for n in columns])
         return db.execute("SELECT count(*) FROM measurements").fetchone()[0]
 
 

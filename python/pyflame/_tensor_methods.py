@@ -23,7 +23,8 @@ def _on(types):
 
 _property("is_cuda", _on(("rocm", "cuda")), "Whether it is on a GPU, of any vendor.")
 _property("is_cpu", _on(("cpu", "reference", "null")), "Whether it is in the memory of the host.")
-for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_meta", "is_nested", "is_xpu", "is_xla", "is_vulkan", "is_ipu", "is_mtia", "is_maia", "volatile"):
+_property("is_meta", _on(("null",)), "Whether it has a shape and no values: the device 'null', which is also called 'meta'.")
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_nested", "is_xpu", "is_xla", "is_vulkan", "is_ipu", "is_mtia", "is_maia", "volatile"):
     _property(_name, lambda self: False, "False.")
 _property("layout", lambda self: _dtypes.strided, "strided: the only layout there is.")
 _property("names", lambda self: (None,) * self.ndim, "None for each dim: dims have no names.")

@@ -110,6 +110,21 @@ except RuntimeError as e:
 ddp = DDP(Two(), find_unused_parameters=True)
 ddp(pf.ones(1, 2), rank).sum().backward()
 assert ddp.module.a.bias.grad.tolist() == ddp.module.b.bias.grad.tolist() == [1 / world] and ddp.module.never.bias.grad is None
+
+# Gradients that are there already belong to the average, also on a rank that does not use the parameter in this pass.
+ddp.zero_grad()
+with ddp.no_sync():
+    ddp(pf.ones(1, 2), 0).sum().backward()
+    ddp(pf.ones(1, 2), 0).sum().backward()
+ddp(pf.ones(1, 2), 1 - rank).sum().backward()
+assert ddp.module.a.bias.grad.tolist() == [2 + 1 / world] and ddp.module.b.bias.grad.tolist() == [1 / world], (ddp.module.a.bias.grad, ddp.module.b.bias.grad)
+ddp(pf.ones(1, 2), 1).sum().backward()
+assert ddp.module.a.bias.grad.tolist() == [2 + 1 / world] and ddp.module.b.bias.grad.tolist() == [1 + 1 / world]
+ddp.zero_grad()
+with ddp.no_sync():
+    (ddp(pf.ones(1, 2), 0).sum() * (rank + 1)).backward()
+ddp(pf.ones(1, 2), 1).sum().backward()  # a is used by no rank in this pass
+assert ddp.module.a.bias.grad.tolist() == [(world + 1) / 2] and ddp.module.never.bias.grad is None, ddp.module.a.bias.grad
 try:
     DDP(pf.nn.Linear(2, 1 + rank))
     raise AssertionError(f"rank {rank} was not told")
@@ -155,9 +170,26 @@ def test_post_hooks_and_the_end_of_backward():
     with pytest.raises(ZeroDivisionError):
         (a * b).sum().backward()
     said.clear()
-    b.detach().mul(2)
     (a * 2).sum().backward()
     assert said == ["a", "end"]
+
+
+def test_a_hook_that_starts_a_backward_pass():
+    """The inner pass leaves what the outer one runs at its end."""
+    from pyflame import _C
+
+    said = []
+    a, b = pf.ones(1, requires_grad=True), pf.ones(1, requires_grad=True)
+    b.register_post_accumulate_grad_hook(lambda t: _C._run_at_end_of_backward(lambda: said.append("inner")))
+
+    def hook(t):
+        _C._run_at_end_of_backward(lambda: said.append("outer"))
+        with pf.enable_grad():
+            (b * 2).sum().backward()
+
+    a.register_post_accumulate_grad_hook(hook)
+    (a * 3).sum().backward()
+    assert said == ["inner", "outer"]
 
 
 def test_sampler():
@@ -189,6 +221,23 @@ def test_sampler_in_a_loader():
     resumed = loader()
     resumed.load_state_dict(other.state_dict())
     assert [b[0].tolist() for b in resumed] == epochs[1][1:]
+
+
+SYNCHRONIZED = """
+dist.init_process_group(timeout=60)
+layer = pf.nn.SyncBatchNorm(2)
+try:
+    layer(pf.randn(3, 2))
+    raise AssertionError("the statistics of one process were taken")
+except NotImplementedError as e:
+    assert "SyncBatchNorm: statistics over several processes are not available; got 2 processes; expected one; hint: BatchNorm" in str(e), e
+assert layer.num_batches_tracked.item() == 0 and layer.eval()(pf.ones(3, 2)).shape == (3, 2)
+print("told")
+"""
+
+
+def test_batch_norm_of_several_processes(tmp_path):
+    assert run(2, SYNCHRONIZED, tmp_path) == ["told\n"] * 2
 
 
 BROKEN = """

@@ -133,7 +133,21 @@ if rank in (0, 2):
     assert x.tolist() == [4, 4]
 else:
     assert pair is dist.GroupMember.NON_GROUP_MEMBER and dist.get_rank(pair) == -1
-    dist.all_reduce(pf.ones(1), group=pair)  # nothing: it is not one of the group
+    # Nothing: it is not one of the group.
+    dist.all_reduce(pf.ones(1), group=pair)
+    out, two, objects = pf.full((2,), 7.0), [pf.full((1,), 7.0) for _ in range(2)], [None, None]
+    dist.all_gather_into_tensor(out, pf.ones(1), group=pair)
+    dist.reduce_scatter_tensor(out[:1], pf.ones(2), group=pair)
+    dist.all_to_all_single(out, pf.ones(2), group=pair)
+    dist.all_gather(two, pf.ones(1), group=pair)
+    dist.reduce_scatter(two[0], [pf.ones(1)] * 2, group=pair)
+    dist.all_to_all(two, [pf.ones(1)] * 2, group=pair)
+    assert dist.gather(pf.ones(1), dst=0, group=pair, async_op=True).wait()
+    dist.scatter(two[1], src=0, group=pair)
+    dist.all_gather_object(objects, 1, group=pair)
+    dist.gather_object(1, dst=0, group=pair)
+    dist.scatter_object_list(objects, src=0, group=pair)
+    assert out.tolist() == [7, 7] and [t.item() for t in two] == [7, 7] and objects == [None, None]
 dist.barrier()
 
 # A tensor with gradients, and one that is a view, are written in place.
@@ -182,6 +196,21 @@ def test_a_program_of_pytorch(tmp_path):
     assert run(2, program, tmp_path) == ["[1.0, 1.0]\n"] * 2
 
 
+def test_calls_of_two_threads_run_one_at_a_time():
+    """A call that another thread starts waits for the one that runs on its caller's thread."""
+    from pyflame.distributed._group import Work, _Lane
+
+    lane, said, second = _Lane(), [], Work()
+
+    def first():
+        lane.start(second, lambda: said.append("second"))
+        assert not second._ended.wait(0.1)
+        said.append("first")
+
+    lane.run(Work(), first)
+    assert second.wait() and said == ["first", "second"]
+
+
 def test_tcp_store():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=datetime.timedelta(seconds=60))
     other = dist.TCPStore("127.0.0.1", store.port, timeout=60)
@@ -197,9 +226,15 @@ FORKED = """
 import signal, threading
 dist.init_process_group(timeout=60)
 dist.all_reduce(pf.ones(3))
+work = dist.irecv(pf.zeros(2), 1 - rank)  # waits on a thread that the child does not have
 child = os.fork()
 if child == 0:
+    signal.alarm(40)
     assert dist.get_rank() == rank
+    try:
+        dist.irecv(pf.zeros(2), 1 - rank).wait()
+    except RuntimeError as e:
+        assert "was forked from a rank" in str(e), e
     try:
         dist.all_reduce(pf.ones(3))
     except RuntimeError as e:
@@ -207,6 +242,8 @@ if child == 0:
         os._exit(0)
     os._exit(1)
 assert os.waitpid(child, 0)[1] == 0
+dist.send(pf.ones(2), 1 - rank)
+assert work.wait()
 x = pf.ones(3)
 dist.all_reduce(x)
 assert x.tolist() == [world] * 3

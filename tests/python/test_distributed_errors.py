@@ -52,6 +52,7 @@ except RuntimeError as e:
     assert "sizes differ between two ranks" in str(e), e
 try:
     dist.barrier()
+    raise AssertionError("the group is broken")
 except RuntimeError as e:
     assert "an earlier call broke the group; it said: " in str(e) and "sizes differ" in str(e), e
 print("told")
@@ -190,7 +191,12 @@ ARGUMENTS = [
     (ValueError, "all_to_all: the dtypes differ; got float32, int64", lambda: dist.all_to_all([pf.ones(1)], [pf.ones(1, dtype=pf.int64)])),
     (ValueError, "all_to_all_single: input_split_sizes do not fit; got \\[3\\] for a first dim of 2", lambda: dist.all_to_all_single(pf.ones(2), pf.ones(2), input_split_sizes=[3])),
     (ValueError, "send: there is no other rank; got dst=1", lambda: dist.send(pf.ones(1), 1)),
-    (ValueError, "recv: src is not given", lambda: dist.recv(pf.ones(1))),
+    (ValueError, "recv: src is not given; got None; expected a rank; hint: a message of any rank", lambda: dist.recv(pf.ones(1))),
+    (ValueError, "irecv: src is not given", lambda: dist.irecv(pf.ones(1))),
+    (ValueError, "send: dst is not given; got None; expected a rank", lambda: dist.send(pf.ones(1))),
+    (ValueError, "isend: dst is not given", lambda: dist.isend(pf.ones(1))),
+    (ValueError, "gather_object: object_gather_list does not fit; got None; expected a list of 1", lambda: dist.gather_object(1)),
+    (ValueError, "scatter_object_list: scatter_object_input_list does not fit; got None; expected a list of 1", lambda: dist.scatter_object_list([None])),
     (ValueError, "P2POp: op is not isend or irecv", lambda: dist.P2POp(abs, pf.ones(1), 1)),
     (RuntimeError, "TCPStore: rank 0 cannot be reached within 0.1 s; got 127.0.0.1:1", lambda: dist.TCPStore("127.0.0.1", 1, timeout=0.1)),
     (ValueError, "get_global_rank: not a rank of the group; got 1", lambda: dist.get_global_rank(None, 1)),
@@ -204,6 +210,17 @@ def test_arguments(error, message, call):
     with pytest.raises(error, match=message):
         call()
     assert not dist.is_initialized()
+
+
+def test_a_wrong_value_of_the_variable(monkeypatch):
+    from pyflame.distributed import _group
+
+    monkeypatch.setenv("PYFLAME_SHARED_MEMORY", "maybe")
+    with pytest.raises(ValueError, match="PYFLAME_SHARED_MEMORY: not a valid value; got 'maybe'; expected 0 or 1"):
+        _group._memory_file(2)
+    for value, wanted in (("", True), ("On", True), ("0", False), ("no", False)):
+        monkeypatch.setenv("PYFLAME_SHARED_MEMORY", value)
+        assert _group._may_share_memory() is wanted
 
 
 def test_two_groups_of_all():
@@ -247,6 +264,7 @@ pair = dist.new_group()
 dist.destroy_process_group(pair)
 try:
     dist.barrier(pair)
+    raise AssertionError("the group was destroyed")
 except RuntimeError as e:
     assert "barrier: the group was destroyed" in str(e), e
 work = dist.irecv(pf.ones(1), 1 - rank)

@@ -2,6 +2,7 @@
 wrong files. Where tokenizers is installed, further texts are compared with it."""
 import copy
 import json
+import math
 import pathlib
 
 import pytest
@@ -167,6 +168,8 @@ def broken(change):
         (lambda d: d.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Some"}), "the behavior of a split is not available; got 'Some'"),
         (lambda d: d.update(decoder={"type": "Odd"}), "the decoder of tokenizer.json is not available; got 'Odd'"),
         (lambda d: d.update(post_processor={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]}), "a special token is not in the vocabulary; got '<x>'"),
+        (lambda d: d.update(post_processor={"type": "BertProcessing", "cls": [], "sep": ["a", 1]}), "'cls' is damaged; got \\[\\]; expected a token and its id"),
+        (lambda d: d.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a", float("nan")]]}), "a score is not finite; got nan; expected a number"),
         (lambda d: d.update(post_processor={"type": "TemplateProcessing", "single": []}), "the template has no place for the text"),
     ],
 )
@@ -189,6 +192,7 @@ def test_wrong_tokenizer_json(change, message):
         ({"tokenizer.ggml.eos_token_id": 1 << 20}, "the file's eos token is not in its vocabulary; got 1048576"),
         ({"tokenizer.ggml.model": "llama"}, "the file's vocabulary has no scores"),
         ({"tokenizer.ggml.model": "t5"}, "the file's vocabulary has no scores"),
+        ({"tokenizer.ggml.model": "t5", "tokenizer.ggml.scores": [-math.inf] * small.VOCABULARY, "tokenizer.ggml.unknown_token_id": 0}, "a score is not finite; got -inf; expected a number"),
     ],
 )
 def test_wrong_gguf_metadata(change, message):

@@ -80,8 +80,11 @@ def test_tf32_of_convolutions_is_a_precision():
         cudnn.allow_tf32 = True
         assert pf.get_float32_conv_precision() == "high" and cudnn.conv.fp32_precision == "tf32"
         assert pf.get_float32_matmul_precision() == "highest"
-        cudnn.conv.fp32_precision = "ieee"
-        assert pf.get_float32_conv_precision() == "highest" and not cudnn.allow_tf32
+        for exact in ("ieee", "none"):  # none: what the level above says, and that is float32
+            cudnn.conv.fp32_precision = "tf32"
+            assert pf.get_float32_conv_precision() == "high"
+            cudnn.conv.fp32_precision = exact
+            assert pf.get_float32_conv_precision() == "highest" and not cudnn.allow_tf32
         with cudnn.flags(allow_tf32=True, benchmark=False):
             assert pf.get_float32_conv_precision() == "high"
         assert pf.get_float32_conv_precision() == "highest"

@@ -175,7 +175,7 @@ def test_view_of_another_dtype_refuses():
 
 
 def test_meta_names_the_device_without_values():
-    assert str(pf.device("meta")) == "null"
+    assert str(pf.device("meta")) == "null" and pf.empty(1, device="meta").is_meta and not pf.empty(1).is_meta
     with pf.device("meta"):
         model = nn.Linear(3, 2)
     model.load_state_dict({"weight": pf.ones(2, 3), "bias": pf.zeros(2)}, assign=True)

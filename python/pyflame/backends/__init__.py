@@ -49,7 +49,7 @@ class _Rounding:
 
     def __setattr__(self, name, value):
         if name in ("allow_tf32", "fp32_precision"):
-            rounded = value != "ieee" if name == "fp32_precision" else value
+            rounded = value in ("tf32", "bf16") if name == "fp32_precision" else value
             getattr(_C, f"set_float32_{self._rounds}_precision")("high" if rounded else "highest")
         else:
             super().__setattr__(name, value)

@@ -1,10 +1,11 @@
-"""Collectives of tensors. A call says on every rank the same op, shapes and dtype in the same order; otherwise it raises the same error on every rank."""
+"""Collectives of tensors. Every rank makes the same calls in the same order, with the same op, shapes and dtype. Where the ranks' calls differ, the call raises
+the same error on every rank."""
 import time
 
 from .. import _C
 from .._C import Tensor
 from ._group import Work, line_of_caller
-from ._state import ReduceOp, get_global_rank, get_group_rank, resolved
+from ._state import ReduceOp, get_global_rank, get_group_rank, is_outside, resolved
 
 _REASON = "no NCCL or RCCL transport"
 
@@ -81,7 +82,7 @@ def _run(op, group, signature, call, staging, async_op, result=None, lane="colle
     return group._call(lane, lambda: call(signature, text, group._timeout), async_op, staging.finish if staging else None, result)
 
 
-def _alone(op, async_op, result=None):
+def _alone(async_op, result=None):
     """What a call returns that has nothing to do."""
     if not async_op:
         return None
@@ -118,7 +119,7 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     reduction = _reduction("all_reduce", op, _check("all_reduce", "tensor", tensor))
     group = resolved("all_reduce", group)
     if _single(group):
-        return _alone("all_reduce", async_op, [tensor])
+        return _alone(async_op, [tensor])
     s = _Staging("all_reduce")
     at = s.write(tensor)
     return _run("all_reduce", group, f"all_reduce({reduction}) of {_name(tensor.dtype)} {_shape(tensor)}",
@@ -130,7 +131,7 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
     reduction = _reduction("reduce", op, _check("reduce", "tensor", tensor))
     group = resolved("reduce", group)
     if _single(group):
-        return _alone("reduce", async_op, [tensor])
+        return _alone(async_op, [tensor])
     root, s = _peer("reduce", group, dst, "dst", group_dst), _Staging("reduce")
     at = s.write(tensor) if group.rank() == root else s.read(tensor)
     return _run("reduce", group, f"reduce({reduction}, dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}",
@@ -142,7 +143,7 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     _check("broadcast", "tensor", tensor)
     group = resolved("broadcast", group)
     if _single(group):
-        return _alone("broadcast", async_op, [tensor])
+        return _alone(async_op, [tensor])
     root, s = _peer("broadcast", group, src, "src", group_src), _Staging("broadcast")
     at = s.read(tensor) if group.rank() == root else s.write(tensor, read=False)
     return _run("broadcast", group, f"broadcast(src={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}",
@@ -153,12 +154,14 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
     """Writes the input of all ranks, by rank, to the output: as one more dim in front, or one behind the other in the first dim."""
     op = "all_gather_into_tensor"
     _check(op, "output_tensor", output_tensor), _check(op, "input_tensor", input_tensor)
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved(op, group)
     n = group.size() if group else 1
     _sizes(op, "output_tensor", output_tensor, "input_tensor", input_tensor, n)
     if _single(group):
         output_tensor.detach().copy_(input_tensor.detach().reshape(tuple(output_tensor.shape)))
-        return _alone(op, async_op, [output_tensor])
+        return _alone(async_op, [output_tensor])
     s = _Staging(op)
     read, write = s.read(input_tensor), s.write(output_tensor, read=False)
     return _run(op, group, f"{op} of {_name(input_tensor.dtype)} {_shape(input_tensor)}", lambda *said: group._group.all_gather(*said, read, write, input_tensor.nbytes), s, async_op, [output_tensor])
@@ -172,12 +175,14 @@ def _sizes(op, big_name, big, small_name, small, n):
 def all_gather(tensor_list, tensor, group=None, async_op=False):
     """Writes the tensor of each rank to the tensors of the list, by rank. Shape and dtype are the same on all ranks."""
     _check("all_gather", "tensor", tensor)
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved("all_gather", group)
     n = group.size() if group else 1
     _check_list("all_gather", "tensor_list", tensor_list, n, tensor)
     if _single(group):
         tensor_list[0].detach().copy_(tensor.detach())
-        return _alone("all_gather", async_op, tensor_list)
+        return _alone(async_op, tensor_list)
     s = _Staging("all_gather")
     s.gpu = str(tensor.device) if tensor.device.type != "cpu" else None
     read = s.read(tensor)
@@ -192,11 +197,13 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
     name = "reduce_scatter_tensor"
     _check(name, "output", output), _check(name, "input", input)
     reduction = _reduction(name, op, input)
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved(name, group)
     _sizes(name, "input", input, "output", output, group.size() if group else 1)
     if _single(group):
         output.detach().copy_(input.detach().reshape(tuple(output.shape)))
-        return _alone(name, async_op, [output])
+        return _alone(async_op, [output])
     s = _Staging(name)
     read, write = s.read(input), s.write(output, read=False)
     return _run(name, group, f"{name}({reduction}) of {_name(input.dtype)} {_shape(input)}",
@@ -206,11 +213,13 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
     """reduce_scatter_tensor() of a list of one tensor for each rank."""
     _check("reduce_scatter", "output", output)
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved("reduce_scatter", group)
     parts = _check_list("reduce_scatter", "input_list", input_list, group.size() if group else 1, output)
     if _single(group):
         output.detach().copy_(parts[0].detach())
-        return _alone("reduce_scatter", async_op, [output])
+        return _alone(async_op, [output])
     return reduce_scatter_tensor(output, _C.stack([p.detach() for p in parts], 0), op, group, async_op)
 
 
@@ -242,11 +251,13 @@ def _exchange(op, group, signature, staging, dtype, parts_in, parts_out, async_o
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
     """Writes the tensor of each rank to the list that rank dst gives; the other ranks give none."""
     _check("gather", "tensor", tensor)
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved("gather", group)
     if _single(group):
         _check_list("gather", "gather_list", gather_list, 1, tensor)
         gather_list[0].detach().copy_(tensor.detach())
-        return _alone("gather", async_op, gather_list)
+        return _alone(async_op, gather_list)
     root, n = _peer("gather", group, dst, "dst", group_dst), group.size()
     if group.rank() == root:
         _check_list("gather", "gather_list", gather_list, n, tensor)
@@ -259,11 +270,13 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
     """Writes to the tensor of each rank its tensor of the list that rank src gives; the other ranks give none."""
     _check("scatter", "tensor", tensor)
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved("scatter", group)
     if _single(group):
         _check_list("scatter", "scatter_list", scatter_list, 1, tensor)
         tensor.detach().copy_(scatter_list[0].detach())
-        return _alone("scatter", async_op, [tensor])
+        return _alone(async_op, [tensor])
     root, n = _peer("scatter", group, src, "src", group_src), group.size()
     if group.rank() == root:
         _check_list("scatter", "scatter_list", scatter_list, n, tensor)
@@ -276,6 +289,8 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
 def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
     """Gives tensor r of each rank's input list to rank r, which writes them to its output list, by rank. Shapes may differ; what a rank sends to another has
     as many elements as that one expects."""
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved("all_to_all", group)
     n = group.size() if group else 1
     outs, ins = _check_list("all_to_all", "output_tensor_list", output_tensor_list, n), _check_list("all_to_all", "input_tensor_list", input_tensor_list, n)
@@ -283,7 +298,7 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
         raise ValueError(f"all_to_all: the dtypes differ; got {', '.join(sorted({_name(t.dtype) for t in outs + ins}))}; expected one dtype")
     if _single(group):
         outs[0].detach().copy_(ins[0].detach())
-        return _alone("all_to_all", async_op, output_tensor_list)
+        return _alone(async_op, output_tensor_list)
     return _exchange("all_to_all", group, f"all_to_all of {_name(ins[0].dtype)}", _Staging("all_to_all"), ins[0].dtype, ins, outs, async_op, output_tensor_list)
 
 
@@ -291,6 +306,8 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     """all_to_all() of the parts of one tensor, in its first dim: equal parts, or of these sizes."""
     op = "all_to_all_single"
     _check(op, "output", output), _check(op, "input", input)
+    if is_outside(group):
+        return _alone(async_op)
     group = resolved(op, group)
     n = group.size() if group else 1
 
@@ -308,7 +325,7 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
         raise ValueError(f"{op}: the dtypes differ; got {_name(input.dtype)} and {_name(output.dtype)}; expected one dtype")
     if _single(group):
         output.detach().copy_(input.detach())
-        return _alone(op, async_op, [output])
+        return _alone(async_op, [output])
     return _exchange(op, group, f"{op} of {_name(input.dtype)}", _Staging(op), input.dtype, ins, outs, async_op, [output])
 
 
@@ -316,7 +333,7 @@ def barrier(group=None, async_op=False, device_ids=None):
     """Returns when all ranks have called it."""
     group = resolved("barrier", group)
     if _single(group):
-        return _alone("barrier", async_op)
+        return _alone(async_op)
     return _run("barrier", group, "barrier", lambda *said: group._group.barrier(*said), None, async_op)
 
 
@@ -349,28 +366,33 @@ def _message(op, tensor, peer, name, group, tag, group_peer, async_op):
     return group._call((op, r), lambda: move(signature, text, group._timeout, r, at, tensor.nbytes), async_op, s.finish, [tensor])
 
 
+def _check_peer(op, name, rank, group_rank, hint=""):
+    if rank is None and group_rank is None:
+        raise ValueError(f"{op}: {name} is not given; got None; expected a rank{hint}")
+
+
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
     """Sends the tensor to a rank, which receives it by recv(). Messages between two ranks keep their order."""
+    _check_peer("send", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, False)
 
 
 def recv(tensor, src=None, group=None, tag=0, group_src=None):
     """Writes the next message of rank src to the tensor; returns src. ValueError when that message has another shape, dtype or tag; it is then dropped."""
-    if src is None and group_src is None:
-        raise ValueError("recv: src is not given; got None; expected a rank: a message of any rank is not available")
+    _check_peer("recv", "src", src, group_src, "; hint: a message of any rank is not available")
     _message("recv", tensor, src, "src", group, tag, group_src, False)
     return src if src is not None else get_global_rank(group, group_src)
 
 
 def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
     """send() that returns at once, with a Work."""
+    _check_peer("isend", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, True)
 
 
 def irecv(tensor, src=None, group=None, tag=0, group_src=None):
     """recv() that returns at once, with a Work."""
-    if src is None and group_src is None:
-        raise ValueError("recv: src is not given; got None; expected a rank: a message of any rank is not available")
+    _check_peer("irecv", "src", src, group_src, "; hint: a message of any rank is not available")
     return _message("recv", tensor, src, "src", group, tag, group_src, True)
 
 
@@ -379,7 +401,7 @@ class P2POp:
 
     def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
         if op not in (isend, irecv):
-            raise ValueError(f"P2POp: op is not isend or irecv; got {op!r}")
+            raise ValueError(f"P2POp: op is not isend or irecv; got {op!r}; expected distributed.isend or distributed.irecv")
         self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
 
 

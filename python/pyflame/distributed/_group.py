@@ -31,9 +31,18 @@ def _host():
         return ""
 
 
+def _may_share_memory():
+    text = os.environ.get("PYFLAME_SHARED_MEMORY") or "1"
+    if text.lower() in ("1", "true", "on", "yes"):
+        return True
+    if text.lower() in ("0", "false", "off", "no"):
+        return False
+    raise ValueError(f"PYFLAME_SHARED_MEMORY: not a valid value; got '{text}'; expected 0 or 1")
+
+
 def _memory_file(size):
     """A memory file for the rings of this rank, or -1 where there is none. Its bytes are taken now, so that a lack of memory is no bus error later."""
-    if os.environ.get("PYFLAME_SHARED_MEMORY", "1").lower() in ("0", "false", "off", "no") or not hasattr(os, "memfd_create"):
+    if not _may_share_memory() or not hasattr(os, "memfd_create"):
         return -1
     fd = -1
     try:
@@ -111,7 +120,7 @@ class _Meeting:
             return -1
 
     def _sockets(self, listening, places, token):
-        """For each rank its three sockets. The higher rank connects to the lower one, and says who it is and what it knows from the store."""
+        """For each rank its three sockets. The higher rank connects to the lower one. It sends that rank's token, which only the store tells, and its own rank."""
         sockets = [None if r == self.rank else [None] * 3 for r in range(self.size)]
         try:
             for r in range(self.rank):
@@ -195,11 +204,13 @@ class _Lane:
 
     def __init__(self):
         self.lock, self.waiting, self.calls, self.thread = threading.Lock(), 0, queue.SimpleQueue(), None
+        self.turn = threading.Lock()  # held while a call runs: threads of the program may call at the same time
 
     def _work(self):
         while True:
             work, call = self.calls.get()
-            work._run(call)
+            with self.turn:
+                work._run(call)
             with self.lock:
                 self.waiting -= 1
             del work, call
@@ -222,7 +233,8 @@ class _Lane:
             self.start(work, call)
             return work.wait()
         try:
-            call()
+            with self.turn:
+                call()
         finally:
             with self.lock:
                 self.waiting -= 1
@@ -264,6 +276,8 @@ class ProcessGroup:
         work = Work(finish, result)
         if self._group is None:
             raise RuntimeError("distributed: the group was destroyed; expected a group that is in use")
+        if self._pid != os.getpid():  # the lane's thread and its locks are the parent's
+            raise RuntimeError("distributed: this process was forked from a rank, and is none itself; got a collective in the child; expected it in the rank")
         if async_op:
             self._lane(lane).start(work, call)
             return work

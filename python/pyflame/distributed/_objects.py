@@ -3,7 +3,7 @@ import ctypes
 import pickle
 
 from ._collectives import _peer, _run, _single
-from ._state import resolved
+from ._state import is_outside, resolved
 
 
 def _address(buffer):
@@ -25,25 +25,27 @@ def _exchange(op, group, to):
     return parts
 
 
-def _loaded(part):
-    return pickle.loads(part)
-
-
 def all_gather_object(object_list, obj, group=None):
     """Writes the object of each rank to the list, by rank."""
+    if is_outside(group):
+        return
     group = resolved("all_gather_object", group)
     if _single(group):
         object_list[:1] = [obj]
         return
     if len(object_list) != group.size():
         raise ValueError(f"all_gather_object: object_list has another length; got {len(object_list)}; expected {group.size()}")
-    object_list[:] = map(_loaded, _exchange("all_gather_object", group, [pickle.dumps(obj)] * group.size()))
+    object_list[:] = map(pickle.loads, _exchange("all_gather_object", group, [pickle.dumps(obj)] * group.size()))
 
 
 def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
     """Writes the object of each rank to the list that rank dst gives."""
+    if is_outside(group):
+        return
     group = resolved("gather_object", group)
     if _single(group):
+        if object_gather_list is None:
+            raise ValueError("gather_object: object_gather_list does not fit; got None; expected a list of 1 on rank dst=0")
         object_gather_list[:1] = [obj]
         return
     root = _peer("gather_object", group, dst, "dst", group_dst)
@@ -51,7 +53,7 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
         raise ValueError(f"gather_object: object_gather_list does not fit; got {object_gather_list and len(object_gather_list)}; expected a list of {group.size()} on rank dst={group.ranks[root]}")
     parts = _exchange(f"gather_object(dst={group.ranks[root]})", group, [pickle.dumps(obj) if r == root else b"" for r in range(group.size())])
     if group.rank() == root:
-        object_gather_list[:] = map(_loaded, parts)
+        object_gather_list[:] = map(pickle.loads, parts)
 
 
 def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
@@ -62,17 +64,21 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
     root = _peer("broadcast_object_list", group, src, "src", group_src)
     said = pickle.dumps(list(object_list)) if group.rank() == root else b""
     parts = _exchange(f"broadcast_object_list(src={group.ranks[root]}) of {len(object_list)} objects", group, [said] * group.size())
-    object_list[:] = _loaded(parts[root])
+    object_list[:] = pickle.loads(parts[root])
 
 
 def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
     """Writes to the first entry of each rank's list its object of the list that rank src gives."""
+    if is_outside(group):
+        return
     group = resolved("scatter_object_list", group)
     if _single(group):
+        if scatter_object_input_list is None or len(scatter_object_input_list) != 1:
+            raise ValueError(f"scatter_object_list: scatter_object_input_list does not fit; got {scatter_object_input_list and len(scatter_object_input_list)}; expected a list of 1 on rank src=0")
         scatter_object_output_list[0] = scatter_object_input_list[0]
         return
     root, n = _peer("scatter_object_list", group, src, "src", group_src), group.size()
     if group.rank() == root and (scatter_object_input_list is None or len(scatter_object_input_list) != n):
         raise ValueError(f"scatter_object_list: scatter_object_input_list does not fit; got {scatter_object_input_list and len(scatter_object_input_list)}; expected a list of {n} on rank src={group.ranks[root]}")
     to = [pickle.dumps(o) for o in scatter_object_input_list] if group.rank() == root else [b""] * n
-    scatter_object_output_list[0] = _loaded(_exchange(f"scatter_object_list(src={group.ranks[root]})", group, to)[root])
+    scatter_object_output_list[0] = pickle.loads(_exchange(f"scatter_object_list(src={group.ranks[root]})", group, to)[root])

@@ -158,9 +158,14 @@ def at_exit():
             g.stop()
 
 
+def is_outside(group):
+    """Whether this process is not one of the group. Collectives of such a process do nothing, as in PyTorch."""
+    return group is GroupMember.NON_GROUP_MEMBER or isinstance(group, ProcessGroup) and group.rank() < 0
+
+
 def resolved(op, group):
     """The group to use; None when this process is the only one, or not one of the group."""
-    if group is GroupMember.NON_GROUP_MEMBER:
+    if is_outside(group):
         return None
     if group is None:
         group = _World.default
@@ -170,8 +175,6 @@ def resolved(op, group):
             return None
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"{op}: group is not a process group; got {type(group).__name__}; expected what new_group() returned, or None")
-    if group.rank() < 0:
-        return None
     if group.size() > 1 and group._group is None:
         raise RuntimeError(f"{op}: the group was destroyed; expected a group that is in use")
     return group

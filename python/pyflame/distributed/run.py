@@ -169,9 +169,9 @@ def main(words=None):
     if not 0 <= args.node_rank < args.nnodes:
         parser.error(f"--node-rank: out of range; got {args.node_rank}; expected 0 to {args.nnodes - 1}")
     if args.max_restarts < 0:
-        parser.error(f"--max-restarts: below 0; got {args.max_restarts}")
+        parser.error(f"--max-restarts: below 0; got {args.max_restarts}; expected 0 or more")
     if not args.module and not os.path.exists(args.script):
-        parser.error(f"there is no such program; got {args.script}")
+        parser.error(f"there is no such program; got {args.script}; expected the file of a Python program; hint: -m for a module")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         for restart in range(args.max_restarts + 1):

@@ -104,6 +104,13 @@ def _checked(c, where):
     return c
 
 
+def _head_dim(v, key, hidden, heads):
+    given = v.size(key, None, most=1 << 16)
+    if given is None and hidden < heads:
+        raise ValueError(f"llm: {v.where}: the size of a head is out of range; got {hidden} // {heads} = 0; expected at least 1")
+    return hidden // heads if given is None else given
+
+
 def _windows(arch, layers, window, period=None):
     period = arch.period if period is None else period
     return tuple(bool(window) and (period == 0 or (i + 1) % period != 0) for i in range(layers))
@@ -117,7 +124,7 @@ def from_gguf(metadata, tensors):
     if v.get(prefix + "expert_count", int, 0):
         raise ValueError(f"llm: mixtures of experts are not available yet; got {v.values[prefix + 'expert_count']} experts; expected none")
     hidden, layers, heads = v.size(prefix + "embedding_length", most=1 << 20), v.size(prefix + "block_count", most=4096), v.size(prefix + "attention.head_count", most=1 << 16)
-    head_dim = v.size(prefix + "attention.key_length", hidden // heads, most=1 << 16)
+    head_dim = _head_dim(v, prefix + "attention.key_length", hidden, heads)
     embedding = tensors.get("token_embd.weight")
     if embedding is None or embedding.dim() != 2:
         raise ValueError("llm: the file has no embedding; got no matrix 'token_embd.weight'; expected one")
@@ -162,7 +169,7 @@ def _rope_of(v, arch):
     kind = r.get("rope_type", str, r.get("type", str, "default"))
     if kind in ("default", "none"):
         return base, {}, local
-    original = r.get("original_max_position_embeddings", int, v.get("original_max_position_embeddings", int, v.size("max_position_embeddings")))
+    original = r.size("original_max_position_embeddings", v.size("original_max_position_embeddings", v.size("max_position_embeddings")))
     s = {"type": {"su": "longrope"}.get(kind, kind), "factor": r.get("factor", float, 1.0), "original": original}
     if s["type"] == "longrope":
         s["short"] = r.get("short_factor", list)
@@ -183,7 +190,7 @@ def from_hf(document):
         "hidden": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads", "inner": "intermediate_size", "context": "max_position_embeddings",
         "eps": "rms_norm_eps", "act": "hidden_activation" if "hidden_activation" in v else "hidden_act"}
     hidden, layers, heads = v.size(name["hidden"], most=1 << 20), v.size(name["layers"], most=4096), v.size(name["heads"], most=1 << 16)
-    head_dim = v.size("head_dim", hidden // heads, most=1 << 16)
+    head_dim = _head_dim(v, "head_dim", hidden, heads)
     act = v.get(name["act"], str, "gelu_new" if learned else "silu")
     if act not in _ACTIVATIONS:
         raise ValueError(f"llm: config.json: the activation is not available; got '{act}'; expected one of {', '.join(_ACTIVATIONS)}")
@@ -196,8 +203,12 @@ def from_hf(document):
         raise ValueError(f"llm: config.json: 'layer_types' has the wrong length; got {len(types)}; expected {layers}")
     windowed = tuple(bool(window) and t == "sliding_attention" for t in types) if types else _windows(arch, layers, window, v.get("sliding_window_pattern", int, None))
     partial = v.get("partial_rotary_factor", float, 1.0)
+    if not 0 <= partial <= 1:
+        raise ValueError(f"llm: config.json: 'partial_rotary_factor' is out of range; got {partial}; expected 0 to 1")
     caps = arch.caps or (None, None)
     scalar = v.get("query_pre_attn_scalar", float, float(head_dim))
+    if not 0 < scalar < math.inf:
+        raise ValueError(f"llm: config.json: 'query_pre_attn_scalar' is out of range; got {scalar}; expected a positive number")
     return _checked(Config(
         arch, layers, hidden, heads, v.size("num_key_value_heads", heads, most=1 << 16), head_dim, v.size(name["inner"], 4 * hidden if learned else 11008, most=1 << 24), v.size("vocab_size"),
         v.size(name["context"]), v.get(name["eps"], float, 1e-5 if learned else 1e-6), _ACTIVATIONS[act], base, 0 if learned else int(head_dim * partial), scaling, local, window, windowed,

@@ -25,7 +25,7 @@ class Values:
         return self.values.get(key) is not None
 
     def get(self, key, kind, default=_MISSING):
-        """The value of a key. kind: str, int, float, bool, list or dict; int also accepts an integral float. ValueError for a missing key without a
+        """The value of a key. kind: str, int, float, bool, list or dict; float also accepts an int. ValueError for a missing key without a
         default, or a value of another type."""
         value = self.values.get(key)
         if value is None:

@@ -151,7 +151,10 @@ class Network:
     def _table(self, base, scaling):
         import numpy as np
 
-        angles, factor = _frequencies(self.config, base, scaling)
+        try:
+            angles, factor = _frequencies(self.config, base, scaling)
+        except ArithmeticError as e:
+            raise ValueError(f"llm: a number of the model's description is out of range; got {e} with RoPE's base {base} and {self.config.rope_dim} dims; expected one that RoPE can use") from None
         turns = np.arange(self._rounded(self.config.context))[:, None] * np.array(angles)[None, :]
         turns = np.concatenate([turns, turns], axis=1)
         return tuple(_C.tensor((f(turns) * factor).astype(np.float32), device=self.device).to(self.dtype) for f in (np.cos, np.sin))

@@ -14,7 +14,7 @@ def _guarded(value, guard):
     if isinstance(value, str):
         return guard(value)
     if isinstance(value, dict):
-        return {k: v if k in ("role", "type") and isinstance(v, str) and v.isidentifier() else _guarded(v, guard) for k, v in value.items()}
+        return {guard(k) if isinstance(k, str) and not k.isidentifier() else k: v if k in ("role", "type") and isinstance(v, str) and v.isidentifier() else _guarded(v, guard) for k, v in value.items()}
     return [_guarded(v, guard) for v in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -251,6 +251,14 @@ def _model(node):
 # What stands around the text, and the way back.
 
 
+def _token_of(v, key):
+    """The token of a pair [token, id]."""
+    pair = v.get(key, list)
+    if not pair:
+        raise ValueError(f"llm: {v.where}: '{key}' is damaged; got {pair}; expected a token and its id")
+    return pair[0]
+
+
 def _around(node, id_of):
     """(ids before the text, ids after it) of the post-processor."""
     before, after = [], []
@@ -265,8 +273,8 @@ def _around(node, id_of):
             if not seen:
                 raise ValueError(f"llm: {v.where}: the template has no place for the text; got {str(v.values['single'])[:80]}; expected a Sequence")
         elif kind in ("BertProcessing", "RobertaProcessing"):
-            before.append(id_of(v.get("cls", list)[0]))
-            after.append(id_of(v.get("sep", list)[0]))
+            before.append(id_of(_token_of(v, "cls")))
+            after.append(id_of(_token_of(v, "sep")))
         elif kind != "ByteLevel":
             raise _unavailable("post_processor", kind, ("ByteLevel", "BertProcessing", "RobertaProcessing", "TemplateProcessing"))
     return tuple(before), tuple(after)

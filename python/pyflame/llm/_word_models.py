@@ -94,12 +94,15 @@ def _ids(vocab, symbols, unknown, byte_fallback, fuse_unknown):
 
 
 class Unigram:
-    """The split of a text whose tokens have the largest sum of scores (Viterbi). A character that no token covers costs 10 more than the worst token."""
+    """The split of a text whose tokens have the largest sum of scores (Viterbi). A character that no token covers costs 10 more than the worst token.
+    ValueError for a score that is not finite."""
 
     def __init__(self, vocab, scores, unknown, byte_fallback=False, left_out=()):
         self.vocab = {text: token for text, token in vocab.items() if token not in left_out and text}
         self.scores, self.unknown, self.byte_fallback, self.all = scores, unknown, byte_fallback, vocab
         used = [scores[t] for t in self.vocab.values()]
+        if not all(map(math.isfinite, used)):
+            raise ValueError(f"llm: the vocabulary is damaged: a score is not finite; got {next(s for s in used if not math.isfinite(s))}; expected a number")
         self.cost_of_unknown = (min(used) if used else 0.0) - 10.0
         self.longest = max(map(len, self.vocab), default=1)
 

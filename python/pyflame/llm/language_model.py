@@ -57,7 +57,7 @@ class LanguageModel:
     def perplexity(self, text, window=None):
         """exp of the mean of -log p(token | tokens before it), over all tokens but the first. text: a text or ids. Texts longer than window (default: the
         context) are computed in consecutive windows, whose first tokens do not count. ValueError for fewer than two tokens."""
-        ids = self.tokenizer.encode(text) if isinstance(text, str) else [int(t) for t in text]
+        ids = self._needed("perplexity", self.tokenizer, "tokenizer").encode(text) if isinstance(text, str) else [int(t) for t in text]
         window = self.config.context if window is None else window
         if len(ids) < 2 or not 2 <= window <= self.config.context:
             raise ValueError(f"perplexity: too few tokens; got {len(ids)} tokens and a window of {window}; expected two or more, and a window of at most {self.config.context}")

@@ -83,13 +83,22 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm of [N, C, ...] over all processes. There is one process, so it is the same as BatchNorm."""
+    """BatchNorm of [N, C, ...] with the statistics of all processes. In one process, and with running statistics, it is the same as BatchNorm. Statistics
+    over several processes are not available yet: NotImplementedError."""
 
     _ranks, _shapes = (2, 3, 4, 5), "2 to 5 (N, C, ...)"
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None, *, bias=True):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
+
+    def forward(self, input):
+        from .. import distributed
+
+        ranks = distributed.get_world_size(self.process_group)
+        if ranks > 1 and (self.training or not self.track_running_stats):
+            raise NotImplementedError(f"SyncBatchNorm: statistics over several processes are not available; got {ranks} processes; expected one; hint: BatchNorm, whose statistics are those of each process")
+        return super().forward(input)
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):

@@ -73,8 +73,8 @@ class DistributedDataParallel(Module):
     rounding.
 
     module: its parameters and buffers get the values of rank 0 now, and its buffers before each forward() in training (broadcast_buffers). bucket_cap_mb: MiB
-    of gradients that go in one collective. find_unused_parameters: a parameter that a process did not use counts as a gradient of zeros there, and
-    one that none used keeps its .grad; without it, both are an error on every rank. ValueError: the modules differ between ranks. In a world of one
+    of gradients that go in one collective. find_unused_parameters: a parameter that a process did not use counts with the .grad that it has there, or with
+    zeros; without it, such a parameter is an error on every rank. ValueError: the modules differ between ranks. In a world of one
     it calls the module. device_ids and the other arguments of PyTorch change nothing.
     """
 
@@ -138,19 +138,20 @@ class DistributedDataParallel(Module):
         return self.module(*inputs, **kwargs)
 
     def _reduce(self):
-        """Averages the gradients, bucket by bucket. Each bucket ends with a number for each parameter: 1 where this process used it."""
+        """Averages the gradients, bucket by bucket. Each bucket ends with two numbers for each parameter: 1 where this process used it in this pass, and 1
+        where it has a gradient, which may be from passes before."""
         used, self._pending = self._pending, None
         works = []
         for b in self._buckets:
-            gradients = [p.grad.detach() if id(p) in used else _C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) for p in b.parameters]
-            flags = _C.tensor([float(id(p) in used) for p in b.parameters], dtype=b.dtype, device=b.device)
+            gradients = [_C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) if p.grad is None else p.grad.detach() for p in b.parameters]
+            flags = _C.tensor([*(float(id(p) in used) for p in b.parameters), *(float(p.grad is not None) for p in b.parameters)], dtype=b.dtype, device=b.device)
             flat = _C.cat([*(g.reshape(-1) for g in gradients), flags], 0)
             works.append((flat, distributed.all_reduce(flat, op=distributed.ReduceOp.AVG, group=self.process_group, async_op=True)))
         shares = []
         for b, (flat, work) in zip(self._buckets, works):
             work.wait()
-            shares.append(flat[-len(b.parameters) :].tolist())
-        unused = sorted(name for b, s in zip(self._buckets, shares) for name, share in zip(b.names, s) if share < 1)
+            shares.append(flat[-2 * len(b.parameters) :].tolist())
+        unused = sorted(name for b, s in zip(self._buckets, shares) for name, share in zip(b.names, s) if share < 1)  # the first number of each parameter
         if unused and not self.find_unused_parameters:
             own = sorted(name for b in self._buckets for name, p in zip(b.names, b.parameters) if id(p) not in used)
             raise RuntimeError(
@@ -159,7 +160,7 @@ class DistributedDataParallel(Module):
             )
         for b, (flat, _), s in zip(self._buckets, works, shares):
             begin = 0
-            for p, share in zip(b.parameters, s):
+            for p, share in zip(b.parameters, s[len(b.parameters) :]):
                 if share > 0:
                     g = flat[begin : begin + p.numel()].reshape(tuple(p.shape))
                     if p.grad is None:

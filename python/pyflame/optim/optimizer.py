@@ -148,7 +148,7 @@ class Optimizer:
             group.setdefault(k, v)
         missing = [k for k, v in group.items() if v is required]
         if missing:
-            raise ValueError(f"{type(self).__name__}: a group has no value of {missing[0]}, which has no default")
+            raise ValueError(f"{type(self).__name__}: an option has no default; got a group without '{missing[0]}'; expected a value, as an argument or in the group")
         self._check(group)
         self.param_groups.append(group)
 

@@ -47,14 +47,21 @@ std::vector<std::function<void()>>& at_end() {
   return t_at_end;
 }
 
-// What hooks asked to be run at the end. It is forgotten when one of them raises.
-struct RunsAtEnd {
-  RunsAtEnd() { at_end().clear(); }
-  ~RunsAtEnd() { at_end().clear(); }
+// What the hooks of a backward pass asked to be run at its end. It is forgotten when one of them raises. A hook may start a
+// backward pass of its own, which leaves the outer one's list alone.
+class RunsAtEnd {
+ public:
+  RunsAtEnd() : outer_(std::exchange(at_end(), {})) {}
+  ~RunsAtEnd() { at_end() = std::move(outer_); }
+  RunsAtEnd(const RunsAtEnd&) = delete;
+  RunsAtEnd& operator=(const RunsAtEnd&) = delete;
   static void run() {
     const std::vector<std::function<void()>> now = std::exchange(at_end(), {});
     for (const auto& fn : now) fn();
   }
+
+ private:
+  std::vector<std::function<void()>> outer_;
 };
 
 void run_post_hooks(const Tensor& leaf) {

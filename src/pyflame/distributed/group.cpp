@@ -124,6 +124,7 @@ Group::~Group() {
 void Group::close() { closing_ = true; }
 
 void Group::close_in_child() {
+  if (in_child_) return;  // a child of a child: by now, other files may have these numbers
   in_child_ = true;
   for (const auto& p : peers_)
     for (const int fd : {p->control, p->data, p->messages})
@@ -439,7 +440,9 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
   };
   uint64_t sizes[2];
   read(reinterpret_cast<char*>(sizes), sizeof(sizes));
-  PF_CHECK(sizes[1] <= kMostText, Runtime, "{}: what came is no message", call.text);
+  PF_CHECK(sizes[1] <= kMostText, Runtime,
+           "{}: the next bytes of {} are no message; got a description of {} bytes; expected at most {}", call.text,
+           name(peer), sizes[1], kMostText);
   std::string signature(sizes[1], '\0');
   read(signature.data(), signature.size());
   if (signature == call.signature && sizes[0] == bytes) return read(static_cast<char*>(data), bytes);

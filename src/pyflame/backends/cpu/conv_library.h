@@ -1,4 +1,5 @@
-// Convolutions by oneDNN (dnn_conv.h) or by our own kernels with the same interface, on images in either memory format and on volumes. Threads share images, and of volumes also parts.
+// Convolutions by oneDNN (dnn_conv.h) or by our own kernels with the same interface, on images in either memory format
+// and on volumes. Threads share images, and of volumes also parts.
 #pragma once
 #include "pyflame/backends/backend.h"
 #include "pyflame/backends/cpu/dnn_conv.h"

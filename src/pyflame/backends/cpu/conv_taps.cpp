@@ -1,12 +1,14 @@
-// Convolutions of channels-last images. They are faster than oneDNN's kernels for vectors of 256 bits (docs/decisions/0003).
+// Convolutions of channels-last images. On processors with vectors of 256 bits they are faster than oneDNN's kernels
+// (docs/decisions/0003).
 //
-// A convolution copies some rows of the input with their padding. Then all taps of a pixel are at fixed distances, and six pixels times two vectors of
-// outputs are summed in registers. The gradient of the input is the convolution of the result's gradient with the mirrored weights.
+// A convolution copies some rows of the input with their padding. Then all taps of a pixel are at fixed distances, and
+// six pixels times two vectors of outputs are summed in registers. The gradient of the input is the convolution of the
+// result's gradient with the mirrored weights.
 //
-// A convolution's weight gets its gradient from sums over all pixels. Here both images
-// are first copied to blocks of channels: the outputs' gradients once, by all threads; the input by each task for its channels. A task
-// computes the gradients between some channels of the input and some of the output. For few channels, tasks also share the batch, and
-// their sums are added in a fixed order. The shape alone sets the tasks, so the bits do not depend on the number of threads.
+// The gradient of the weight is a sum over all pixels. Both images are first copied to blocks of channels: the gradients
+// of the outputs once, by all threads; the input by each task for its channels. A task computes the gradients between
+// some channels of the input and some of the output. For few channels, tasks also share the batch, and their sums are
+// added in a fixed order. The shape alone sets the tasks, so the bits do not depend on the number of threads.
 #include "pyflame/backends/cpu/conv_taps.h"
 
 #include <algorithm>
@@ -194,8 +196,8 @@ class TapGradWeight : public Exec {
 
  private:
   static constexpr int64_t kBlocks = 2;  // of channels of the input in a task
-  static constexpr int64_t kMostOutputs =
-      128;  // output channels in a task: what all of them read of some pixels fits the L2 cache
+  // Output channels in a task: what all of them read of some pixels fits the L2 cache.
+  static constexpr int64_t kMostOutputs = 128;
   static constexpr int64_t kTasks = 16;            // enough for many threads
   static constexpr int64_t kPanelBytes = 1 << 18;  // of the input, half of an L2 cache
   static constexpr int64_t kPixels = 256;          // of small images, computed together

@@ -1,6 +1,7 @@
 // The gradient of attention on matrix cores. It gives the same bits in every run, because no workgroups add into the
-// same sum. Tiles of keys that a mask hides from all queries are skipped. The scores are computed twice from the logsumexp that the forward pass stored: once by workgroups that own
-// keys and produce dk and dv, and once by workgroups that own queries and produce dq.
+// same sum. Tiles of keys that a mask with one row for all queries hides are skipped. The scores are computed twice from
+// the logsumexp that the forward pass stored: once by workgroups that own keys and produce dk and dv, and once by
+// workgroups that own queries and produce dq.
 //
 // With p the probabilities: dv = p^T g; ds = p * (g v^T - delta), delta = rowsum(g * out); dq = ds k scale; dk = ds^T q
 // scale.

@@ -5,9 +5,9 @@
 // If there are few queries and many keys, the keys are split among workgroups. Each workgroup stores its partial sums,
 // and attention_combine adds them. In this case, the rows of a tile are the queries of all heads that share keys.
 //
-// Keys beyond a length, and those of other packed sequences, are never read, nor are tiles of keys that a mask hides
-// from all queries, such as padding. Keys that causality or a mask hides from some queries of a tile have weight 0 there. A NaN or an infinity in the values of such keys therefore makes these
-// queries NaN; the reference backend skips hidden keys.
+// Keys beyond a length, and those of other packed sequences, are never read. If a mask has one row for all queries,
+// tiles of keys that it hides, such as padding, are not read either. Other hidden keys of a tile have weight 0. A NaN or
+// an infinity in the values of such keys therefore makes these queries NaN; the reference backend skips hidden keys.
 #pragma once
 
 namespace pf {
