@@ -68,7 +68,7 @@ def _chat(args):
             return 0
         if words == "/clear":
             messages = list(start)
-        elif words.startswith("/system"):
+        elif words.split()[:1] == ["/system"]:
             start = [{"role": "system", "content": words[7:].strip()}] if words[7:].strip() else []
             messages = list(start)
         elif words.startswith("/"):
@@ -81,6 +81,10 @@ def _chat(args):
                 if not interactive:
                     raise
                 print(file=sys.stderr)
+            except ValueError as e:  # such as a conversation that the context has no room for; the earlier answers stay
+                if not interactive:
+                    raise
+                print(f"pyflame: {e}; hint: /clear forgets the conversation", file=sys.stderr)
 
 
 def main(words):
