@@ -179,18 +179,18 @@ class Tokenizer:
         stream = self.stream(skip_special)
         return "".join([stream.feed(int(i)) for i in ids]) + stream.finish()
 
-    def stream(self, skip_special=True):
-        """A TextStream, which decodes one token at a time."""
-        return TextStream(self, skip_special)
+    def stream(self, skip_special=True, continues=False):
+        """A TextStream, which decodes one token at a time. continues: there is text before the first token, so a space that begins it stays."""
+        return TextStream(self, skip_special, continues)
 
 
 class TextStream:
     """feed(id) returns the text that is complete so far; it never splits a character. finish() returns what is left."""
 
-    def __init__(self, tokenizer, skip_special=True):
+    def __init__(self, tokenizer, skip_special=True, continues=False):
         self._tokenizer, self._skip, self._parts = tokenizer, skip_special, tokenizer._parts
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._first = True
+        self._first = not continues
 
     def feed(self, id):
         data = self._tokenizer.token_bytes(id, self._skip)
