@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -350,8 +351,6 @@ def test_weights_that_are_not_finite(folder):
 
 
 def test_packages_that_are_missing(monkeypatch, folder):
-    import sys
-
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install pyflame\[llm\]"):
         pf.llm.load(folder).chat("hello")
@@ -384,6 +383,19 @@ def test_chat_in_a_terminal_goes_on_after_errors(folder, lm, monkeypatch, capsys
     out, err = capsys.readouterr()
     assert out == "> > > " + lm.chat("hello", max_tokens=5, seed=2) + "\n> "
     assert "there is no such command; got /systems" in err and "pyflame: generate: too many tokens; got " in err and "hint: /clear forgets the conversation" in err
+
+
+def test_generate_prints_nothing_before_an_error(run, folder):
+    r = run("generate", "--model", folder, "--prompt", "the end", "--top_p", 2, code=1)
+    assert r.stdout == "" and r.stderr == "pyflame: generate: top_p is out of range; got 2.0; expected 0 < top_p <= 1\n"
+
+
+def test_a_terminal_without_unicode(folder, monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert command(["generate", "--model", folder, "--prompt", "\u2603", "--max_tokens", "1", "--temperature", "0"]) == 0
+    sys.stdout.flush()
+    assert raw.getvalue()[:1] == b"?"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import _text_parts  # noqa: E402
-from pyflame.llm._tokenizer_gguf import from_gguf  # noqa: E402
+from pyflame.llm._tokenizer_gguf import from_gguf, merge_pairs  # noqa: E402
 from pyflame.llm._tokenizer_json import from_json  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
@@ -195,6 +195,15 @@ def test_wrong_gguf_metadata(change, message):
     d = small.tokenizer_json()
     with pytest.raises(ValueError, match=message):
         from_gguf({**metadata("gpt2", d, pre="gpt-2", merges=merges(d)), **change})
+
+
+def test_merges_are_read():
+    want = [("a", "b"), (" ", "c"), (" \u0120", "d"), ("e", "f g"), ("h", "i j")]
+    assert merge_pairs(["a b", "  c", " \u0120 d", ["e", "f g"], "h i j"], "x") == want
+    for damaged in ("a", "a ", " a", "", ["a"], ["a", ""], 5):
+        with pytest.raises(ValueError, match="llm: x: a merge is damaged; got .*; expected two texts"):
+            merge_pairs([damaged], "x")
+    assert _text_parts.first_places(["a", "b", "a"]) == {"a": 0, "b": 1} and _text_parts.first_places([]) == {}
 
 
 def test_merges_in_a_circle_end():

@@ -150,6 +150,9 @@ def test_end_tokens_and_stop_texts(lm, monkeypatch):
     pieces = list(lm.generate("x", stop="STOP", stream=True))
     assert "".join(pieces) == "one " and not any("S" in p for p in pieces)
     assert lm.generate("x", stop="STOPS") == "one STOP two"
+    for stops in (["STOP", "T"], ["T", "STOP"], ["STOP two", "OP", "TOP"]):  # the one that begins first counts, also where another one ends before it
+        assert "".join(lm.generate("x", stop=stops, stream=True)) == lm.generate("x", stop=stops) == "one "
+    assert lm.generate("x", stop=["STOPS", "TO"]) == "one S"
     assert lm.end_ids == {1, 3}
 
 

@@ -41,8 +41,9 @@ def _write(pieces):
 def _generate(args):
     lm = pf.llm.load(args.model, device=args.device)
     begin = time.perf_counter()
+    pieces = lm.generate(args.prompt, stream=True, **_options(args))  # wrong arguments fail here, before anything is printed
     sys.stdout.write(args.prompt)
-    text = _write(lm.generate(args.prompt, stream=True, **_options(args)))
+    text = _write(pieces)
     seconds, tokens = time.perf_counter() - begin, len(lm.tokenizer.encode(text, add_special=False))
     print(f"{tokens} tokens in {seconds:.2f} s, with the prompt", file=sys.stderr)
     return 0
@@ -89,6 +90,8 @@ def _chat(args):
 
 def main(words):
     args = _arguments(words)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal's encoding may lack what a model writes
     try:
         return _generate(args) if args.command == "generate" else _chat(args)
     except BrokenPipeError:

@@ -150,13 +150,13 @@ class LanguageModel:
         decoder, held = self.tokenizer.stream(continues=continues), ""
         for token in tokens:
             held += decoder.feed(token)
+            # The end of the text may be the beginning of a stop text, also of one that begins before another that is there already.
+            kept = max((n for s in stops for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0)
             found = [at for at in (held.find(s) for s in stops) if at >= 0]
-            if found:
+            if found and min(found) <= len(held) - kept:
                 if min(found):
                     yield held[:min(found)]
                 return
-            # The end of the text may be the beginning of a stop text.
-            kept = max((n for s in stops for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0)
             ready, held = held[:len(held) - kept], held[len(held) - kept:]
             if ready:
                 yield ready

@@ -3,7 +3,7 @@ import codecs
 from dataclasses import dataclass, field
 
 from ._errors import needed
-from ._text_parts import BYTE_OF_CHARACTER, SPACE
+from ._text_parts import BYTE_OF_CHARACTER, SPACE, first_places
 
 BREAK = "\ufdd0"  # a noncharacter of Unicode: no text contains it
 
@@ -52,9 +52,7 @@ class Tokenizer:
         self._added = {a.text: a for a in parts.added if a.text}
         self._added_ids = {a.id for a in parts.added}
         self._finders = {}
-        self._id_of = {}
-        for i, text in enumerate(parts.tokens):
-            self._id_of.setdefault(text, i)
+        self._id_of = first_places(parts.tokens)
 
     @property
     def vocab_size(self):
