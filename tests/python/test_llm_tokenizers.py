@@ -168,6 +168,8 @@ def broken(change):
         (lambda d: d.update(decoder={"type": "Odd"}), "the decoder of tokenizer.json is not available; got 'Odd'"),
         (lambda d: d.update(post_processor={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]}), "a special token is not in the vocabulary; got '<x>'"),
         (lambda d: d.update(post_processor={"type": "TemplateProcessing", "single": []}), "the template has no place for the text"),
+        (lambda d: d.update(post_processor={"type": "BertProcessing", "cls": [], "sep": ["</s>", 1]}), "a special token is not in the vocabulary; got None"),
+        (lambda d: d.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a", float("nan")]]}), "the vocabulary is damaged; got an entry that is no text with a score"),
     ],
 )
 def test_wrong_tokenizer_json(change, message):
@@ -189,6 +191,8 @@ def test_wrong_tokenizer_json(change, message):
         ({"tokenizer.ggml.eos_token_id": 1 << 20}, "the file's eos token is not in its vocabulary; got 1048576"),
         ({"tokenizer.ggml.model": "llama"}, "the file's vocabulary has no scores"),
         ({"tokenizer.ggml.model": "t5"}, "the file's vocabulary has no scores"),
+        ({"tokenizer.ggml.model": "bert", "tokenizer.ggml.unknown_token_id": 0xFFFFFFFF}, "the file's vocabulary has no unknown token; got none"),
+        ({"tokenizer.ggml.model": "t5", "tokenizer.ggml.scores": [0.0] * small.VOCABULARY, "tokenizer.ggml.precompiled_charsmap": ["x"]}, "the map of characters is damaged; got an item"),
     ],
 )
 def test_wrong_gguf_metadata(change, message):

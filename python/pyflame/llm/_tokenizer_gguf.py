@@ -35,6 +35,12 @@ class _Source:
             raise ValueError(f"llm: the file's {name} token is not in its vocabulary; got {value}; expected 0 to {len(self.tokens) - 1}")
         return value
 
+    def needed_id(self, name, default):
+        value = self.id(name, default)
+        if value is None:
+            raise ValueError(f"llm: the file's vocabulary has no {name} token; got none; expected tokenizer.ggml.{name}_token_id for this kind of tokenizer")
+        return value
+
     def flag(self, name, default):
         return self.values.get(f"tokenizer.ggml.{name}", bool, default)
 
@@ -93,6 +99,8 @@ def _unigram(s):
     if scores is None:
         raise ValueError("llm: the file's vocabulary has no scores; got none; expected tokenizer.ggml.scores for the model 't5'")
     blob = s.values.get("tokenizer.ggml.precompiled_charsmap", list, None)
+    if blob and not all(isinstance(b, int) for b in blob):
+        raise ValueError(f"llm: {where}: the map of characters is damaged; got an item that is no byte; expected bytes")
     normalize = text_parts.CharacterMap(bytes(b & 255 for b in blob), where) if blob else lambda text: text
 
     def pieces(text, first):
@@ -101,7 +109,7 @@ def _unigram(s):
             text = re.sub(" +", " ", text).strip(" ")
         return [(SPACE if prefix else "") + text.replace(" ", SPACE)] if text else []
 
-    model = word_models.Unigram(s.vocab, scores, s.id("unknown", 2), left_out=s.with_type(_UNKNOWN, _CONTROL, _UNUSED))
+    model = word_models.Unigram(s.vocab, scores, s.needed_id("unknown", 2), left_out=s.with_type(_UNKNOWN, _CONTROL, _UNUSED))
     return Parts(s.tokens, model, pieces, "spaces", strip_first_space=prefix), False
 
 
@@ -110,7 +118,7 @@ def _word_pieces(s):
         text = "".join(unicodedata.normalize("NFD", c)[0] for c in text)
         return text_parts.bert_words(text_parts.bert_normalized(text, strip_accents=False))
 
-    model = word_models.WordPiece(s.vocab, s.id("unknown", 100), first=SPACE, continuing="")
+    model = word_models.WordPiece(s.vocab, s.needed_id("unknown", 100), first=SPACE, continuing="")
     return Parts(s.tokens, model, pieces, "words", continuing=""), True
 
 

@@ -219,7 +219,7 @@ def _bpe(v):
 
 def _unigram(v):
     pairs = v.get("vocab", list)
-    if not pairs or not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) and isinstance(p[1], (int, float)) for p in pairs):
+    if not pairs or not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) and isinstance(p[1], (int, float)) and abs(p[1]) < 1e30 for p in pairs):
         raise ValueError(f"llm: {v.where}: the vocabulary is damaged; got an entry that is no text with a score, or none; expected a list of both")
     unknown = v.get("unk_id", int, None)
     vocab = {}
@@ -265,8 +265,8 @@ def _around(node, id_of):
             if not seen:
                 raise ValueError(f"llm: {v.where}: the template has no place for the text; got {str(v.values['single'])[:80]}; expected a Sequence")
         elif kind in ("BertProcessing", "RobertaProcessing"):
-            before.append(id_of(v.get("cls", list)[0]))
-            after.append(id_of(v.get("sep", list)[0]))
+            before.append(id_of(next(iter(v.get("cls", list)), None)))
+            after.append(id_of(next(iter(v.get("sep", list)), None)))
         elif kind != "ByteLevel":
             raise _unavailable("post_processor", kind, ("ByteLevel", "BertProcessing", "RobertaProcessing", "TemplateProcessing"))
     return tuple(before), tuple(after)
