@@ -1,11 +1,13 @@
 """pf.llm: logits of small random models against those of transformers (tests/python/data/language_models.json), GGUF against Hugging Face's layout,
-the cache, sampling, stop texts, chat templates, wrong files, the commands, and a real model where it is installed."""
+chat templates, wrong files, the commands, and a real model where it is installed."""
 import glob
 import importlib.util
+import io
 import json
 import os
 import pathlib
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import Sampler, Sampling  # noqa: E402
+from pyflame.llm import Sampling  # noqa: E402
 from pyflame.llm import _network  # noqa: E402
+from pyflame.llm.__main__ import main as command  # noqa: E402
 from pyflame.llm._architectures import ARCHITECTURES  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
@@ -182,110 +185,6 @@ def test_gguf_gives_the_same_logits(kind, tmp_path):
     assert got.end_ids >= {1, 3} and got.name == "small"
 
 
-# Text.
-
-
-def test_generate_streams_the_same_text(lm):
-    whole = lm.generate("the window", max_tokens=30, seed=5)
-    assert whole and "".join(lm.generate("the window", max_tokens=30, seed=5, stream=True)) == whole
-    assert lm.generate("the window", max_tokens=30, seed=6) != whole
-    greedy = lm.generate("the window", max_tokens=12, temperature=0)
-    assert greedy == lm.generate("the window", max_tokens=12, temperature=0, seed=9) == lm.generate("the window", max_tokens=12, top_k=1, seed=3)
-
-
-def test_greedy_is_the_argmax_of_logits(lm):
-    ids = [10, 20, 30]
-    for token in lm.tokens(list(ids), 20, Sampling(temperature=0), stop_ids=()):
-        assert token == int(lm.logits(ids)[-1].argmax().item())
-        ids.append(token)
-    assert len(ids) == 23
-
-
-def test_two_generations_at_once_and_a_reused_prefix(lm):
-    sampling = Sampling(temperature=0)
-    alone = [list(lm.tokens(p, 10, sampling, stop_ids=())) for p in ([9, 8, 7], [9, 8, 6, 5])]
-    both = list(zip(lm.tokens([9, 8, 7], 10, sampling, stop_ids=()), lm.tokens([9, 8, 6, 5], 10, sampling, stop_ids=())))
-    assert [[a for a, _ in both], [b for _, b in both]] == alone
-
-
-def test_the_context_ends_a_text(lm):
-    assert len(list(lm.tokens([5] * 250, 100, Sampling(temperature=0), stop_ids=()))) == 6
-    assert list(lm.tokens([5] * 256, 100)) == [] and list(lm.tokens([5], 0)) == []
-
-
-def test_end_tokens_and_stop_texts(lm, monkeypatch):
-    # A network that writes a fixed text shows where the text ends.
-    written = lm.tokenizer.encode("one STOP two")
-    monkeypatch.setattr(lm, "_tokens", lambda ids, most, sampler, stops: iter(written))
-    assert lm.generate("x") == "one STOP two"
-    assert lm.generate("x", stop="STOP") == "one " and lm.generate("x", stop=["zzz", "two", "STOP"]) == "one "
-    pieces = list(lm.generate("x", stop="STOP", stream=True))
-    assert "".join(pieces) == "one " and not any("S" in p for p in pieces)
-    assert lm.generate("x", stop="STOPS") == "one STOP two"
-    assert lm.end_ids == {1, 3}
-
-
-def test_a_token_that_ends_the_text_is_not_returned(lm):
-    first = list(lm.tokens([9, 9], 3, Sampling(temperature=0), stop_ids=()))
-    assert list(lm.tokens([9, 9], 3, Sampling(temperature=0), stop_ids={first[0]})) == []
-
-
-def test_settings_of_the_files(lm):
-    assert lm.defaults == {"temperature": 0.7, "top_k": 20}
-    assert lm._sampling({"top_k": 3, "seed": 1}) == Sampling(temperature=0.7, top_k=3, seed=1)
-
-
-def test_perplexity(lm):
-    ids = EXPECTED["ids"]
-    logits = lm.logits(ids).numpy().astype(np.float64)[:-1]
-    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(ids) - 1), ids[1:]]
-    assert abs(lm.perplexity(ids) / np.exp(losses.mean()) - 1) < 1e-4
-    assert lm.perplexity(ids, window=8) > 1
-
-
-# Sampling.
-
-LOGITS = np.log(np.array([0.1, 0.4, 0.2, 0.3]))
-
-
-@pytest.mark.parametrize(
-    "settings, ids, probabilities",
-    [
-        ({}, [1, 3, 2, 0], [0.4, 0.3, 0.2, 0.1]),
-        ({"temperature": 0}, [1], [1]),
-        ({"temperature": 0.5}, [1, 3, 2, 0], [16 / 30, 9 / 30, 4 / 30, 1 / 30]),
-        ({"top_k": 2}, [1, 3], [4 / 7, 3 / 7]),
-        ({"top_p": 0.65}, [1, 3], [4 / 7, 3 / 7]),
-        ({"top_p": 0.1}, [1], [1]),
-        ({"min_p": 0.6}, [1, 3], [4 / 7, 3 / 7]),
-        ({"top_k": 3, "min_p": 0.6}, [1, 3], [4 / 7, 3 / 7]),
-    ],
-)
-def test_what_is_drawn_from(settings, ids, probabilities):
-    got, p = Sampler(Sampling(**settings)).probabilities(LOGITS)
-    assert got.tolist() == ids and np.allclose(p, probabilities)
-
-
-def test_repetition_penalty():
-    logits = np.array([2.0, -2.0, 1.0])
-    _, p = Sampler(Sampling(repetition_penalty=2.0)).probabilities(logits, [0, 1, 1])
-    want = np.exp([1.0, 1.0, -4.0])
-    assert np.allclose(p, want / want.sum())
-
-
-def test_draws_follow_the_probabilities_and_the_seed():
-    sampler = Sampler(Sampling(seed=1))
-    counts = np.bincount([sampler(LOGITS) for _ in range(4000)], minlength=4) / 4000
-    assert np.abs(counts - np.exp(LOGITS)).max() < 0.04
-    assert [Sampler(Sampling(seed=4))(LOGITS) for _ in range(3)] == [Sampler(Sampling(seed=4))(LOGITS)] * 3
-
-
-@pytest.mark.parametrize("name, value", [("temperature", -1), ("temperature", float("nan")), ("top_k", 1.5), ("top_k", -1), ("top_p", 0), ("top_p", 1.1), ("min_p", 2), ("repetition_penalty", 0), ("seed", -1)])
-def test_wrong_sampling(name, value):
-    with pytest.raises(ValueError, match=f"generate: {name} is out of range; got {value}; expected"):
-        Sampling(**{name: value})
-
-
 # Chat.
 
 
@@ -362,12 +261,26 @@ def changed_config(tmp_path, **changes):
         ({"num_attention_heads": 128, "head_dim": None}, "the size of a head is out of range; got 64 // 128 = 0; expected at least 1"),
         ({"query_pre_attn_scalar": 0.0}, "'query_pre_attn_scalar' is out of range; got 0.0; expected a positive number"),
         ({"query_pre_attn_scalar": -4.0}, "'query_pre_attn_scalar' is out of range; got -4.0"),
-        ({"partial_rotary_factor": float("inf")}, "'partial_rotary_factor' is out of range; got inf; expected 0 to 1"),
+        ({"partial_rotary_factor": float("inf")}, "'partial_rotary_factor' is out of range; got inf; expected 0 < factor <= 1"),
         ({"partial_rotary_factor": -0.5}, "'partial_rotary_factor' is out of range; got -0.5"),
         ({"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 0}}, "'original_max_position_embeddings' is out of range; got 0"),
-        ({"rope_theta": 0.0}, "a number of the model's description is out of range; got .*; expected one that RoPE can use"),
+        ({"rope_theta": 0.0}, "the base of RoPE is out of range; got 0.0; expected a number above 1"),
         ({"rope_scaling": {"type": "linear", "factor": 0.0}}, "the factor of RoPE's scaling is out of range; got 0.0"),
         ({"layer_types": ["full_attention"]}, "'layer_types' has the wrong length; got 1; expected 4"),
+        ({"num_attention_heads": 128}, "the size of a head is out of range; got 64 // 128 = 0; expected at least 1"),
+        ({"rms_norm_eps": float("nan")}, "the epsilon of the norms is out of range; got nan"),
+        ({"rope_theta": 0}, "the base of RoPE is out of range; got 0.0; expected a number above 1"),
+        ({"rope_parameters": {"sliding_attention": {"rope_theta": "x"}, "full_attention": {}}}, "'rope_theta' has the wrong type; got str; expected float"),
+        ({"partial_rotary_factor": float("nan")}, "'partial_rotary_factor' is out of range; got nan"),
+        ({"query_pre_attn_scalar": 0}, "'query_pre_attn_scalar' is out of range; got 0.0"),
+        ({"rope_scaling": {"type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4}}, "the factors of RoPE's scaling do not fit; got low_freq_factor 4.0 and high_freq_factor 4.0"),
+        ({"rope_scaling": {"type": "yarn", "beta_fast": 0}}, "the beta_fast of RoPE's scaling is out of range; got 0.0"),
+        ({"rope_scaling": {"type": "yarn", "mscale": -1}}, "the mscale of RoPE's scaling is out of range; got -1.0"),
+        ({"rope_scaling": {"type": "linear", "factor": 1e-320}}, "RoPE's angles are not finite"),
+        ({"rope_scaling": {"type": "dynamic"}, "partial_rotary_factor": 0.125}, "RoPE's dims do not fit its scaling; got 2; expected at least 4"),
+        ({"rope_scaling": {"type": "longrope", "short_factor": [1] * 8, "original_max_position_embeddings": 1}}, "the original of RoPE's scaling is out of range; got 1; expected at least 2"),
+        ({"rope_scaling": {"type": "longrope", "short_factor": ["a"] * 8}}, "'short_factor' is damaged; got .*; expected a list of numbers"),
+        ({"num_hidden_layers": 3}, "do not fit the architecture 'llama' with 3 layers; got blk.3.* \\(9 in all\\), which it does not use"),
         ({"hidden_size": 128}, "the weights do not fit the architecture 'llama'; got .*token_embd.weight \\(272, 64\\) instead of \\(272, 128\\)"),
         ({"num_hidden_layers": 5}, "the weights do not fit the architecture 'llama'; got no blk.4.attn_q.weight"),
     ],
@@ -380,7 +293,7 @@ def test_wrong_configs(tmp_path, changes, message):
 def test_wrong_paths(tmp_path):
     with pytest.raises(OSError):
         pf.llm.load(tmp_path / "none.gguf")
-    with pytest.raises(OSError):
+    with pytest.raises(FileNotFoundError, match="llm: cannot open the file; got No such file or directory; expected JSON: '.*config.json'"):
         pf.llm.load(tmp_path)
     pf.save({"a": pf.ones(2)}, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="is no language model; got a file of another kind; expected a GGUF file, or a folder"):
@@ -429,9 +342,20 @@ def test_wrong_arguments(lm):
         (lambda: lm.generate("a", max_tokens=-1), "generate: max_tokens is out of range; got -1"),
         (lambda: lm.generate("a", stop=""), "generate: a stop text is empty"),
         (lambda: lm.perplexity([5]), "perplexity: too few tokens; got 1 tokens"),
+        (lambda: lm.perplexity([5, 6, 7], window=2.0), "perplexity: too few tokens; got 3 tokens and a window of 2.0"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
+    for call, message in (
+        (lambda: lm.logits(None), "logits: these are no tokens; got None; expected a text, or token ids"),
+        (lambda: lm.logits([1.5]), "logits: these are no tokens; got \\[1.5\\]"),
+        (lambda: lm.generate(b"text"), "generate: these are no tokens; got b'text'"),
+        (lambda: lm.perplexity(pf.ones(2, 2, dtype=pf.int64)), "perplexity: these are no tokens"),
+        (lambda: lm.generate("a", stop=5), "generate: the stop texts are of the wrong type; got 5; expected a text or a list of texts"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+    assert lm.generate("a", max_tokens=2, seed=1, stop=None) == lm.generate("a", max_tokens=2, seed=1)
     assert lm.generate("a", max_tokens=3, temperature=0) == lm.generate("a", max_tokens=3, temperature=0)  # nothing is left of the errors
 
 
@@ -442,9 +366,10 @@ def test_weights_that_are_not_finite(folder):
         model.generate("a", max_tokens=2)
 
 
-def test_a_package_that_is_missing(monkeypatch):
-    import sys
-
+def test_packages_that_are_missing(monkeypatch, folder):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install pyflame\[llm\]"):
+        pf.llm.load(folder).chat("hello")
     monkeypatch.setitem(sys.modules, "regex", None)
     with pytest.raises(ImportError, match=r"llm: the package regex is not available; got .*; hint: pip install pyflame\[llm\]"):
         pf.llm._tokenizer_json.from_json(small.tokenizer_json())
@@ -460,6 +385,33 @@ def test_commands(run, folder, lm):
     r = run("chat", folder, "--max_tokens", 6, "--seed", 2, "--system", "be short", input="hello\n/clear\n/odd\n/exit\nnever\n")
     want = lm.chat([{"role": "system", "content": "be short"}, {"role": "user", "content": "hello"}], max_tokens=6, seed=2)
     assert r.stdout == want + "\n" and "chat: there is no such command; got /odd" in r.stderr
+
+
+def test_chat_in_a_terminal_goes_on_after_errors(folder, lm, monkeypatch, capsys):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal("/systems\n" + "a " * 300 + "\nhello\n"))
+    assert command(["chat", "--model", folder, "--max_tokens", "5", "--seed", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "> > > " + lm.chat("hello", max_tokens=5, seed=2) + "\n> "
+    assert "there is no such command; got /systems" in err and "pyflame: generate: too many tokens; got " in err and "hint: /clear forgets the conversation" in err
+
+
+def test_generate_prints_nothing_before_an_error(run, folder):
+    r = run("generate", "--model", folder, "--prompt", "the end", "--top_p", 2, code=1)
+    assert r.stdout == "" and r.stderr == "pyflame: generate: top_p is out of range; got 2.0; expected 0 < top_p <= 1\n"
+
+
+def test_a_terminal_without_unicode(folder, monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert command(["generate", "--model", folder, "--prompt", "\u2603", "--max_tokens", "1", "--temperature", "0"]) == 0
+    sys.stdout.flush()
+    assert raw.getvalue()[:1] == b"?"
 
 
 @pytest.mark.parametrize(

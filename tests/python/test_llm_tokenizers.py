@@ -11,7 +11,7 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import _text_parts  # noqa: E402
-from pyflame.llm._tokenizer_gguf import from_gguf  # noqa: E402
+from pyflame.llm._tokenizer_gguf import from_gguf, merge_pairs  # noqa: E402
 from pyflame.llm._tokenizer_json import from_json  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
@@ -169,7 +169,7 @@ def broken(change):
         (lambda d: d.update(decoder={"type": "Odd"}), "the decoder of tokenizer.json is not available; got 'Odd'"),
         (lambda d: d.update(post_processor={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]}), "a special token is not in the vocabulary; got '<x>'"),
         (lambda d: d.update(post_processor={"type": "BertProcessing", "cls": [], "sep": ["a", 1]}), "'cls' is damaged; got \\[\\]; expected a token and its id"),
-        (lambda d: d.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a", float("nan")]]}), "a score is not finite; got nan; expected a number"),
+        (lambda d: d.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a", float("nan")]]}), "the vocabulary is damaged; got an entry that is no text with a score"),
         (lambda d: d.update(post_processor={"type": "TemplateProcessing", "single": []}), "the template has no place for the text"),
     ],
 )
@@ -193,12 +193,23 @@ def test_wrong_tokenizer_json(change, message):
         ({"tokenizer.ggml.model": "llama"}, "the file's vocabulary has no scores"),
         ({"tokenizer.ggml.model": "t5"}, "the file's vocabulary has no scores"),
         ({"tokenizer.ggml.model": "t5", "tokenizer.ggml.scores": [-math.inf] * small.VOCABULARY, "tokenizer.ggml.unknown_token_id": 0}, "a score is not finite; got -inf; expected a number"),
+        ({"tokenizer.ggml.model": "bert", "tokenizer.ggml.unknown_token_id": 0xFFFFFFFF}, "the file's vocabulary has no unknown token; got none"),
+        ({"tokenizer.ggml.model": "t5", "tokenizer.ggml.scores": [0.0] * small.VOCABULARY, "tokenizer.ggml.precompiled_charsmap": ["x"]}, "the map of characters is damaged; got an item"),
     ],
 )
 def test_wrong_gguf_metadata(change, message):
     d = small.tokenizer_json()
     with pytest.raises(ValueError, match=message):
         from_gguf({**metadata("gpt2", d, pre="gpt-2", merges=merges(d)), **change})
+
+
+def test_merges_are_read():
+    want = [("a", "b"), (" ", "c"), (" \u0120", "d"), ("e", "f g"), ("h", "i j")]
+    assert merge_pairs(["a b", "  c", " \u0120 d", ["e", "f g"], "h i j"], "x") == want
+    for damaged in ("a", "a ", " a", "", ["a"], ["a", ""], 5):
+        with pytest.raises(ValueError, match="llm: x: a merge is damaged; got .*; expected two texts"):
+            merge_pairs([damaged], "x")
+    assert _text_parts.first_places(["a", "b", "a"]) == {"a": 0, "b": 1} and _text_parts.first_places([]) == {}
 
 
 def test_merges_in_a_circle_end():

@@ -41,8 +41,9 @@ def _write(pieces):
 def _generate(args):
     lm = pf.llm.load(args.model, device=args.device)
     begin = time.perf_counter()
+    pieces = lm.generate(args.prompt, stream=True, **_options(args))  # wrong arguments fail here, before anything is printed
     sys.stdout.write(args.prompt)
-    text = _write(lm.generate(args.prompt, stream=True, **_options(args)))
+    text = _write(pieces)
     seconds, tokens = time.perf_counter() - begin, len(lm.tokenizer.encode(text, add_special=False))
     print(f"{tokens} tokens in {seconds:.2f} s, with the prompt", file=sys.stderr)
     return 0
@@ -68,7 +69,7 @@ def _chat(args):
             return 0
         if words == "/clear":
             messages = list(start)
-        elif words.startswith("/system"):
+        elif words.split()[:1] == ["/system"]:
             start = [{"role": "system", "content": words[7:].strip()}] if words[7:].strip() else []
             messages = list(start)
         elif words.startswith("/"):
@@ -81,10 +82,16 @@ def _chat(args):
                 if not interactive:
                     raise
                 print(file=sys.stderr)
+            except ValueError as e:  # such as a conversation that the context has no room for; the earlier answers stay
+                if not interactive:
+                    raise
+                print(f"pyflame: {e}; hint: /clear forgets the conversation", file=sys.stderr)
 
 
 def main(words):
     args = _arguments(words)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal's encoding may lack what a model writes
     try:
         return _generate(args) if args.command == "generate" else _chat(args)
     except BrokenPipeError:

@@ -72,6 +72,7 @@ class Config:
     qkv_bias: bool = False
     bias: bool = False
     mlp_bias: bool = False
+    tied: bool = None  # are the embeddings also the weights of the logits; None: where the file has no others
 
 
 def _find(kind, value, where):
@@ -90,15 +91,30 @@ def _checked(c, where):
         raise ValueError(f"llm: {where}: the heads do not fit; got {c.heads} of queries and {c.kv_heads} of keys; expected a multiple")
     if c.rope_dim % 2 or c.rope_dim > c.head_dim:
         raise ValueError(f"llm: {where}: RoPE's dims do not fit; got {c.rope_dim} for heads of {c.head_dim}; expected an even number, at most the head's")
+    for name, value, low in (("the base of RoPE", c.rope_base, 1.0), ("the local base of RoPE", c.local_base, 1.0), ("the scale of attention", c.scale, 0.0)):
+        if value is not None and not low < value < math.inf:
+            raise ValueError(f"llm: {where}: {name} is out of range; got {value}; expected a number above {low:g}")
+    if not 0 <= c.eps < math.inf:
+        raise ValueError(f"llm: {where}: the epsilon of the norms is out of range; got {c.eps}; expected a number from 0 upwards")
     if c.layers * c.hidden > 1 << 28 or c.context > 1 << 26:
         raise ValueError(f"llm: {where}: the sizes are out of range; got {c.layers} layers of {c.hidden}, context {c.context}; expected a model that exists")
     kind = c.scaling.get("type", "none")
     if kind not in _SCALINGS:
         raise ValueError(f"llm: {where}: the scaling of RoPE is not available; got '{kind}'; expected one of {', '.join(_SCALINGS)}")
-    for name in ("factor", "original"):
+    for name in ("factor", "original", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor"):
         value = c.scaling.get(name)
         if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
             raise ValueError(f"llm: {where}: the {name} of RoPE's scaling is out of range; got {value}; expected a positive number")
+    for name in ("mscale", "mscale_all_dim"):
+        if not 0 <= c.scaling.get(name, 0.0) < math.inf:
+            raise ValueError(f"llm: {where}: the {name} of RoPE's scaling is out of range; got {c.scaling[name]}; expected a number from 0 upwards")
+    low, high = c.scaling.get("low_freq_factor", 1.0), c.scaling.get("high_freq_factor", 4.0)
+    if kind == "llama3" and not low < high:
+        raise ValueError(f"llm: {where}: the factors of RoPE's scaling do not fit; got low_freq_factor {low} and high_freq_factor {high}; expected the first to be less")
+    if kind == "dynamic" and c.rope_dim < 4:
+        raise ValueError(f"llm: {where}: RoPE's dims do not fit its scaling; got {c.rope_dim}; expected at least 4 for the scaling 'dynamic'")
+    if kind == "longrope" and c.scaling["original"] < 2:
+        raise ValueError(f"llm: {where}: the original of RoPE's scaling is out of range; got {c.scaling['original']}; expected at least 2")
     if kind == "longrope":
         c.context = min(c.context, int(c.scaling["original"]))  # the factors of longer texts would change all keys that are there already
     return c
@@ -158,7 +174,7 @@ def _rope_of(v, arch):
     rope, local = v.get("rope_parameters", dict, None), v.get("rope_local_base_freq", float, arch.local_base)
     if rope and isinstance(rope.get("full_attention"), dict):
         inner = rope.get("sliding_attention")
-        local = inner.get("rope_theta", local) if isinstance(inner, dict) else local
+        local = Values(inner, "config.json: rope_parameters").get("rope_theta", float, local) if inner is not None else local
         rope = rope["full_attention"]
     old = v.get("rope_scaling", dict, None)
     base = v.get("rope_theta", float, 10000.0)
@@ -173,6 +189,8 @@ def _rope_of(v, arch):
     s = {"type": {"su": "longrope"}.get(kind, kind), "factor": r.get("factor", float, 1.0), "original": original}
     if s["type"] == "longrope":
         s["short"] = r.get("short_factor", list)
+        if not all(isinstance(x, (int, float)) for x in s["short"]):
+            raise ValueError(f"llm: config.json: 'short_factor' is damaged; got {str(s['short'])[:80]}; expected a list of numbers")
         if "factor" not in r:
             s["factor"] = v.size("max_position_embeddings") / original
     for name in ("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"):
@@ -203,8 +221,8 @@ def from_hf(document):
         raise ValueError(f"llm: config.json: 'layer_types' has the wrong length; got {len(types)}; expected {layers}")
     windowed = tuple(bool(window) and t == "sliding_attention" for t in types) if types else _windows(arch, layers, window, v.get("sliding_window_pattern", int, None))
     partial = v.get("partial_rotary_factor", float, 1.0)
-    if not 0 <= partial <= 1:
-        raise ValueError(f"llm: config.json: 'partial_rotary_factor' is out of range; got {partial}; expected 0 to 1")
+    if not 0 < partial <= 1:
+        raise ValueError(f"llm: config.json: 'partial_rotary_factor' is out of range; got {partial}; expected 0 < factor <= 1")
     caps = arch.caps or (None, None)
     scalar = v.get("query_pre_attn_scalar", float, float(head_dim))
     if not 0 < scalar < math.inf:
@@ -213,7 +231,7 @@ def from_hf(document):
         arch, layers, hidden, heads, v.size("num_key_value_heads", heads, most=1 << 16), head_dim, v.size(name["inner"], 4 * hidden if learned else 11008, most=1 << 24), v.size("vocab_size"),
         v.size(name["context"]), v.get(name["eps"], float, 1e-5 if learned else 1e-6), _ACTIVATIONS[act], base, 0 if learned else int(head_dim * partial), scaling, local, window, windowed,
         v.get("attn_logit_softcapping", float, caps[0]) if arch.caps else None, v.get("final_logit_softcapping", float, caps[1]), scalar ** -0.5,
-        math.sqrt(hidden) if arch.scaled_embedding else 1.0, arch.qkv_bias or v.get("attention_bias", bool, False), arch.bias, v.get("mlp_bias", bool, False)), "config.json")
+        math.sqrt(hidden) if arch.scaled_embedding else 1.0, arch.qkv_bias or v.get("attention_bias", bool, False), arch.bias, v.get("mlp_bias", bool, False), v.get("tie_word_embeddings", bool, None)), "config.json")
 
 
 _HF_NAMES = {

@@ -32,15 +32,15 @@ class Values:
             if default is _MISSING:
                 raise ValueError(f"llm: {self.where} has no '{key}'; got {', '.join(sorted(map(str, self.values))[:12])}; expected {kind.__name__}")
             return default
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 1000:
             return float(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ValueError(f"llm: {self.where}: '{key}' has the wrong type; got {type(value).__name__}; expected {kind.__name__}")
         return value
 
     def size(self, key, default=_MISSING, most=1 << 31):
-        """A positive integer."""
+        """A positive integer, at most `most`, or None where that is the default. ValueError."""
         value = self.get(key, int, default)
-        if value is not None and value is not default and not 0 < value <= most:
+        if value is not None and not 0 < value <= most:
             raise ValueError(f"llm: {self.where}: '{key}' is out of range; got {value}; expected 1 to {most}")
         return value

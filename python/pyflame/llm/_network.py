@@ -4,6 +4,7 @@ Layers (arXiv:1706.03762): x + attention(norm(x)), then x + feed_forward(norm(x)
 or learned vectors. Shapes repeat: texts are computed in blocks of few sizes, and the cache has a fixed size, so the windows of a step find their
 programs in the program cache."""
 import math
+import threading
 
 from .. import _C
 from .. import no_grad
@@ -49,7 +50,10 @@ def _frequencies(c, base, scaling):
         if len(divisors) != len(angles) or min(divisors) <= 0:
             raise ValueError(f"llm: RoPE's factors do not fit; got {len(divisors)}; expected {len(angles)} positive numbers")
         angles = [a / d for a, d in zip(angles, divisors)]
-    return angles, 1.0 if attention is None else attention
+    attention = 1.0 if attention is None else attention
+    if not all(map(math.isfinite, [*angles, attention])):
+        raise ValueError(f"llm: RoPE's angles are not finite; got a base of {base} and a factor of {factor}; expected numbers of a model that exists")
+    return angles, attention
 
 
 _ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
@@ -61,6 +65,7 @@ class Cache:
     def __init__(self, network, tokens):
         c = network.config
         self.capacity, self.length = -(-tokens // STEP) * STEP, 0
+        network.reserve(self.capacity)
         shape = (1, c.kv_heads, self.capacity, c.head_dim)
         self.keys = [_C.zeros(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
         self.values = [_C.zeros(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
@@ -75,16 +80,18 @@ class Network:
         self.dtype = dtype or _C.float32
         with no_grad():
             self._take(dict(tensors))
-            self._tables()
+        self.index, self.rope, self._growing = None, [], threading.Lock()
+        self.reserve(STEP)
 
     # The weights.
 
     def _take(self, tensors):
         c, a = self.config, self.config.architecture
-        q, kv, missing, wrong = c.heads * c.head_dim, c.kv_heads * c.head_dim, [], []
+        q, kv, missing, wrong, used = c.heads * c.head_dim, c.kv_heads * c.head_dim, [], [], set()
 
         def tensor(name, *shape):
             t = tensors.get(name)
+            used.add(name)
             if t is None:
                 missing.append(name)
                 return None
@@ -104,7 +111,8 @@ class Network:
         self.embedding = ready(tensor("token_embd.weight", c.vocab, c.hidden))
         self.positions = ready(tensor("position_embd.weight", c.context, c.hidden)) if a.positions == "learned" else None
         self.output_norm = norm("output_norm", c.hidden)
-        self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if "output.weight" in tensors else self.embedding
+        own = "output.weight" in tensors if c.tied is None else not c.tied
+        self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if own else self.embedding
         self.layers = []
         for i in range(c.layers):
             p, layer = f"blk.{i}.", {}
@@ -134,28 +142,35 @@ class Network:
         if missing or wrong:
             got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")
+        left = [name for name in tensors if name.startswith("blk.") and name not in used]
+        if left:
+            raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}' with {c.layers} layers; got {', '.join(left[:8])} ({len(left)} in all), which it does not use; "
+                             "expected only the tensors of the model's description")
 
-    def _tables(self):
-        c = self.config
-        self.index = _C.arange(self._rounded(c.context), device=self.device)
-        if c.architecture.positions == "learned":
-            return
-        self.rope = [self._table(c.rope_base, c.scaling)]
-        if c.local_base is not None:
-            self.rope.append(self._table(c.local_base, {}))
+    def reserve(self, length):
+        """Makes the tables of positions at least this long. They grow with the caches, because a model may claim a context of millions of tokens."""
+        with self._growing:
+            if self.index is not None and self.index.shape[0] >= length:
+                return
+            c, length = self.config, 1 << (length - 1).bit_length()
+            if c.architecture.positions == "rope":
+                bases = [(c.rope_base, c.scaling)] + ([(c.local_base, {})] if c.local_base is not None else [])
+                self.rope = [self._table(base, scaling, length) for base, scaling in bases]
+            self.index = _C.arange(length, device=self.device)
 
     @staticmethod
     def _rounded(n):
         return -(-n // STEP) * STEP
 
-    def _table(self, base, scaling):
+    def _table(self, base, scaling, length):
+        """(cosines, sines) of shape (length, rope_dim)."""
         import numpy as np
 
         try:
             angles, factor = _frequencies(self.config, base, scaling)
         except ArithmeticError as e:
             raise ValueError(f"llm: a number of the model's description is out of range; got {e} with RoPE's base {base} and {self.config.rope_dim} dims; expected one that RoPE can use") from None
-        turns = np.arange(self._rounded(self.config.context))[:, None] * np.array(angles)[None, :]
+        turns = np.arange(length)[:, None] * np.array(angles)[None, :]
         turns = np.concatenate([turns, turns], axis=1)
         return tuple(_C.tensor((f(turns) * factor).astype(np.float32), device=self.device).to(self.dtype) for f in (np.cos, np.sin))
 
@@ -261,7 +276,7 @@ class Network:
             while ids:
                 begin = cache.length
                 size = 1 if len(ids) == 1 else next((b for b in BLOCKS if b <= len(ids)), BLOCKS[-1])
-                size = min(size, cache.capacity - begin, self.index.shape[0] - begin)
+                size = min(size, cache.capacity - begin)
                 if self.positions is not None:
                     size = min(size, self.config.context - begin)
                 taken, ids = ids[:size], ids[size:]

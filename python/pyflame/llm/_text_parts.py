@@ -7,6 +7,11 @@ from ._errors import Values, needed
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
 
+def first_places(items):
+    """{item: the place where it is first} of a list."""
+    return dict(zip(reversed(items), range(len(items) - 1, -1, -1)))
+
+
 def compiled(pattern, where):
     """A regular expression with Unicode's properties (\\p{L}). ValueError if it is none."""
     regex = needed("regex", "the patterns of tokenizers")

@@ -5,7 +5,7 @@ import unicodedata
 from . import _text_parts as text_parts
 from . import _word_models as word_models
 from ._errors import Values
-from ._text_parts import SPACE
+from ._text_parts import SPACE, first_places
 from .tokenizer import AddedToken, Parts, Tokenizer
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
@@ -19,9 +19,7 @@ class _Source:
         if not self.tokens or not all(isinstance(t, str) for t in self.tokens):
             raise ValueError("llm: the file's vocabulary is damaged; got tokens that are not text, or none; expected a list of texts")
         self.types = self.numbers("tokenizer.ggml.token_type") or [1] * len(self.tokens)
-        self.vocab = {}
-        for i, token in enumerate(self.tokens):
-            self.vocab.setdefault(token, i)
+        self.vocab = first_places(self.tokens)
 
     def numbers(self, key):
         found = self.values.get(key, list, None)
@@ -37,6 +35,12 @@ class _Source:
             raise ValueError(f"llm: the file's {name} token is not in its vocabulary; got {value}; expected 0 to {len(self.tokens) - 1}")
         return value
 
+    def needed_id(self, name, default):
+        value = self.id(name, default)
+        if value is None:
+            raise ValueError(f"llm: the file's vocabulary has no {name} token; got none; expected tokenizer.ggml.{name}_token_id for this kind of tokenizer")
+        return value
+
     def flag(self, name, default):
         return self.values.get(f"tokenizer.ggml.{name}", bool, default)
 
@@ -45,10 +49,14 @@ class _Source:
 
 
 def merge_pairs(merges, where):
-    """The pairs of a list of merges: 'left right', or [left, right]."""
+    """The pairs of a list of merges: 'left right', or [left, right]. A list of (str, str); ValueError for anything else in the list."""
     pairs = []
     for m in merges:
         if isinstance(m, str):
+            left, _, right = m.partition(" ")
+            if left and right:  # nearly all of them, so that hundreds of thousands are read fast
+                pairs.append((left, right))
+                continue
             at = m.find(" ", 1)
             m = (m[:at], m[at + 1:]) if at > 0 else ()
         if not isinstance(m, (list, tuple)) or len(m) != 2 or not all(isinstance(x, str) and x for x in m):
@@ -91,6 +99,8 @@ def _unigram(s):
     if scores is None:
         raise ValueError("llm: the file's vocabulary has no scores; got none; expected tokenizer.ggml.scores for the model 't5'")
     blob = s.values.get("tokenizer.ggml.precompiled_charsmap", list, None)
+    if blob and not all(isinstance(b, int) for b in blob):
+        raise ValueError(f"llm: {where}: the map of characters is damaged; got an item that is no byte; expected bytes")
     normalize = text_parts.CharacterMap(bytes(b & 255 for b in blob), where) if blob else lambda text: text
 
     def pieces(text, first):
@@ -99,7 +109,7 @@ def _unigram(s):
             text = re.sub(" +", " ", text).strip(" ")
         return [(SPACE if prefix else "") + text.replace(" ", SPACE)] if text else []
 
-    model = word_models.Unigram(s.vocab, scores, s.id("unknown", 2), left_out=s.with_type(_UNKNOWN, _CONTROL, _UNUSED))
+    model = word_models.Unigram(s.vocab, scores, s.needed_id("unknown", 2), left_out=s.with_type(_UNKNOWN, _CONTROL, _UNUSED))
     return Parts(s.tokens, model, pieces, "spaces", strip_first_space=prefix), False
 
 
@@ -108,7 +118,7 @@ def _word_pieces(s):
         text = "".join(unicodedata.normalize("NFD", c)[0] for c in text)
         return text_parts.bert_words(text_parts.bert_normalized(text, strip_accents=False))
 
-    model = word_models.WordPiece(s.vocab, s.id("unknown", 100), first=SPACE, continuing="")
+    model = word_models.WordPiece(s.vocab, s.needed_id("unknown", 100), first=SPACE, continuing="")
     return Parts(s.tokens, model, pieces, "words", continuing=""), True
 
 

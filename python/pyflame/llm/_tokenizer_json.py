@@ -219,7 +219,7 @@ def _bpe(v):
 
 def _unigram(v):
     pairs = v.get("vocab", list)
-    if not pairs or not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) and isinstance(p[1], (int, float)) for p in pairs):
+    if not pairs or not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) and isinstance(p[1], (int, float)) and abs(p[1]) < 1e30 for p in pairs):
         raise ValueError(f"llm: {v.where}: the vocabulary is damaged; got an entry that is no text with a score, or none; expected a list of both")
     unknown = v.get("unk_id", int, None)
     vocab = {}

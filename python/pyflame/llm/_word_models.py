@@ -5,6 +5,8 @@ import heapq
 import math
 from functools import lru_cache
 
+from ._text_parts import first_places
+
 
 def _merged(symbols, rank_of):
     """Merges the neighbours with the least rank, the leftmost first among equals, until rank_of(left, right) has no rank for any pair.
@@ -42,9 +44,7 @@ class BytePairs:
     """BPE by a list of merges. Symbols begin as single characters; what is not in the vocabulary becomes byte tokens or the unknown token."""
 
     def __init__(self, vocab, merges, unknown=None, byte_fallback=False, ignore_merges=False, fuse_unknown=False, continuing="", ending=""):
-        self.vocab, self.ranks = vocab, {}
-        for rank, pair in enumerate(merges):
-            self.ranks.setdefault(pair, rank)
+        self.vocab, self.ranks = vocab, first_places(merges)
         self.unknown, self.byte_fallback, self.ignore_merges, self.fuse_unknown = unknown, byte_fallback, ignore_merges, fuse_unknown
         self.continuing, self.ending = continuing, ending
         self.encode = lru_cache(maxsize=1 << 14)(self._encode)

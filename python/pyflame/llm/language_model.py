@@ -1,7 +1,9 @@
 """A language model: weights, tokenizer, and the functions that a user calls."""
 import json
 import math
+import operator
 import os
+import threading
 
 from .. import _C
 from ..io import load as load_tensors
@@ -25,7 +27,7 @@ class LanguageModel:
         named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
         self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
         self.defaults = defaults or {}
-        self._cache, self._cached = None, []
+        self._cache, self._cached, self._lock = None, [], threading.Lock()
 
     def __repr__(self):
         c = self.config
@@ -34,7 +36,7 @@ class LanguageModel:
     def _ids(self, op, tokens):
         if isinstance(tokens, str):
             tokens = self._needed(op, self.tokenizer, "tokenizer").encode(tokens)
-        ids = [int(t) for t in tokens]
+        ids = self._numbers(op, tokens)
         if not ids:
             raise ValueError(f"{op}: there are no tokens; got an empty text; expected at least one token")
         if min(ids) < 0 or max(ids) >= self.config.vocab:
@@ -44,22 +46,34 @@ class LanguageModel:
         return ids
 
     @staticmethod
+    def _numbers(op, tokens):
+        try:
+            if isinstance(tokens, (bytes, dict)):
+                raise TypeError
+            return [operator.index(t) for t in (tokens.tolist() if hasattr(tokens, "tolist") else tokens)]
+        except TypeError:
+            got = str(tokens) if len(str(tokens)) <= 80 else type(tokens).__name__
+            raise TypeError(f"{op}: these are no tokens; got {got}; expected a text, or token ids: whole numbers in one dim") from None
+
+    @staticmethod
     def _needed(op, part, what):
         if part is None:
             raise ValueError(f"{op}: the model's files have no {what}; got none; expected one; hint: pass token ids")
         return part
 
     def logits(self, tokens):
-        """The logits that follow each token, float32 of shape (T, vocabulary). tokens: a text, or ids (T,). ValueError."""
+        """The logits that follow each token, float32 of shape (T, vocabulary). tokens: a text, or whole numbers (T,): a list, an array or a tensor.
+        ValueError for no tokens, too many, or one that is not in the vocabulary; TypeError for anything else."""
         ids = self._ids("logits", tokens)
         return self._network.forward(ids, Cache(self._network, len(ids) + 32), every=True)
 
     def perplexity(self, text, window=None):
         """exp of the mean of -log p(token | tokens before it), over all tokens but the first. text: a text or ids. Texts longer than window (default: the
-        context) are computed in consecutive windows, whose first tokens do not count. ValueError for fewer than two tokens."""
-        ids = self._needed("perplexity", self.tokenizer, "tokenizer").encode(text) if isinstance(text, str) else [int(t) for t in text]
+        context) are computed in consecutive windows, whose first tokens do not count. A float, inf where it is larger than floats are. ValueError for
+        fewer than two tokens, TypeError."""
+        ids = self._needed("perplexity", self.tokenizer, "tokenizer").encode(text) if isinstance(text, str) else self._numbers("perplexity", text)
         window = self.config.context if window is None else window
-        if len(ids) < 2 or not 2 <= window <= self.config.context:
+        if len(ids) < 2 or not isinstance(window, int) or not 2 <= window <= self.config.context:
             raise ValueError(f"perplexity: too few tokens; got {len(ids)} tokens and a window of {window}; expected two or more, and a window of at most {self.config.context}")
         total, count = 0.0, 0
         for begin in range(0, len(ids) - 1, window):
@@ -70,72 +84,79 @@ class LanguageModel:
             target = _C.tensor(part[1:], device=logits.device).unsqueeze(1)
             losses = logits.logsumexp(1) - logits.gather(1, target).squeeze(1)
             total, count = total + float(losses.sum().item()), count + len(part) - 1
-        return math.exp(total / count)
+        return math.exp(total / count) if total / count < 709 else math.inf if total > 0 else math.nan
 
     def _prepared(self, ids, room):
-        """A cache with all but the last of the tokens that it has in common with the previous call."""
+        """Makes a cache with room for `room` more tokens, which keeps the tokens in common with the previous call, but never the last one."""
         needed = min(len(ids) + room, self.config.context) + 32
         common = 0
         while common < min(len(self._cached), len(ids) - 1) and self._cached[common] == ids[common]:
             common += 1
         if self._cache is None or self._cache.capacity < needed:
             self._cache, common = Cache(self._network, needed), 0
-        self._cache.length, self._cached = common, list(ids[:common])
-        return common
+        self._cached = list(ids[:common])
 
     def tokens(self, prompt, max_tokens=256, sampling=None, stop_ids=None):
-        """An iterator over the ids of new tokens. prompt: a text or ids; stop_ids: tokens that end it (default: end_ids; they are not returned). It also
-        ends where the context is full. ValueError."""
+        """An iterator over the ids of new tokens, each an int. prompt: a text or ids; sampling: a Sampling (default: the files' settings); stop_ids: tokens
+        that end it (default: end_ids; they are not returned). It also ends where the context is full. Ids that the tokenizer does not have are never
+        drawn. Iterators may take turns, also in several threads: each gives what it would give alone. ValueError, TypeError."""
         ids = self._ids("generate", prompt)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
         return self._tokens(ids, max_tokens, Sampler(sampling or self._sampling({})), self.end_ids if stop_ids is None else frozenset(stop_ids))
 
     def _tokens(self, ids, max_tokens, sampler, stop_ids):
-        ids, new = list(ids), ids
+        ids, known = list(ids), self.tokenizer.vocab_size if self.tokenizer else self.config.vocab
         for count in range(min(max_tokens, self.config.context - len(ids))):
-            if count == 0:
-                new = ids[self._prepared(ids, max_tokens):]
-            # The next lines may fail; the cache then counts only what is complete.
-            logits = self._network.forward(new, self._cache).cpu().numpy()
-            self._cached.extend(new)
-            token = sampler(logits, ids)
+            with self._lock:
+                if count == 0 or self._cached != ids[:-1]:  # otherwise nobody else has used the cache meanwhile
+                    self._prepared(ids, max_tokens - count)
+                new = ids[len(self._cached):]
+                self._cache.length = len(self._cached)
+                # The next line may fail; the cache then counts only what is complete.
+                logits = self._network.forward(new, self._cache).cpu().numpy()
+                self._cached.extend(new)
+            token = sampler(logits[:known], ids)
             if token in stop_ids:
                 return
             ids.append(token)
-            new = [token]
             yield token
-            if self._cached != ids[:-1]:
-                new = ids[self._prepared(ids, max_tokens - count):]  # another call has used the cache meanwhile
 
     def _sampling(self, given):
         values = {k: v for k, v in self.defaults.items() if k in Sampling.__dataclass_fields__}
         return Sampling(**{**values, **{k: v for k, v in given.items() if v is not None}})
 
     def generate(self, prompt, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False):
-        """The text that follows a prompt (a text or ids).
+        """The text that follows a prompt (a text or ids), a str.
 
-        Settings of sampling that are None are those of the model's files (generation_config), otherwise Sampling's. stop: a text or several; the result ends
-        before the first of them. stream: returns an iterator over pieces of the text instead, each as soon as it is certain. ValueError."""
+        max_tokens: the most tokens that are written. Settings of sampling that are None are those of the model's files (generation_config), otherwise Sampling's. stop: a text or several; the result ends
+        before the first of them. stream: returns an iterator over pieces of the text instead, each as soon as it is certain. ValueError, TypeError."""
+        return self._generate(prompt, True, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop, stream)
+
+    def _generate(self, prompt, continues, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False):
         given = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, seed=seed)
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        if not all(isinstance(s, str) and s for s in stops):
-            raise ValueError(f"generate: a stop text is empty; got {stops!r}; expected texts")
-        self._needed("generate", self.tokenizer, "tokenizer")
-        pieces = self._pieces(self.tokens(prompt, max_tokens, self._sampling(given)), stops)
+        stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
+        if not isinstance(stops, (tuple, list, set, frozenset)) or not all(isinstance(s, str) for s in stops):
+            raise TypeError(f"generate: the stop texts are of the wrong type; got {stop!r}; expected a text or a list of texts")
+        if not all(stops):
+            raise ValueError(f"generate: a stop text is empty; got {stop!r}; expected texts")
+        ids = self._ids("generate", prompt)
+        known = self._needed("generate", self.tokenizer, "tokenizer").vocab_size
+        continues = continues and any(self.tokenizer.token_bytes(i) for i in ids if i < known)
+        pieces = self._pieces(self.tokens(ids, max_tokens, self._sampling(given)), tuple(stops), continues)
         return pieces if stream else "".join(pieces)
 
-    def _pieces(self, tokens, stops):
-        decoder, held = self.tokenizer.stream(), ""
+    def _pieces(self, tokens, stops, continues=False):
+        decoder, held = self.tokenizer.stream(continues=continues), ""
         for token in tokens:
             held += decoder.feed(token)
+            # The end of the text may be the beginning of a stop text, also of one that begins before another that is there already.
+            kept = max((n for s in stops for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0)
             found = [at for at in (held.find(s) for s in stops) if at >= 0]
-            if found:
+            if found and min(found) <= len(held) - kept:
                 if min(found):
                     yield held[:min(found)]
                 return
-            # The end of the text may be the beginning of a stop text.
-            kept = max((n for s in stops for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0)
             ready, held = held[:len(held) - kept], held[len(held) - kept:]
             if ready:
                 yield ready
@@ -158,19 +179,31 @@ class LanguageModel:
         return self.tokenizer.encode_guarded(self._template.render(messages, self.tokenizer.guarded, **names))
 
     def chat(self, messages, **options):
-        """The answer to messages; options as of generate. A text counts as the user's one message."""
+        """The answer to messages, a str or with stream=True an iterator over its pieces; options as of generate. A text counts as the user's one message.
+        ValueError for messages that are damaged or that the template refuses, and where the files have no template; ImportError without jinja2."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self.generate(self.chat_ids(messages), **options)
+        return self._generate(self.chat_ids(messages), False, **options)
+
+
+def _text(path, expected):
+    """The text of a file. OSError and ValueError that name it."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+    except UnicodeDecodeError as e:
+        raise ValueError(f"llm: '{path}' cannot be read; got {type(e).__name__}: {e}; expected {expected}") from None
+    except OSError as e:
+        raise type(e)(e.errno, f"llm: cannot open the file; got {e.strerror}; expected {expected}", path) from None
 
 
 def _json(folder, name, needed=False):
     path = os.path.join(folder, name)
     if not needed and not os.path.exists(path):
         return None
+    text = _text(path, "JSON")
     try:
-        with open(path, encoding="utf-8") as f:
-            document = json.load(f)
+        document = json.loads(text)
     except (ValueError, RecursionError) as e:
         raise ValueError(f"llm: '{path}' cannot be read; got {type(e).__name__}: {e}; expected JSON") from None
     if not isinstance(document, dict):
@@ -193,8 +226,7 @@ def _of_gguf(path, dtype, device):
 def _template_of(folder, config):
     path = os.path.join(folder, "chat_template.jinja")
     if os.path.exists(path):
-        with open(path, encoding="utf-8") as f:
-            return f.read()
+        return _text(path, "a chat template, text in UTF-8")
     template = (config or {}).get("chat_template")
     if isinstance(template, list):
         template = next((t.get("template") for t in template if isinstance(t, dict) and t.get("name") == "default"), None)
@@ -220,8 +252,9 @@ def load(path, dtype=None, device=None):
     """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json).
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
-    OSError; ValueError for files that are damaged or have another architecture; NotImplementedError for blocks of a type that cannot be read."""
-    path = os.fspath(path)
+    A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
+    NotImplementedError for blocks of a type that cannot be read; ImportError without the package regex."""
+    path = os.fsdecode(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
     if os.path.isdir(path):
@@ -232,8 +265,8 @@ def load(path, dtype=None, device=None):
 
 
 def load_tokenizer(path):
-    """The tokenizer alone: of a GGUF file, a folder with tokenizer.json, or that file itself. OSError, ValueError."""
-    path = os.fspath(path)
+    """The tokenizer alone: of a GGUF file, a folder with tokenizer.json, or that file itself. OSError; ValueError if it is damaged or of a kind that is not available."""
+    path = os.fsdecode(path)
     if os.path.isdir(path):
         return _tokenizer_json.from_json(_json(path, "tokenizer.json", needed=True), _json(path, "tokenizer_config.json"))
     if path.endswith(".json"):

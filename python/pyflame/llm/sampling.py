@@ -34,7 +34,7 @@ class Sampling:
 
 
 class Sampler:
-    """Draws tokens by a Sampling. probabilities(logits, tokens) has what it draws from."""
+    """Draws tokens by a Sampling: sampler(logits, tokens) is an id, an int. probabilities(logits, tokens) has what it draws from."""
 
     def __init__(self, sampling):
         self.sampling = sampling
@@ -45,14 +45,19 @@ class Sampler:
         if penalty == 1 or not tokens:
             return logits
         logits, seen = logits.copy(), np.unique(np.fromiter(tokens, dtype=np.int64))
-        logits[seen] = np.where(logits[seen] > 0, logits[seen] / penalty, logits[seen] * penalty)
-        return logits
+        with np.errstate(over="ignore"):
+            logits[seen] = np.where(logits[seen] > 0, logits[seen] / penalty, logits[seen] * penalty)
+        largest = np.finfo(np.float64).max
+        return np.clip(logits, -largest, largest)
 
     def probabilities(self, logits, tokens=()):
-        """(ids, probabilities) of the tokens that can be drawn, the likeliest first. logits: one number for each token; tokens: those of the text so far."""
-        s, logits = self.sampling, self._penalized(np.asarray(logits, dtype=np.float64), tokens)
+        """(ids, probabilities) of the tokens that can be drawn, the likeliest first: arrays of int64 and float64 of equal length, at most the vocabulary's.
+
+        logits: one number for each token, shape (vocabulary,); tokens: ids of the text so far. ValueError for logits that are not finite."""
+        s, logits = self.sampling, np.asarray(logits, dtype=np.float64)
         if not np.isfinite(logits.max()):
             raise ValueError("generate: the logits are not finite; got nan or inf; expected numbers; hint: the weights are damaged, or overflow in this dtype")
+        logits = self._penalized(logits, tokens)
         if s.temperature == 0:
             return np.array([int(logits.argmax())]), np.ones(1)
         if 0 < s.top_k < logits.size:
@@ -60,8 +65,8 @@ class Sampler:
             ids = ids[np.lexsort((ids, -logits[ids]))]
         else:
             ids = np.argsort(-logits, kind="stable")
-        scaled = logits[ids] / s.temperature
-        p = np.exp(scaled - scaled[0])
+        with np.errstate(over="ignore"):  # a tiny temperature makes -inf of all but the likeliest
+            p = np.exp((logits[ids] - logits[ids[0]]) / s.temperature)
         p /= p.sum()
         if s.top_p < 1:
             p = p[: int(np.searchsorted(np.cumsum(p), s.top_p)) + 1]

@@ -3,7 +3,7 @@ import codecs
 from dataclasses import dataclass, field
 
 from ._errors import needed
-from ._text_parts import BYTE_OF_CHARACTER, SPACE
+from ._text_parts import BYTE_OF_CHARACTER, SPACE, first_places
 
 BREAK = "\ufdd0"  # a noncharacter of Unicode: no text contains it
 
@@ -52,9 +52,7 @@ class Tokenizer:
         self._added = {a.text: a for a in parts.added if a.text}
         self._added_ids = {a.id for a in parts.added}
         self._finders = {}
-        self._id_of = {}
-        for i, text in enumerate(parts.tokens):
-            self._id_of.setdefault(text, i)
+        self._id_of = first_places(parts.tokens)
 
     @property
     def vocab_size(self):
@@ -179,18 +177,18 @@ class Tokenizer:
         stream = self.stream(skip_special)
         return "".join([stream.feed(int(i)) for i in ids]) + stream.finish()
 
-    def stream(self, skip_special=True):
-        """A TextStream, which decodes one token at a time."""
-        return TextStream(self, skip_special)
+    def stream(self, skip_special=True, continues=False):
+        """A TextStream, which decodes one token at a time. continues: there is text before the first token, so a space that begins it stays."""
+        return TextStream(self, skip_special, continues)
 
 
 class TextStream:
     """feed(id) returns the text that is complete so far; it never splits a character. finish() returns what is left."""
 
-    def __init__(self, tokenizer, skip_special=True):
+    def __init__(self, tokenizer, skip_special=True, continues=False):
         self._tokenizer, self._skip, self._parts = tokenizer, skip_special, tokenizer._parts
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._first = True
+        self._first = not continues
 
     def feed(self, id):
         data = self._tokenizer.token_bytes(id, self._skip)
