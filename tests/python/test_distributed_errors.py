@@ -265,6 +265,21 @@ def test_a_port_of_something_else():
         greeting.join()
 
 
+def test_a_store_of_another_job(monkeypatch):
+    """A second job with the same port must not write to the first one's store."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "first")
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=60)
+    dist.TCPStore("127.0.0.1", store.port, timeout=60).close()
+    for name in ("second", "", "none"):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+        if name == "second":
+            with pytest.raises(RuntimeError, match="TCPStore: rank 0 cannot be reached within 0.2 s; got 127.0.0.1:.* \\(the store of another job\\); expected the store of rank 0"):
+                dist.TCPStore("127.0.0.1", store.port, timeout=0.2)
+        else:  # started by hand
+            dist.TCPStore("127.0.0.1", store.port, timeout=60).close()
+    store.close()
+
+
 MEMBERS = """
 dist.init_process_group(timeout=60)
 calls = {

@@ -1,5 +1,6 @@
 """A key-value store on rank 0, through which processes find each other."""
 import errno
+import os
 import secrets
 import socket
 import struct
@@ -35,6 +36,12 @@ def _send(connection, *parts):
     connection.sendall(struct.pack("<I", len(parts)) + struct.pack(f"<{len(parts)}Q", *map(len, parts)) + b"".join(parts))
 
 
+def _job():
+    """The launcher's name of this job. Where it gives none, whoever has the address is of the job."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return b"" if name == "none" else name.encode()
+
+
 class _Server:
     """Answers requests, each connection on a thread of its own. The threads end with the process."""
 
@@ -50,6 +57,7 @@ class _Server:
             self.socket.bind(("", port))  # the address is that of a gateway, which this host does not have itself
         self.socket.listen(256)
         self.port = self.socket.getsockname()[1]
+        self.job = _job()
         self.name = secrets.token_hex(8).encode()  # tells this store from another one at the same address
         self.values, self.changed = {}, threading.Condition()
         threading.Thread(target=self._accept, name="pyflame store", daemon=True).start()
@@ -90,6 +98,8 @@ class _Server:
             elif what == b"count":
                 value = str(len(self.values)).encode()
             elif what == b"name":
+                if key and self.job and key != self.job:
+                    return b"0", b""
                 value = self.name
             else:
                 raise ValueError(what)
@@ -148,13 +158,15 @@ class TCPStore(Store):
                 connection = socket.create_connection((self.host, self.port), timeout=max(0.1, until - time.monotonic()))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(max(0.1, until - time.monotonic()))
-                _send(connection, b"name")
-                self.name = _receive(connection)[-1]
+                _send(connection, b"name", _job())
+                right, self.name = _receive(connection)
+                if right != b"1":
+                    raise _Closed("the store of another job")
                 if self.name in ended:
                     raise _Closed("the store of the groups that this process destroyed")
                 connection.settimeout(None)
                 return connection
-            except (OSError, IndexError) as e:
+            except (OSError, ValueError) as e:
                 if connection:
                     connection.close()
                 if time.monotonic() + pause > until:

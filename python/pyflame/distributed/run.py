@@ -4,6 +4,7 @@ import collections
 import ctypes
 import os
 import queue
+import secrets
 import signal
 import socket
 import subprocess
@@ -173,13 +174,14 @@ def _once(args, n, restart):
     world = n * args.nnodes
     threads = args.threads or max(1, len(os.sched_getaffinity(0)) // n)
     ended, ranks = queue.SimpleQueue(), []
+    job = secrets.token_hex(8) if args.nnodes == 1 else "none"  # as torchrun says it
     words = [args.python, "-u", *(["-m"] if args.module else []), args.script, *args.arguments]
     try:
         for local in range(n):
             own = {"PYFLAME_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
             env = {**os.environ, **own} if args.threads else {**own, **os.environ}
             env.update(RANK=str(args.node_rank * n + local), LOCAL_RANK=str(local), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(n), GROUP_RANK=str(args.node_rank),
-                       MASTER_ADDR=address, MASTER_PORT=str(port), RESTART_COUNT=str(restart), TORCHELASTIC_RESTART_COUNT=str(restart))
+                       MASTER_ADDR=address, MASTER_PORT=str(port), RESTART_COUNT=str(restart), TORCHELASTIC_RESTART_COUNT=str(restart), TORCHELASTIC_RUN_ID=job)
             ranks.append(_Rank(args.node_rank * n + local, words, env, not args.no_prefix, ended))
         for left in range(n - 1, -1, -1):
             rank, code = _next(ended)
