@@ -156,6 +156,19 @@ def test_a_full_disk_ends_all(tmp_path):
     assert r.returncode == 1 and r.stderr == "pyflame run: the output cannot be written; got No space left on device; the processes were ended\n"
 
 
+def test_a_progress_bar(tmp_path):
+    """What a carriage return ends is shown when it is there, and only the last of it among the last lines."""
+    program = "import sys\nfor i in range(100):\n    sys.stderr.write(f'{i} of 100\\r')\n    sys.stderr.flush()\nprint(file=sys.stderr)\nsys.stdin.read() or sys.exit('no data')\n"
+    r = launch(tmp_path, program, code=1)
+    assert "[0] 7 of 100\n[0] 8 of 100\n" in r.stderr and r.stderr.endswith("[0] 99 of 100\n[0] no data\npyflame run: rank 0 failed with exit code 1; the others were ended\npyflame run: the last lines of rank 0:\n  99 of 100\n  no data\n")
+    (tmp_path / "program.py").write_text("import sys, time\nsys.stdout.write('1 of 2\\r')\nsys.stdout.flush()\ntime.sleep(3600)\n")
+    launcher = subprocess.Popen([*WORDS, str(tmp_path / "program.py")], stdout=subprocess.PIPE)
+    assert launcher.stdout.read(11) == b"[0] 1 of 2\r"
+    launcher.terminate()
+    assert launcher.wait(60) == 143
+    launcher.stdout.close()
+
+
 def test_threads(tmp_path):
     """The option comes before the environment, and the environment before the processors divided by the processes."""
     (tmp_path / "program.py").write_text("import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['PYFLAME_NUM_THREADS'])\n")

@@ -4,6 +4,7 @@ import collections
 import ctypes
 import os
 import queue
+import re
 import secrets
 import signal
 import socket
@@ -61,6 +62,17 @@ def _end_with_launcher():
     return (lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))) if prctl else None
 
 
+def _lines(pipe):
+    """The lines of a pipe, each as soon as it is there, with the end that it has: a line feed, or the carriage return of a progress bar."""
+    rest = b""
+    for chunk in iter(lambda: pipe.read1(1 << 16), b""):
+        *lines, rest = re.split(rb"(?<=[\r\n])", rest + chunk)
+        for line in lines:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
+
+
 class _Rank:
     """A process, and the thread that reads what it prints."""
 
@@ -75,19 +87,22 @@ class _Rank:
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _read(self, pipe, to, keep):
-        lost = False
-        for line in iter(pipe.readline, b""):
-            if keep:
-                self.tail.append(line.decode(errors="replace").rstrip("\n"))
-            if lost:  # read on, so that the process does not wait in print()
-                continue
+        lost, before = False, ""
+        for line in _lines(pipe):
+            over = before.endswith("\r")  # a progress bar, which is written over
+            if keep and not (over and line == "\n"):
+                if over and self.tail:
+                    self.tail.pop()
+                self.tail.append(line.rstrip("\r\n"))
             try:
-                with _printing:
-                    to.write(f"[{self.rank}] " * self._prefix + line.decode(errors="replace"))
-                    to.flush()
+                if not lost:  # otherwise read on, so that the process does not wait in print()
+                    with _printing:
+                        to.write(f"[{self.rank}] " * (self._prefix and not (line == "\r" or over and line == "\n")) + line)
+                        to.flush()
             except OSError as e:
                 lost = True
                 self._ended.put((self, e))
+            before = line
 
     def _wait(self):
         code = self.process.wait()
