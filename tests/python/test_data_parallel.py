@@ -78,6 +78,28 @@ mixed[2].requires_grad_(False)
 ddp = DDP(mixed)
 (mixed[0](pf.ones(1, 4)).sum() * (rank + 1) + mixed[1](pf.ones(1, 4, dtype=pf.float64)).sum().float()).backward()
 assert mixed[0].bias.grad.tolist() == [(world + 1) / 2] * 4 and mixed[1].bias.grad.tolist() == [1.0] * 4 and mixed[2].weight.grad is None and len(ddp._buckets) == 2
+
+# A copy reduces its own gradients, and those of a copy of the module are its own.
+import copy
+ddp = DDP(pf.nn.Linear(3, 1), process_group=dist.group.WORLD)
+double = copy.deepcopy(ddp)
+for m, want in ((ddp, (world + 1) / 2), (double, (world + 1) / 2), (copy.deepcopy(ddp.module), rank + 1)):
+    m(pf.full((1, 3), rank + 1.0)).sum().backward()
+    assert next(m.parameters()).grad.tolist() == [[want] * 3], (rank, next(m.parameters()).grad)
+assert double.process_group is dist.group.WORLD and double.module.weight is not ddp.module.weight
+
+# Complex parameters.
+class Turn(pf.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.by = pf.nn.Parameter(pf.complex(pf.ones(3), pf.zeros(3)))
+
+    def forward(self, x):
+        return (self.by * x).real.sum()
+
+ddp = DDP(Turn())
+ddp(rank + 1.0).backward()
+assert ddp.module.by.grad.tolist() == [complex((world + 1) / 2)] * 3
 print("same")
 """
 
@@ -105,7 +127,7 @@ try:
     raise AssertionError(f"rank {rank} was not told")
 except RuntimeError as e:
     own = "a" if rank else "b"
-    for text in ("parameters got no gradient on every rank; got a.bias, a.weight, b.bias, b.weight, never.bias, never.weight", f"(on this rank {own}.bias, {own}.weight, never.bias, never.weight)", "find_unused_parameters=True"):
+    for text in ("parameters got no gradient on every rank; got a.bias, a.weight, b.bias, b.weight, never.bias, never.weight", f"(on this rank {own}.bias, {own}.weight, never.bias, never.weight)", "find_unused_parameters=True", "requires_grad_(False) for those that are not trained, before DistributedDataParallel is made"):
         assert text in str(e), e
 ddp = DDP(Two(), find_unused_parameters=True)
 ddp(pf.ones(1, 2), rank).sum().backward()

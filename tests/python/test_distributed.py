@@ -261,6 +261,62 @@ except RuntimeError as e:
 """
 
 
+AGAIN = """
+late = int(os.environ["LATE"])
+for i in range(3):
+    dist.init_process_group(timeout=60)
+    x = pf.full((3,), float(rank + i))
+    dist.all_reduce(x)
+    assert x.tolist() == [2 * i + 1] * 3
+    if rank == late:  # the other one is at its next group long before
+        time.sleep(0.3)
+    dist.destroy_process_group()
+print("three groups")
+"""
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_groups_again(late, tmp_path):
+    """A job destroys its groups and makes new ones at the same address, whoever is first."""
+    assert run(2, AGAIN, tmp_path, LATE=str(late)) == ["three groups\n"] * 2
+
+
+THREADS = """
+import threading
+sys.setswitchinterval(1e-5)
+dist.init_process_group(timeout=60)
+wrong = []
+
+def reduce():  # the same call in each thread, so that the order of the threads does not matter
+    for _ in range(100):
+        x = pf.ones(20000)
+        dist.all_reduce(x)
+        if x[0].item() != world or x[-1].item() != world:
+            wrong.append("sum")
+
+def message():
+    for _ in range(100):
+        x = pf.full((30000,), float(threading.get_ident() % 1000))
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        if not (x == x[0]).all().item():
+            wrong.append("message")
+
+for call in (reduce, message):
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+assert not wrong, wrong
+print("fine")
+"""
+
+
+def test_threads(tmp_path):
+    """Calls of several threads run one after the other."""
+    assert run(2, THREADS, tmp_path) == ["fine\n"] * 2
+
+
 def test_forked_children(tmp_path):
     processes = start(2, FORKED, tmp_path)
     out, err = processes[0].communicate(timeout=50)

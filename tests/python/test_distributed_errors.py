@@ -1,6 +1,8 @@
 """What goes wrong between processes: each error names the ranks, and no process hangs."""
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from processes import finish, run, start
@@ -178,6 +180,16 @@ ARGUMENTS = [
     (ValueError, "init_process_group: rank and world_size belong together; got rank=0", lambda: dist.init_process_group(rank=0)),
     (ValueError, "init_process_group: store and pg_options are not available", lambda: dist.init_process_group(store=1)),
     (ValueError, "new_group: ranks are not ranks of this job; got \\[1\\]", lambda: dist.new_group([1])),
+    (TypeError, "new_group: ranks are not a list of numbers; got 0; expected", lambda: dist.new_group(0)),
+    (TypeError, "new_group: ranks are not a list of numbers; got \\[1.5\\]; expected", lambda: dist.new_group([1.5])),
+    (TypeError, "destroy_process_group: group is not a process group; got str", lambda: dist.destroy_process_group("all")),
+    (ValueError, "init_process_group: the port of rank 0 is out of range; got 0; expected 1 to 65535; hint: MASTER_PORT", lambda: dist.init_process_group(init_method="tcp://127.0.0.1:0", rank=0, world_size=2)),
+    (RuntimeError, "TCPStore: the address is unknown; got no-such-host.invalid", lambda: dist.TCPStore("no-such-host.invalid", 1, is_master=True, timeout=1)),
+    (ValueError, "all_gather_object: object_list has another length; got 3; expected 1", lambda: dist.all_gather_object([None] * 3, 1)),
+    (ValueError, "gather_object: object_gather_list does not fit; got None; expected a list of 1", lambda: dist.gather_object(1)),
+    (ValueError, "scatter_object_list: scatter_object_output_list has no entry; got 0", lambda: dist.scatter_object_list([], [1])),
+    (ValueError, "scatter_object_list: scatter_object_input_list does not fit; got None; expected a list of 1", lambda: dist.scatter_object_list([None])),
+    (ValueError, "all_to_all_single: output has no dim that could be split; got a tensor of shape \\(\\)", lambda: dist.all_to_all_single(pf.tensor(1.0), pf.tensor(1.0))),
     (TypeError, "all_reduce: tensor is not a tensor; got list", lambda: dist.all_reduce([1.0])),
     (TypeError, "all_reduce: op is not a reduction; got int", lambda: dist.all_reduce(pf.ones(1), 3)),
     (ValueError, "ReduceOp: not available; got xor", lambda: dist.all_reduce(pf.ones(1), "xor")),
@@ -236,6 +248,35 @@ def test_store_keys():
         store.get("x", 0.1)
     with pytest.raises(RuntimeError, match="TCPStore: the address cannot be used; got 127.0.0.1:"):
         dist.TCPStore("127.0.0.1", store.port, is_master=True)
+    store.close()
+
+
+def test_a_port_of_something_else():
+    """What accepts connections and says nothing, or something else than a store, is no rank 0; the timeout holds."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(RuntimeError, match="TCPStore: rank 0 cannot be reached within 0.2 s; got 127.0.0.1:.* \\(timed out\\)"):
+            dist.TCPStore("127.0.0.1", other.getsockname()[1], timeout=0.2)
+        greeting = threading.Thread(target=lambda: [other.accept()[0].close(), other.accept()[0].sendall(b"SSH-2.0-OpenSSH\n")])
+        greeting.start()
+        with pytest.raises(RuntimeError, match="TCPStore: rank 0 cannot be reached within 0.2 s; got 127.0.0.1:.*; expected the store of rank 0; hint: MASTER_ADDR, MASTER_PORT"):
+            dist.TCPStore("127.0.0.1", other.getsockname()[1], timeout=0.2)
+        greeting.join()
+
+
+def test_a_store_of_another_job(monkeypatch):
+    """A second job with the same port must not write to the first one's store."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "first")
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=60)
+    dist.TCPStore("127.0.0.1", store.port, timeout=60).close()
+    for name in ("second", "", "none"):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+        if name == "second":
+            with pytest.raises(RuntimeError, match="TCPStore: rank 0 cannot be reached within 0.2 s; got 127.0.0.1:.* \\(the store of another job\\); expected the store of rank 0"):
+                dist.TCPStore("127.0.0.1", store.port, timeout=0.2)
+        else:  # started by hand
+            dist.TCPStore("127.0.0.1", store.port, timeout=60).close()
     store.close()
 
 

@@ -1,7 +1,9 @@
 """`pyflame run --nproc N script.py`: the launcher of python/pyflame/distributed/run.py."""
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -97,10 +99,82 @@ def test_several_hosts(tmp_path):
     (["--nproc", "2", "--nnodes", "2", "x.py"], "--nnodes: the hosts do not know each other; expected --master-addr and --master-port of host 0"),
     (["--nnodes", "1", "--node-rank", "1", "x.py"], "--node-rank: out of range; got 1; expected 0 to 0"),
     (["--max-restarts", "-1", "x.py"], "--max-restarts: below 0; got -1"),
+    (["--nnodes", "0", "x.py"], "--nnodes: out of range; got 0; expected at least 1"),
+    (["--threads", "0", "x.py"], "--threads: out of range; got 0; expected at least 1"),
+    (["--master-port", "65536", "x.py"], "--master-port: out of range; got 65536; expected at least 1 and at most 65535"),
 ])
 def test_options(options, message):
     r = subprocess.run([*WORDS, *options], capture_output=True, text=True, timeout=60)
     assert r.returncode == 2 and message in r.stderr
+
+
+WAITS = """
+import os, time
+print(os.getpid(), flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGKILL, -9), (signal.SIGHUP, 129), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_no_process_outlives_the_launcher(number, code, tmp_path):
+    (tmp_path / "program.py").write_text(WAITS)
+    launcher = subprocess.Popen([*WORDS, "--no-prefix", "--nproc", "2", str(tmp_path / "program.py")], stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    ranks = [int(launcher.stdout.readline()) for _ in range(2)]
+    launcher.send_signal(number)
+    assert launcher.wait(60) == code
+    until = time.monotonic() + 60
+    for pid in ranks:
+        while lives(pid):
+            assert time.monotonic() < until, f"process {pid} goes on"
+            time.sleep(0.01)
+
+
+def lives(pid):
+    """Whether a process is there, and has not ended. One whose parent is gone may wait for its new parent to see its end."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_closed_pipe_ends_all(tmp_path):
+    """As in `pyflame run ... | head -1`: the processes do not wait in print() for a reader that is gone."""
+    (tmp_path / "program.py").write_text("while True:\n    print('x' * 100)\n")
+    launcher = subprocess.Popen([*WORDS, "--nproc", "2", str(tmp_path / "program.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    launcher.stdout.readline()
+    launcher.stdout.close()
+    assert launcher.wait(60) == 128 + signal.SIGPIPE and launcher.stderr.read() == b""
+    launcher.stderr.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_ends_all(tmp_path):
+    (tmp_path / "program.py").write_text("while True:\n    print('x' * 100)\n")
+    with open("/dev/full", "w") as full:
+        r = subprocess.run([*WORDS, "--nproc", "2", str(tmp_path / "program.py")], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert r.returncode == 1 and r.stderr == "pyflame run: the output cannot be written; got No space left on device; the processes were ended\n"
+
+
+def test_a_progress_bar(tmp_path):
+    """What a carriage return ends is shown when it is there, and only the last of it among the last lines."""
+    program = "import sys\nfor i in range(100):\n    sys.stderr.write(f'{i} of 100\\r')\n    sys.stderr.flush()\nprint(file=sys.stderr)\nsys.stdin.read() or sys.exit('no data')\n"
+    r = launch(tmp_path, program, code=1)
+    assert "[0] 7 of 100\n[0] 8 of 100\n" in r.stderr and r.stderr.endswith("[0] 99 of 100\n[0] no data\npyflame run: rank 0 failed with exit code 1; the others were ended\npyflame run: the last lines of rank 0:\n  99 of 100\n  no data\n")
+    (tmp_path / "program.py").write_text("import sys, time\nsys.stdout.write('1 of 2\\r')\nsys.stdout.flush()\ntime.sleep(3600)\n")
+    launcher = subprocess.Popen([*WORDS, str(tmp_path / "program.py")], stdout=subprocess.PIPE)
+    assert launcher.stdout.read(11) == b"[0] 1 of 2\r"
+    launcher.terminate()
+    assert launcher.wait(60) == 143
+    launcher.stdout.close()
+
+
+def test_threads(tmp_path):
+    """The option comes before the environment, and the environment before the processors divided by the processes."""
+    (tmp_path / "program.py").write_text("import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['PYFLAME_NUM_THREADS'])\n")
+    for options, want in (["--threads", "3"], "3 3"), ([], "7 5"):
+        r = subprocess.run([*WORDS, "--no-prefix", *options, str(tmp_path / "program.py")], capture_output=True, text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "7", "PYFLAME_NUM_THREADS": "5"})
+        assert r.stdout == want + "\n", r
 
 
 def test_who_fails_for_another_is_not_the_cause(tmp_path):

@@ -110,7 +110,6 @@ REFUSED = {
     "distributed.FileStore: not available": lambda: pf.distributed.FileStore("file", 2),
     "cuda.CUDAGraph: not available": lambda: pf.cuda.CUDAGraph(),
     "autograd.graph.saved_tensors_hooks: not available": lambda: pf.autograd.graph.saved_tensors_hooks(None, None),
-    "multiprocessing.spawn: not available": lambda: pf.multiprocessing.spawn(print),
     "checkpoint: context_fn is not available": lambda: pf.utils.checkpoint.checkpoint(abs, pf.ones(1), context_fn=abs),
 }
 

@@ -74,7 +74,7 @@ def is_gloo_available():
 
 
 def is_torchelastic_launched():
-    """Whether torchrun started this process."""
+    """Whether torchrun or `pyflame run` started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 

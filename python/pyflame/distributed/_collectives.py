@@ -312,6 +312,8 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     n = group.size() if group else 1
 
     def parts(name, t, sizes):
+        if t.dim() == 0:
+            raise ValueError(f"{op}: {name} has no dim that could be split; got a tensor of shape (); expected at least one dim")
         if not sizes:
             if t.shape[0] % n:
                 raise ValueError(f"{op}: the first dim of {name} cannot be split in equal parts; got {t.shape[0]}; expected a multiple of {n}, or {name}_split_sizes")

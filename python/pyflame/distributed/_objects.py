@@ -30,11 +30,12 @@ def all_gather_object(object_list, obj, group=None):
     if is_outside(group):
         return
     group = resolved("all_gather_object", group)
-    if _single(group):
-        object_list[:1] = [obj]
+    n = group.size() if group else 1
+    if len(object_list) != n:
+        raise ValueError(f"all_gather_object: object_list has another length; got {len(object_list)}; expected {n}")
+    if n == 1:
+        object_list[0] = obj
         return
-    if len(object_list) != group.size():
-        raise ValueError(f"all_gather_object: object_list has another length; got {len(object_list)}; expected {group.size()}")
     object_list[:] = map(pickle.loads, _exchange("all_gather_object", group, [pickle.dumps(obj)] * group.size()))
 
 
@@ -44,8 +45,8 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
         return
     group = resolved("gather_object", group)
     if _single(group):
-        if object_gather_list is None:
-            raise ValueError("gather_object: object_gather_list does not fit; got None; expected a list of 1 on rank dst=0")
+        if object_gather_list is None or len(object_gather_list) != 1:
+            raise ValueError(f"gather_object: object_gather_list does not fit; got {object_gather_list and len(object_gather_list)}; expected a list of 1 on rank dst=0")
         object_gather_list[:1] = [obj]
         return
     root = _peer("gather_object", group, dst, "dst", group_dst)
@@ -72,6 +73,8 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
     if is_outside(group):
         return
     group = resolved("scatter_object_list", group)
+    if not scatter_object_output_list:
+        raise ValueError("scatter_object_list: scatter_object_output_list has no entry; got 0; expected at least one")
     if _single(group):
         if scatter_object_input_list is None or len(scatter_object_input_list) != 1:
             raise ValueError(f"scatter_object_list: scatter_object_input_list does not fit; got {scatter_object_input_list and len(scatter_object_input_list)}; expected a list of 1 on rank src=0")

@@ -1,5 +1,6 @@
 """The default group of the process, and what programs ask about groups."""
 import datetime
+import operator
 import os
 import urllib.parse
 
@@ -20,6 +21,7 @@ class ReduceOp:
 
 class _World:
     default, made = None, 0
+    ended = set()  # the names of the stores of groups that were destroyed
     place = Place()
 
 
@@ -88,6 +90,8 @@ def _place(op, init_method, rank, world_size):
     if place.world_size > 1 and (place.address is None or place.port is None):
         missing = [name for name, value in (("MASTER_ADDR", place.address), ("MASTER_PORT", place.port)) if value is None]
         raise ValueError(f"{op}: nothing says where rank 0 is; got no {' and no '.join(missing)}; expected both, or init_method='tcp://HOST:PORT'")
+    if place.world_size > 1 and not 0 < place.port < 65536:
+        raise ValueError(f"{op}: the port of rank 0 is out of range; got {place.port}; expected 1 to 65535; hint: MASTER_PORT")
     return place
 
 
@@ -109,7 +113,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     place = _place(op, init_method, rank, world_size)
     made = None
     if place.world_size > 1:
-        made = TCPStore(place.address, place.port, is_master=place.rank == 0, timeout=seconds, wait_for_workers=False)
+        made = TCPStore(place.address, place.port, is_master=place.rank == 0, timeout=seconds, wait_for_workers=False, _ended=_World.ended)
     try:
         default = ProcessGroup(op, range(place.world_size), place.rank, made, "world", seconds)
     except BaseException:
@@ -130,6 +134,10 @@ def destroy_process_group(group=None):
         end()
     elif isinstance(group, ProcessGroup):
         group.close()
+        if _World.default is not None and group in _World.default._children:
+            _World.default._children.remove(group)
+    elif group is not GroupMember.NON_GROUP_MEMBER:
+        raise TypeError(f"destroy_process_group: group is not a process group; got {type(group).__name__}; expected what new_group() returned, or None")
 
 
 def end():
@@ -139,13 +147,14 @@ def end():
         for g in [*default._children, default]:
             g.close()
         if default.store:
+            _World.ended.add(default.store.name)
             default.store.close()
 
 
 def _in_child():
     """After a fork: the parent's connections are the parent's. The child knows its rank, and its collectives raise."""
     if _World.default is not None and _World.default.store:
-        _World.default.store.close()
+        _World.default.store.close(_forked=True)
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -187,7 +196,11 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
     _backend(op, backend)
     default = resolved(op, None)
     size = default.size() if default else 1
-    ranks = list(range(size)) if ranks is None else sorted(int(r) for r in ranks)
+    ranks = range(size) if ranks is None else ranks
+    ranks = list(ranks) if hasattr(ranks, "__iter__") else ranks
+    if not isinstance(ranks, list) or any(isinstance(r, bool) or not hasattr(r, "__index__") for r in ranks):
+        raise TypeError(f"{op}: ranks are not a list of numbers; got {ranks!r}; expected numbers from 0 to {size - 1}")
+    ranks = sorted(operator.index(r) for r in ranks)
     if len(set(ranks)) != len(ranks) or any(not 0 <= r < size for r in ranks) or not ranks:
         raise ValueError(f"{op}: ranks are not ranks of this job; got {ranks}; expected different numbers from 0 to {size - 1}")
     seconds = seconds_of(op, timeout) if timeout is not None or default is None else default._timeout
@@ -195,8 +208,10 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
         return ProcessGroup(op, ranks, 0, None, "", seconds)
     _World.made += 1
     made = ProcessGroup(op, ranks, default.rank(), default.store, f"group{_World.made}", seconds)
+    if made.rank() < 0:
+        return GroupMember.NON_GROUP_MEMBER
     default._children.append(made)
-    return made if made.rank() >= 0 else GroupMember.NON_GROUP_MEMBER
+    return made
 
 
 def get_rank(group=None):

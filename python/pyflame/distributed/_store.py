@@ -1,5 +1,7 @@
 """A key-value store on rank 0, through which processes find each other."""
 import errno
+import os
+import secrets
 import socket
 import struct
 import threading
@@ -34,6 +36,12 @@ def _send(connection, *parts):
     connection.sendall(struct.pack("<I", len(parts)) + struct.pack(f"<{len(parts)}Q", *map(len, parts)) + b"".join(parts))
 
 
+def _job():
+    """The launcher's name of this job. Where it gives none, whoever has the address is of the job."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return b"" if name == "none" else name.encode()
+
+
 class _Server:
     """Answers requests, each connection on a thread of its own. The threads end with the process."""
 
@@ -49,6 +57,8 @@ class _Server:
             self.socket.bind(("", port))  # the address is that of a gateway, which this host does not have itself
         self.socket.listen(256)
         self.port = self.socket.getsockname()[1]
+        self.job = _job()
+        self.name = secrets.token_hex(8).encode()  # tells this store from another one at the same address
         self.values, self.changed = {}, threading.Condition()
         threading.Thread(target=self._accept, name="pyflame store", daemon=True).start()
 
@@ -87,12 +97,22 @@ class _Server:
                 return b"1", self.values[key]
             elif what == b"count":
                 value = str(len(self.values)).encode()
+            elif what == b"name":
+                if key and self.job and key != self.job:
+                    return b"0", b""
+                value = self.name
             else:
                 raise ValueError(what)
             self.changed.notify_all()
             return b"1", value
 
-    def close(self):
+    def close(self, forked=False):
+        """Frees the port. Connections stay until the processes at their other ends close them: one may still read what it needs."""
+        if not forked:
+            try:
+                self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept(), which would keep the port
+            except OSError:
+                pass
         self.socket.close()
 
 
@@ -108,17 +128,19 @@ class TCPStore(Store):
     """A key-value store: one process serves it (is_master), all use it. Values are bytes; timeout is a timedelta or seconds. RuntimeError when the store
     cannot be reached, or a key is not set, within the timeout."""
 
-    def __init__(self, host_name, port, world_size=None, is_master=False, timeout=300, wait_for_workers=True):
+    def __init__(self, host_name, port, world_size=None, is_master=False, timeout=300, wait_for_workers=True, _ended=()):
         self.host, self.timeout = host_name, getattr(timeout, "total_seconds", lambda: timeout)()
         self._server = None
         if is_master:
             try:
                 self._server = _Server(host_name, port)
+            except socket.gaierror as e:
+                raise RuntimeError(f"TCPStore: the address is unknown; got {host_name} ({e.strerror}); expected the name or the address of this host, which has rank 0; hint: MASTER_ADDR") from None
             except OSError as e:
                 raise RuntimeError(f"TCPStore: the address cannot be used; got {host_name}:{port} ({e.strerror or e}); expected a free port of this host; hint: set MASTER_PORT to another one") from None
             port = self._server.port
         self.port = port
-        self._connection, self._lock = self._connect(), threading.Lock()
+        self._connection, self._lock = self._connect(_ended), threading.Lock()
         if world_size and wait_for_workers:
             self.add("workers", 1)
             until = time.monotonic() + self.timeout
@@ -127,17 +149,28 @@ class TCPStore(Store):
                     raise RuntimeError(f"TCPStore: timed out after {self.timeout:g} s; got {self.add('workers', 0)} processes; expected {world_size}")
                 time.sleep(0.02)
 
-    def _connect(self):
+    def _connect(self, ended):
+        """A connection to a store that is none of `ended`: where a job makes its groups anew, the store of the former ones may still be there."""
         until, pause = time.monotonic() + self.timeout, 0.01
         while True:
+            connection = None
             try:
                 connection = socket.create_connection((self.host, self.port), timeout=max(0.1, until - time.monotonic()))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.settimeout(max(0.1, until - time.monotonic()))
+                _send(connection, b"name", _job())
+                right, self.name = _receive(connection)
+                if right != b"1":
+                    raise _Closed("the store of another job")
+                if self.name in ended:
+                    raise _Closed("the store of the groups that this process destroyed")
                 connection.settimeout(None)
                 return connection
-            except OSError as e:
+            except (OSError, ValueError) as e:
+                if connection:
+                    connection.close()
                 if time.monotonic() + pause > until:
-                    raise RuntimeError(f"TCPStore: rank 0 cannot be reached within {self.timeout:g} s; got {self.host}:{self.port} ({e.strerror or e}); expected the store of rank 0; hint: MASTER_ADDR, MASTER_PORT") from None
+                    raise RuntimeError(f"TCPStore: rank 0 cannot be reached within {self.timeout:g} s; got {self.host}:{self.port} ({getattr(e, 'strerror', None) or e}); expected the store of rank 0; hint: MASTER_ADDR, MASTER_PORT") from None
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
 
@@ -191,8 +224,8 @@ class TCPStore(Store):
         """How long get() and wait() wait, as a timedelta or in seconds."""
         self.timeout = getattr(timeout, "total_seconds", lambda: timeout)()
 
-    def close(self):
+    def close(self, _forked=False):
         """Ends the connection."""
         self._connection.close()
         if self._server:
-            self._server.close()
+            self._server.close(_forked)

@@ -1,8 +1,11 @@
 """`pyflame run --nproc N script.py`: starts one process for each rank, with the variables of torchrun, and ends all of them when one fails."""
 import argparse
 import collections
+import ctypes
 import os
 import queue
+import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -14,6 +17,7 @@ from . import _state
 
 _TAIL = 60  # lines of the failed rank that are shown again at the end
 _PATIENCE = 5.0  # seconds between the request to end and the end
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 def _parser():
@@ -52,12 +56,29 @@ def _free_port():
         return s.getsockname()[1]
 
 
+def _end_with_launcher():
+    """What a new process does first, or None where the system has no such call: it asks to be killed when the launcher is gone, however that ended."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    return (lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))) if prctl else None
+
+
+def _lines(pipe):
+    """The lines of a pipe, each as soon as it is there, with the end that it has: a line feed, or the carriage return of a progress bar."""
+    rest = b""
+    for chunk in iter(lambda: pipe.read1(1 << 16), b""):
+        *lines, rest = re.split(rb"(?<=[\r\n])", rest + chunk)
+        for line in lines:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
+
+
 class _Rank:
     """A process, and the thread that reads what it prints."""
 
     def __init__(self, rank, words, env, prefix, ended):
         self.rank, self.tail = rank, collections.deque(maxlen=_TAIL)
-        self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=_end_with_launcher())
         self._prefix, self._ended = prefix, ended
         self._readers = [threading.Thread(target=self._read, args=(pipe, to, keep), daemon=True)
                          for pipe, to, keep in ((self.process.stdout, sys.stdout, False), (self.process.stderr, sys.stderr, True))]
@@ -66,12 +87,22 @@ class _Rank:
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _read(self, pipe, to, keep):
-        for line in iter(pipe.readline, b""):
-            if keep:
-                self.tail.append(line.decode(errors="replace").rstrip("\n"))
-            with _printing:
-                to.write(f"[{self.rank}] " * self._prefix + line.decode(errors="replace"))
-                to.flush()
+        lost, before = False, ""
+        for line in _lines(pipe):
+            over = before.endswith("\r")  # a progress bar, which is written over
+            if keep and not (over and line == "\n"):
+                if over and self.tail:
+                    self.tail.pop()
+                self.tail.append(line.rstrip("\r\n"))
+            try:
+                if not lost:  # otherwise read on, so that the process does not wait in print()
+                    with _printing:
+                        to.write(f"[{self.rank}] " * (self._prefix and not (line == "\r" or over and line == "\n")) + line)
+                        to.flush()
+            except OSError as e:
+                lost = True
+                self._ended.put((self, e))
+            before = line
 
     def _wait(self):
         code = self.process.wait()
@@ -102,13 +133,30 @@ def _end(ranks):
         if r.process.poll() is None:
             r.signal(signal.SIGTERM)
     until = time.monotonic() + _PATIENCE
-    for r in ranks:
-        try:
-            r.process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
-        r.signal(signal.SIGKILL)  # and what it started
-        r.process.wait()
+    try:
+        for r in ranks:
+            try:
+                r.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+    finally:  # also after another Ctrl-C
+        for r in ranks:
+            r.signal(signal.SIGKILL)  # and what it started
+            r.process.wait()
+
+
+def _next(ended, timeout=None):
+    """The next (rank, exit code). Where nobody reads the output any longer, the job ends, as a program in a pipe does."""
+    rank, code = ended.get(timeout=timeout)
+    if isinstance(code, BrokenPipeError):
+        raise _NoReader
+    if isinstance(code, OSError):
+        raise _NoReader(f"pyflame run: the output cannot be written; got {code.strerror}; the processes were ended")
+    return rank, code
+
+
+class _NoReader(Exception):
+    pass
 
 
 def _cause(rank, code, ended, left):
@@ -116,7 +164,7 @@ def _cause(rank, code, ended, left):
     first, until = (rank, code), time.monotonic() + _PATIENCE
     while rank.blames_another() and left:
         try:
-            rank, code = ended.get(timeout=max(0.0, until - time.monotonic()))
+            rank, code = _next(ended, max(0.0, until - time.monotonic()))
         except queue.Empty:
             return first
         left -= 1
@@ -141,15 +189,17 @@ def _once(args, n, restart):
     world = n * args.nnodes
     threads = args.threads or max(1, len(os.sched_getaffinity(0)) // n)
     ended, ranks = queue.SimpleQueue(), []
+    job = secrets.token_hex(8) if args.nnodes == 1 else "none"  # as torchrun says it
     words = [args.python, "-u", *(["-m"] if args.module else []), args.script, *args.arguments]
     try:
         for local in range(n):
-            env = {"PYFLAME_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads), **os.environ}
+            own = {"PYFLAME_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+            env = {**os.environ, **own} if args.threads else {**own, **os.environ}
             env.update(RANK=str(args.node_rank * n + local), LOCAL_RANK=str(local), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(n), GROUP_RANK=str(args.node_rank),
-                       MASTER_ADDR=address, MASTER_PORT=str(port), RESTART_COUNT=str(restart), TORCHELASTIC_RESTART_COUNT=str(restart))
+                       MASTER_ADDR=address, MASTER_PORT=str(port), RESTART_COUNT=str(restart), TORCHELASTIC_RESTART_COUNT=str(restart), TORCHELASTIC_RUN_ID=job)
             ranks.append(_Rank(args.node_rank * n + local, words, env, not args.no_prefix, ended))
         for left in range(n - 1, -1, -1):
-            rank, code = ended.get()
+            rank, code = _next(ended)
             rank.read_all()
             if code != 0:
                 return _cause(rank, code, ended, left)
@@ -166,13 +216,18 @@ def main(words=None):
     n = _processes(parser, args.nproc)
     if args.nnodes > 1 and not (args.master_addr and args.master_port):
         parser.error("--nnodes: the hosts do not know each other; expected --master-addr and --master-port of host 0")
+    for option, value, most in (("--nnodes", args.nnodes, None), ("--master-port", args.master_port, 65535), ("--threads", args.threads, None)):
+        if value is not None and (value < 1 or most and value > most):
+            parser.error(f"{option}: out of range; got {value}; expected at least 1" + (f" and at most {most}" if most else ""))
     if not 0 <= args.node_rank < args.nnodes:
         parser.error(f"--node-rank: out of range; got {args.node_rank}; expected 0 to {args.nnodes - 1}")
     if args.max_restarts < 0:
         parser.error(f"--max-restarts: below 0; got {args.max_restarts}; expected 0 or more")
     if not args.module and not os.path.exists(args.script):
         parser.error(f"there is no such program; got {args.script}; expected the file of a Python program; hint: -m for a module")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal is closed, unless nohup asked to go on
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         for restart in range(args.max_restarts + 1):
             rank, code = _once(args, n, restart)
@@ -185,7 +240,17 @@ def main(words=None):
             print("\n".join("  " + line for line in rank.tail), file=sys.stderr)
         return code if code > 0 else 128 - code
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except _NoReader as e:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python flushes once more at its end
+        if not e.args:
+            return 128 + signal.SIGPIPE
+        print(e, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Modules on several devices, by PyTorch's names."""
 import contextlib
+import copy
 import weakref
 
 from .. import _C, distributed
@@ -105,8 +106,21 @@ class DistributedDataParallel(Module):
         if init_sync:
             self._compare(op)
             _broadcast([*module.parameters(), *module.buffers()], process_group, self._limit)
+        self._watch()
+
+    def _watch(self):
+        """Hears of each gradient of its parameters."""
         me = weakref.ref(self)
-        self._hooks = [p.register_post_accumulate_grad_hook(lambda p, me=me: _used(me, p)) for _, p in named]
+        self._hooks = [p.register_post_accumulate_grad_hook(lambda p, me=me: _used(me, p)) for b in self._buckets for p in b.parameters]
+
+    def __deepcopy__(self, memo):
+        """A copy, in the same process group, that reduces the gradients of its own parameters."""
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update({k: v if k == "process_group" else copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_hooks", "_pending")})
+        made._pending = None
+        if not made._alone:
+            made._watch()
+        return made
 
     def _compare(self, op):
         """Raises where the module of another rank has other parameters."""
@@ -150,13 +164,13 @@ class DistributedDataParallel(Module):
         shares = []
         for b, (flat, work) in zip(self._buckets, works):
             work.wait()
-            shares.append(flat[-2 * len(b.parameters) :].tolist())
+            shares.append([share.real for share in flat[-2 * len(b.parameters) :].tolist()])
         unused = sorted(name for b, s in zip(self._buckets, shares) for name, share in zip(b.names, s) if share < 1)  # the first number of each parameter
         if unused and not self.find_unused_parameters:
             own = sorted(name for b in self._buckets for name, p in zip(b.names, b.parameters) if id(p) not in used)
             raise RuntimeError(
                 f"DistributedDataParallel: parameters got no gradient on every rank; got {', '.join(unused)} (on this rank {', '.join(own) or 'none of them'}); expected a loss that depends on "
-                "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained"
+                "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made"
             )
         for b, (flat, _), s in zip(self._buckets, works, shares):
             begin = 0
