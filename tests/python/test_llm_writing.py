@@ -11,6 +11,7 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Sampler, Sampling  # noqa: E402
+from pyflame.llm import _network, language_model  # noqa: E402
 from pyflame.llm.tokenizer import AddedToken, Parts, Tokenizer  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
@@ -97,6 +98,53 @@ def test_a_long_context_takes_memory_only_when_it_is_used(tmp_path):
     assert model.logits(ids).shape[0] == 600 and model._network.index.shape[0] == model._network.rope[0][0].shape[0] == 1024
     # Tables that have grown have the same numbers at the beginning.
     assert close(model.logits(ids[:200]).numpy(), short.logits(ids[:200]).numpy())
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "gpt2"])
+def test_the_cache_grows_with_the_text(model_type, tmp_path, monkeypatch):
+    monkeypatch.setattr(_network, "STEP", 16)
+    model = pf.llm.load(small.write_random_model(tmp_path, model_type, seed=3))
+    want = list(model.tokens([5, 6, 7], 1000, Sampling(seed=1), stop_ids=()))
+    whole = model._cache.capacity
+    model._cache, model._cached = None, []
+    monkeypatch.setattr(language_model, "FIRST_ROOM", 4)
+    capacities, got = [], []
+    for token in model.tokens([5, 6, 7], 10**12, Sampling(seed=1), stop_ids=()):
+        got.append(token)
+        capacities.append(model._cache.capacity)
+    assert got == want and len(got) == 253
+    assert capacities[0] == 48 and sorted(set(capacities)) == [48, 96, 192, whole] and capacities == sorted(capacities)
+
+
+def test_a_conversation_that_outgrows_the_cache_computes_only_what_is_new(lm, monkeypatch):
+    blocks, block = [], lm._network._block
+    monkeypatch.setattr(_network, "STEP", 16)
+    monkeypatch.setattr(lm, "_cache", None)
+    monkeypatch.setattr(lm, "_cached", [])
+    monkeypatch.setattr(lm._network, "_block", lambda ids, cache, begin: blocks.append(begin) or block(ids, cache, begin))
+    first = [5, 6, 7] * 20
+    list(lm.tokens(first, 1, Sampling(temperature=0), stop_ids=()))
+    got = list(lm.tokens(first + [9, 8] * 20, 3, Sampling(temperature=0), stop_ids=()))
+    assert blocks == [0, 32, 60, 92, 100, 101] and lm._cache.capacity > 112
+    lm._cache, lm._cached = None, []
+    assert list(lm.tokens(first + [9, 8] * 20, 3, Sampling(temperature=0), stop_ids=())) == got
+
+
+def test_a_cache_that_cannot_grow_is_unchanged(lm, monkeypatch):
+    cache = _network.Cache(lm._network, 10)
+    lm._network.forward([5, 6, 7], cache)
+    keys, before = list(cache.keys), [k.numpy().copy() for k in cache.keys]
+
+    def fails(*args, **kwargs):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_network._C, "zeros", fails)
+        with pytest.raises(MemoryError):
+            cache.grow(lm._network, 1000)
+    assert cache.capacity == 256 and cache.length == 3 and all(a is b for a, b in zip(cache.keys, keys))
+    cache.grow(lm._network, 1000)
+    assert cache.capacity == 1024 and all(np.array_equal(k.numpy()[:, :, :3], b[:, :, :3]) for k, b in zip(cache.keys, before))
 
 
 def test_ids_without_a_token_are_not_drawn(tmp_path):

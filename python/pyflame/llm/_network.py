@@ -71,6 +71,15 @@ class Cache:
         self.values = [_C.zeros(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
 
 
+    def grow(self, network, tokens):
+        """Makes room for more tokens. The keys and values stay. If the memory does not suffice, nothing has changed."""
+        with no_grad():
+            bigger = Cache(network, tokens)
+            for old, new in zip([*self.keys, *self.values], [*bigger.keys, *bigger.values]):
+                new[:, :, :self.length] = old[:, :, :self.length]
+        self.keys, self.values, self.capacity = bigger.keys, bigger.values, bigger.capacity
+
+
 class Network:
     """The weights of a decoder, under the names of GGUF, and its forward pass. ValueError for weights that are missing or have another shape."""
 

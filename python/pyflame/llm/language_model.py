@@ -15,6 +15,7 @@ from ._templates import Template
 from .sampling import Sampler, Sampling
 
 _ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "</s>", "<|end_of_text|>")  # tokens that end an answer in the models of the table
+FIRST_ROOM = 1024  # tokens for which the cache has room at first; max_tokens may be far more than a text becomes
 
 
 class LanguageModel:
@@ -88,13 +89,16 @@ class LanguageModel:
 
     def _prepared(self, ids, room):
         """Makes a cache with room for `room` more tokens, which keeps the tokens in common with the previous call, but never the last one."""
-        needed = min(len(ids) + room, self.config.context) + 32
+        needed = min(len(ids) + min(room, FIRST_ROOM), self.config.context) + 32
         common = 0
         while common < min(len(self._cached), len(ids) - 1) and self._cached[common] == ids[common]:
             common += 1
-        if self._cache is None or self._cache.capacity < needed:
-            self._cache, common = Cache(self._network, needed), 0
         self._cached = list(ids[:common])
+        if self._cache is None:
+            self._cache = Cache(self._network, needed)
+        self._cache.length = common
+        if self._cache.capacity < needed:
+            self._cache.grow(self._network, max(needed, min(2 * self._cache.capacity, self.config.context + 32)))
 
     def tokens(self, prompt, max_tokens=256, sampling=None, stop_ids=None):
         """An iterator over the ids of new tokens, each an int. prompt: a text or ids; sampling: a Sampling (default: the files' settings); stop_ids: tokens
@@ -113,6 +117,8 @@ class LanguageModel:
                     self._prepared(ids, max_tokens - count)
                 new = ids[len(self._cached):]
                 self._cache.length = len(self._cached)
+                if self._cache.capacity < len(ids):
+                    self._cache.grow(self._network, min(2 * self._cache.capacity, self.config.context + 32))
                 # The next line may fail; the cache then counts only what is complete.
                 logits = self._network.forward(new, self._cache).cpu().numpy()
                 self._cached.extend(new)
