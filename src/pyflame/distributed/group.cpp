@@ -232,8 +232,10 @@ void Group::wake(int peer) {
   flush(peer);
 }
 
-// Raises when the time is up, a rank gave up, or a rank of which something is still needed has ended.
-void Group::check_time(const std::function<bool(int)>& needed) {
+// Raises when the time is up, a rank gave up, or a rank of which something is still needed has ended. While data move
+// (`moving`), a rank over TCP has ended only when its data socket is at its end, too: its last bytes may arrive after the
+// end of its control socket.
+void Group::check_time(const std::function<bool(int)>& needed, bool moving) {
   std::vector<int> missing;
   for (int p = 0; p < size(); ++p) {
     if (p == rank_) continue;
@@ -242,8 +244,10 @@ void Group::check_time(const std::function<bool(int)>& needed) {
     if (!needed(p)) continue;
     missing.push_back(p);
   }
-  for (const int p : missing)
-    if (peers_[static_cast<size_t>(p)]->ended) lost(p);
+  for (const int p : missing) {
+    const Peer& peer = *peers_[static_cast<size_t>(p)];
+    if (peer.ended && (!moving || peer.out || peer.data_ended)) lost(p);
+  }
   if (closing_) give_up(fmt::format("{}: the group was destroyed while the call waited", call_->text));
   if (call_->interrupted && Clock::now() >= look_) {
     look_ = Clock::now() + std::chrono::milliseconds(kPause);
@@ -256,7 +260,7 @@ void Group::check_time(const std::function<bool(int)>& needed) {
 
 // Sleeps until a socket has something, or for a turn.
 void Group::wait(const std::vector<Transfer>* transfers, const std::function<bool(int)>& needed) {
-  check_time(needed);
+  check_time(needed, transfers != nullptr);
   std::vector<pollfd> fds;
   std::vector<int> who;
   for (int p = 0; p < size(); ++p) {
@@ -361,7 +365,8 @@ bool Group::advance(Transfer& t) {
   } else {
     const ssize_t n =
         t.to ? ::recv(p.data, t.to + t.done, left, 0) : ::send(p.data, t.from + t.done, left, MSG_NOSIGNAL);
-    if (n > 0) moved = static_cast<size_t>(n);  // that a peer has ended, its control socket says, after its last words
+    if (n > 0) moved = static_cast<size_t>(n);
+    else if (ended(n)) p.data_ended = true;  // why it has ended, its control socket says
   }
   t.done += moved;
   return moved > 0;

@@ -14,8 +14,9 @@ struct Peer {
   Ring* in = nullptr;
   std::string received, to_send;
   std::deque<std::string> calls;
-  std::string gave_up;  // why the peer left the group
-  bool left = false, ended = false;
+  std::string gave_up;               // why the peer left the group
+  bool left = false, ended = false;  // ended: the control socket is at its end
+  bool data_ended = false;           // the data socket is, or takes nothing any more
 };
 
 }  // namespace pyflame::distributed
