@@ -253,6 +253,35 @@ def test_a_rank_may_end_before_its_last_bytes_arrive():
         groups[1].broadcast("b", "broadcast", 60.0, ctypes.addressof(came), 1000, 0)
 
 
+def test_a_message_that_ends_in_the_middle():
+    """After a timeout within a message, its rest is not taken for the next one."""
+    import ctypes
+    import socket
+    import struct
+
+    from pyflame import _C
+
+    control, data, messages = (socket.socketpair() for _ in range(3))
+    group = _C._Group(0, [0, 1], *([-1, pair[0].detach()] for pair in (control, data, messages)), [-1, -1])
+    peer, came = messages[1], ctypes.create_string_buffer(8)
+    whole = struct.pack("<QQ", 8, 1) + b"s" + b"12345678"
+    for text, found in ((whole, b"12345678"), (whole[:-4], None)):
+        peer.sendall(text)
+        if found:
+            group.recv("s", "recv", 60.0, 1, ctypes.addressof(came), 8)
+            assert came.raw == found
+        else:
+            with pytest.raises(RuntimeError, match="recv: timed out after 0.2 s"):
+                group.recv("s", "recv", 0.2, 1, ctypes.addressof(came), 8)
+    try:
+        peer.sendall(b"5678" + whole)
+    except BrokenPipeError:
+        pass
+    for call in (group.recv, group.send):
+        with pytest.raises(RuntimeError, match="an earlier message between this rank and rank 1 ended in the middle"):
+            call("s", "recv", 60.0, 1, ctypes.addressof(came), 8)
+
+
 def test_tcp_store():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=datetime.timedelta(seconds=60))
     other = dist.TCPStore("127.0.0.1", store.port, timeout=60)

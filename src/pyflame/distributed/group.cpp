@@ -73,6 +73,32 @@ void prepare_socket(int fd) {
   fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+// A message that is sent or received. If it ends in the middle, what follows would be read as its rest: then the peer
+// gets no more messages, and both sides are told.
+class Whole {
+ public:
+  Whole(const Call& call, Peer& peer, const std::string& name) : peer_(peer) {
+    PF_CHECK(
+        !peer.cut, Runtime,
+        "{}: an earlier message between this rank and {} ended in the middle; expected whole messages; hint: start "
+        "the processes again",
+        call.text, name);
+  }
+  ~Whole() {
+    if (!begun_) return;
+    peer_.cut = true;
+    ::shutdown(peer_.messages, SHUT_RDWR);
+  }
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+  void begin() { begun_ = true; }
+  void end() { begun_ = false; }
+
+ private:
+  Peer& peer_;
+  bool begun_ = false;
+};
+
 }  // namespace
 
 size_t Group::memory_bytes(int size) { return static_cast<size_t>(size) * sizeof(Ring); }
@@ -420,14 +446,16 @@ void Group::send(const Call& call, int peer, const void* data, size_t bytes) {
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(call.timeout));
   const int fd = peers_[static_cast<size_t>(peer)]->messages;
   const std::string head = bytes_of(bytes) + with_length(call.signature);
+  Whole message(call, *peers_[static_cast<size_t>(peer)], name(peer));
   for (const std::string_view part : {std::string_view(head), std::string_view(static_cast<const char*>(data), bytes)})
     for (size_t done = 0; done < part.size();) {
       const ssize_t n = ::send(fd, part.data() + done, part.size() - done, MSG_NOSIGNAL);
       PF_CHECK(n >= 0 || !ended(n), Runtime, "{}: {} is gone; its process ended or destroyed its group", call.text,
                name(peer));
-      if (n > 0) done += static_cast<size_t>(n);
+      if (n > 0) done += static_cast<size_t>(n), message.begin();
       else message_step(call, fd, POLLOUT, deadline, peer);
     }
+  message.end();
 }
 
 void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
@@ -435,11 +463,12 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(call.timeout));
   const int fd = peers_[static_cast<size_t>(peer)]->messages;
+  Whole message(call, *peers_[static_cast<size_t>(peer)], name(peer));
   const auto read = [&](char* to, size_t length) {
     for (size_t done = 0; done < length;) {
       const ssize_t n = ::recv(fd, to + done, length - done, 0);
       PF_CHECK(!ended(n), Runtime, "{}: {} is gone; its process ended or destroyed its group", call.text, name(peer));
-      if (n > 0) done += static_cast<size_t>(n);
+      if (n > 0) done += static_cast<size_t>(n), message.begin();
       else message_step(call, fd, POLLIN, deadline, peer);
     }
   };
@@ -450,13 +479,17 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
            name(peer), sizes[1], kMostText);
   std::string signature(sizes[1], '\0');
   read(signature.data(), signature.size());
-  if (signature == call.signature && sizes[0] == bytes) return read(static_cast<char*>(data), bytes);
+  if (signature == call.signature && sizes[0] == bytes) {
+    read(static_cast<char*>(data), bytes);
+    return message.end();
+  }
   std::string dropped(std::min<size_t>(sizes[0], size_t{512} << 10), '\0');
   for (uint64_t left = sizes[0]; left > 0;) {
     const size_t n = std::min<size_t>(left, dropped.size());
     read(dropped.data(), n);
     left -= n;
   }
+  message.end();
   PF_FAIL(Value, "{}: the next message of {} is another one; got {}; expected {}", call.text, name(peer), signature,
           call.signature);
 }
