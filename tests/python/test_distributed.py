@@ -211,6 +211,77 @@ def test_calls_of_two_threads_run_one_at_a_time():
     assert second.wait() and said == ["first", "second"]
 
 
+def test_a_rank_may_end_before_its_last_bytes_arrive():
+    """Between hosts, the end of a rank may arrive before the data that it sent: each has a connection of its own."""
+    import ctypes
+    import socket
+    import threading
+    import time
+
+    from pyflame import _C
+
+    control, messages, first, second = (socket.socketpair() for _ in range(4))
+    gone = threading.Event()
+
+    def network():
+        data = b"".join(iter(lambda: first[1].recv(1 << 16), b""))
+        gone.wait(60)
+        time.sleep(0.1)  # rank 1 reads the end of rank 0 meanwhile
+        second[1].sendall(data)
+        second[1].close()
+
+    def group(rank, sockets):
+        pairs = [[-1, s.detach()] if rank == 0 else [s.detach(), -1] for s in sockets]
+        return _C._Group(rank, [0, 1], *pairs, [-1, -1])
+
+    groups = [group(0, [control[0], first[0], messages[0]]), group(1, [control[1], second[0], messages[1]])]
+    sent, came = ctypes.create_string_buffer(b"a" * 1000), ctypes.create_string_buffer(1000)
+
+    def rank_0():
+        groups[0].broadcast("b", "broadcast", 60.0, ctypes.addressof(sent), 1000, 0)
+        groups[0] = None
+        gone.set()
+
+    threads = [threading.Thread(target=f) for f in (network, rank_0)]
+    for t in threads:
+        t.start()
+    groups[1].broadcast("b", "broadcast", 60.0, ctypes.addressof(came), 1000, 0)
+    for t in threads:
+        t.join()
+    assert came.raw == b"a" * 1000
+    with pytest.raises(RuntimeError, match="rank 0 is gone"):
+        groups[1].broadcast("b", "broadcast", 60.0, ctypes.addressof(came), 1000, 0)
+
+
+def test_a_message_that_ends_in_the_middle():
+    """After a timeout within a message, its rest is not taken for the next one."""
+    import ctypes
+    import socket
+    import struct
+
+    from pyflame import _C
+
+    control, data, messages = (socket.socketpair() for _ in range(3))
+    group = _C._Group(0, [0, 1], *([-1, pair[0].detach()] for pair in (control, data, messages)), [-1, -1])
+    peer, came = messages[1], ctypes.create_string_buffer(8)
+    whole = struct.pack("<QQ", 8, 1) + b"s" + b"12345678"
+    for text, found in ((whole, b"12345678"), (whole[:-4], None)):
+        peer.sendall(text)
+        if found:
+            group.recv("s", "recv", 60.0, 1, ctypes.addressof(came), 8)
+            assert came.raw == found
+        else:
+            with pytest.raises(RuntimeError, match="recv: timed out after 0.2 s"):
+                group.recv("s", "recv", 0.2, 1, ctypes.addressof(came), 8)
+    try:
+        peer.sendall(b"5678" + whole)
+    except BrokenPipeError:
+        pass
+    for call in (group.recv, group.send):
+        with pytest.raises(RuntimeError, match="an earlier message between this rank and rank 1 ended in the middle"):
+            call("s", "recv", 60.0, 1, ctypes.addressof(came), 8)
+
+
 def test_tcp_store():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=datetime.timedelta(seconds=60))
     other = dist.TCPStore("127.0.0.1", store.port, timeout=60)

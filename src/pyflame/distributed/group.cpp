@@ -73,6 +73,32 @@ void prepare_socket(int fd) {
   fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+// A message that is sent or received. If it ends in the middle, what follows would be read as its rest: then the peer
+// gets no more messages, and both sides are told.
+class Whole {
+ public:
+  Whole(const Call& call, Peer& peer, const std::string& name) : peer_(peer) {
+    PF_CHECK(
+        !peer.cut, Runtime,
+        "{}: an earlier message between this rank and {} ended in the middle; expected whole messages; hint: start "
+        "the processes again",
+        call.text, name);
+  }
+  ~Whole() {
+    if (!begun_) return;
+    peer_.cut = true;
+    ::shutdown(peer_.messages, SHUT_RDWR);
+  }
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+  void begin() { begun_ = true; }
+  void end() { begun_ = false; }
+
+ private:
+  Peer& peer_;
+  bool begun_ = false;
+};
+
 }  // namespace
 
 size_t Group::memory_bytes(int size) { return static_cast<size_t>(size) * sizeof(Ring); }
@@ -232,8 +258,10 @@ void Group::wake(int peer) {
   flush(peer);
 }
 
-// Raises when the time is up, a rank gave up, or a rank of which something is still needed has ended.
-void Group::check_time(const std::function<bool(int)>& needed) {
+// Raises when the time is up, a rank gave up, or a rank of which something is still needed has ended. While data move
+// (`moving`), a rank over TCP has ended only when its data socket is at its end, too: its last bytes may arrive after the
+// end of its control socket.
+void Group::check_time(const std::function<bool(int)>& needed, bool moving) {
   std::vector<int> missing;
   for (int p = 0; p < size(); ++p) {
     if (p == rank_) continue;
@@ -242,8 +270,10 @@ void Group::check_time(const std::function<bool(int)>& needed) {
     if (!needed(p)) continue;
     missing.push_back(p);
   }
-  for (const int p : missing)
-    if (peers_[static_cast<size_t>(p)]->ended) lost(p);
+  for (const int p : missing) {
+    const Peer& peer = *peers_[static_cast<size_t>(p)];
+    if (peer.ended && (!moving || peer.out || peer.data_ended)) lost(p);
+  }
   if (closing_) give_up(fmt::format("{}: the group was destroyed while the call waited", call_->text));
   if (call_->interrupted && Clock::now() >= look_) {
     look_ = Clock::now() + std::chrono::milliseconds(kPause);
@@ -256,7 +286,7 @@ void Group::check_time(const std::function<bool(int)>& needed) {
 
 // Sleeps until a socket has something, or for a turn.
 void Group::wait(const std::vector<Transfer>* transfers, const std::function<bool(int)>& needed) {
-  check_time(needed);
+  check_time(needed, transfers != nullptr);
   std::vector<pollfd> fds;
   std::vector<int> who;
   for (int p = 0; p < size(); ++p) {
@@ -361,7 +391,8 @@ bool Group::advance(Transfer& t) {
   } else {
     const ssize_t n =
         t.to ? ::recv(p.data, t.to + t.done, left, 0) : ::send(p.data, t.from + t.done, left, MSG_NOSIGNAL);
-    if (n > 0) moved = static_cast<size_t>(n);  // that a peer has ended, its control socket says, after its last words
+    if (n > 0) moved = static_cast<size_t>(n);
+    else if (ended(n)) p.data_ended = true;  // why it has ended, its control socket says
   }
   t.done += moved;
   return moved > 0;
@@ -415,14 +446,16 @@ void Group::send(const Call& call, int peer, const void* data, size_t bytes) {
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(call.timeout));
   const int fd = peers_[static_cast<size_t>(peer)]->messages;
   const std::string head = bytes_of(bytes) + with_length(call.signature);
+  Whole message(call, *peers_[static_cast<size_t>(peer)], name(peer));
   for (const std::string_view part : {std::string_view(head), std::string_view(static_cast<const char*>(data), bytes)})
     for (size_t done = 0; done < part.size();) {
       const ssize_t n = ::send(fd, part.data() + done, part.size() - done, MSG_NOSIGNAL);
       PF_CHECK(n >= 0 || !ended(n), Runtime, "{}: {} is gone; its process ended or destroyed its group", call.text,
                name(peer));
-      if (n > 0) done += static_cast<size_t>(n);
+      if (n > 0) done += static_cast<size_t>(n), message.begin();
       else message_step(call, fd, POLLOUT, deadline, peer);
     }
+  message.end();
 }
 
 void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
@@ -430,11 +463,12 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(call.timeout));
   const int fd = peers_[static_cast<size_t>(peer)]->messages;
+  Whole message(call, *peers_[static_cast<size_t>(peer)], name(peer));
   const auto read = [&](char* to, size_t length) {
     for (size_t done = 0; done < length;) {
       const ssize_t n = ::recv(fd, to + done, length - done, 0);
       PF_CHECK(!ended(n), Runtime, "{}: {} is gone; its process ended or destroyed its group", call.text, name(peer));
-      if (n > 0) done += static_cast<size_t>(n);
+      if (n > 0) done += static_cast<size_t>(n), message.begin();
       else message_step(call, fd, POLLIN, deadline, peer);
     }
   };
@@ -445,13 +479,17 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
            name(peer), sizes[1], kMostText);
   std::string signature(sizes[1], '\0');
   read(signature.data(), signature.size());
-  if (signature == call.signature && sizes[0] == bytes) return read(static_cast<char*>(data), bytes);
+  if (signature == call.signature && sizes[0] == bytes) {
+    read(static_cast<char*>(data), bytes);
+    return message.end();
+  }
   std::string dropped(std::min<size_t>(sizes[0], size_t{512} << 10), '\0');
   for (uint64_t left = sizes[0]; left > 0;) {
     const size_t n = std::min<size_t>(left, dropped.size());
     read(dropped.data(), n);
     left -= n;
   }
+  message.end();
   PF_FAIL(Value, "{}: the next message of {} is another one; got {}; expected {}", call.text, name(peer), signature,
           call.signature);
 }

@@ -79,7 +79,7 @@ class Group {
   void read_control(int peer);
   void flush(int peer);
   void wait(const std::vector<Transfer>* transfers, const std::function<bool(int)>& needed);
-  void check_time(const std::function<bool(int)>& needed);
+  void check_time(const std::function<bool(int)>& needed, bool moving);
   void wake(int peer);
   void parts_exchange(const char* in, char* scratch, size_t part, size_t width);
   [[noreturn]] void give_up(const std::string& why);

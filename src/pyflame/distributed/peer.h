@@ -1,5 +1,6 @@
 // What a Group keeps of each other rank.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <string>
 
@@ -14,8 +15,10 @@ struct Peer {
   Ring* in = nullptr;
   std::string received, to_send;
   std::deque<std::string> calls;
-  std::string gave_up;  // why the peer left the group
-  bool left = false, ended = false;
+  std::string gave_up;               // why the peer left the group
+  bool left = false, ended = false;  // ended: the control socket is at its end
+  bool data_ended = false;           // the data socket is, or takes nothing any more
+  std::atomic<bool> cut{false};      // a message ended in the middle; a thread may send while another one receives
 };
 
 }  // namespace pyflame::distributed
