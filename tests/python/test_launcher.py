@@ -115,10 +115,16 @@ time.sleep(3600)
 """
 
 
+def as_in_a_terminal():
+    """Tests in the background, or under nohup, ignore these signals, and so would the launcher."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGKILL, -9), (signal.SIGHUP, 129), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_no_process_outlives_the_launcher(number, code, tmp_path):
     (tmp_path / "program.py").write_text(WAITS)
-    launcher = subprocess.Popen([*WORDS, "--no-prefix", "--nproc", "2", str(tmp_path / "program.py")], stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    launcher = subprocess.Popen([*WORDS, "--no-prefix", "--nproc", "2", str(tmp_path / "program.py")], stdout=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal)
     ranks = [int(launcher.stdout.readline()) for _ in range(2)]
     launcher.send_signal(number)
     assert launcher.wait(60) == code
