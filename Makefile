@@ -163,7 +163,7 @@ test-cuda-sanitizer: install-venv  ## every kernel family under NVIDIA's compute
 	@$(PY) tools/cuda_sanitizer.py --program $(BUILD)/tests/cpp/pyflame_backends_test $(SANITIZER_ARGS); rc=$$?; [ $$rc = 77 ] || exit $$rc
 
 # The wave emulator (tests/support/emulator): the rocm backend on the host. EMULATOR_CASES: how many cases of each op, dtype and kind of test
-# (0: all); EMULATOR_RUNS: architecture and order of threads.
+# (0: all); EMULATOR_RUNS: architecture, order of threads, and the part of those cases (tests/ops/conftest.py; none: all of them).
 EMULATOR       := $(abspath $(BUILD)/emulator)
 EMULATOR_CASES ?= 0
 EMULATOR_RUNS  ?= gfx942:descending gfx1100:1
@@ -178,13 +178,14 @@ test-emulator: install-venv  ## the tests of the GPU backend over the wave emula
 	PYFLAME_TEST_EMULATOR=$(EMULATOR) $(PYTEST) tests/faults || rc=1; \
 	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py || rc=1; \
 	printf '%s\n' $(EMULATOR_RUNS) | xargs -P $$(nproc) -I EACH bash -c \
-	  '$(MAKE) --no-print-directory emulator-run RUN=EACH >$(BUILD)/emulator-EACH.log 2>&1; rc=$$?; cat $(BUILD)/emulator-EACH.log; exit $$rc' || rc=1; \
+	  'run=EACH; log=$(BUILD)/emulator-$${run%%:*}.log; $(MAKE) --no-print-directory emulator-run RUN=EACH >$$log 2>&1; rc=$$?; cat $$log; exit $$rc' || rc=1; \
 	exit $$rc
 
 # One of EMULATOR_RUNS. They share no kernel, so they run beside each other, each in one process.
 .PHONY: emulator-run
 emulator-run: export PYFLAME_EMULATOR_ARCH  = $(firstword $(subst :, ,$(RUN)))
-emulator-run: export PYFLAME_EMULATOR_ORDER = $(lastword $(subst :, ,$(RUN)))
+emulator-run: export PYFLAME_EMULATOR_ORDER = $(word 2,$(subst :, ,$(RUN)))
+emulator-run: export PYFLAME_TEST_PART     = $(word 3,$(subst :, ,$(RUN)))
 emulator-run:
 	@rc=0; echo "--- $$PYFLAME_EMULATOR_ARCH, order of threads: $$PYFLAME_EMULATOR_ORDER"; \
 	$(EMULATED) $(BUILD)/tests/cpp/pyflame_backends_test --gtest_brief=1 --gtest_filter='$(EMULATOR_TESTS)' || rc=1; \

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUDGETS = ROOT / "tests" / "kernels" / "budgets.json"
@@ -22,6 +23,7 @@ RULES = json.loads((BUDGETS.parent / "rules.json").read_text())
 # The architectures with a budget: for all kernels, and for one dtype of each. tools/kernel_full.py compiles everything for all that are known.
 WHOLE, PART = ("gfx942", "gfx1100"), ("gfx90a", "gfx950", "gfx1030", "gfx1201")
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+PARTS = 5  # days in which everything with a budget is compiled
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-pragma-once-outside-header")
 NEVER = (("vgpr_spill", "spilled VGPRs"), ("sgpr_spill", "spilled SGPRs"), ("scratch", "bytes of scratch"))
 # Figures that may not grow, and figures that may not shrink. Accesses are in bytes of one lane.
@@ -101,10 +103,28 @@ def todays(archs):
     return [archs[int(rotation) % len(archs)]] if rotation else list(archs)
 
 
+def one_dtype(files):
+    """The sources of one dtype of each kernel."""
+    return [f for f in files if re.search(r"_bfloat16(_\d+)?$", f.stem) or not re.search(r"_(float\d+|u?int\d+|bool)(_\d+)?$", f.stem)]
+
+
 def with_budget(files):
     """architecture -> the sources that have a budget there."""
-    some = [f for f in files if re.search(r"_bfloat16(_\d+)?$", f.stem) or not re.search(r"_(float\d+|u?int\d+|bool)(_\d+)?$", f.stem)]
-    return {gfx: files if gfx in WHOLE else some for gfx in ARCHS}
+    return {gfx: files if gfx in WHOLE else one_dtype(files) for gfx in ARCHS}
+
+
+def part_of_day(files):
+    """The day's fifth of sources that are checked in turn (PYFLAME_TEST_ROTATION); without a day all of them."""
+    rotation = os.environ.get("PYFLAME_TEST_ROTATION")
+    return [f for f in files if (zlib.crc32(f.stem.encode()) + int(rotation)) % PARTS == 0] if rotation else list(files)
+
+
+def plan_of_day(files):
+    """architecture -> the sources that are compiled for it today: for the architectures of WHOLE one dtype of each kernel and a part of the others,
+    for one of the other architectures a part of what has a budget there."""
+    some = one_dtype(files)
+    others = [f for f in files if f not in set(some)]
+    return {**{gfx: [*some, *part_of_day(others)] for gfx in WHOLE}, **{gfx: part_of_day(some) for gfx in todays(PART)}}
 
 
 def compile_all(rocm, plan, folder, jobs=None):

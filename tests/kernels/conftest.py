@@ -12,9 +12,8 @@ import kernel_code  # noqa: E402
 
 @pytest.fixture(scope="module")
 def plan(sources):
-    """architecture -> the sources that are compiled for it: today's of the architectures that few kernels have a budget for."""
-    archs = [*kernel_code.WHOLE, *kernel_code.todays(kernel_code.PART)]
-    return {gfx: files for gfx, files in kernel_code.with_budget(sources).items() if gfx in archs}
+    """architecture -> the sources that are compiled for it today."""
+    return kernel_code.plan_of_day(sources)
 
 
 @pytest.fixture(scope="module")

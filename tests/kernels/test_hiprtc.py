@@ -1,4 +1,4 @@
-"""The kernels compiled by hipRTC, with the same budgets as with ROCm's clang (test_kernels_rocm.py): one dtype of each, for the day's of two architectures."""
+"""The kernels compiled by hipRTC, with the same budgets as with ROCm's clang (test_kernels_rocm.py): a part of one dtype of each, for the day's of two architectures."""
 import os
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ def test_hiprtc_makes_the_same_code(gfx, program, rocm, sources, budgets, tmp_pa
     texts, objects = tmp_path / "texts", tmp_path / "code" / gfx
     texts.mkdir()
     objects.mkdir(parents=True)
-    some = kernel_code.with_budget(sources)[kernel_code.PART[0]]
+    some = kernel_code.part_of_day(kernel_code.one_dtype(sources))
     for s in some:
         (texts / s.name).write_text(s.read_text())
     environment = rocm.environment(dict(os.environ, PYFLAME_COMPILE_KERNELS=str(texts), PYFLAME_COMPILE_ARCHS=gfx, AMD_COMGR_CACHE="0"))

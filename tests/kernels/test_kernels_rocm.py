@@ -2,8 +2,9 @@
 and within the committed budget (budgets.json: `make kernel-budgets` rewrites it, the difference is for a reviewer). It says that
 they are code for these GPUs and how much of them they take, not that they are right or fast there.
 
-PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, PYFLAME_TEST_KERNELS the C++ test program that writes the sources. Every kernel is
-compiled for gfx942 and gfx1100, and one dtype of each for one of the others with a budget, another each day; `make rocm-full` compiles everything for all."""
+PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, PYFLAME_TEST_KERNELS the C++ test program that writes the sources. One dtype of every kernel
+is compiled for gfx942 and gfx1100. The other dtypes and the other architectures with a budget have a part each day (PYFLAME_TEST_ROTATION; without
+it all of them have); `make rocm-full` compiles everything for all."""
 import os
 import pathlib
 import subprocess
@@ -37,11 +38,23 @@ def test_kernels_keep_to_their_budget(code, budgets):
     assert not problems, "\n".join([*problems, "`make kernel-budgets` writes what they have now; the difference is for a reviewer"])
 
 
-def test_every_budget_has_a_kernel(code, budgets):
-    assert sorted(set(budgets["kernels"]) - set(code)) == [], "`make kernel-budgets` forgets them"
+def test_every_budget_has_a_kernel(sources, budgets):
+    names = [f.stem for f in sources]
+    assert sorted(set(budgets["kernels"]) - set(names)) == [], "`make kernel-budgets` forgets them"
+    assert sorted(set(names) - set(budgets["kernels"])) == [], "`make kernel-budgets` gives them budgets"
     for rule in kernel_code.RULES.values():
         for pattern in rule:
-            assert kernel_code.matching(code, [pattern]), f"{pattern} in rules.json names no kernel"
+            assert kernel_code.matching(names, [pattern]), f"{pattern} in rules.json names no kernel"
+
+
+def test_every_kernel_is_compiled_within_some_days(sources, monkeypatch):
+    monkeypatch.setenv("PYFLAME_TEST_ROTATION", "")
+    everything = {(gfx, f.stem) for gfx, files in kernel_code.plan_of_day(sources).items() for f in files}
+    seen = set()
+    for day in range(20781, 20781 + kernel_code.PARTS * len(kernel_code.PART)):
+        monkeypatch.setenv("PYFLAME_TEST_ROTATION", str(day))
+        seen |= {(gfx, f.stem) for gfx, files in kernel_code.plan_of_day(sources).items() for f in files}
+    assert seen == everything == {(gfx, f.stem) for gfx, files in kernel_code.with_budget(sources).items() for f in files}
 
 
 def test_streaming_kernels_move_16_bytes_and_products_use_the_matrix_units(code, program):

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import types
 
+import pytest
+
 CONFTEST = pathlib.Path(__file__).resolve().parents[1] / "ops" / "conftest.py"
 spec = importlib.util.spec_from_file_location("rotation", CONFTEST)
 rotation = importlib.util.module_from_spec(spec)
@@ -50,6 +52,17 @@ def test_some_of_each_kind():
     names = rotation.chosen(ITEMS, 3, None)
     assert len(names) == 3 * (len(KINDS) - 1) + 1
     assert rotation.spread(["a"], 3) == ["a"] and rotation.spread(list("abcdef"), 2) == ["b", "e"]
+
+
+def test_a_part_of_them():
+    some = rotation.chosen(ITEMS, 1, None)
+    first, second = (rotation.chosen(ITEMS, 1, None, (day, 2)) for day in (20781, 20782))
+    assert first | second == some and first != second
+    assert {item.nodeid for item in first & second} == {"test_the_table"}
+    assert rotation.part_of("3/2") == (3, 2)
+    for text in ("2", "1/0", "a/b"):
+        with pytest.raises(ValueError, match=f"PYFLAME_TEST_PART: this is no part; got '{text}'; expected k/m"):
+            rotation.part_of(text)
 
 
 def test_the_run_says_its_number(tmp_path):

@@ -390,6 +390,8 @@ void check_orders(const Case& t, std::initializer_list<int> inputs, std::initial
 TEST(CpuConv, ForwardAndGradients) {
   struct Shape {
     int64_t n, ic, h, w, oc, kh, kw, sh, sw, ph, pw, dh, dw, groups;
+    // The reference takes long for it, and only these dtypes have kernels for so much work.
+    bool large() const { return n * oc * ic * h * w > 1000000; }
   };
   const Shape shapes[] = {
       {2, 3, 9, 8, 4, 3, 3, 1, 1, 1, 1, 1, 1, 1},
@@ -411,6 +413,7 @@ TEST(CpuConv, ForwardAndGradients) {
       {2, 3, 40, 38, 64, 7, 7, 2, 2, 3, 3, 1, 1, 1}};
   for (DType d : kFloats)
     for (const Shape& s : shapes) {
+      if (s.large() && d != DType::float32 && d != DType::bfloat16) continue;
       const int64_t oh = (s.h + 2 * s.ph - s.dh * (s.kh - 1) - 1) / s.sh + 1,
                     ow = (s.w + 2 * s.pw - s.dw * (s.kw - 1) - 1) / s.sw + 1;
       const Dims xs{s.n, s.ic, s.h, s.w}, ws{s.oc, s.ic / s.groups, s.kh, s.kw}, ys{s.n, s.oc, oh, ow};
