@@ -66,7 +66,12 @@ class _Server:
         while True:
             try:
                 connection, _ = self.socket.accept()
-            except OSError:
+            except ConnectionAbortedError:
+                continue  # the other end was gone before its turn
+            except OSError as e:
+                if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    time.sleep(0.1)  # other connections end meanwhile
+                    continue
                 return
             threading.Thread(target=self._serve, args=(connection,), name="pyflame store", daemon=True).start()
 

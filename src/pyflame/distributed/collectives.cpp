@@ -121,7 +121,7 @@ void Group::broadcast(const Call& call, void* data, size_t bytes, int root) {
   barrier(call);
   char* at = static_cast<char*>(data);
   std::vector<Transfer> transfers;
-  const bool direct = bytes < kDirect || size() == 2;
+  const bool direct = bytes < kDirect || size() <= 2;
   // Large ones: each rank gets a part and gives it to the others, so that the root sends every byte once.
   const size_t n = peers_.size(), part = direct ? bytes : (bytes + n - 2) / (n - 1);
   const auto nth = [&](int p) {

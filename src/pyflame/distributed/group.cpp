@@ -119,7 +119,11 @@ Group::Group(int rank, std::vector<int> names, const std::vector<int>& control, 
   }
   const auto map = [&](int fd) {
     void* at = mmap(nullptr, memory_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    PF_CHECK(at != MAP_FAILED, OS, "init_process_group: shared memory cannot be mapped; got {}", std::strerror(errno));
+    if (at == MAP_FAILED) {
+      const int error = errno;
+      unmap();
+      PF_FAIL(OS, "init_process_group: shared memory cannot be mapped; got {}", std::strerror(error));
+    }
     mapped_.emplace_back(at, memory_bytes(size));
     return static_cast<Ring*>(at);
   };
@@ -144,7 +148,12 @@ Group::~Group() {
     for (const auto& p : peers_)
       for (const int fd : {p->control, p->data, p->messages})
         if (fd >= 0) ::close(fd);
+  unmap();
+}
+
+void Group::unmap() {
   for (const auto& [at, bytes] : mapped_) munmap(at, bytes);
+  mapped_.clear();
 }
 
 void Group::close() { closing_ = true; }

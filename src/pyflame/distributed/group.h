@@ -64,6 +64,7 @@ class Group {
   std::string transport(int peer) const;  // "shared memory", "TCP" or "itself"
 
  private:
+  void unmap();
   using Clock = std::chrono::steady_clock;
   struct Transfer {
     int peer;

@@ -84,7 +84,7 @@ class TapConv final : public DnnConv {
   void run(const void* a, const void* b, void* out, const float* bias) const override {
     const auto *x = static_cast<const float*>(a), *weight = static_cast<const float*>(b);
     auto* y = static_cast<float*>(out);
-    const int64_t band = std::clamp<int64_t>(kBandBytes / (t_.row * t_.stride_h * 4), 1, rows_);
+    const int64_t band = std::clamp<int64_t>(kBandBytes / (t_.row * t_.stride_h * 4), 1, std::max<int64_t>(1, rows_));
     for (int64_t i = 0; i < images_; ++i, x += height_ * width_ * t_.inputs)
       for (int64_t first = 0; first < rows_; first += band) {
         vec::TapTile t = t_;
@@ -164,7 +164,8 @@ class TapGradWeight : public Exec {
         weight_last_(is_channels_last(p.root().outs[0])),
         outputs_(outputs_of_task(s_.oc)),
         parts_(largest_divisor(s_.n, ceil_div(kTasks, s_.ic / inputs_ * (s_.oc / outputs_)))),
-        rows_(std::clamp<int64_t>(kPanelBytes / (panel_columns() * inputs_ * s_.a.stride_h * 4), 1, s_.oh)),
+        rows_(std::clamp<int64_t>(kPanelBytes / (panel_columns() * inputs_ * s_.a.stride_h * 4), 1,
+                                  std::max<int64_t>(1, s_.oh))),
         images_(rows_ < s_.oh ? 1 : std::clamp<int64_t>(kPixels / s_.pixels(), 1, s_.n / parts_)),
         packed_(ws_.take(static_cast<size_t>(s_.n * s_.out_plane()) * sizeof(float))) {
     if (parts_ > 1) sums_ = ws_.take(static_cast<size_t>(parts_ * s_.ic * s_.oc * taps()) * sizeof(float));
