@@ -7,8 +7,9 @@
 
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install pyflame[llm].
 docs/language-models.md describes it all."""
+from .engine import Engine, EngineFull, Finished, Request, Token
 from .language_model import LanguageModel, load, load_tokenizer
 from .sampling import Sampler, Sampling
 from .tokenizer import TextStream, Tokenizer
 
-__all__ = ["LanguageModel", "Sampler", "Sampling", "TextStream", "Tokenizer", "load", "load_tokenizer"]
+__all__ = ["Engine", "EngineFull", "Finished", "LanguageModel", "Request", "Sampler", "Sampling", "TextStream", "Token", "Tokenizer", "load", "load_tokenizer"]

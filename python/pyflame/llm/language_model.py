@@ -107,10 +107,16 @@ class LanguageModel:
         ids = self._ids("generate", prompt)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
-        return self._tokens(ids, max_tokens, Sampler(sampling or self._sampling({})), self.end_ids if stop_ids is None else frozenset(stop_ids))
+        sampler = Sampler(sampling or self._sampling({}))
+        sampler.sampling.check_vocabulary(self._known())
+        return self._tokens(ids, max_tokens, sampler, self.end_ids if stop_ids is None else frozenset(stop_ids))
+
+    def _known(self):
+        """How many ids can be drawn. A model may have more rows than its tokenizer has tokens."""
+        return min(self.tokenizer.vocab_size, self.config.vocab) if self.tokenizer else self.config.vocab
 
     def _tokens(self, ids, max_tokens, sampler, stop_ids):
-        ids, known = list(ids), self.tokenizer.vocab_size if self.tokenizer else self.config.vocab
+        ids, known, prompt = list(ids), self._known(), len(ids)
         for count in range(min(max_tokens, self.config.context - len(ids))):
             with self._lock:
                 if count == 0 or self._cached != ids[:-1]:  # otherwise nobody else has used the cache meanwhile
@@ -122,7 +128,7 @@ class LanguageModel:
                 # The next line may fail; the cache then counts only what is complete.
                 logits = self._network.forward(new, self._cache).cpu().numpy()
                 self._cached.extend(new)
-            token = sampler(logits[:known], ids)
+            token = sampler(logits[:known], ids, prompt, stop_ids)
             if token in stop_ids:
                 return
             ids.append(token)
