@@ -128,7 +128,7 @@ class Step:
                 x = x + (n._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
             if self.wanted:
                 return n._head(x.index_select(0, self.last)).cpu().numpy()[: self.wanted]
-            x[:1].cpu().numpy()
+            x[:1].float().cpu().numpy()  # the step is complete then
             return np.empty((0, c.vocab), dtype=np.float32)
 
     def _attention(self, i, layer, x):

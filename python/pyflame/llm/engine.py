@@ -405,10 +405,11 @@ class Engine:
             self._deliver(r, end)
 
     def _deliver(self, r, event):
+        receive = r._receive
         if isinstance(event, Finished):
-            r.finished = event
+            r.finished, r._receive = event, None  # what it refers to may end with the request
         try:
-            r._receive(event)
+            receive(event)
         except BaseException as e:  # whatever it is, it concerns this request alone
             text = f"receive() has failed: {type(e).__name__}: {e}"
             if isinstance(event, Token):
