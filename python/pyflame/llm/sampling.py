@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+FIRST = 512  # tokens that are looked at first; only where these do not suffice, the whole vocabulary is sorted
+
 
 @dataclass
 class Sampling:
@@ -98,17 +100,24 @@ class Sampler:
         """(ids, probabilities) of the tokens that can be drawn, the likeliest first: arrays of int64 and float64 of equal length, at most the vocabulary's.
 
         logits: one number for each token, shape (vocabulary,); tokens: ids of the text so far, a list or a tuple. ValueError for logits that are not finite."""
-        s, logits = self.sampling, np.asarray(logits, dtype=np.float64)
+        logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
+        return self._sorted(logits, forbidden)
+
+    def _checked(self, logits, tokens, prompt, stop_ids):
+        logits = np.asarray(logits, dtype=np.float64)
         if not np.isfinite(logits.max()):
             raise ValueError("generate: the logits are not finite; got nan or inf; expected numbers; hint: the weights are damaged, or overflow in this dtype")
         logits, forbidden = self._adjusted(logits, tokens, prompt, stop_ids)
         if forbidden and logits.max() == -np.inf:
             raise ValueError(f"generate: min_tokens leaves no token; got {len(stop_ids)} tokens that end the text; expected fewer than the vocabulary's {logits.size}")
+        return logits, forbidden
+
+    def _sorted(self, logits, forbidden):
+        s = self.sampling
         if s.temperature == 0:
             return np.array([int(logits.argmax())]), np.ones(1)
         if 0 < s.top_k < logits.size:
-            ids = np.argpartition(-logits, s.top_k - 1)[: s.top_k]
-            ids = ids[np.lexsort((ids, -logits[ids]))]
+            ids = _likeliest(logits, s.top_k)
         else:
             ids = np.argsort(-logits, kind="stable")
         if forbidden:
@@ -122,11 +131,48 @@ class Sampler:
             p = p[p >= s.min_p * p[0]]
         return ids[: p.size], p / p.sum()
 
+    def _among_first(self, logits):
+        """(ids, probabilities, are these all that can be drawn) of the FIRST likeliest tokens, or None where top_p or min_p may lead beyond them."""
+        s, ids = self.sampling, _likeliest(logits, FIRST)
+        with np.errstate(over="ignore"):
+            p = np.exp((logits[ids] - logits[ids[0]]) / s.temperature) / np.exp((logits - logits[ids[0]]) / s.temperature).sum()
+        whole = False
+        if s.top_p < 1:
+            n = int(np.searchsorted(np.cumsum(p), s.top_p)) + 1
+            if n > p.size:
+                return None
+            p, whole = p[:n], True
+        if s.min_p > 0:
+            kept = p[p >= s.min_p * p[0]]
+            if kept.size == p.size and not whole:
+                return None
+            p, whole = kept, True
+        return ids[: p.size], p / p.sum() if whole else p, whole
+
     def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
-        ids, p = self.probabilities(logits, tokens, prompt, stop_ids)
+        logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
+        s, drawn = self.sampling, None
+        if s.temperature > 0 and not 0 < s.top_k < logits.size and logits.size > FIRST:
+            first = self._among_first(logits)
+            if first is not None:
+                ids, p, whole = first
+                if whole and ids.size == 1:
+                    return int(ids[0])
+                drawn = self._random.random()
+                place = int(np.searchsorted(np.cumsum(p), drawn, side="right"))
+                if place < ids.size or whole:
+                    return int(ids[min(place, ids.size - 1)])
+        ids, p = self._sorted(logits, forbidden)
         if ids.size == 1:
             return int(ids[0])
-        return int(ids[min(int(np.searchsorted(np.cumsum(p), self._random.random(), side="right")), ids.size - 1)])
+        drawn = self._random.random() if drawn is None else drawn
+        return int(ids[min(int(np.searchsorted(np.cumsum(p), drawn, side="right")), ids.size - 1)])
+
+
+def _likeliest(logits, n):
+    """The ids of the n largest logits, the largest first, of equal ones the lower id first."""
+    ids = np.argpartition(-logits, n - 1)[:n]
+    return ids[np.lexsort((ids, -logits[ids]))]
 
 
 def logprobs(logits, id, top):
@@ -137,5 +183,4 @@ def logprobs(logits, id, top):
     if not top:
         return float(logs[id]), []
     top = min(top, logs.size)
-    ids = np.argpartition(-logs, top - 1)[:top]
-    return float(logs[id]), [(int(i), float(logs[i])) for i in ids[np.lexsort((ids, -logs[ids]))]]
+    return float(logs[id]), [(int(i), float(logs[i])) for i in _likeliest(logs, top)]
