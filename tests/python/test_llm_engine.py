@@ -1,4 +1,5 @@
 """pf.llm.Engine: what a batch writes is what each request writes alone; blocks of the cache are shared, given up and given back."""
+import os
 import threading
 
 import numpy as np
@@ -431,14 +432,34 @@ def test_close(lm):
 
 def test_close_without_drain(lm):
     engine = Engine(lm, max_num_seqs=2)
-    reached = threading.Event()
-    received = [Received(lambda event: reached.set()) for _ in range(5)]
+    reached, closing = threading.Event(), threading.Event()
+    received = [Received(lambda event: (reached.set(), closing.wait(60))) for _ in range(5)]
     for r in received:
         engine.submit([5, 6], GREEDY, 200, stop_ids=(), receive=r)
     assert reached.wait(60)
-    engine.close(drain=False)
+    with engine._wake:
+        engine._closing = "drain"  # as if another thread was in close() already
+    closer = threading.Thread(target=engine.close, kwargs={"drain": False})
+    closer.start()
+    with engine._wake:
+        assert engine._wake.wait_for(lambda: engine._closing == "cancel", 60)
+    closing.set()
+    closer.join(60)
     ends = [r.wait() for r in received]
     assert Finished("cancelled", "the engine was closed before the text was complete") in ends and idle(engine) and not engine._thread.is_alive()
+
+
+def test_an_engine_does_not_live_on_after_fork(lm):
+    with Engine(lm) as engine:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                engine.submit([5], GREEDY, 1, receive=print)
+            except RuntimeError as e:
+                os._exit(7 if str(e) == "generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork" else 8)
+            finally:
+                os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 def test_close_by_an_event_and_by_an_error(lm):
@@ -512,4 +533,5 @@ def test_a_small_cache_limits_the_length(lm):
 
 
 def test_numbers_of_rows():
-    assert [_paged.rounded(n) for n in (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 500, 512)] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 512, 512]
+    sizes = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512]
+    assert [_paged.rounded(n) for n in range(1, 513)] == [min(s for s in sizes if s >= n) for n in range(1, 513)]

@@ -15,13 +15,10 @@ WASTE = 0  # the block that rows without a token write to; block manager: from 1
 
 
 def rounded(n):
-    """The next larger of 1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
-    power = 1
-    while power < n:
-        if power >= 2 and power * 3 // 2 >= n:
-            return power * 3 // 2
-        power *= 2
-    return power
+    """The next larger of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, …: halves of a power of two, and quarters from 32 on."""
+    power = 1 << (n - 1).bit_length() - 1 if n > 1 else 1  # the largest power of two that is less than n
+    step = max(1, power // (4 if power >= 32 else 2))
+    return -(-n // step) * step
 
 
 def block_bytes(network):

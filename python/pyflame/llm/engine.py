@@ -8,6 +8,7 @@ import bisect
 import itertools
 import logging
 import operator
+import os
 import threading
 import weakref
 from dataclasses import dataclass, field
@@ -70,7 +71,8 @@ _engines = weakref.WeakSet()
 @atexit.register
 def _close_all():
     for engine in list(_engines):
-        engine.close(drain=False)
+        if engine._pid == os.getpid():  # a fork has no such thread
+            engine.close(drain=False)
 
 
 class Engine:
@@ -105,6 +107,7 @@ class Engine:
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
+        self._pid = os.getpid()
         self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
         self._thread = threading.Thread(target=self._work, name="pyflame.llm.Engine", daemon=True)
         self._thread.start()
@@ -170,6 +173,8 @@ class Engine:
             raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")
         sampling.check_vocabulary(self._known)
         stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
+        if os.getpid() != self._pid:
+            raise RuntimeError("generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
         request = Request(next(self._numbers), ids, sampling, max_tokens, stops, logprobs, priority, receive)
         with self._wake:
             if self._closing:
@@ -193,7 +198,7 @@ class Engine:
             if self._closing != "cancel":
                 self._closing = "drain" if drain else "cancel"
             self._wake.notify_all()
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread and os.getpid() == self._pid:
             self._thread.join()
 
     def __enter__(self):
