@@ -64,7 +64,7 @@ class Program:
 
 
 @pytest.fixture
-def program(tmp_path):
+def served(tmp_path):
     started = []
 
     def begin(*words, **environment):
@@ -78,8 +78,8 @@ def program(tmp_path):
         p.process.wait()
 
 
-def test_the_program(program):
-    p = program("--max_model_len", 2000, "--max_num_seqs", 2, PYFLAME_API_KEY="secret")
+def test_the_program(served):
+    p = served("--max_model_len", 2000, "--max_num_seqs", 2, PYFLAME_API_KEY="secret")
     port = int(p.find(r"small is at http://127.0.0.1:(\d+)").group(1))
     assert p.find("try: curl .*Bearer KEY") and any("loading" in line for line in p.lines) and not any("secret" in line or "WARNING" in line for line in p.lines)
     client = Running.__new__(Running)
@@ -94,8 +94,8 @@ def test_the_program(program):
     assert p.end() == 0 and "every answer was finished" in p.lines[-1]
 
 
-def test_a_second_signal_ends_at_once(program):
-    p = program("--host", "0.0.0.0", "--max_model_len", 50000, "--max_num_seqs", 1)
+def test_a_second_signal_ends_at_once(served):
+    p = served("--host", "0.0.0.0", "--max_model_len", 50000, "--max_num_seqs", 1)
     client = Running.__new__(Running)
     client.port = int(p.find(r"at http://0.0.0.0:(\d+)").group(1))
     assert p.find("WARNING: 0.0.0.0 can be reached from other machines, and there is no API key")
@@ -127,3 +127,16 @@ def test_what_keeps_the_program_from_starting(tmp_path, capsys):
         (tmp_path / "m" / name).unlink()
     assert command.main(["--model", str(folder), "--port", "0"]) == 1
     assert "serve: the model's files have no tokenizer" in capsys.readouterr().err
+
+
+def test_the_command_line(run, tmp_path):
+    helped = run("serve", "--help").stdout
+    assert all(f"--{name}" in helped for name in ("host", "port", "api_key,--api-key", "max_num_seqs,--max-num-seqs", "drain_seconds"))
+    for words, part in ((("serve",), "MODEL is required"), (("serve", "m", "--port", "70000"), "--port: Value 70000 not in range"), (("serve", "m", "--max-num-seqs", "0"), "not a positive number"), (("serve", "m", "--dtype", "int8"), "--dtype")):
+        failed = run(*words, code=2)
+        assert part.lower() in failed.stderr.lower(), failed.stderr
+    # What was given reaches Python.
+    failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", "--api-key", "a", "--api-key=", code=1)
+    assert "serve: an API key is empty; got ''" in failed.stderr
+    failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", code=1)
+    assert "none.gguf" in failed.stderr and "Traceback" not in failed.stderr
