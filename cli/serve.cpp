@@ -13,6 +13,9 @@ namespace pyflame::apps::cli {
 
 namespace {
 
+CLI::Range from_one() { return {int64_t{1}, int64_t{1} << 50}; }
+CLI::Range seconds() { return {0.0, 1e9}; }
+
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct ServeSettings {
   std::string model, python, host, device, dtype, model_name;
@@ -43,28 +46,27 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
   cmd->add_option(names("max_model_len"), s.max_model_len,
                   "Most tokens of a text with its prompt; default: the model's context")
-      ->check(CLI::PositiveNumber);
+      ->check(from_one());
   cmd->add_option(names("max_num_seqs"), s.max_num_seqs, "Most texts that are written at the same time; default: 8")
-      ->check(CLI::PositiveNumber);
+      ->check(from_one());
   cmd->add_option(names("max_num_batched_tokens"), s.max_num_batched_tokens, "Most tokens of a step; default: 512")
-      ->check(CLI::PositiveNumber);
+      ->check(from_one());
   cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
                   "Memory for keys and values; default: what the texts need, at most 1 GiB if one fits")
-      ->check(CLI::PositiveNumber);
+      ->check(from_one());
 }
 
 void add_limits(CLI::App* cmd, ServeSettings& s) {
-  cmd->add_option(names("max_clients"), s.max_clients, "Most open connections; default: 1024")
-      ->check(CLI::PositiveNumber);
+  cmd->add_option(names("max_clients"), s.max_clients, "Most open connections; default: 1024")->check(from_one());
   cmd->add_option(names("max_choices"), s.max_choices, "Most texts that are written or wait; default: 1024")
-      ->check(CLI::PositiveNumber);
+      ->check(from_one());
   cmd->add_option(names("max_body_bytes"), s.max_body_bytes, "Most bytes of a request's body; default: 4194304")
-      ->check(CLI::PositiveNumber);
+      ->check(from_one());
   cmd->add_option(names("request_seconds"), s.request_seconds, "Most seconds of a request; 0: no limit; default: 600")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds());
   cmd->add_option(names("drain_seconds"), s.drain_seconds,
                   "At SIGINT or SIGTERM, answers have so many seconds to end; default: 30")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds());
 }
 
 }  // namespace
@@ -75,7 +77,8 @@ void add_serve(CLI::App& app, Run& run) {
   cmd->add_option("MODEL", s->model, "A GGUF file or a Hugging Face folder")->required();
   cmd->add_option("--host", s->host, "Address to listen at; default: 127.0.0.1, which only this machine reaches");
   cmd->add_option("--port", s->port, "Port; 0: any free one; default: 8000")->check(CLI::Range(0, 65535));
-  cmd->add_option(names("model_name"), s->model_name, "Name in requests and answers; default: the model's own");
+  cmd->add_option(names("model_name"), s->model_name,
+                  "Name in requests and answers; default: that of the file or folder");
   add_several(cmd, names("api_key"), s->api_key, "A key that requests need; PYFLAME_API_KEY hides it from `ps`");
   add_several(cmd, "--cors", s->cors, "Origin of web pages that may use the server, or *");
   add_engine_options(cmd, *s);

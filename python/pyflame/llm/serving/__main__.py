@@ -141,7 +141,8 @@ def _run(args):
     engine = Engine(model, max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes,
                     max_waiting=args.max_choices)
     limits = Limits(body_bytes=args.max_body_bytes, clients=args.max_clients, choices=args.max_choices, request_seconds=args.request_seconds)
-    server = Server(model, engine, args.model_name, args.api_key, limits, args.cors)
+    name = args.model_name or os.path.basename(os.path.abspath(args.model)).removesuffix(".gguf")
+    server = Server(model, engine, name, args.api_key, limits, args.cors)
     code = asyncio.run(serve(server, listener, args.drain_seconds, lambda: _announce(server, args.host, listener.getsockname()[1], args.api_key)))
     engine.close(drain=False)
     return code
