@@ -136,7 +136,7 @@ def test_the_command_line(run, tmp_path):
         failed = run(*words, code=2)
         assert part.lower() in failed.stderr.lower(), failed.stderr
     # What was given reaches Python.
-    failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", "--api-key", "a", "--api-key=", code=1)
-    assert "serve: an API key is empty; got ''" in failed.stderr
+    failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--host", "no.such.host.invalid", "--api-key", "a", code=1)
+    assert "serve: there is no such host; got 'no.such.host.invalid'" in failed.stderr
     failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", code=1)
     assert "none.gguf" in failed.stderr and "Traceback" not in failed.stderr
