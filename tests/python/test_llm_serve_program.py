@@ -89,7 +89,7 @@ def test_the_program(served):
     stream = client.stream(COMPLETE, {"prompt": "x", "max_tokens": 300, "ignore_eos": True, "stream_options": {"include_usage": True}}, headers=key)
     next(stream)
     p.process.send_signal(signal.SIGTERM)
-    p.find("SIGTERM: new requests are refused; 1 answers are finished first")
+    p.find("SIGTERM: new requests are refused; answers that are finished first, for at most 30 s: [01];")
     assert stream.rest()[-1]["usage"]["completion_tokens"] == 300
     assert p.end() == 0 and "every answer was finished" in p.lines[-1]
 
@@ -104,7 +104,7 @@ def test_a_second_signal_ends_at_once(served):
     p.process.send_signal(signal.SIGINT)
     p.find("SIGINT: new requests are refused")
     p.process.send_signal(signal.SIGINT)
-    assert p.end() == 128 + signal.SIGINT and "ended with 1 answers that were not finished" in p.lines[-1]
+    assert p.end() == 128 + signal.SIGINT and "ended; answers that were not finished: 1" in p.lines[-1]
     assert stream.rest()[-1]["error"]["code"] == "server_ends"
 
 
@@ -140,3 +140,17 @@ def test_the_command_line(run, tmp_path):
     assert "serve: there is no such host; got 'no.such.host.invalid'" in failed.stderr
     failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", code=1)
     assert "none.gguf" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_packages_that_are_missing():
+    from pyflame.llm._errors import needed
+
+    with pytest.raises(ImportError, match=r"llm: the package no_such_package is not available; got .*; expected it for the server; hint: pip install pyflame\[serve\]"):
+        needed("no_such_package", "the server", "serve")
+
+
+def test_records_of_benchmarks_do_not_show_the_key(monkeypatch):
+    from pyflame.benchmarking.environment import describe
+
+    monkeypatch.setenv("PYFLAME_API_KEY", "secret")
+    assert describe("cpu")["settings"]["PYFLAME_API_KEY"] == "(not shown)"

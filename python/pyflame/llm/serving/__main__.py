@@ -112,7 +112,7 @@ async def serve(server, listener, drain_seconds, ready):
     await server.start(listener)
     ready()
     number = await signals.get()
-    _say(f"{signal.Signals(number).name}: new requests are refused; {len(server.answers)} answers are finished first, for at most {drain_seconds:g} s; a second signal ends at once")
+    _say(f"{signal.Signals(number).name}: new requests are refused; answers that are finished first, for at most {drain_seconds:g} s: {len(server.answers)}; a second signal ends at once")
     drained, second = loop.create_task(server.drain(drain_seconds)), loop.create_task(signals.get())
     await asyncio.wait((drained, second), return_when=asyncio.FIRST_COMPLETED)
     whole = drained.done() and drained.result()
@@ -120,7 +120,7 @@ async def serve(server, listener, drain_seconds, ready):
     for task in (drained, second):
         task.cancel()
     await server.stop()
-    _say("every answer was finished" if whole else f"ended with {left} answers that were not finished")
+    _say("every answer was finished" if whole else f"ended; answers that were not finished: {left}")
     return 0 if whole else 128 + number
 
 

@@ -137,10 +137,10 @@ class Server:
         self.is_draining = True
         self._beat.cancel()
         for answer in list(self.answers):
-            answer.fail(RequestError("serve: the server ends; got a text that was not finished; expected its end", status=503, code="server_ends"))
+            self._break_off(answer, RequestError("serve: the server ends; got a text that was not finished; expected its end", status=503, code="server_ends"))
         self._listener.close()
         try:
-            await asyncio.wait_for(self._idle.wait(), 1)  # they say so to their clients
+            await asyncio.wait_for(self._idle.wait(), 5)  # they say so to their clients
         except asyncio.TimeoutError:
             pass
         await self._runner.cleanup()
@@ -320,9 +320,12 @@ class Server:
             _notes.get().counts = f" prompt {answer.prompt_tokens} written {answer.completion_tokens}"
 
     def _expire(self, answer):
-        """The time of an answer is over. A client that does not read what was written for it is cut off."""
+        self._break_off(answer, RequestError(f"{answer.op}: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout"))
+
+    def _break_off(self, answer, error):
+        """Ends an answer with an error. A client that does not read what was written for it is cut off."""
         transport = self.answers[answer]
-        answer.fail(RequestError(f"{answer.op}: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout"))
+        answer.fail(error)
         if transport.get_write_buffer_size():
             transport.abort()
 
