@@ -23,6 +23,7 @@ void add_profile(CLI::App& app, Run& run);
 void add_tune(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
+void add_serve(CLI::App& app, Run& run);
 // Whether the command line is that of `run` with a Python program, whose processes launch() starts in place of this one.
 bool launches(int argc, const char* const* argv);
 [[noreturn]] void launch(int argc, const char* const* argv);

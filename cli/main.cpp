@@ -28,6 +28,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_tune(app, run);
   cli::add_report(app, run);
   cli::add_run(app, run);
+  cli::add_serve(app, run);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ program = os.path.join(os.path.dirname(package.origin), "bin", "pyflame")
 arguments = sys.argv[1:]
 # These commands need the interpreter that has the package. What follows a script belongs to the script.
 script = next((at for at, word in enumerate(arguments) if word.endswith(".py")), len(arguments)) if arguments[:1] == ["run"] else len(arguments)
-if arguments[:1] in (["run"], ["bench"], ["fit"], ["memory"], ["generate"], ["chat"]) and "--python" not in arguments[:script]:
+if arguments[:1] in (["run"], ["bench"], ["fit"], ["memory"], ["generate"], ["chat"], ["serve"]) and "--python" not in arguments[:script]:
     at = 1 if arguments[0] == "run" else len(arguments)
     arguments[at:at] = ["--python", sys.executable]
 os.execv(program, [program] + arguments)

@@ -165,7 +165,7 @@ def describe(device, fn=None):
     keep = ("PYFLAME_", "HIP_", "ROCM_", "ROCBLAS_", "HIPBLASLT_", "MIOPEN_", "HSA_", "GPU_", "CUDA_", "NVIDIA_", "OMP_", "OPENBLAS_")
     found = {"pyflame": __version__, "python": platform.python_version(), "system": platform.system(), "kernel": platform.release(), "cores": len(os.sched_getaffinity(0)),
              "device": {k: v for k, v in info.items() if isinstance(v, (str, int, float)) and k not in ("free_memory", "device")},
-             "settings": {k: v for k, v in sorted(os.environ.items()) if k.startswith(keep)}, "arguments": sys.argv[1:]}
+             "settings": {k: "(not shown)" if k.endswith("_KEY") else v for k, v in sorted(os.environ.items()) if k.startswith(keep)}, "arguments": sys.argv[1:]}
     try:
         found["governor"] = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:

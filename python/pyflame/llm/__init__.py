@@ -4,11 +4,16 @@
     print(lm.chat("What is the capital of France?", max_tokens=40, temperature=0))
     for piece in lm.generate("Once upon a time", max_tokens=50, seed=1, stream=True):
         print(piece, end="")
+    with pf.llm.LLM("SmolLM2-135M-Instruct.gguf") as llm:  # many prompts at once
+        outputs = llm.generate(["Hello", "Once upon a time"], pf.llm.SamplingParams(max_tokens=40))
 
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install pyflame[llm].
 docs/language-models.md describes it all."""
+from .engine import Engine, EngineFull, Finished, Request, Token
 from .language_model import LanguageModel, load, load_tokenizer
+from .offline import LLM, CompletionOutput, Logprob, RequestOutput, SamplingParams
 from .sampling import Sampler, Sampling
 from .tokenizer import TextStream, Tokenizer
 
-__all__ = ["LanguageModel", "Sampler", "Sampling", "TextStream", "Tokenizer", "load", "load_tokenizer"]
+__all__ = ["CompletionOutput", "Engine", "EngineFull", "Finished", "LLM", "LanguageModel", "Logprob", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "TextStream", "Token",
+           "Tokenizer", "load", "load_tokenizer"]

@@ -2,12 +2,12 @@
 from importlib import import_module
 
 
-def needed(package, what):
-    """The imported package. ImportError that says how to install it."""
+def needed(package, what, extra="llm"):
+    """The imported package. ImportError that says how to install it: it belongs to this extra of pyflame."""
     try:
         return import_module(package)
     except ImportError as e:
-        raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install pyflame[llm]") from None
+        raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install pyflame[{extra}]") from None
 
 
 _MISSING = object()

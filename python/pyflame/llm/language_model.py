@@ -11,6 +11,7 @@ from ..io import load_gguf
 from . import _architectures, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
 from ._network import Cache, Network, unpaired
+from ._pieces import Pieces
 from ._templates import Template
 from .sampling import Sampler, Sampling
 
@@ -107,10 +108,16 @@ class LanguageModel:
         ids = self._ids("generate", prompt)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
-        return self._tokens(ids, max_tokens, Sampler(sampling or self._sampling({})), self.end_ids if stop_ids is None else frozenset(stop_ids))
+        sampler = Sampler(sampling or self._sampling({}))
+        sampler.sampling.check_vocabulary(self._known())
+        return self._tokens(ids, max_tokens, sampler, self.end_ids if stop_ids is None else frozenset(stop_ids))
+
+    def _known(self):
+        """How many ids can be drawn. A model may have more rows than its tokenizer has tokens."""
+        return min(self.tokenizer.vocab_size, self.config.vocab) if self.tokenizer else self.config.vocab
 
     def _tokens(self, ids, max_tokens, sampler, stop_ids):
-        ids, known = list(ids), self.tokenizer.vocab_size if self.tokenizer else self.config.vocab
+        ids, known, prompt = list(ids), self._known(), len(ids)
         for count in range(min(max_tokens, self.config.context - len(ids))):
             with self._lock:
                 if count == 0 or self._cached != ids[:-1]:  # otherwise nobody else has used the cache meanwhile
@@ -122,7 +129,7 @@ class LanguageModel:
                 # The next line may fail; the cache then counts only what is complete.
                 logits = self._network.forward(new, self._cache).cpu().numpy()
                 self._cached.extend(new)
-            token = sampler(logits[:known], ids)
+            token = sampler(logits[:known], ids, prompt, stop_ids)
             if token in stop_ids:
                 return
             ids.append(token)
@@ -147,30 +154,23 @@ class LanguageModel:
         if not all(stops):
             raise ValueError(f"generate: a stop text is empty; got {stop!r}; expected texts")
         ids = self._ids("generate", prompt)
-        known = self._needed("generate", self.tokenizer, "tokenizer").vocab_size
-        continues = continues and any(self.tokenizer.token_bytes(i) for i in ids if i < known)
-        pieces = self._pieces(self.tokens(ids, max_tokens, self._sampling(given)), tuple(stops), continues)
+        self._needed("generate", self.tokenizer, "tokenizer")
+        pieces = self._pieces(self.tokens(ids, max_tokens, self._sampling(given)), tuple(stops), continues and self._has_text(ids))
         return pieces if stream else "".join(pieces)
 
+    def _has_text(self, ids):
+        """Whether tokens stand for some text. What follows it keeps its first space."""
+        return any(self.tokenizer.token_bytes(i) for i in ids if i < self.tokenizer.vocab_size)
+
     def _pieces(self, tokens, stops, continues=False):
-        decoder, held = self.tokenizer.stream(continues=continues), ""
+        pieces = Pieces(self.tokenizer, stops, continues)
         for token in tokens:
-            held += decoder.feed(token)
-            # The end of the text may be the beginning of a stop text, also of one that begins before another that is there already.
-            kept = max((n for s in stops for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0)
-            found = [at for at in (held.find(s) for s in stops) if at >= 0]
-            if found and min(found) <= len(held) - kept:
-                if min(found):
-                    yield held[:min(found)]
+            if piece := pieces.feed(token):
+                yield piece
+            if pieces.stopped:
                 return
-            ready, held = held[:len(held) - kept], held[len(held) - kept:]
-            if ready:
-                yield ready
-        held += decoder.finish()
-        found = [at for at in (held.find(s) for s in stops) if at >= 0]
-        held = held[:min(found)] if found else held
-        if held:
-            yield held
+        if piece := pieces.finish():
+            yield piece
 
     def chat_ids(self, messages, **names):
         """The token ids of messages ([{'role': 'user', 'content': 'Hello'}, …]) by the model's template, up to where the answer begins. What the messages

@@ -1,15 +1,24 @@
-"""The choice of the next token: greedy, temperature, top-k, top-p (arXiv:1904.09751), min-p (arXiv:2407.01082), repetition penalty (arXiv:1909.05858)."""
+"""The choice of the next token: greedy, temperature, top-k, top-p (arXiv:1904.09751), min-p (arXiv:2407.01082), repetition penalty (arXiv:1909.05858), and
+OpenAI's logit bias, presence penalty and frequency penalty."""
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
+FIRST = 512  # tokens that are looked at first; only where these do not suffice, the whole vocabulary is sorted
+
 
 @dataclass
 class Sampling:
-    """How tokens are chosen. temperature 0 takes the likeliest token; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 switch these off.
+    """How tokens are chosen. temperature 0 takes the likeliest token; top_k 0, top_p 1, min_p 0, repetition_penalty 1 and 0 of the others switch these off.
 
-    The order is: penalty, temperature, top_k, top_p, min_p. The same seed gives the same tokens; without one each call differs. ValueError."""
+    The order is: logit_bias, repetition_penalty, frequency_penalty and presence_penalty, min_tokens, temperature, top_k, top_p, min_p.
+    - logit_bias: a dict of token ids and numbers from -100 to 100, which are added to these tokens' logits.
+    - repetition_penalty r: logits of tokens in the text so far, prompt included, become x / r if x > 0, otherwise x r.
+    - frequency_penalty f and presence_penalty p, from -2 to 2: the logit of a token that has been written n times becomes x - n f - p. The prompt does not count.
+    - min_tokens: the tokens that end a text are not drawn before so many tokens have been written.
+    - seed: the same seed gives the same tokens; without one each call differs.
+    ValueError."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -17,6 +26,10 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict = None
+    min_tokens: int = 0
 
     def __post_init__(self):
         def check(name, fits, expected, kind=(int, float)):
@@ -29,42 +42,86 @@ class Sampling:
         check("top_p", lambda x: 0 < x <= 1, "0 < top_p <= 1")
         check("min_p", lambda x: 0 <= x <= 1, "0 <= min_p <= 1")
         check("repetition_penalty", lambda x: 0 < x < math.inf, "a positive number")
+        check("presence_penalty", lambda x: -2 <= x <= 2, "a number from -2 to 2")
+        check("frequency_penalty", lambda x: -2 <= x <= 2, "a number from -2 to 2")
+        check("min_tokens", lambda x: x >= 0, "a whole number from 0 upwards", int)
         if self.seed is not None:
             check("seed", lambda x: x >= 0, "a whole number from 0 upwards", int)
+        if self.logit_bias is not None:
+            def whole(i):
+                return isinstance(i, int) and not isinstance(i, bool) and i >= 0
+
+            def number(x):
+                return isinstance(x, (int, float)) and not isinstance(x, bool) and -100 <= x <= 100
+
+            check("logit_bias", lambda d: all(whole(i) and number(x) for i, x in d.items()), "a dict of token ids and numbers from -100 to 100", dict)
+            self.logit_bias = dict(self.logit_bias)
+
+    def check_vocabulary(self, size):
+        """ValueError where logit_bias has a token that is not in a vocabulary of this size."""
+        beyond = max(self.logit_bias or (-1,))
+        if beyond >= size:
+            raise ValueError(f"generate: logit_bias has a token that is not in the vocabulary; got {beyond}; expected 0 to {size - 1}")
 
 
 class Sampler:
-    """Draws tokens by a Sampling: sampler(logits, tokens) is an id, an int. probabilities(logits, tokens) has what it draws from."""
+    """Draws tokens by a Sampling: sampler(logits, tokens) is an id, an int. probabilities(logits, tokens) has what it draws from.
+
+    tokens: ids of the text so far, of which the first `prompt` were given and the others written. stop_ids: tokens that end a text, for min_tokens."""
 
     def __init__(self, sampling):
         self.sampling = sampling
         self._random = np.random.Generator(np.random.Philox(sampling.seed))
 
-    def _penalized(self, logits, tokens):
-        penalty = self.sampling.repetition_penalty
-        if penalty == 1 or not tokens:
-            return logits
-        logits, seen = logits.copy(), np.unique(np.fromiter(tokens, dtype=np.int64))
-        with np.errstate(over="ignore"):
-            logits[seen] = np.where(logits[seen] > 0, logits[seen] / penalty, logits[seen] * penalty)
-        largest = np.finfo(np.float64).max
-        return np.clip(logits, -largest, largest)
+    def _adjusted(self, logits, tokens, prompt, stop_ids):
+        """The logits after biases and penalties, and whether tokens are forbidden, which have -inf."""
+        s, forbidden = self.sampling, False
+        if s.logit_bias:
+            s.check_vocabulary(logits.size)
+            logits = logits.copy()
+            logits[list(s.logit_bias)] += list(s.logit_bias.values())
+        if s.repetition_penalty != 1 and tokens:
+            logits, seen = logits.copy(), np.unique(np.fromiter(tokens, dtype=np.int64))
+            seen = seen[seen < logits.size]  # a prompt may have ids that are never drawn
+            with np.errstate(over="ignore"):
+                logits[seen] = np.where(logits[seen] > 0, logits[seen] / s.repetition_penalty, logits[seen] * s.repetition_penalty)
+            largest = np.finfo(np.float64).max
+            logits = np.clip(logits, -largest, largest)
+        if (s.frequency_penalty or s.presence_penalty) and len(tokens) > prompt:
+            logits = logits.copy()
+            seen, counts = np.unique(np.fromiter(tokens[prompt:], dtype=np.int64), return_counts=True)
+            logits[seen] -= counts * s.frequency_penalty + s.presence_penalty
+        if stop_ids and len(tokens) - prompt < s.min_tokens:
+            logits, forbidden = logits.copy(), True
+            logits[[i for i in stop_ids if i < logits.size]] = -np.inf
+        return logits, forbidden
 
-    def probabilities(self, logits, tokens=()):
+    def probabilities(self, logits, tokens=(), prompt=0, stop_ids=()):
         """(ids, probabilities) of the tokens that can be drawn, the likeliest first: arrays of int64 and float64 of equal length, at most the vocabulary's.
 
-        logits: one number for each token, shape (vocabulary,); tokens: ids of the text so far. ValueError for logits that are not finite."""
-        s, logits = self.sampling, np.asarray(logits, dtype=np.float64)
+        logits: one number for each token, shape (vocabulary,); tokens: ids of the text so far, a list or a tuple. ValueError for logits that are not finite."""
+        logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
+        return self._sorted(logits, forbidden)
+
+    def _checked(self, logits, tokens, prompt, stop_ids):
+        logits = np.asarray(logits, dtype=np.float64)
         if not np.isfinite(logits.max()):
             raise ValueError("generate: the logits are not finite; got nan or inf; expected numbers; hint: the weights are damaged, or overflow in this dtype")
-        logits = self._penalized(logits, tokens)
+        logits, forbidden = self._adjusted(logits, tokens, prompt, stop_ids)
+        if forbidden and logits.max() == -np.inf:
+            raise ValueError(f"generate: min_tokens leaves no token; got {len(stop_ids)} tokens that end the text; expected fewer than the vocabulary's {logits.size}")
+        return logits, forbidden
+
+    def _sorted(self, logits, forbidden):
+        s = self.sampling
         if s.temperature == 0:
             return np.array([int(logits.argmax())]), np.ones(1)
         if 0 < s.top_k < logits.size:
-            ids = np.argpartition(-logits, s.top_k - 1)[: s.top_k]
-            ids = ids[np.lexsort((ids, -logits[ids]))]
+            ids = _likeliest(logits, s.top_k)
         else:
             ids = np.argsort(-logits, kind="stable")
+        if forbidden:
+            ids = ids[logits[ids] > -np.inf]
         with np.errstate(over="ignore"):  # a tiny temperature makes -inf of all but the likeliest
             p = np.exp((logits[ids] - logits[ids[0]]) / s.temperature)
         p /= p.sum()
@@ -74,8 +131,56 @@ class Sampler:
             p = p[p >= s.min_p * p[0]]
         return ids[: p.size], p / p.sum()
 
-    def __call__(self, logits, tokens=()):
-        ids, p = self.probabilities(logits, tokens)
+    def _among_first(self, logits):
+        """(ids, probabilities, are these all that can be drawn) of the FIRST likeliest tokens, or None where top_p or min_p may lead beyond them."""
+        s, ids = self.sampling, _likeliest(logits, FIRST)
+        with np.errstate(over="ignore"):
+            p = np.exp((logits[ids] - logits[ids[0]]) / s.temperature) / np.exp((logits - logits[ids[0]]) / s.temperature).sum()
+        whole = False
+        if s.top_p < 1:
+            n = int(np.searchsorted(np.cumsum(p), s.top_p)) + 1
+            if n > p.size:
+                return None
+            p, whole = p[:n], True
+        if s.min_p > 0:
+            kept = p[p >= s.min_p * p[0]]
+            if kept.size == p.size and not whole:
+                return None
+            p, whole = kept, True
+        return ids[: p.size], p / p.sum() if whole else p, whole
+
+    def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
+        logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
+        s, drawn = self.sampling, None
+        if s.temperature > 0 and not 0 < s.top_k < logits.size and logits.size > FIRST:
+            first = self._among_first(logits)
+            if first is not None:
+                ids, p, whole = first
+                if whole and ids.size == 1:
+                    return int(ids[0])
+                drawn = self._random.random()
+                place = int(np.searchsorted(np.cumsum(p), drawn, side="right"))
+                if place < ids.size or whole:
+                    return int(ids[min(place, ids.size - 1)])
+        ids, p = self._sorted(logits, forbidden)
         if ids.size == 1:
             return int(ids[0])
-        return int(ids[min(int(np.searchsorted(np.cumsum(p), self._random.random(), side="right")), ids.size - 1)])
+        drawn = self._random.random() if drawn is None else drawn
+        return int(ids[min(int(np.searchsorted(np.cumsum(p), drawn, side="right")), ids.size - 1)])
+
+
+def _likeliest(logits, n):
+    """The ids of the n largest logits, the largest first, of equal ones the lower id first."""
+    ids = np.argpartition(-logits, n - 1)[:n]
+    return ids[np.lexsort((ids, -logits[ids]))]
+
+
+def logprobs(logits, id, top):
+    """(log p(id), the `top` likeliest tokens as a list of (id, log p)): log softmax of the model's own logits, before any setting. Floats."""
+    logits = np.asarray(logits, dtype=np.float64)
+    largest = logits.max()
+    logs = logits - (largest + np.log(np.exp(logits - largest).sum()))
+    if not top:
+        return float(logs[id]), []
+    top = min(top, logs.size)
+    return float(logs[id]), [(int(i), float(logs[i])) for i in _likeliest(logs, top)]

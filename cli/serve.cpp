@@ -1,0 +1,98 @@
+// `pyflame serve`: a language model behind OpenAI's HTTP API. Python serves it (python/pyflame/llm/serving); this file checks the command line.
+#include <CLI/Validators.hpp>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "python_command.h"
+
+namespace pyflame::apps::cli {
+
+namespace {
+
+CLI::Range from_one() { return {int64_t{1}, int64_t{1} << 50}; }
+CLI::Range seconds() { return {0.0, 1e9}; }
+
+// Targets of the options, which give them their types. What was given is forwarded as it was written.
+struct ServeSettings {
+  std::string model, python, host, device, dtype, model_name;
+  int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
+  int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
+  double request_seconds = 0, drain_seconds = 0;
+  std::vector<std::string> api_key, cors;
+};
+
+void forward_serve(const CLI::App* cmd, PythonCommand& to) {
+  constexpr std::array kForwarded = {
+      "host",           "port",        "device",        "dtype",          "model_name",
+      "api_key",        "cors",        "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
+      "kv_cache_bytes", "max_clients", "max_choices",   "max_body_bytes", "request_seconds",
+      "drain_seconds"};
+  for (const char* name : kForwarded)
+    for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
+      to.add((std::string("--") + name).c_str(), value);
+}
+
+void add_several(CLI::App* cmd, const std::string& name, std::vector<std::string>& target, const std::string& text) {
+  cmd->add_option(name, target, text + "; may be given several times")->expected(1)->take_all();
+}
+
+void add_engine_options(CLI::App* cmd, ServeSettings& s) {
+  cmd->add_option("--device", s.device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
+  cmd->add_option("--dtype", s.dtype, "Type of the weights; default: float32")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
+  cmd->add_option(names("max_model_len"), s.max_model_len,
+                  "Most tokens of a text with its prompt; default: the model's context")
+      ->check(from_one());
+  cmd->add_option(names("max_num_seqs"), s.max_num_seqs, "Most texts that are written at the same time; default: 8")
+      ->check(from_one());
+  cmd->add_option(names("max_num_batched_tokens"), s.max_num_batched_tokens, "Most tokens of a step; default: 512")
+      ->check(from_one());
+  cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
+                  "Memory for keys and values; default: what the texts need, at most 1 GiB if one fits")
+      ->check(from_one());
+}
+
+void add_limits(CLI::App* cmd, ServeSettings& s) {
+  cmd->add_option(names("max_clients"), s.max_clients, "Most open connections; default: 1024")->check(from_one());
+  cmd->add_option(names("max_choices"), s.max_choices, "Most texts that are written or wait; default: 1024")
+      ->check(from_one());
+  cmd->add_option(names("max_body_bytes"), s.max_body_bytes, "Most bytes of a request's body; default: 4194304")
+      ->check(from_one());
+  cmd->add_option(names("request_seconds"), s.request_seconds, "Most seconds of a request; 0: no limit; default: 600")
+      ->check(seconds());
+  cmd->add_option(names("drain_seconds"), s.drain_seconds,
+                  "At SIGINT or SIGTERM, answers have so many seconds to end; default: 30")
+      ->check(seconds());
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Run& run) {
+  CLI::App* cmd = app.add_subcommand("serve", "Serve a language model with OpenAI's HTTP API");
+  auto s = std::make_shared<ServeSettings>();
+  cmd->add_option("MODEL", s->model, "A GGUF file or a Hugging Face folder")->required();
+  cmd->add_option("--host", s->host, "Address to listen at; default: 127.0.0.1, which only this machine reaches");
+  cmd->add_option("--port", s->port, "Port; 0: any free one; default: 8000")->check(CLI::Range(0, 65535));
+  cmd->add_option(names("model_name"), s->model_name,
+                  "Name in requests and answers; default: that of the file or folder");
+  add_several(cmd, names("api_key"), s->api_key, "A key that requests need; PYFLAME_API_KEY hides it from `ps`");
+  add_several(cmd, "--cors", s->cors, "Origin of web pages that may use the server, or *");
+  add_engine_options(cmd, *s);
+  add_limits(cmd, *s);
+  cmd->add_option("--python", s->python,
+                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->final_callback([&run, cmd, s] {
+    run = [=]() -> int {
+      PythonCommand c("serve", "pyflame.llm.serving", s->python);
+      c.add("--model", s->model);
+      forward_serve(cmd, c);
+      c.start();
+    };
+  });
+}
+
+}  // namespace pyflame::apps::cli

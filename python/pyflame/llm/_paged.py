@@ -1,0 +1,200 @@
+"""A decoder's forward pass for parts of several texts at once, whose keys and values lie in blocks.
+
+All tokens of a step are the rows of one matrix, so each linear layer is one product for all texts. A layer writes the new keys and values to their
+blocks, gathers the blocks that the step's texts need, one text after the other, and attends to them as packed sequences. Numbers of rows and of
+blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache."""
+import numpy as np
+
+from .. import _C
+from .. import no_grad
+from ..nn import functional as F
+from ._network import STEP
+
+BLOCK = 16  # tokens in a block
+WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
+
+
+def rounded(n):
+    """The next larger of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, …: halves of a power of two, and quarters from 32 on."""
+    power = 1 << (n - 1).bit_length() - 1 if n > 1 else 1  # the largest power of two that is less than n
+    step = max(1, power // (4 if power >= 32 else 2))
+    return -(-n // step) * step
+
+
+def block_bytes(network):
+    """The bytes of a block: keys and values of all layers."""
+    c = network.config
+    return 2 * c.layers * BLOCK * c.kv_heads * c.head_dim * (4 if network.dtype == _C.float32 else 2)
+
+
+class Pages:
+    """Keys and values of `count` blocks and the waste block: for each layer a tensor of shape ((count + 1) BLOCK, key heads, head size), written in place."""
+
+    def __init__(self, network, count):
+        c = network.config
+        shape = ((count + 1) * BLOCK, c.kv_heads, c.head_dim)
+        self.keys = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
+        self.values = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
+
+
+class Part:
+    """The tokens of one text that a step computes. ids: their ids; begin: how many tokens of the text are in the cache; blocks: the text's blocks, with room
+    for the new tokens; wanted: are the logits after the last one wanted."""
+
+    __slots__ = ("ids", "begin", "blocks", "wanted")
+
+    def __init__(self, ids, begin, blocks, wanted):
+        self.ids, self.begin, self.blocks, self.wanted = ids, begin, blocks, wanted
+
+    @property
+    def end(self):
+        return self.begin + len(self.ids)
+
+    def table(self):
+        """The blocks with the text's tokens up to the end of this part."""
+        return self.blocks[: -(-self.end // BLOCK)]
+
+
+class _Packed:
+    """What varlen_attn needs: blocks to gather, offsets of queries and keys.
+
+    A sequence without queries skips keys that nobody may see: those before a window, and the end of a last block."""
+
+    def __init__(self, network, parts, rows, window):
+        tables, queries, keys, at = [], [0], [0], 0
+        for p in parts:
+            table, first = p.table(), 0
+            if window is not None and len(p.ids) == 1:
+                first = max(0, p.end - window)
+                table = table[first // BLOCK:]
+            seen = p.end - first // BLOCK * BLOCK
+            for q, k in ((0, first % BLOCK), (len(p.ids), seen), (0, len(table) * BLOCK)):
+                queries.append(queries[-1] + q)
+                keys.append(at + k)
+            at += len(table) * BLOCK
+            tables += table
+        count = rounded(max(1, len(tables)))
+        sequences = 3 * rounded(max(1, len(parts))) + 2
+        queries.append(rows)  # rows without a token see no key
+        keys.append(at)
+        queries += [rows] * (sequences + 1 - len(queries))
+        keys += [count * BLOCK] * (sequences + 1 - len(keys))
+        self.count = count
+        self.longest = max(np.diff(queries).max(), 1), max(np.diff(keys).max(), 1)
+        self.table = _C.tensor(np.array(tables + [WASTE] * (count - len(tables)), dtype=np.int64), device=network.device)
+        self.queries, self.keys = (_C.tensor(np.array(x, dtype=np.int32), device=network.device) for x in (queries, keys))
+
+
+def _gathered(pages, table, count):
+    """The tokens of these blocks, one after the other: (count BLOCK, key heads, head size)."""
+    heads, size = pages.shape[1:]
+    return pages.reshape(-1, BLOCK * heads * size).index_select(0, table).reshape(count * BLOCK, heads, size)
+
+
+class Step:
+    """The forward pass of some parts. rows: of the matrix, at least the parts' tokens; logits: rows of logits, at least the parts that want them."""
+
+    def __init__(self, network, pages, parts, rows, logits):
+        self.network, self.pages, self.parts, self.rows = network, pages, parts, rows
+        ids, at, slots, self.begins = [], [], [], []
+        for p in parts:
+            self.begins.append(len(ids))
+            ids += p.ids
+            at += range(p.begin, p.end)
+            slots += (p.blocks[i // BLOCK] * BLOCK + i % BLOCK for i in range(p.begin, p.end))
+        last = [begin + len(p.ids) - 1 for begin, p in zip(self.begins, parts) if p.wanted]
+        self.wanted = len(last)
+        network.reserve(-(-max(p.end for p in parts) // STEP) * STEP)
+        self.ids, self.at, self.slots, self.last = (
+            _C.tensor(np.array(x + [0] * (n - len(x)), dtype=np.int64), device=network.device) for x, n in ((ids, rows), (at, rows), (slots, rows), (last, logits)))
+        self._packed, self._masked, self._tables = {}, {}, {}
+
+    def run(self):
+        """The wanted logits in the order of the parts, a float32 array (wanted, vocabulary). It waits for the values."""
+        n, c = self.network, self.network.config
+        with no_grad():
+            x = F.embedding(self.ids, n.embedding)
+            if c.embedding_scale != 1.0:
+                x = x * c.embedding_scale
+            if n.positions is not None:
+                x = x + n.positions.index_select(0, self.at)
+            for i, layer in enumerate(n.layers):
+                y = self._attention(i, layer, n._norm(x, layer["attn_norm"]))
+                x = x + (n._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
+                y = n._feed_forward(layer, n._norm(x, layer["ffn_norm"]))
+                x = x + (n._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
+            if self.wanted:
+                return n._head(x.index_select(0, self.last)).cpu().numpy()[: self.wanted]
+            x[:1].float().cpu().numpy()  # the step is complete then
+            return np.empty((0, c.vocab), dtype=np.float32)
+
+    def _attention(self, i, layer, x):
+        n, c, rows = self.network, self.network.config, self.rows
+        q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
+        if "qkv" in layer:
+            q, k, v = F.linear(x, *layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
+        else:
+            q, k, v = (F.linear(x, *layer[name]) for name in "qkv")
+        q, k, v = (z.reshape(rows, h, c.head_dim) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
+        if "q_norm" in layer:
+            q, k = n._norm(q, layer["q_norm"]), n._norm(k, layer["k_norm"])
+        windowed = c.windowed[i]
+        if c.architecture.positions == "rope":
+            cos, sin = self._turns(1 if windowed and c.local_base is not None else 0)
+            q, k = n._rotated(q, cos, sin), n._rotated(k, cos, sin)
+        keys, values = self.pages.keys[i], self.pages.values[i]
+        keys.index_copy_(0, self.slots, k)
+        values.index_copy_(0, self.slots, v)
+        window = c.window if windowed else None
+        # Packed sequences have no masks: a window is possible for single queries, a soft cap is not.
+        if c.attention_cap:
+            packed = 0
+        elif window is None or all(p.end <= window for p in self.parts):
+            packed, window = len(self.parts), None
+        else:
+            packed = next((j for j, p in enumerate(self.parts) if len(p.ids) > 1), len(self.parts))
+        y = []
+        if packed:
+            ends = self.rows if packed == len(self.parts) else self.begins[packed]
+            y.append(self._sequences(q if ends == rows else q[:ends], keys, values, packed, ends, window))
+        y += [self._one(q, keys, values, j, window) for j in range(packed, len(self.parts))]
+        filled = sum(z.shape[0] for z in y)
+        if filled < rows:
+            y.append(_C.zeros(rows - filled, c.heads, c.head_dim, dtype=n.dtype, device=n.device))
+        y = y[0] if len(y) == 1 else _C.cat(y, dim=0)
+        return F.linear(y.reshape(rows, q_size), *layer["o"])
+
+    def _turns(self, which):
+        if ("turns", which) not in self._tables:
+            self._tables["turns", which] = tuple(t.index_select(0, self.at).unsqueeze(1) for t in self.network.rope[which])
+        return self._tables["turns", which]
+
+    def _sequences(self, q, keys, values, parts, rows, window):
+        c = self.network.config
+        if window not in self._packed:
+            self._packed[window] = _Packed(self.network, self.parts[:parts], rows, window)
+        p = self._packed[window]
+        k, v = _gathered(keys, p.table, p.count), _gathered(values, p.table, p.count)
+        return _C.varlen_attn(q, k, v, p.queries, p.keys, int(p.longest[0]), int(p.longest[1]), True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+
+    def _one(self, q, keys, values, j, window):
+        """Attention with a mask, for one part: (T, heads, head size)."""
+        n, c, p = self.network, self.network.config, self.parts[j]
+        t = len(p.ids)
+        if (j, window) not in self._masked:
+            table = p.table()
+            count = rounded(len(table))
+            table = _C.tensor(np.array(table + [WASTE] * (count - len(table)), dtype=np.int64), device=n.device)
+            key, at = np.arange(count * BLOCK)[None, :], np.arange(p.begin, p.end)[:, None]
+            seen = (key <= at) & (key > at - window) if window is not None else key <= at
+            beyond = (np.arange(count * BLOCK) >= p.end).reshape(-1, 1, 1)
+            self._masked[j, window] = table, count, _C.tensor(seen, device=n.device), _C.tensor(beyond, device=n.device)
+        table, count, seen, beyond = self._masked[j, window]
+        q = q[self.begins[j]:self.begins[j] + t].transpose(0, 1).unsqueeze(0)
+        k = _gathered(keys, table, count).transpose(0, 1).unsqueeze(0)
+        v = _gathered(values, table, count).masked_fill(beyond, 0).transpose(0, 1).unsqueeze(0)  # what lies there belongs to nobody and may be nan
+        if c.attention_cap:
+            y = n._capped(q, k, v, seen)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, seen, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+        return y[0].transpose(0, 1)

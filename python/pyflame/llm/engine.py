@@ -1,0 +1,423 @@
+"""Continuous batching: one thread computes a step for all running requests at a time, and requests begin and end between steps.
+
+A step has a budget of tokens. Requests that write take one each; what is left goes to prompts, in parts if need be (chunked prefill, arXiv:2308.16369).
+Keys and values lie in blocks (arXiv:2309.06180): texts with the same beginning share them, and where they run short, the request that came last
+gives up its own and is computed again later. docs/language-models.md describes it."""
+import atexit
+import bisect
+import itertools
+import logging
+import operator
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+
+from ._blocks import ROOT, Blocks
+from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
+from .sampling import Sampler, Sampling, logprobs
+
+DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
+_log = logging.getLogger("pyflame.llm")
+CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
+
+
+class EngineFull(RuntimeError):
+    """The queue of an engine has reached its limit."""
+
+
+@dataclass
+class Token:
+    """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them."""
+
+    id: int
+    logprob: float = None
+    top: list = field(default_factory=list)
+
+
+@dataclass
+class Finished:
+    """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None."""
+
+    reason: str
+    error: str = None
+
+
+class Request:
+    """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written."""
+
+    def __init__(self, number, prompt_ids, sampling, max_tokens, stop_ids, logprobs, priority, receive):
+        self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None
+        self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
+        self._rank, self._receive = (priority, number), receive
+        self._sampler = Sampler(sampling)
+        self._cancelled, self._counted = None, False
+        self._clear()
+
+    def _clear(self):
+        self._blocks, self._computed = [], 0  # tokens of ids whose keys and values are in the blocks
+        self._registered, self._content = 0, ROOT  # blocks whose content is known, and the content of the last of them
+
+    def __lt__(self, other):
+        return self._rank < other._rank
+
+    def __repr__(self):
+        return f"Request({len(self.prompt_ids)} + {len(self.ids) - len(self.prompt_ids)} tokens, {self.finished or 'not finished'})"
+
+
+_engines = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    for engine in list(_engines):
+        if engine._pid == os.getpid():  # a fork has no such thread
+            engine.close(drain=False)
+
+
+class Engine:
+    """Writes many texts at once with one LanguageModel.
+
+    max_num_seqs: the most requests that run at a time. max_num_batched_tokens: the most tokens of a step. max_model_len: the most tokens of a text with its
+    prompt (default: the model's context, or what the cache has room for). kv_cache_bytes: memory for keys and values (default: what max_num_seqs texts of
+    max_model_len need, but at most 1 GiB if one text fits into that). max_waiting: the most requests that wait.
+
+    batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
+    Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
+    ValueError for arguments out of range or a cache that is too small; MemoryError."""
+
+    def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False):
+        for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
+                                 ("max_waiting", max_waiting, 1)):
+            if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
+                raise ValueError(f"Engine: {name} is out of range; got {value!r}; expected a whole number from {low} upwards")
+        if max_num_batched_tokens < max_num_seqs:
+            raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
+        context = model.config.context
+        if max_model_len is not None and max_model_len > context:
+            raise ValueError(f"Engine: max_model_len is out of range; got {max_model_len}; expected at most the model's context of {context}")
+        self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
+        self._network = model._network
+        self._known = model._known()
+        self._pages_of(max_model_len, kv_cache_bytes)
+        self.batch_invariant, self._rows, self._chunk = batch_invariant, None, None
+        if batch_invariant:
+            self._chunk = next((c for c in CHUNKS if c <= max_num_batched_tokens), CHUNKS[-1])
+            self._rows = self._invariant_rows()
+        self._numbers = itertools.count()
+        self._waiting, self._running = [], []  # sorted by rank
+        self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
+        self._pid = os.getpid()
+        self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
+        self._thread = threading.Thread(target=self._work, name="pyflame.llm.Engine", daemon=True)
+        self._thread.start()
+        _engines.add(self)
+
+    def _pages_of(self, max_model_len, kv_cache_bytes):
+        bytes_each = block_bytes(self._network)
+        length = max_model_len or self.model.config.context
+        one = -(-length // BLOCK)
+        if kv_cache_bytes is None:
+            count = min(one * self.max_num_seqs, max(one, DEFAULT_BYTES // bytes_each))
+        else:
+            count = kv_cache_bytes // bytes_each - 1  # one block is for rows without a token
+            if count < (1 if max_model_len is None else one):
+                raise ValueError(f"Engine: the cache is too small; got kv_cache_bytes {kv_cache_bytes}; expected at least {(2 if max_model_len is None else one + 1) * bytes_each} "
+                                 f"for one text of {BLOCK if max_model_len is None else length} tokens")
+            count = min(count, one * self.max_num_seqs)
+        self.max_model_len = min(length, count * BLOCK)
+        self._blocks = Blocks(count, BLOCK, first=1)
+        self._pages = Pages(self._network, count)
+
+    def _invariant_rows(self):
+        """The number of rows of a writing step: the smallest in which all rows of all products get the same bits, by a test on this machine."""
+        tried = []
+        blocks = self._blocks.take(1)
+        try:
+            for unit in (1, 4, 8, 12, 16, 24, 48):
+                rows = -(-self.max_num_seqs // unit) * unit
+                if rows in tried:
+                    continue
+                tried.append(rows)
+                token = 7 % self.model.config.vocab
+                logits = Step(self._network, self._pages, [Part([token], 0, blocks, True) for _ in range(rows)], rows, rows).run()
+                if (logits == logits[0]).all():
+                    return rows
+        finally:
+            self._blocks.release(blocks)
+        raise NotImplementedError(f"Engine: batch_invariant is not available here; got products whose rows differ in their last bits, with each of {tried} rows; expected one number of rows in which "
+                                  "they are equal; hint: batch_invariant=False")
+
+    # What other threads call.
+
+    def submit(self, prompt_ids, sampling=None, max_tokens=256, *, stop_ids=None, logprobs=None, priority=0, receive):
+        """Puts a request into the queue. Returns a Request at once.
+
+        prompt_ids: token ids, or a text; sampling: a Sampling (default: the files' settings); stop_ids: tokens that end the text (default: the model's);
+        logprobs: None, or from 0 to 20: each Token has its logprob and so many likeliest tokens; priority: requests with a lower number go first, equal ones
+        in the order of their coming; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
+        Finished. An exception that it raises ends this request alone. ValueError, TypeError; EngineFull where max_waiting requests wait; RuntimeError after close()."""
+        ids = self.model._ids("generate", prompt_ids)
+        if len(ids) > self.max_model_len:
+            raise ValueError(f"generate: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
+            raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
+        if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int) or not 0 <= logprobs <= 20):
+            raise ValueError(f"generate: logprobs is out of range; got {logprobs!r}; expected None or a whole number from 0 to 20")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise ValueError(f"generate: priority is no whole number; got {priority!r}; expected one")
+        if not callable(receive):
+            raise TypeError(f"generate: receive cannot be called; got {receive!r}; expected a function of an event")
+        sampling = sampling if sampling is not None else self.model._sampling({})
+        if not isinstance(sampling, Sampling):
+            raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")
+        sampling.check_vocabulary(self._known)
+        stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
+        if os.getpid() != self._pid:
+            raise RuntimeError("generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
+        request = Request(next(self._numbers), ids, sampling, max_tokens, stops, logprobs, priority, receive)
+        with self._wake:
+            if self._closing:
+                raise RuntimeError("generate: the engine is closed; got a request after close(); expected it before")
+            if len(self._waiting) >= self.max_waiting:
+                raise EngineFull(f"generate: the engine's queue is full; got {len(self._waiting)} requests that wait; expected fewer than max_waiting; hint: try again later")
+            bisect.insort(self._waiting, request)
+            self._wake.notify_all()
+        return request
+
+    def cancel(self, request):
+        """Ends a request with the reason 'cancelled', at the latest after the step that runs now. Nothing happens if it has ended already."""
+        with self._wake:
+            request._cancelled = request._cancelled or Finished("cancelled")
+            self._wake.notify_all()
+
+    def close(self, drain=True):
+        """Ends the engine. It takes no more requests. drain: those that it has are finished first; otherwise they end with the reason 'cancelled'. Waits for
+        the engine's thread, unless that thread calls. A second call with drain=False ends a first one that waits."""
+        with self._wake:
+            if self._closing != "cancel":
+                self._closing = "drain" if drain else "cancel"
+            self._wake.notify_all()
+        if threading.current_thread() is not self._thread and os.getpid() == self._pid:
+            self._thread.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.close(drain=kind is None)
+
+    def stats(self):
+        """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
+        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total."""
+        with self._wake:
+            return {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals}
+
+    def __repr__(self):
+        s = self.stats()
+        return f"Engine({self.model!r}, {s['num_requests_running']} running, {s['num_requests_waiting']} waiting)"
+
+    # The engine's thread. Only it changes running requests and blocks, and it does so under the lock, because stats() reads them.
+
+    def _work(self):
+        try:
+            while self._step():
+                pass
+        except BaseException as e:  # such as no memory for new blocks after a failed step: nobody may wait for ever
+            with self._wake:
+                self._closing, left = "cancel", [*self._running, *self._waiting]
+                self._running, self._waiting = [], []
+                self._blocks.clear()
+            for r in left:
+                r._clear()
+                self._deliver(r, Finished("error", f"the engine has failed: {type(e).__name__}: {e}"))
+            if not isinstance(e, Exception):
+                raise
+
+    def _step(self):
+        """Waits for work and does a step. False where the engine is closed and nothing is left."""
+        with self._wake:
+            while not (self._waiting or self._running or self._closing):
+                self._wake.wait()
+            ended = self._take_ended()
+            passes = self._schedule()
+            done = self._closing and not (self._waiting or self._running)
+        for r, finished in ended:
+            self._deliver(r, finished)
+        for parts in passes:
+            if not self._compute(parts):
+                break
+        return not done
+
+    def _limit(self, r):
+        return min(len(r.prompt_ids) + r.max_tokens, self.max_model_len)
+
+    def _take_ended(self):
+        """Removes the requests that shall end before the next step. [(request, Finished)]"""
+        ended = []
+        for r in [*self._running, *self._waiting]:
+            end = r._cancelled
+            if end is None and self._closing == "cancel":
+                end = Finished("cancelled", "the engine was closed before the text was complete")
+            if end is None and len(r.ids) >= self._limit(r):
+                end = Finished("length")  # no token is asked for, or the prompt fills the context
+            if end is not None:
+                self._remove(r)
+                ended.append((r, end))
+        return ended
+
+    def _remove(self, r):
+        (self._running if r in self._running else self._waiting).remove(r)
+        self._blocks.release(r._blocks)
+        r._clear()
+
+    # Scheduling.
+
+    def _schedule(self):
+        """What the next step computes: a list of forward passes, each a list of (request, Part)."""
+        writing, chunks, budget = [], [], self.max_num_batched_tokens
+        for r in list(self._running):
+            if r in self._running and not self._is_chunk(r) and self._grow(r, 1):
+                writing.append(self._part(r, 1))
+                budget -= 1
+        for r in list(self._running):
+            if r in self._running and self._is_chunk(r):
+                budget = self._plan_chunk(r, budget, writing, chunks)
+        while self._waiting and len(self._running) < self.max_num_seqs and budget > 0 and (admitted := self._admit()):
+            budget = self._plan_chunk(admitted, budget, writing, chunks)
+        if self._chunk is None:
+            return [writing + chunks] if writing or chunks else []
+        return ([writing] if writing else []) + [[c] for c in chunks]
+
+    def _is_chunk(self, r):
+        """Is the next part of this request a part of a prompt. With batch_invariant, what has been written is computed again as it was at first."""
+        return r._computed < (len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids))
+
+    def _plan_chunk(self, r, budget, writing, chunks):
+        """Adds the next part of a prompt if there is room for it. Returns the rest of the budget."""
+        if self._chunk is None:
+            size = min(len(r.ids) - r._computed, budget)
+        else:  # parts begin at multiples of the chunk's size; a step has one at least
+            size = min(self._chunk, len(r.prompt_ids) - r._computed) if budget >= self._chunk or not chunks else 0
+        room = (len(r._blocks) + self._blocks.available) * BLOCK - r._computed
+        if size > room and (writing or chunks):  # the others will end and leave room; if nothing else can run, _grow makes room
+            size = room if self._chunk is None else 0
+        if size <= 0 or not self._grow(r, size):
+            return budget
+        chunks.append(self._part(r, size))
+        return budget - (size if self._chunk is None else self._chunk)
+
+    def _grow(self, r, size):
+        """Gives a running request blocks for `size` more tokens. Where there are none, the requests that come last give up theirs. False where that is this one."""
+        needed = -(-(r._computed + size) // BLOCK) - len(r._blocks)
+        while (taken := self._blocks.take(max(0, needed))) is None:
+            last = self._running[-1]
+            self._remove(last)
+            bisect.insort(self._waiting, last)
+            self._totals["preemptions_total"] += 1
+            if last is r:
+                return False
+        r._blocks += taken
+        return True
+
+    def _part(self, r, size):
+        """The request's next tokens. Blocks that they fill are known to others from now on: the step writes them before anybody reads them."""
+        end = r._computed + size
+        full = end if self._chunk is None else min(end, len(r.prompt_ids) // self._chunk * self._chunk)
+        while (r._registered + 1) * BLOCK <= full:
+            begin = r._registered * BLOCK
+            r._content = self._blocks.register(r._blocks[r._registered], r._content, r.ids[begin:begin + BLOCK])
+            r._registered += 1
+        return r, Part(r.ids[r._computed:end], r._computed, r._blocks, end == len(r.ids))
+
+    def _admit(self):
+        """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them."""
+        r, unit = self._waiting[0], self._chunk or BLOCK
+        most = len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
+        found = self._blocks.find(r.ids, most)
+        found = found[: len(found) * BLOCK // unit * unit // BLOCK]
+        blocks = [block for block, _ in found]
+        if -(-len(r.ids) // BLOCK) - len(blocks) > self._blocks.available - self._blocks.kept_among(blocks):
+            return None
+        self._waiting.pop(0)
+        self._blocks.hold(blocks)
+        r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1][1] if found else ROOT
+        bisect.insort(self._running, r)
+        if not r._counted:  # and not again after it was preempted
+            r._counted = True
+            self._totals["prompt_tokens_total"] += len(r.prompt_ids)
+            self._totals["prefix_cache_queries"] += len(r.prompt_ids)
+            self._totals["prefix_cache_hits"] += r._computed
+        return r
+
+    # A step.
+
+    def _compute(self, parts):
+        """One forward pass and what follows of it. False where it failed: the blocks are new then."""
+        tokens, wanted = sum(len(p.ids) for _, p in parts), sum(p.wanted for _, p in parts)
+        rows, logits_rows = rounded(tokens), rounded(max(1, wanted))
+        if self._chunk is not None:
+            chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
+            rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
+        try:
+            logits = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows).run()
+        except Exception as e:
+            self._failed([r for r, _ in parts], e)
+            return False
+        row = 0
+        for r, p in parts:
+            r._computed = p.end
+            if p.wanted:
+                self._write(r, logits[row, : self._known])
+                row += 1
+        return True
+
+    def _failed(self, requests, error):
+        """Ends these requests. The others are computed again, because a failed step leaves no block that can be trusted."""
+        with self._wake:
+            for r in list(self._running):
+                self._remove(r)
+                if r not in requests:
+                    bisect.insort(self._waiting, r)
+            self._blocks.clear()
+            self._pages = None
+        for r in requests:
+            self._deliver(r, Finished("error", f"{type(error).__name__}: {error}"))
+        self._pages = Pages(self._network, self._blocks.count)
+
+    def _write(self, r, logits):
+        """Draws a request's next token and hands it over."""
+        if r._cancelled:
+            return
+        end, token = None, None
+        try:
+            id = r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
+            if id in r.stop_ids:
+                end = Finished("stop")
+            else:
+                token = Token(id) if r.logprobs is None else Token(id, *logprobs(logits, id, r.logprobs))
+        except Exception as e:  # such as logits that are not finite
+            end = Finished("error", f"{type(e).__name__}: {e}")
+        if token is not None:
+            r.ids.append(token.id)
+            self._totals["generation_tokens_total"] += 1
+            self._deliver(r, token)
+            if not r._cancelled and len(r.ids) >= self._limit(r):
+                end = Finished("length")
+        if end is not None:
+            with self._wake:
+                self._remove(r)
+            self._deliver(r, end)
+
+    def _deliver(self, r, event):
+        receive = r._receive
+        if isinstance(event, Finished):
+            r.finished, r._receive = event, None  # what it refers to may end with the request
+        try:
+            receive(event)
+        except BaseException as e:  # whatever it is, it concerns this request alone
+            text = f"receive() has failed: {type(e).__name__}: {e}"
+            if isinstance(event, Token):
+                r._cancelled = r._cancelled or Finished("cancelled", text)
+            else:
+                _log.exception("%s: %s", r, text)

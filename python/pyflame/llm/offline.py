@@ -1,0 +1,252 @@
+"""Many prompts at once, by vLLM's names: LLM, SamplingParams and the objects that generate() returns. The work is the Engine's."""
+import os
+import sys
+import threading
+import time
+import weakref
+from dataclasses import dataclass, field
+
+from .. import _C
+from ._pieces import Pieces
+from .engine import Engine, Finished
+from .language_model import LanguageModel, load
+from .sampling import Sampling
+
+_DTYPES = {"auto": None, "float": _C.float32, "float32": _C.float32, "half": _C.float16, "float16": _C.float16, "bfloat16": _C.bfloat16}
+_NO_LIMIT = 1 << 60
+
+
+@dataclass
+class SamplingParams:
+    """How a text is written, by vLLM's names. They mean the same as in Sampling; what differs:
+
+    n: texts for each prompt; text i is drawn with seed + i where there is a seed. top_k: -1 and 0 switch it off. max_tokens: None is up to the end of the context.
+    stop: a text or several; the result ends before the first of them. stop_token_ids: further tokens that end a text. ignore_eos: the model's own tokens that
+    end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. logit_bias: keys may be numbers as text. ValueError, TypeError."""
+
+    n: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_tokens: int = 16
+    stop: object = None
+    stop_token_ids: object = None
+    seed: int = None
+    logprobs: int = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+
+    def __post_init__(self):
+        def whole(x, low):
+            return isinstance(x, int) and not isinstance(x, bool) and x >= low
+
+        for name, low, none in (("n", 1, False), ("max_tokens", 0, True), ("logprobs", 0, True), ("top_k", -1, False)):
+            value = getattr(self, name)
+            if not whole(value, low) and not (none and value is None):
+                raise ValueError(f"SamplingParams: {name} is out of range; got {value!r}; expected a whole number from {low} upwards{' or None' if none else ''}")
+        stops = [] if self.stop is None else [self.stop] if isinstance(self.stop, str) else self.stop
+        if not isinstance(stops, (list, tuple)) or not all(isinstance(s, str) and s for s in stops):
+            raise TypeError(f"SamplingParams: stop is of the wrong type; got {self.stop!r}; expected a text or a list of texts that are not empty")
+        self.stop = list(stops)
+        ids = [] if self.stop_token_ids is None else self.stop_token_ids
+        if not isinstance(ids, (list, tuple, set, frozenset)) or not all(whole(i, 0) for i in ids):
+            raise TypeError(f"SamplingParams: stop_token_ids is of the wrong type; got {self.stop_token_ids!r}; expected a list of token ids")
+        self.stop_token_ids = list(ids)
+        if isinstance(self.logit_bias, dict):
+            try:
+                self.logit_bias = {int(k) if isinstance(k, str) else k: v for k, v in self.logit_bias.items()}
+            except ValueError:
+                raise ValueError(f"SamplingParams: logit_bias is out of range; got {self.logit_bias!r}; expected a dict of token ids and numbers from -100 to 100") from None
+        self._sampling(0)
+
+    def _sampling(self, index):
+        return Sampling(self.temperature, max(self.top_k, 0), self.top_p, self.min_p, self.repetition_penalty, None if self.seed is None else self.seed + index, self.presence_penalty,
+                        self.frequency_penalty, self.logit_bias, self.min_tokens)
+
+
+@dataclass
+class Logprob:
+    """log p of a token by the model's own logits. rank: 1 is the likeliest; None where the token is not among those that were asked for."""
+
+    logprob: float
+    rank: int = None
+    decoded_token: str = None
+
+
+@dataclass
+class CompletionOutput:
+    """One text. token_ids: a list; the token that ended it is not among them. finish_reason: 'stop' or 'length'. logprobs: None, or for each token a dict of ids
+    and Logprob, the token's own included."""
+
+    index: int
+    text: str = ""
+    token_ids: list = field(default_factory=list)
+    finish_reason: str = None
+    logprobs: list = None
+
+
+@dataclass
+class RequestOutput:
+    """What a prompt became. prompt: its text, or None where ids were given; prompt_token_ids: a list; outputs: n CompletionOutput."""
+
+    prompt: str
+    prompt_token_ids: list
+    outputs: list
+
+
+class _Writing:
+    """Collects one text on the engine's thread."""
+
+    def __init__(self, llm, job, output, params):
+        self.llm, self.job, self.output, self.params, self.request = llm, job, output, params, None
+        tokenizer = llm.model.tokenizer
+        self.pieces = Pieces(tokenizer, params.stop, llm.model._has_text(job.prompt_token_ids)) if tokenizer else None
+        self.error, self.parts = None, []
+
+    def receive(self, event):
+        output = self.output
+        if isinstance(event, Finished):
+            if self.pieces:
+                self.parts.append(self.pieces.finish())
+                output.text = "".join(self.parts)
+            stopped = self.pieces is not None and self.pieces.stopped
+            output.finish_reason = "stop" if stopped else event.reason
+            self.error = event.error or event.reason if not stopped and event.reason in ("error", "cancelled") else None
+            return self.llm._ended(self)
+        output.token_ids.append(event.id)
+        if output.logprobs is not None:
+            ranks = {id: Logprob(logprob, i + 1, self.llm._text_of(id)) for i, (id, logprob) in enumerate(event.top)}
+            output.logprobs.append({event.id: ranks.pop(event.id, None) or Logprob(event.logprob, None, self.llm._text_of(event.id)), **ranks})
+        if self.pieces:
+            self.parts.append(self.pieces.feed(event.id))
+            if self.pieces.stopped:
+                with self.llm._change:  # _submit() holds it until the request is known
+                    request = self.request
+                self.llm.engine.cancel(request)
+
+
+class LLM:
+    """A language model that writes many texts at once.
+
+    model: a LanguageModel, or a path that pf.llm.load takes. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
+    arguments are the Engine's. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
+
+    def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False):
+        if isinstance(model, LanguageModel):
+            self.model = model
+        else:
+            if isinstance(dtype, str) and dtype not in _DTYPES:
+                raise ValueError(f"LLM: the dtype is not available; got {dtype!r}; expected one of {', '.join(_DTYPES)}")
+            self.model = load(os.fspath(model), _DTYPES[dtype] if isinstance(dtype, str) else dtype, device)
+        self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant)
+        self._change, self._left = threading.Condition(), 0
+        self._end = weakref.finalize(self, self.engine.close, drain=False)
+
+    def close(self):
+        self._end()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def get_tokenizer(self):
+        """The model's tokenizer, or None."""
+        return self.model.tokenizer
+
+    def get_default_sampling_params(self):
+        """The SamplingParams of the model's files (generation_config)."""
+        return SamplingParams(**{k: v for k, v in self.model.defaults.items() if k in SamplingParams.__dataclass_fields__})
+
+    def generate(self, prompts, sampling_params=None, use_tqdm=True):
+        """The texts that follow prompts: a list of RequestOutput in their order.
+
+        prompts: one or a list; each is a text, a list of token ids, or a dict with 'prompt' or 'prompt_token_ids'. sampling_params: one for all, or a list with
+        one for each; by default those of the model's files, with max_tokens 16. use_tqdm: a line of progress, where standard error is a terminal.
+        ValueError, TypeError; RuntimeError with the engine's words where a text could not be finished. If one fails, the others are cancelled."""
+        single = isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and all(isinstance(i, int) for i in prompts))
+        return self._write([self._prompt(p) for p in ([prompts] if single else prompts)], sampling_params, use_tqdm)
+
+    def chat(self, messages, sampling_params=None, use_tqdm=True):
+        """Answers to conversations by the model's chat template: a list of RequestOutput. messages: a conversation ([{'role': 'user', 'content': 'Hello'}, …]),
+        or a list of conversations. The rest is as in generate()."""
+        single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
+        return self._write([(None, self.model.chat_ids(m)) for m in ([messages] if single else messages)], sampling_params, use_tqdm)
+
+    def _prompt(self, prompt):
+        text = prompt
+        if isinstance(prompt, dict):
+            text = prompt.get("prompt_token_ids", prompt.get("prompt"))
+            if text is None:
+                raise TypeError(f"generate: a prompt is of the wrong type; got a dict with {', '.join(map(str, prompt))}; expected 'prompt' or 'prompt_token_ids'")
+        return text if isinstance(text, str) else None, self.model._ids("generate", text)
+
+    def _text_of(self, id):
+        t = self.model.tokenizer
+        return t.token_bytes(id, False).decode("utf-8", "replace") if t and id < t.vocab_size else None
+
+    def _write(self, prompts, params, progress):
+        params = self.get_default_sampling_params() if params is None else params
+        params = list(params) if isinstance(params, (list, tuple)) else [params] * len(prompts)
+        if len(params) != len(prompts):
+            raise ValueError(f"generate: the settings do not fit; got {len(params)} sampling_params for {len(prompts)} prompts; expected one for all, or one for each")
+        for p in params:
+            if not isinstance(p, SamplingParams):
+                raise TypeError(f"generate: sampling_params is of the wrong type; got {type(p).__name__}; expected SamplingParams")
+            if p.stop:
+                self.model._needed("generate", self.model.tokenizer, "tokenizer")
+        jobs, writings = [], []
+        for (text, ids), p in zip(prompts, params):
+            job = RequestOutput(text, ids, [CompletionOutput(i, logprobs=None if p.logprobs is None else []) for i in range(p.n)])
+            jobs.append(job)
+            writings += [_Writing(self, job, output, p) for output in job.outputs]
+        with self._change:
+            self._left = 0
+        try:
+            for w in writings:
+                self._submit(w)
+            self._wait(writings, progress and sys.stderr.isatty())
+        except BaseException:
+            for w in writings:
+                if w.request is not None:
+                    self.engine.cancel(w.request)
+            self._wait(writings, False, failing=True)
+            raise
+        return jobs
+
+    def _submit(self, w):
+        p = w.params
+        stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else self.model.end_ids)
+        with self._change:
+            w.request = self.engine.submit(w.job.prompt_token_ids, p._sampling(w.output.index), self.model.config.context if p.max_tokens is None else p.max_tokens,
+                                           stop_ids=stop_ids, logprobs=p.logprobs, receive=w.receive)
+            self._left += 1
+
+    def _ended(self, w):
+        with self._change:
+            self._left -= 1
+            self._change.notify_all()
+
+    def _wait(self, writings, progress, failing=False):
+        begin, total = time.perf_counter(), len(writings)
+        with self._change:
+            while self._left:
+                self._change.wait()
+                failed = [w for w in writings if w.error]
+                if failed and not failing:
+                    break
+                if progress:
+                    tokens = sum(len(w.output.token_ids) for w in writings)
+                    sys.stderr.write(f"\r{total - self._left} of {total} texts, {tokens / (time.perf_counter() - begin):.0f} tokens/s ")
+                    sys.stderr.flush()
+            if progress:
+                sys.stderr.write("\n")
+            failed = [w for w in writings if w.error]
+        if failed and not failing:
+            raise RuntimeError(f"generate: a text could not be finished; got {failed[0].error}; expected the text")

@@ -1,0 +1,162 @@
+"""`pyflame serve MODEL`, whose command line the program checks first: loads the model, serves it, and ends in order at a signal."""
+import argparse
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+
+import pyflame as pf
+
+
+def _say(text):
+    print(f"pyflame serve: {text}", file=sys.stderr, flush=True)
+
+
+def _arguments(words):
+    p = argparse.ArgumentParser(prog="python -m pyflame.llm.serving", allow_abbrev=False)
+    p.add_argument("--model", required=True)
+    p.add_argument("--host", default="127.0.0.1")
+    p.add_argument("--port", type=int, default=8000)
+    p.add_argument("--device")
+    p.add_argument("--dtype")
+    p.add_argument("--model_name")
+    p.add_argument("--api_key", action="append", default=[])
+    p.add_argument("--cors", action="append", default=[])
+    p.add_argument("--max_model_len", type=int)
+    p.add_argument("--max_num_seqs", type=int, default=8)
+    p.add_argument("--max_num_batched_tokens", type=int, default=512)
+    p.add_argument("--kv_cache_bytes", type=int)
+    p.add_argument("--max_clients", type=int, default=1024)
+    p.add_argument("--max_choices", type=int, default=1024)
+    p.add_argument("--max_body_bytes", type=int, default=4 << 20)
+    p.add_argument("--request_seconds", type=float, default=600.0)
+    p.add_argument("--drain_seconds", type=float, default=30.0)
+    args = p.parse_args(words)
+    args.api_key += [k for k in os.environ.get("PYFLAME_API_KEY", "").split(",") if k]
+    if not all(args.api_key):
+        raise ValueError("serve: an API key is empty; got ''; expected a text")
+    if args.dtype not in (None, "float32", "float16", "bfloat16"):
+        raise ValueError(f"serve: there is no such dtype for weights; got '{args.dtype}'; expected float32, float16 or bfloat16")
+    return args
+
+
+def _listener(host, port):
+    """A socket that is bound, and does not listen yet: a port that is taken is known before the model is loaded. OSError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except socket.gaierror as e:
+        raise OSError(f"serve: there is no such host; got '{host}': {e.strerror}; expected a name or address of this machine") from None
+    s = socket.socket(family, kind, protocol)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        s.bind(address)
+    except OSError as e:
+        s.close()
+        raise OSError(f"serve: the address cannot be used; got {host}, port {port}: {e.strerror}; expected a free one; hint: --port names another, --port 0 takes any") from None
+    return s
+
+
+def _is_loopback(host):
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextlib.contextmanager
+def _progress(text):
+    """A line with the seconds that something takes; on a terminal it counts."""
+    begin, done = time.monotonic(), threading.Event()
+
+    def count():
+        while not done.wait(0.5):
+            print(f"\rpyflame serve: {text} … {time.monotonic() - begin:.0f} s", end="", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=count, daemon=True) if sys.stderr.isatty() else None
+    if thread:
+        thread.start()
+    else:
+        _say(text)
+    try:
+        yield
+    finally:
+        done.set()
+        if thread:
+            thread.join()
+            print("\r", end="", file=sys.stderr)
+    _say(f"{text}: done in {time.monotonic() - begin:.1f} s")
+
+
+def _announce(server, host, port, keys):
+    shown = f"[{host}]" if ":" in host else host
+    key = " -H 'Authorization: Bearer KEY'" if keys else ""
+    _say(f"{server.name} is at http://{shown}:{port} (a page to chat; OpenAI's API below /v1)")
+    _say(f"try: curl http://{shown}:{port}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}], \"max_tokens\": 40}}'")
+    if not keys and not _is_loopback(host):
+        _say(f"WARNING: {host} can be reached from other machines, and there is no API key: everybody may use the model; hint: --api_key KEY, or --host 127.0.0.1")
+
+
+async def serve(server, listener, drain_seconds, ready):
+    """Serves until SIGINT or SIGTERM, then finishes what runs; a second signal ends at once. ready() is called once requests are answered. Returns the exit code: 0 if
+    every answer was finished."""
+    loop, signals = asyncio.get_running_loop(), asyncio.Queue()
+    for s in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(s, signals.put_nowait, s)
+    await server.start(listener)
+    ready()
+    number = await signals.get()
+    _say(f"{signal.Signals(number).name}: new requests are refused; answers that are finished first, for at most {drain_seconds:g} s: {len(server.answers)}; a second signal ends at once")
+    drained, second = loop.create_task(server.drain(drain_seconds)), loop.create_task(signals.get())
+    await asyncio.wait((drained, second), return_when=asyncio.FIRST_COMPLETED)
+    whole = drained.done() and drained.result()
+    left = len(server.answers)
+    for task in (drained, second):
+        task.cancel()
+    await server.stop()
+    _say("every answer was finished" if whole else f"ended; answers that were not finished: {left}")
+    return 0 if whole else 128 + number
+
+
+def _run(args):
+    from . import Limits, Server
+    from ..engine import Engine
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < args.max_clients + 256:
+        wanted = args.max_clients + 256
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted), hard))
+    listener = _listener(args.host, args.port)
+    with _progress(f"loading {args.model}"):
+        model = pf.llm.load(args.model, dtype=getattr(pf, args.dtype) if args.dtype else None, device=args.device)
+    if model.tokenizer is None:
+        raise ValueError("serve: the model's files have no tokenizer; got none; expected one")
+    engine = Engine(model, max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes,
+                    max_waiting=args.max_choices)
+    limits = Limits(body_bytes=args.max_body_bytes, clients=args.max_clients, choices=args.max_choices, request_seconds=args.request_seconds)
+    name = args.model_name or os.path.basename(os.path.abspath(args.model)).removesuffix(".gguf")
+    server = Server(model, engine, name, args.api_key, limits, args.cors)
+    code = asyncio.run(serve(server, listener, args.drain_seconds, lambda: _announce(server, args.host, listener.getsockname()[1], args.api_key)))
+    engine.close(drain=False)
+    return code
+
+
+def main(words):
+    try:
+        return _run(_arguments(words))
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
+        print(f"pyflame: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,262 @@
+"""What the engine writes, as the documents of OpenAI's API: whole answers and chunks of streams.
+
+The engine calls from its own thread. A Mailbox brings its events to the loop of the server, where everything else here runs."""
+import asyncio
+import json
+import time
+from collections import deque
+from functools import partial
+
+from .._pieces import Pieces
+from ..engine import EngineFull, Finished
+from ._requests import RequestError
+
+LEAST_LOGPROB = -9999.0  # stands for minus infinity, which JSON lacks
+
+
+def encoded(document):
+    """JSON as UTF-8. Halves of surrogate pairs, which a message about wrong input may quote, are escaped."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
+def event(document):
+    """One server-sent event."""
+    return b"data: " + encoded(document) + b"\n\n"
+
+
+class Mailbox:
+    """Brings events from the engine's thread to the loop: put() may be called in any thread, and choice.receive(event) is called on the loop.
+
+    The loop is woken once for all events that wait, not once for each of them."""
+
+    def __init__(self, loop):
+        self._loop, self._events, self._is_scheduled = loop, deque(), False
+
+    def put(self, choice, event):
+        self._events.append((choice, event))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # the loop has ended, and with it everybody who waits
+                pass
+
+    def _deliver(self):
+        self._is_scheduled = False
+        while self._events:
+            choice, event = self._events.popleft()
+            choice.receive(event)
+
+
+class Choice:
+    """One text that the engine writes for an answer."""
+
+    def __init__(self, answer, index, prompt, tokenizer):
+        job = answer.job
+        self.answer, self.index, self.request, self.reason = answer, index, None, None
+        self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt])
+        self.tokens, self._entries = 0, deque()
+
+    def receive(self, event):
+        """An event of the engine, on the loop."""
+        if self.reason is not None:
+            return
+        if isinstance(event, Finished):
+            if event.reason in ("stop", "length"):
+                self._finish(self._pieces.finish(), "stop" if self._pieces.stopped else event.reason)
+            else:
+                self.reason = event.reason
+                self.answer.count_failure(event.reason)
+                status = 500 if event.reason == "error" else 503
+                self.answer.fail(RequestError(f"{self.answer.op}: the text ended early; got {event.error or event.reason}; expected its end", status=status, code=event.reason))
+            return
+        self.tokens += 1
+        at = self._pieces.decoded
+        text = self._pieces.feed(event.id)
+        if self.answer.job.logprobs is not None:
+            self._entries.append((at, event))
+        if self._pieces.stopped:
+            self.cancel("stop")
+            self._finish(text, "stop")
+        elif text:
+            self.answer.add(self.index, text, self._entries_of(False), None)
+        self.answer.count_token(self)
+
+    def _finish(self, text, reason):
+        self.reason = reason
+        self.answer.add(self.index, text, self._entries_of(not self._pieces.stopped), reason)
+
+    def _entries_of(self, every):
+        """Logprobs of the tokens whose text has been released: those that begin before its end."""
+        ready = []
+        while self._entries and (every or self._entries[0][0] < self._pieces.released):
+            at, token = self._entries.popleft()
+            ready.append((at, token.id, token.logprob, token.top or []))
+        return ready
+
+    def cancel(self, reason):
+        """Tells the engine that no more tokens are needed."""
+        if self.reason is None:
+            self.reason = reason
+            if self.request is not None:
+                self.answer.engine.cancel(self.request)
+
+
+class Answer:
+    """All choices of one request. deltas: what is not sent yet, as (index, text, logprobs, reason).
+
+    most_deltas: where more than these wait, the reader is too slow; the answer fails then, and on_overflow() is called."""
+
+    def __init__(self, op, job, model, engine, mailbox, metrics, most_deltas=None, on_overflow=None):
+        self.op, self.job, self.engine, self._model, self._metrics = op, job, engine, model, metrics
+        self.deltas, self.error, self.first_token, self.begin = deque(), None, None, time.monotonic()
+        self._most, self._overflow, self._event, self._mailbox = most_deltas, on_overflow, asyncio.Event(), mailbox
+        self.choices = [Choice(self, p * job.n + i, p, model.tokenizer) for p in range(len(job.prompts)) for i in range(job.n)]
+        self.unfinished = len(self.choices)
+        self.prompt_tokens = sum(map(len, job.prompts))
+
+    def submit(self):
+        """Gives all choices to the engine. RequestError if it takes none, or does not like the settings; nothing is left running then."""
+        seed = self.job.sampling.get("seed")
+        try:
+            for choice in self.choices:
+                prompt, number = divmod(choice.index, self.job.n)
+                sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
+                choice.request = self.engine.submit(
+                    self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=self.job.logprobs, priority=self.job.priority,
+                    receive=partial(self._mailbox.put, choice),
+                )  # fmt: skip
+        except EngineFull as e:
+            self.cancel()
+            raise RequestError(f"{self.op}: the queue is full; got {e}; expected room; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"}) from None
+        except (ValueError, TypeError) as e:
+            self.cancel()
+            raise RequestError(str(e)) from None
+        except RuntimeError as e:  # it has ended by itself
+            self.cancel()
+            raise RequestError(f"{self.op}: the engine takes no requests; got {e}; expected an engine that runs; hint: the server's log has the cause", status=503, code="engine_failed") from None
+
+    @property
+    def completion_tokens(self):
+        return sum(c.tokens for c in self.choices)
+
+    def usage(self):
+        return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "total_tokens": self.prompt_tokens + self.completion_tokens}
+
+    def add(self, index, text, entries, reason):
+        if self._most is not None and len(self.deltas) >= self._most and self.error is None:
+            self.fail(RequestError(f"{self.op}: the client reads too slowly; got {len(self.deltas)} pieces that wait; expected fewer", status=503, code="slow_client"))
+            self._overflow()
+        if self.error is None:
+            self.deltas.append((index, text, entries, reason))
+            if reason is not None:
+                self.unfinished -= 1
+                self._metrics.finished(reason)
+            self._event.set()
+
+    def count_token(self, choice):
+        if self.first_token is None:
+            self.first_token = time.monotonic()
+            self._metrics.first_token(self.first_token - self.begin)
+
+    def count_failure(self, reason):
+        self._metrics.finished("error" if reason == "error" else "abort")
+
+    def fail(self, error):
+        """Ends the answer with an error; the engine stops writing it."""
+        if self.error is None and self.unfinished:
+            self.error = error
+            self.cancel()
+            self._event.set()
+
+    def cancel(self):
+        """Ends what is still being written."""
+        for choice in self.choices:
+            if choice.reason is None:
+                choice.cancel("cancelled")
+                self._metrics.finished("abort")
+
+    def wake(self):
+        """Lets the one who waits for something to send go on without it."""
+        self._event.set()
+
+    async def some(self):
+        """Waits until there is something to send, or until wake(). Returns all of it; an empty list at the end. Raises the error once everything before it was taken."""
+        if not self.deltas and self.error is None and self.unfinished:
+            self._event.clear()
+            await self._event.wait()
+        ready = list(self.deltas)
+        self.deltas.clear()
+        if not ready and self.error is not None:
+            raise self.error
+        return ready
+
+    async def whole(self):
+        """Waits for the end. Returns (text, logprobs, reason) of each choice. Raises the error."""
+        found = [["", [], None] for _ in self.choices]
+        while self.unfinished or self.deltas:
+            for index, text, entries, reason in await self.some():
+                found[index][0] += text
+                found[index][1] += entries
+                found[index][2] = reason or found[index][2]
+        return found
+
+
+class Form:
+    """The documents of one answer. tokenizer: for the texts of logprobs."""
+
+    def __init__(self, id, model, tokenizer, logprobs, include_usage):
+        self.head = {"id": id, "object": self.kind, "created": int(time.time()), "model": model}
+        self._tokenizer, self._logprobs, self._include_usage = tokenizer, logprobs, include_usage
+
+    def _named(self, id, logprob):
+        data = self._tokenizer.token_bytes(id, skip_special=False)
+        return {"token": data.decode("utf-8", "replace"), "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(data)}
+
+    def whole(self, choices, usage):
+        return {**self.head, "choices": [self._choice(i, *c) for i, c in enumerate(choices)], "usage": usage}
+
+    def chunk(self, choices):
+        usage = {"usage": None} if self._include_usage else {}
+        return {**self.head, "object": self.chunk_kind, "choices": choices, **usage}
+
+    def last(self, usage):
+        return {**self.head, "object": self.chunk_kind, "choices": [], "usage": usage}
+
+
+class ChatForm(Form):
+    kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+
+    def _entries(self, entries):
+        if self._logprobs is None:
+            return None
+        return {"content": [{**self._named(id, logprob), "top_logprobs": [self._named(*t) for t in top[: self._logprobs]]} for _, id, logprob, top in entries], "refusal": None}
+
+    def _choice(self, index, text, entries, reason):
+        return {"index": index, "message": {"role": "assistant", "content": text}, "logprobs": self._entries(entries), "finish_reason": reason}
+
+    def begin(self, count):
+        return [self.chunk([{"index": i, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}]) for i in range(count)]
+
+    def piece(self, index, text, entries, reason):
+        delta = {"content": text} if text else {}
+        return self.chunk([{"index": index, "delta": delta, "logprobs": self._entries(entries) if entries else None, "finish_reason": reason}])
+
+
+class CompletionForm(Form):
+    kind, chunk_kind, prefix = "text_completion", "text_completion", "cmpl-"
+
+    def _entries(self, entries):
+        if self._logprobs is None:
+            return None
+        named = [(at, self._named(id, logprob), {t["token"]: t["logprob"] for t in (self._named(*o) for o in top[: self._logprobs])}) for at, id, logprob, top in entries]
+        return {"tokens": [n["token"] for _, n, _ in named], "token_logprobs": [n["logprob"] for _, n, _ in named], "top_logprobs": [t for _, _, t in named], "text_offset": [at for at, _, _ in named]}
+
+    def _choice(self, index, text, entries, reason):
+        return {"index": index, "text": text, "logprobs": self._entries(entries), "finish_reason": reason}
+
+    def begin(self, count):
+        return []
+
+    def piece(self, index, text, entries, reason):
+        return self.chunk([{"index": index, "text": text, "logprobs": self._entries(entries) if entries else None, "finish_reason": reason}])

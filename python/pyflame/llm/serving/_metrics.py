@@ -1,0 +1,58 @@
+"""Counters and histograms in Prometheus' text format, by the names that vLLM gives them, so that its dashboards work."""
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0)
+_WHOLE = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0)
+_GAUGES = (  # name, key of engine.stats(), what it is
+    ("num_requests_running", "num_requests_running", "Sequences that the engine computes"),
+    ("num_requests_waiting", "num_requests_waiting", "Sequences that wait for the engine"),
+    ("kv_cache_usage_perc", "kv_cache_usage", "Used part of the cache of keys and values, 0 to 1"),
+)
+_COUNTERS = (
+    ("prompt_tokens", "prompt_tokens_total", "Tokens of prompts"),
+    ("generation_tokens", "generation_tokens_total", "Tokens that were written"),
+    ("prefix_cache_hits", "prefix_cache_hits", "Tokens of prompts that were in the cache"),
+    ("prefix_cache_queries", "prefix_cache_queries", "Tokens of prompts that were looked up in the cache"),
+    ("num_preemptions", "preemptions_total", "Sequences that gave their memory to others"),
+)
+
+
+class Metrics:
+    """What the server counts itself, and what it asks engine.stats() for when somebody reads it."""
+
+    def __init__(self, engine, name):
+        self._engine, self._name = engine, name
+        self._registry = CollectorRegistry()
+        self._first = Histogram("vllm:time_to_first_token_seconds", "Seconds from a request to its first token", ["model_name"], registry=self._registry, buckets=_FIRST).labels(name)
+        self._whole = Histogram("vllm:e2e_request_latency_seconds", "Seconds from a request to its end", ["model_name"], registry=self._registry, buckets=_WHOLE).labels(name)
+        self._reasons = Counter("vllm:request_success", "Texts that ended, by the reason", ["model_name", "finished_reason"], registry=self._registry)
+        for reason in ("stop", "length", "abort"):
+            self._reasons.labels(name, reason)
+        self._registry.register(self)
+
+    def first_token(self, seconds):
+        self._first.observe(seconds)
+
+    def request(self, seconds):
+        self._whole.observe(seconds)
+
+    def finished(self, reason):
+        self._reasons.labels(self._name, reason).inc()
+
+    def collect(self):
+        """For the registry: the engine's numbers of now."""
+        stats = self._engine.stats()
+        for names, kind in ((_GAUGES, GaugeMetricFamily), (_COUNTERS, CounterMetricFamily)):
+            for name, key, text in names:
+                if key in stats:
+                    family = kind("vllm:" + name, text, labels=["model_name"])
+                    family.add_metric([self._name], stats[key])
+                    yield family
+
+    def describe(self):
+        return []  # the names are known only when they are asked for
+
+    def text(self):
+        return generate_latest(self._registry)

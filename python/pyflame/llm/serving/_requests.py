@@ -1,0 +1,308 @@
+"""From the JSON of a request to what the engine is asked for. Each field's type and range is checked, fields that nobody knows are ignored, and fields
+whose work is not available are refused by name: an answer that leaves out what was asked for would be wrong without a word."""
+import json
+import math
+from dataclasses import dataclass, field
+
+MOST_CHOICES = 128  # prompts times n
+MOST_STOPS = 16
+MOST_STOP_LENGTH = 1024  # characters
+MOST_TOP = 20  # logprobs of other tokens
+
+
+class RequestError(Exception):
+    """An answer that is an error, in OpenAI's form. param: the field that is wrong."""
+
+    def __init__(self, message, param=None, status=400, code=None, kind=None, headers=None):
+        super().__init__(message)
+        self.message, self.param, self.status, self.code, self.headers = message, param, status, code, headers or {}
+        self.kind = kind or ("invalid_request_error" if status < 500 else "server_error")
+
+    def document(self):
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+# Fields whose work is not available: the values that ask for nothing.
+_NOT_YET = {
+    "tools": (), "tool_choice": ("none",), "functions": (), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],), "audio": (),
+    "prediction": (), "web_search_options": (), "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (), "structured_outputs": (), "use_beam_search": (False,),
+    "prompt_logprobs": (), "chat_template": (), "continue_final_message": (False,), "add_generation_prompt": (True,), "include_stop_str_in_output": (False,), "skip_special_tokens": (True,),
+    "echo": (False,), "suffix": ("",),
+}  # fmt: skip
+
+
+def parse(op, data):
+    """The JSON object of a body. RequestError."""
+    def constant(name):
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        document = json.loads(data.decode("utf-8"), parse_constant=constant)
+    except (ValueError, RecursionError) as e:
+        raise RequestError(f"{op}: the body cannot be read; got {type(e).__name__}: {str(e)[:120]}; expected a JSON object") from None
+    if not isinstance(document, dict):
+        raise RequestError(f"{op}: the body has another form; got {_kind(document)}; expected a JSON object")
+    return document
+
+
+_KINDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "an object", "NoneType": "null"}
+
+
+def _kind(value):
+    return _KINDS.get(type(value).__name__, type(value).__name__)
+
+
+def _shown(value):
+    try:
+        text = json.dumps(value) if not isinstance(value, str) else value
+    except RecursionError:
+        text = _kind(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class Fields:
+    """The fields of a request."""
+
+    def __init__(self, op, values):
+        self.op, self.values = op, values
+
+    def wrong(self, name, what, got, expected, **options):
+        return RequestError(f"{self.op}: {what}; got {got}; expected {expected}", param=name, **options)
+
+    def get(self, name, kind, default=None, low=-math.inf, high=math.inf):
+        """The value of a field of this type, or the default for a field that is missing or null. RequestError."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 1000:
+            value = float(value)
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise self.wrong(name, f"{name} has the wrong type", _kind(value), _KINDS[kind.__name__])
+        if kind in (int, float) and not low <= value <= high:
+            expected = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
+            raise self.wrong(name, f"{name} is out of range", _shown(value), expected)
+        return self.text(name, value) if kind is str else value
+
+    def text(self, name, value):
+        """A text that is whole Unicode. RequestError."""
+        if not isinstance(value, str):
+            raise self.wrong(name, f"{name} has the wrong type", _kind(value), "a text")
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise self.wrong(name, f"{name} is no Unicode text", "half of a surrogate pair", "whole characters") from None
+        return value
+
+    def refuse_what_is_missing(self):
+        for name, harmless in _NOT_YET.items():
+            value = self.values.get(name)
+            if value is not None and not any(value == h and type(value) is type(h) for h in harmless):
+                raise self.wrong(name, f"{name} is not available yet", _shown(value), "a request without it", code="unsupported_parameter")
+
+
+@dataclass
+class Job:
+    """What the engine is asked for: a choice for each prompt and each of n. Lists of token ids; sampling: keyword arguments of Sampling."""
+
+    prompts: list
+    max_tokens: list  # of each prompt
+    n: int = 1
+    sampling: dict = field(default_factory=dict)
+    stops: tuple = ()
+    stop_ids: frozenset = frozenset()
+    logprobs: int = None
+    priority: int = 0
+    stream: bool = False
+    include_usage: bool = False
+    continues: list = field(default_factory=list)  # of each prompt: is there text before what is written
+
+
+def _stops(f):
+    value = f.values.get("stop")
+    stops = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(stops, list):
+        raise f.wrong("stop", "stop has the wrong type", _kind(value), "a text or a list of texts")
+    if len(stops) > MOST_STOPS or not all(0 < len(f.text("stop", s)) <= MOST_STOP_LENGTH for s in stops):
+        raise f.wrong("stop", "the stop texts do not fit", f"{len(stops)} texts of {', '.join(str(len(s)) for s in stops[:4])} characters", f"at most {MOST_STOPS} texts of 1 to {MOST_STOP_LENGTH} characters")
+    return tuple(stops)
+
+
+def _ids(f, name, value, vocab):
+    """A list of token ids. RequestError."""
+    for i in value:
+        if isinstance(i, bool) or not isinstance(i, int):
+            raise f.wrong(name, f"{name} has the wrong type", f"a list with {_kind(i)}", "token ids, whole numbers")
+        if not 0 <= i < vocab:
+            raise f.wrong(name, f"{name} has a token that is not in the vocabulary", _shown(i), f"0 to {vocab - 1}")
+    return list(value)
+
+
+def _logit_bias(f, vocab):
+    bias = f.get("logit_bias", dict, {})
+    if len(bias) > 1024:
+        raise f.wrong("logit_bias", "logit_bias has too many tokens", len(bias), "at most 1024")
+    found = {}
+    for token, value in bias.items():
+        known = token.isascii() and token.isdigit() and len(token) < 12 and int(token) < vocab
+        if not known or isinstance(value, bool) or not isinstance(value, (int, float)) or not -100 <= value <= 100:
+            raise f.wrong("logit_bias", "logit_bias does not fit", f"{_shown(token)}: {_shown(value)}", f"token ids from 0 to {vocab - 1} with numbers from -100 to 100")
+        found[int(token)] = float(value)
+    return found
+
+
+_NUMBERS = (  # field, type, least, greatest
+    ("temperature", float, 0, 100), ("top_p", float, 1e-9, 1), ("min_p", float, 0, 1), ("repetition_penalty", float, 1e-6, 100), ("presence_penalty", float, -2, 2),
+    ("frequency_penalty", float, -2, 2), ("top_k", int, -1, 1 << 31), ("min_tokens", int, 0, 1 << 31), ("seed", int, -(1 << 63), (1 << 64) - 1),
+)  # fmt: skip
+
+
+def _sampling(f, model):
+    given = {name: f.get(name, kind, None, low, high) for name, kind, low, high in _NUMBERS}
+    if given["top_k"] == -1:  # another way to say: all
+        given["top_k"] = 0
+    if given["seed"] is not None:
+        given["seed"] %= 1 << 64
+    given["logit_bias"] = _logit_bias(f, model._known()) or None
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _common(f, model, prompts, continues, most_tokens, default):
+    """The Job of fields that chats and completions share."""
+    n = f.get("n", int, 1, 1, MOST_CHOICES)
+    if n * len(prompts) > MOST_CHOICES:
+        raise f.wrong("n", "there are too many choices", f"{len(prompts)} prompts, n = {n}", f"at most {MOST_CHOICES} in all")
+    if f.get("best_of", int, n) != n:
+        raise f.wrong("best_of", "best_of is not available yet", f.values["best_of"], f"n, which is {n}")
+    asked = f.get("max_completion_tokens", int, f.get("max_tokens", int, None, 1), 1)
+    name = "max_tokens" if f.values.get("max_completion_tokens") is None else "max_completion_tokens"
+    room = []
+    for ids in prompts:
+        if not ids:
+            raise f.wrong("prompt", "there are no tokens", "an empty text", "at least one token")
+        if len(ids) >= most_tokens or asked is not None and len(ids) + asked > most_tokens:
+            got = f"{len(ids)} of the prompt" + (f" and {name} = {asked}" if asked is not None else "")
+            raise f.wrong(name if asked is not None else "messages", "the context has no room for these tokens", got, f"at most {most_tokens} in all, one of them new", code="context_length_exceeded")
+        left = most_tokens - len(ids)
+        room.append(asked if asked is not None else min(default or left, left))
+    options = f.get("stream_options", dict, {})
+    stop_ids = frozenset(_ids(f, "stop_token_ids", f.get("stop_token_ids", list, []), model.config.vocab))
+    f.get("user", str)
+    return Job(
+        prompts=prompts, continues=continues, max_tokens=room, n=n, sampling=_sampling(f, model), stops=_stops(f), priority=f.get("priority", int, 0, -(1 << 31), 1 << 31),
+        stop_ids=stop_ids if f.get("ignore_eos", bool, False) else stop_ids | model.end_ids, stream=f.get("stream", bool, False),
+        include_usage=Fields(f.op, options).get("include_usage", bool, False),
+    )  # fmt: skip
+
+
+def check_model(f, names):
+    name = f.get("model", str)
+    if name is not None and name not in names:
+        raise f.wrong("model", "there is no such model", _shown(name), " or ".join(names), status=404, code="model_not_found")
+
+
+def _content(f, message):
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = []
+        for part in content:
+            if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+                raise f.wrong("messages", "a part of a message is damaged", _shown(part), "an object with type and text")
+            if part["type"] != "text":
+                raise f.wrong("messages", f"parts of the type {_shown(part['type'])} are not available yet", "one", "text", code="unsupported_parameter")
+            parts.append(f.text("messages", part.get("text")))
+        return "\n".join(parts)
+    return f.text("messages", content)
+
+
+def messages_of(f):
+    """The messages of a chat, each a dict with role, content and perhaps name. RequestError."""
+    given, found = f.get("messages", list, []), []
+    if not given:
+        raise f.wrong("messages", "there are no messages", "none", "a list of objects with role and content")
+    for m in given:
+        if not isinstance(m, dict):
+            raise f.wrong("messages", "a message is damaged", _kind(m), "an object with role and content")
+        for name in ("tool_calls", "function_call", "tool_call_id", "audio"):
+            if m.get(name):
+                raise f.wrong("messages", f"{name} of messages is not available yet", _shown(m[name]), "messages without it", code="unsupported_parameter")
+        role = f.text("messages", m.get("role"))
+        if role not in ("system", "developer", "user", "assistant"):
+            what = "messages of tools are not available yet" if role in ("tool", "function") else "there is no such role"
+            raise f.wrong("messages", what, _shown(role), "system, developer, user or assistant")
+        message = {"role": "system" if role == "developer" else role, "content": _content(f, m)}
+        if m.get("name") is not None:
+            message["name"] = f.text("messages", m["name"])
+        found.append(message)
+    return found
+
+
+def _chat_ids(f, model):
+    try:
+        return model.chat_ids(messages_of(f))
+    except ValueError as e:
+        raise RequestError(str(e), param="messages") from None
+
+
+def chat_job(document, model, names, most_tokens):
+    """The Job of a request to /v1/chat/completions. RequestError."""
+    f = Fields("chat", document)
+    check_model(f, names)
+    f.refuse_what_is_missing()
+    top = f.get("top_logprobs", int, None, 0, MOST_TOP)
+    if top is not None and not f.get("logprobs", bool, False):
+        raise f.wrong("top_logprobs", "top_logprobs needs logprobs", "logprobs that is not true", "logprobs = true")
+    ids = _chat_ids(f, model)
+    job = _common(f, model, [ids], [False], most_tokens, None)
+    job.logprobs = (top or 0) if f.get("logprobs", bool, False) else None
+    return job
+
+
+def _prompts(f, model, name="prompt"):
+    """The prompts as lists of token ids: of a text, a list of texts, ids, or a list of lists of ids. RequestError."""
+    value = f.values.get(name)
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not value:
+        raise f.wrong(name, "there is no prompt" if value in (None, []) else f"{name} has the wrong type", _kind(value), "a text, texts, token ids, or lists of token ids")
+    if isinstance(value[0], int):
+        value = [value]
+    if len(value) > MOST_CHOICES:
+        raise f.wrong(name, "there are too many prompts", len(value), f"at most {MOST_CHOICES}")
+    if not all(isinstance(v, (str, list)) for v in value):
+        raise f.wrong(name, f"{name} has the wrong type", "a list of several types", "a text, texts, token ids, or lists of token ids")
+    return [model.tokenizer.encode(f.text(name, v)) if isinstance(v, str) else _ids(f, name, v, model.config.vocab) for v in value]
+
+
+def completion_job(document, model, names, most_tokens):
+    """The Job of a request to /v1/completions. RequestError."""
+    f = Fields("completions", document)
+    check_model(f, names)
+    f.refuse_what_is_missing()
+    prompts = _prompts(f, model)
+    job = _common(f, model, prompts, [model._has_text(ids) for ids in prompts], most_tokens, 16)
+    job.logprobs = f.get("logprobs", int, None, 0, MOST_TOP)
+    return job
+
+
+def tokenized(document, model, names, most_tokens):
+    """The answer of /tokenize. RequestError."""
+    f = Fields("tokenize", document)
+    check_model(f, names)
+    special = f.get("add_special_tokens", bool, True)
+    if f.values.get("messages") is not None:
+        ids = _chat_ids(f, model)
+    else:
+        if f.values.get("prompt") is None:
+            raise f.wrong("prompt", "there is no text", "neither prompt nor messages", "one of them")
+        ids = model.tokenizer.encode(f.get("prompt", str), add_special=special)
+    return {"count": len(ids), "max_model_len": most_tokens, "tokens": ids}
+
+
+def detokenized(document, model, names):
+    """The answer of /detokenize. RequestError."""
+    f = Fields("detokenize", document)
+    check_model(f, names)
+    tokens = f.get("tokens", list)
+    if tokens is None:
+        raise f.wrong("tokens", "there are no tokens", "none", "a list of token ids")
+    return {"prompt": model.tokenizer.decode(_ids(f, "tokens", tokens, model.tokenizer.vocab_size), skip_special=False)}

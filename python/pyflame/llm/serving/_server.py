@@ -1,0 +1,354 @@
+"""The HTTP server: routes, limits, keys, and the end. One thread runs all connections; the engine computes in its own (decision 0019)."""
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+import os
+import re
+import time
+import urllib.parse
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+from . import _requests as requests
+from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, event
+from ._connections import Connections
+from ._metrics import CONTENT_TYPE, Metrics
+from ._requests import RequestError
+
+log = logging.getLogger("pyflame.serve")
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_OPEN = ("/", "/health")  # without a key
+_QUIET = ("/", "/health", "/metrics")  # not in the log where all is well
+
+
+class _Notes:
+    """What is known of a request while it is answered. status: of what was said in a stream, whose head has said 200."""
+
+    def __init__(self, id):
+        self.id, self.counts, self.status = id, "", None
+
+
+_notes = ContextVar("notes")  # of the task that answers a request
+
+
+def _shorten(record):
+    """The library's record of a head that it cannot read, without the stack: strangers could fill the log with it."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        client = record.args[0] if record.args else "a client"
+        record.msg, record.args, record.exc_info, record.exc_text = "a request of %s cannot be read; got %r", (client, str(error)[:120]), None, None
+        record.levelno, record.levelname = logging.INFO, "INFO"
+    return True
+
+
+_of_library = logging.getLogger("pyflame.serve.http")
+_of_library.addFilter(_shorten)
+
+
+@dataclass
+class Limits:
+    """What clients may take. Seconds of 0: no limit.
+
+    body_bytes: of a request's body; clients: open connections; choices: texts that are written or wait at the same time (prompts times n, of all
+    requests); request_seconds: from a request to the end of its answer; head_seconds and body_seconds: until the first request's head, and each body,
+    have come; waiting_pieces: pieces of a stream that the client has not read; beat_seconds: after which a stream that has nothing to say sends a
+    comment, so that nobody takes it for dead."""
+
+    body_bytes: int = 4 << 20
+    clients: int = 1024
+    choices: int = 1024
+    request_seconds: float = 600.0
+    head_seconds: float = 30.0
+    body_seconds: float = 60.0
+    waiting_pieces: int = 4096
+    beat_seconds: float = 15.0
+
+
+def page():
+    """(the page, its Content-Security-Policy): only the page's own script and style run, and it talks only to this server."""
+    with open(os.path.join(os.path.dirname(__file__), "page.html"), encoding="utf-8") as f:
+        text = f.read()
+
+    def digest(tag):
+        inner = re.search(f"<{tag}>(.*?)</{tag}>", text, re.S).group(1)
+        return "'sha256-" + base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode() + "'"
+
+    policy = f"default-src 'none'; script-src {digest('script')}; style-src {digest('style')}; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    return text.encode(), policy
+
+
+class Server:
+    """Serves a LanguageModel through an Engine.
+
+    name: the model's name in requests and answers; keys: if there are some, each request needs one of them; origins: of other pages that browsers
+    let talk to the server, '*' for all.
+
+    start(socket) begins to listen, drain(seconds) refuses what is new and waits for what runs, stop() cuts off what is left. All three are coroutines
+    of one loop. The engine is not closed."""
+
+    def __init__(self, model, engine, name=None, keys=(), limits=None, origins=()):
+        self.model, self.engine, self.limits = model, engine, limits or Limits()
+        self.name = name or model.name or "model"
+        self.created, self.is_draining, self.has_failed, self.answers = int(time.time()), False, False, {}
+        self._keys, self._origins = [hashlib.sha256(k.encode()).digest() for k in keys], frozenset(origins)
+        self._metrics, self._busy, self._idle = Metrics(engine, self.name), 0, None
+        self._page, self._policy = page()
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="pyflame-tokenizer")
+
+    # Life.
+
+    async def start(self, socket):
+        loop = asyncio.get_running_loop()
+        self._mailbox, self._idle = Mailbox(loop), asyncio.Event()
+        self._idle.set()
+        app = web.Application(client_max_size=self.limits.body_bytes, middlewares=[self._around])
+        app.on_response_prepare.append(self._add_headers)
+        app.add_routes([
+            web.get("/", self._get_page), web.get("/health", self._health), web.get("/metrics", self._get_metrics), web.get("/v1/models", self._models),
+            web.get("/v1/models/{name:.+}", self._model), web.post("/v1/chat/completions", self._chat), web.post("/v1/completions", self._complete),
+            web.post("/tokenize", self._tokenize), web.post("/detokenize", self._detokenize),
+        ])  # fmt: skip
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=75, auto_decompress=False, shutdown_timeout=1.0, logger=_of_library)
+        await self._runner.setup()
+        self.connections = Connections(self._runner.server, self.limits.clients, self.limits.head_seconds)
+        self._listener = await loop.create_server(self.connections, sock=socket, backlog=1024)
+        self._beat = loop.create_task(self._beats())
+
+    async def drain(self, seconds):
+        """Refuses new work with status 503, and waits for the answers that are being written. Returns whether all of them ended in time."""
+        self.is_draining = True
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def stop(self):
+        """Ends the answers that are still being written with an error, and closes all connections."""
+        self.is_draining = True
+        self._beat.cancel()
+        for answer in list(self.answers):
+            self._break_off(answer, RequestError("serve: the server ends; got a text that was not finished; expected its end", status=503, code="server_ends"))
+        self._listener.close()
+        try:
+            await asyncio.wait_for(self._idle.wait(), 5)  # they say so to their clients
+        except asyncio.TimeoutError:
+            pass
+        await self._runner.cleanup()
+        self._pool.shutdown(wait=False)
+
+    async def _beats(self):
+        while True:
+            await asyncio.sleep(self.limits.beat_seconds)
+            for answer in list(self.answers):
+                answer.wake()
+
+    # Around each request.
+
+    @web.middleware
+    async def _around(self, request, handler):
+        self.connections.asked(request.transport)
+        given = request.headers.get("X-Request-Id", "")
+        notes = _Notes(given if _ID.fullmatch(given) else uuid.uuid4().hex)
+        _notes.set(notes)
+        begin, status = time.monotonic(), 499
+        try:
+            try:
+                response = await self._checked(request, handler)
+            except RequestError as e:
+                response = self._error(e)
+            except web.HTTPException as e:
+                response = self._error(self._of_library(e, request))
+            except asyncio.CancelledError:
+                raise
+            except ConnectionError:  # the client has left; nobody reads this
+                return web.Response(status=status)
+            except Exception:
+                log.exception("%s failed", notes.id)
+                response = self._error(RequestError("serve: the request failed; got an error of the server; expected an answer; hint: its log has the cause", status=500, code="internal_error"))
+            status = notes.status or response.status
+            return response
+        finally:
+            if status >= 400 or request.path not in _QUIET:
+                log.info("%s %s %s %s %d%s %.3f s", notes.id, request.remote, request.method, request.rel_url.raw_path[:80], status, notes.counts, time.monotonic() - begin)
+
+    @staticmethod
+    def _error(e):
+        return web.Response(body=encoded(e.document()), status=e.status, content_type="application/json", headers=e.headers)
+
+    def _of_library(self, e, request):
+        if e.status == 413:
+            return RequestError(f"serve: the body is too large; got more than {self.limits.body_bytes} bytes; expected at most these", status=413, code="body_too_large")
+        if e.status == 404:
+            return RequestError(f"serve: there is no such path; got {request.rel_url.raw_path[:80]}; expected one such as /v1/chat/completions", status=404, code="not_found")
+        if e.status == 405:
+            allowed = ", ".join(sorted(e.allowed_methods))
+            return RequestError(f"serve: the path has no such method; got {request.method[:20]}; expected {allowed}", status=405, code="method_not_allowed", headers={"Allow": allowed})
+        return RequestError(f"serve: the request cannot be answered; got {e.reason}; expected another", status=e.status)
+
+    async def _checked(self, request, handler):
+        origin = request.headers.get("Origin")
+        if origin is not None and not self._allows(origin) and urllib.parse.urlsplit(origin).netloc != request.host:
+            raise RequestError(f"serve: pages of this origin may not use the server; got {origin[:80]}; expected none, or one of --cors", status=403, code="origin_refused", kind="permission_error")
+        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+            return web.Response(status=204, headers={"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Request-Id", "Access-Control-Max-Age": "600"})
+        if self._keys and request.path not in _OPEN and not self._knows(request.headers.get("Authorization", "")):
+            raise RequestError("serve: the API key is missing or wrong; got no known key; expected the header Authorization: Bearer KEY", status=401, code="invalid_api_key", kind="authentication_error", headers={"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+    def _allows(self, origin):
+        return "*" in self._origins or origin in self._origins
+
+    def _knows(self, header):
+        kind, _, key = header.partition(" ")
+        digest = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+        found = [hmac.compare_digest(digest, k) for k in self._keys]  # all of them, so that the time says nothing
+        return kind.lower() == "bearer" and any(found)
+
+    async def _add_headers(self, request, response):
+        notes = _notes.get(None)  # none where the head of the request could not be read
+        if notes is not None:
+            response.headers["X-Request-Id"] = notes.id
+        response.headers["Server"] = "pyflame"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        origin = request.headers.get("Origin")
+        if origin is not None and self._allows(origin):
+            response.headers["Access-Control-Allow-Origin"] = "*" if "*" in self._origins else origin
+            response.headers["Access-Control-Expose-Headers"] = "X-Request-Id"
+            response.headers["Vary"] = "Origin"
+
+    # Answers that need no engine.
+
+    async def _get_page(self, request):
+        return web.Response(body=self._page, content_type="text/html", charset="utf-8", headers={"Content-Security-Policy": self._policy, "Referrer-Policy": "no-referrer"})
+
+    async def _health(self, request):
+        status = "failed" if self.has_failed else "ends" if self.is_draining else "ok"
+        return web.json_response({"status": status}, status=200 if status == "ok" else 503)
+
+    async def _get_metrics(self, request):
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    def _card(self):
+        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "pyflame", "max_model_len": self.engine.max_model_len}
+
+    async def _models(self, request):
+        return web.json_response({"object": "list", "data": [self._card()]})
+
+    async def _model(self, request):
+        if request.match_info["name"] != self.name:
+            requests.check_model(requests.Fields("models", {"model": request.match_info["name"]}), [self.name])
+        return web.json_response(self._card())
+
+    # Work.
+
+    async def _body(self, request):
+        try:
+            return await asyncio.wait_for(request.read(), self.limits.body_seconds or None)
+        except (web.RequestPayloadError, HttpProcessingError) as e:
+            raise RequestError(f"serve: the body cannot be read; got {str(e)[:80]!r}; expected as many bytes as its head says") from None
+        except asyncio.TimeoutError:
+            raise RequestError(f"serve: the body took too long; got no end after {self.limits.body_seconds:g} s; expected all of it", status=408, code="timeout") from None
+
+    async def _in_pool(self, request, op, function):
+        """function(the request's JSON) in another thread: a long text takes long to tokenize, and streams go on meanwhile."""
+        if self.is_draining:
+            raise RequestError("serve: the server ends; got a new request; expected none; hint: try another server", status=503, code="server_ends", headers={"Retry-After": "10"})
+        data = await self._body(request)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(requests.parse(op, data)))
+
+    async def _tokenize(self, request):
+        document = await self._in_pool(request, "tokenize", partial(requests.tokenized, model=self.model, names=[self.name], most_tokens=self.engine.max_model_len))
+        return web.Response(body=encoded(document), content_type="application/json")
+
+    async def _detokenize(self, request):
+        document = await self._in_pool(request, "detokenize", partial(requests.detokenized, model=self.model, names=[self.name]))
+        return web.Response(body=encoded(document), content_type="application/json")
+
+    async def _chat(self, request):
+        return await self._generate(request, "chat", requests.chat_job, ChatForm)
+
+    async def _complete(self, request):
+        return await self._generate(request, "completions", requests.completion_job, CompletionForm)
+
+    async def _generate(self, request, op, make_job, form):
+        self._busy += 1
+        self._idle.clear()
+        try:
+            job = await self._in_pool(request, op, partial(make_job, model=self.model, names=[self.name], most_tokens=self.engine.max_model_len))
+            return await self._answer(request, op, job, form(form.prefix + _notes.get().id, self.name, self.model.tokenizer, job.logprobs, job.include_usage))
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    async def _answer(self, request, op, job, form):
+        if self.is_draining:
+            raise RequestError("serve: the server ends; got a new request; expected none; hint: try another server", status=503, code="server_ends", headers={"Retry-After": "10"})
+        running = sum(a.unfinished for a in self.answers)
+        if running + len(job.prompts) * job.n > self.limits.choices:
+            raise RequestError(f"{op}: the queue is full; got {running} texts that are written or wait; expected at most {self.limits.choices}; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
+        transport = request.transport
+        answer = Answer(op, job, self.model, self.engine, self._mailbox, self._metrics, self.limits.waiting_pieces if job.stream else None, transport.abort)
+        try:
+            answer.submit()
+        except RequestError as e:
+            self.has_failed |= e.code == "engine_failed"
+            raise
+        self.answers[answer] = transport
+        limit = self.limits.request_seconds
+        timer = asyncio.get_running_loop().call_later(limit, self._expire, answer) if limit else None
+        try:
+            if job.stream:
+                return await self._stream(request, answer, form)
+            return web.Response(body=encoded(form.whole(await answer.whole(), answer.usage())), content_type="application/json")
+        finally:
+            if timer is not None:
+                timer.cancel()
+            del self.answers[answer]
+            answer.cancel()
+            self._metrics.request(time.monotonic() - answer.begin)
+            _notes.get().counts = f" prompt {answer.prompt_tokens} written {answer.completion_tokens}"
+
+    def _expire(self, answer):
+        self._break_off(answer, RequestError(f"{answer.op}: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout"))
+
+    def _break_off(self, answer, error):
+        """Ends an answer with an error. A client that does not read what was written for it is cut off."""
+        transport = self.answers[answer]
+        answer.fail(error)
+        if transport.get_write_buffer_size():
+            transport.abort()
+
+    async def _stream(self, request, answer, form):
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        try:
+            first = form.begin(len(answer.choices))
+            if first:
+                await response.write(b"".join(map(event, first)))
+            while True:
+                ready = await answer.some()
+                if ready:
+                    await response.write(b"".join(event(form.piece(*delta)) for delta in ready))
+                elif not answer.unfinished:
+                    break
+                else:
+                    await response.write(b": still there\n\n")
+            if answer.job.include_usage:
+                await response.write(event(form.last(answer.usage())))
+        except RequestError as e:
+            _notes.get().status = e.status
+            await response.write(event(e.document()))
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response

@@ -1,0 +1,537 @@
+"""pf.llm.Engine: what a batch writes is what each request writes alone; blocks of the cache are shared, given up and given back."""
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+pytest.importorskip("regex", reason="the package regex is not installed")
+from pyflame.llm import Engine, EngineFull, Finished, Sampling, Token  # noqa: E402
+from pyflame.llm import _blocks, _paged  # noqa: E402
+from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.testing import language_models as small  # noqa: E402
+
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    return pf.llm.load(small.write_random_model(tmp_path_factory.mktemp("llama"), "llama", seed=3))
+
+
+@pytest.fixture(scope="module")
+def mixed(lm):
+    """20 prompts with their numbers of tokens, and what the model writes for each alone."""
+    rs = np.random.RandomState(0)
+    prompts = [[int(i) for i in rs.randint(4, small.VOCABULARY, n)] for n in [*rs.randint(1, 100, 18), 1, 60]]
+    counts = [int(n) for n in rs.randint(1, 25, 20)]
+    return prompts, counts, [list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n in zip(prompts, counts)]
+
+
+class Received:
+    """The events of one request, and a way to wait for its end."""
+
+    def __init__(self, after=None):
+        self.events, self.done, self.after = [], threading.Event(), after or (lambda event: None)
+
+    def __call__(self, event):
+        self.events.append(event)
+        try:
+            self.after(event)
+        finally:
+            if isinstance(event, Finished):
+                self.done.set()
+
+    def wait(self):
+        assert self.done.wait(60)
+        assert [type(e) for e in self.events] == [Token] * (len(self.events) - 1) + [Finished]
+        return self.end
+
+    @property
+    def ids(self):
+        return [e.id for e in self.events if isinstance(e, Token)]
+
+    @property
+    def end(self):
+        return self.events[-1]
+
+
+def cache_of(lm, blocks):
+    return (blocks + 1) * _paged.block_bytes(lm._network)
+
+
+def written(engine, prompts, counts, sampling=GREEDY, **options):
+    """All at once; the engine begins when it has them all."""
+    received = [Received() for _ in prompts]
+    with engine._wake:
+        for r, p, n in zip(received, prompts, counts):
+            engine.submit(p, sampling, n, stop_ids=(), receive=r, **options)
+    for r in received:
+        r.wait()
+    return received
+
+
+def idle(engine):
+    """The engine's thread has done all it had to do, and waits."""
+    with engine._wake:
+        return not engine._running and not engine._waiting and engine._blocks.used == 0 and not engine._blocks._holders
+
+
+# What is written.
+
+
+@pytest.mark.parametrize("options", [{}, {"max_num_batched_tokens": 16}, {"max_num_seqs": 1}, {"batch_invariant": True, "max_num_batched_tokens": 16}], ids=str)
+def test_a_batch_writes_what_each_request_writes_alone(lm, mixed, options):
+    prompts, counts, want = mixed
+    with Engine(lm, **options) as engine:
+        received = written(engine, prompts, counts)
+        assert [r.ids for r in received] == want
+        assert all(r.end == Finished("length") for r in received)
+        stats = engine.stats()
+        assert stats["prompt_tokens_total"] == sum(map(len, prompts)) and stats["generation_tokens_total"] == sum(counts)
+        assert stats["preemptions_total"] == stats["num_requests_running"] == stats["num_requests_waiting"] == stats["kv_cache_usage"] == 0
+        assert idle(engine)
+
+
+@pytest.mark.parametrize("model_type", sorted(set(small.MODEL_TYPES) - {"llama"}))
+def test_every_architecture(model_type, tmp_path):
+    model = pf.llm.load(small.write_random_model(tmp_path, model_type, seed=3))
+    rs = np.random.RandomState(1)
+    prompts = [[int(i) for i in rs.randint(4, small.VOCABULARY, n)] for n in (3, 40, 17, 1)]
+    want = [list(model.tokens(p, 8, GREEDY, stop_ids=())) for p in prompts]
+    with Engine(model, max_num_batched_tokens=32) as engine:
+        assert [r.ids for r in written(engine, prompts, [8] * 4)] == want
+
+
+@pytest.mark.parametrize("dtype", [pf.bfloat16, pf.float16], ids=str)
+def test_logits_in_half_precision(lm, dtype, tmp_path):
+    model = pf.llm.load(small.write_random_model(tmp_path, "llama", seed=3), dtype=dtype)
+    ids = [5, 6, 7] * 10
+    pages, table = _paged.Pages(model._network, 4), [3, 1]
+    first = _paged.Step(model._network, pages, [_paged.Part(ids[:20], 0, table, False)], 24, 1).run()
+    last = _paged.Step(model._network, pages, [_paged.Part(ids[20:], 20, table, True)], 12, 1).run()
+    want = lm.logits(ids).numpy()[-1]
+    assert first.shape == (0, small.VOCABULARY) and np.abs(last[0] - want).max() < 0.05 * np.abs(want).max()
+
+
+def test_linear_layers_run_once_for_all(lm, monkeypatch):
+    rows, linear = [], _paged.F.linear
+    monkeypatch.setattr(_paged.F, "linear", lambda x, *weights: rows.append(x.shape[0]) or linear(x, *weights))
+    with Engine(lm) as engine:
+        written(engine, [[5, i] for i in range(8)], [2] * 8)
+    layers = 7 * lm.config.layers + 1
+    assert rows == [16] * (layers - 1) + [8] + [8] * layers  # a step with all prompts, a step with a token of each
+
+
+def test_prompts_are_computed_in_parts(lm, monkeypatch):
+    parts, step = [], engines.Step
+    monkeypatch.setattr(engines, "Step", lambda n, pages, p, *rest: parts.append([(x.begin, len(x.ids)) for x in p]) or step(n, pages, p, *rest))
+    with Engine(lm, max_num_batched_tokens=32) as engine:
+        writing, late = Received(), Received()
+        with engine._wake:
+            engine.submit([9, 8], GREEDY, 4, stop_ids=(), receive=writing)
+            engine.submit([5, 6, 7] * 20, GREEDY, 1, stop_ids=(), receive=late)
+        writing.wait(), late.wait()
+    # The one that writes gets a token in each step, and the long prompt what is left.
+    assert parts == [[(0, 2), (0, 30)], [(2, 1), (30, 30)], [(3, 1)], [(4, 1)]]
+
+
+def test_the_end_of_a_text(lm):
+    ids = [9, 9]
+    first = list(lm.tokens(ids, 3, GREEDY, stop_ids=()))
+    with Engine(lm) as engine:
+        def run(prompt, most, **options):
+            r = Received()
+            engine.submit(prompt, GREEDY, most, receive=r, **options)
+            return r.wait(), r.ids
+
+        assert run(ids, 3, stop_ids={first[0]}) == (Finished("stop"), [])
+        at = next(i for i in range(1, 3) if first[i] not in first[:i])
+        assert run(ids, 3, stop_ids={first[at]}) == (Finished("stop"), first[:at])
+        assert run(ids, 3, stop_ids=()) == (Finished("length"), first)
+        assert run(ids, 0, stop_ids=()) == (Finished("length"), [])
+        end, written_ids = run([5] * 250, 100, stop_ids=())  # the context is full
+        assert end == Finished("length") and written_ids == list(lm.tokens([5] * 250, 100, GREEDY, stop_ids=())) and len(written_ids) == 6
+        assert run([5] * 256, 5, stop_ids=()) == (Finished("length"), [])
+
+
+def test_logprobs(lm):
+    ids = [10, 20, 30]
+    with Engine(lm) as engine:
+        r = Received()
+        engine.submit(ids, Sampling(seed=1), 3, stop_ids=(), logprobs=4, receive=r)
+        none = Received()
+        engine.submit(ids, Sampling(seed=1), 3, stop_ids=(), receive=none)
+        only = Received()
+        engine.submit(ids, Sampling(seed=1), 3, stop_ids=(), logprobs=0, receive=only)
+        r.wait(), none.wait(), only.wait()
+    assert r.ids == none.ids == only.ids
+    for token, bare, own in zip(r.events[:-1], none.events, only.events):
+        logits = lm.logits(ids).numpy()[-1].astype(np.float64)
+        logs = logits - np.log(np.exp(logits).sum())
+        order = np.argsort(-logs)[:4]
+        assert abs(token.logprob - logs[token.id]) < 1e-4 and [i for i, _ in token.top] == order.tolist()
+        assert np.allclose([x for _, x in token.top], logs[order], atol=1e-4)
+        assert (bare.logprob, bare.top) == (None, []) and own.top == [] and abs(own.logprob - token.logprob) < 1e-5
+        ids = ids + [token.id]
+
+
+# The same in any batch.
+
+
+def test_batch_invariant_gives_the_same_bits_in_any_batch(lm, mixed):
+    prompts, counts, _ = mixed
+    sampling = Sampling(temperature=0.9, seed=7)
+
+    def events(received):
+        return [[(e.id, e.logprob, tuple(e.top)) for e in r.events[:-1]] for r in received]
+
+    with Engine(lm, max_num_seqs=6, max_num_batched_tokens=32, batch_invariant=True) as engine:
+        alone = []
+        for p, n in zip(prompts, counts):
+            alone += events(written(engine, [p], [n], sampling, logprobs=3))
+    with Engine(lm, max_num_seqs=6, max_num_batched_tokens=32, batch_invariant=True) as engine:
+        assert events(written(engine, prompts, counts, sampling, logprobs=3)) == alone
+        again = written(engine, prompts[::-1], counts[::-1], sampling, logprobs=3)  # other neighbours, and beginnings that are known
+        assert events(again)[::-1] == alone and engine.stats()["prefix_cache_hits"] > 0
+    with Engine(lm, max_num_seqs=6, max_num_batched_tokens=32, batch_invariant=True, kv_cache_bytes=cache_of(lm, 17)) as engine:
+        assert events(written(engine, prompts, counts, sampling, logprobs=3)) == alone
+        assert engine.stats()["preemptions_total"] > 0
+
+
+def test_a_seed_gives_the_same_tokens_in_turn_and_at_once(lm, mixed):
+    prompts, counts, _ = mixed
+    with Engine(lm) as engine:
+        at_once = [r.ids for r in written(engine, prompts, counts, Sampling(seed=4))]
+        in_turn = [written(engine, [p], [n], Sampling(seed=4))[0].ids for p, n in zip(prompts, counts)]
+    assert at_once == in_turn == [list(lm.tokens(p, n, Sampling(seed=4), stop_ids=())) for p, n in zip(prompts, counts)]
+
+
+def test_batch_invariant_needs_products_whose_rows_are_equal(lm, monkeypatch):
+    class Uneven(engines.Step):
+        def run(self):
+            logits = super().run()
+            return logits + np.arange(len(logits), dtype=np.float32)[:, None] if self.rows < 24 else logits
+
+    monkeypatch.setattr(engines, "Step", Uneven)
+    with Engine(lm, max_num_seqs=5, batch_invariant=True) as engine:
+        assert engine._rows == 24 and idle(engine)
+    monkeypatch.setattr(Uneven, "run", lambda self: np.arange(self.wanted)[:, None])
+    with pytest.raises(NotImplementedError, match="Engine: batch_invariant is not available here; got products whose rows differ .*; hint: batch_invariant=False"):
+        Engine(lm, max_num_seqs=5, batch_invariant=True)
+
+
+# The cache.
+
+
+def test_blocks():
+    blocks = _blocks.Blocks(4, 2, first=1)
+    a = blocks.take(3)
+    assert a == [1, 2, 3] and blocks.available == 1 and blocks.used == 3 and blocks.take(2) is None and blocks.available == 1
+    one = blocks.register(a[0], _blocks.ROOT, [5, 6])
+    two = blocks.register(a[1], one, [7, 8])
+    assert blocks.find([5, 6, 7, 8, 9], 5) == [(1, one), (2, two)] and blocks.find([5, 6, 7, 8], 3) == [(1, one)]
+    assert blocks.find([7, 8], 2) == [] and blocks.find([5, 6, 8, 7], 4) == [(1, one)]  # the same tokens after others are another content
+    assert blocks.register(a[2], _blocks.ROOT, [5, 6]) == one and blocks.find([5, 6], 2) == [(1, one)]  # a second block with a known content
+    blocks.hold([1])
+    blocks.release(a)
+    assert blocks.available == 3 and blocks.find([5, 6, 7, 8], 4) == [(1, one), (2, two)]
+    blocks.release([1])
+    assert blocks.available == 4 and blocks.kept_among([1, 2, 3]) == 2
+    assert blocks.take(3) == [3, 4, 2] and blocks.find([5, 6, 7, 8], 4) == [(1, one)]  # the end of a text is evicted first
+    assert blocks.take(1) == [1] and blocks.find([5, 6], 2) == []
+
+
+def test_known_beginnings_are_found_and_counted(lm):
+    ids = [int(i) for i in np.random.RandomState(5).randint(4, small.VOCABULARY, 50)]
+    with Engine(lm) as engine:
+        first = written(engine, [ids], [5])[0].ids
+        assert engine.stats()["prefix_cache_queries"] == 50 and engine.stats()["prefix_cache_hits"] == 0
+        assert written(engine, [ids], [5])[0].ids == first
+        assert engine.stats()["prefix_cache_queries"] == 100 and engine.stats()["prefix_cache_hits"] == 48
+        written(engine, [ids[:48]], [1])  # the last token is always computed
+        assert engine.stats()["prefix_cache_hits"] == 48 + 32
+        other = [4] + ids[1:]
+        assert written(engine, [other], [5])[0].ids == list(lm.tokens(other, 5, GREEDY, stop_ids=())) and engine.stats()["prefix_cache_hits"] == 80
+        # What was written counts, too: a conversation goes on.
+        longer = ids + list(lm.tokens(ids, 20, GREEDY, stop_ids=()))
+        written(engine, [ids], [20])
+        hits = engine.stats()["prefix_cache_hits"]
+        assert written(engine, [longer], [5])[0].ids == list(lm.tokens(longer, 5, GREEDY, stop_ids=())) and engine.stats()["prefix_cache_hits"] == hits + 64
+
+
+def test_requests_of_one_step_share_their_beginning(lm):
+    ids = [int(i) for i in np.random.RandomState(6).randint(4, small.VOCABULARY, 40)]
+    prompts = [ids + [i] for i in range(4, 8)]
+    with Engine(lm) as engine:
+        got = [r.ids for r in written(engine, prompts, [6] * 4)]
+        assert engine.stats()["prefix_cache_hits"] == 3 * 32
+    assert got == [list(lm.tokens(p, 6, GREEDY, stop_ids=())) for p in prompts]
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_invariant": True}, {"max_num_batched_tokens": 24}], ids=str)
+def test_preempted_requests_write_the_same(lm, mixed, options):
+    prompts, counts, want = mixed
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 9), max_model_len=140, **options) as engine:
+        assert [r.ids for r in written(engine, prompts, counts)] == want
+        assert engine.stats()["preemptions_total"] > 0 and idle(engine)
+        assert engine.stats()["prompt_tokens_total"] == sum(map(len, prompts))
+
+
+def test_priority_and_order(lm):
+    order = []
+    with Engine(lm, max_num_seqs=1) as engine:
+        received = [Received(lambda event, name=name: order.append(name) if isinstance(event, Finished) else None) for name in "abcd"]
+        with engine._wake:
+            for r, priority in zip(received, (1, 0, 1, -1)):
+                engine.submit([5, 6], GREEDY, 2, priority=priority, stop_ids=(), receive=r)
+        for r in received:
+            r.wait()
+    assert order == ["d", "b", "a", "c"]
+
+
+def test_the_one_that_came_last_gives_up_its_blocks(lm):
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 4), max_model_len=60) as engine:
+        first, late = [6] * 15, [7] * 31
+        received = written(engine, [late, first], [30, 30], priority=0)
+        assert engine.stats()["preemptions_total"] >= 1
+        ends = [next(i for i, e in enumerate(r.events) if isinstance(e, Finished)) for r in received]
+        assert ends[1] == 30 and ends[0] == 29  # max_model_len ends the longer one
+        assert [r.ids for r in received] == [list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n in ((late, 29), (first, 30))]
+
+
+# Cancellation and errors.
+
+
+def test_random_cancellation_leaks_nothing(lm, mixed):
+    prompts, counts, want = mixed
+    rs = np.random.RandomState(3)
+    with Engine(lm, max_num_seqs=4, max_num_batched_tokens=32, kv_cache_bytes=cache_of(lm, 17)) as engine:
+        received, requests = [], {}
+
+        def after(i, at):
+            def cancel(event):
+                if isinstance(event, Token) and len(received[i].ids) == at:
+                    engine.cancel(requests[int(rs.randint(len(prompts)))])  # any of them: itself, one that waits, one that has ended
+            return cancel
+
+        received += [Received(after(i, int(rs.randint(1, 5)))) for i in range(len(prompts))]
+        with engine._wake:
+            for i, (p, n) in enumerate(zip(prompts, counts)):
+                requests[i] = engine.submit(p, GREEDY, n, stop_ids=(), receive=received[i])
+        for r in received:
+            r.wait()
+        reasons = [r.end.reason for r in received]
+        assert "cancelled" in reasons and "length" in reasons and idle(engine)
+        for r, ids, i in zip(received, want, range(len(prompts))):
+            assert r.ids == ids[:len(r.ids)] and (r.end.reason == "cancelled" or r.ids == ids) and requests[i].finished is r.end
+        # What is left in the cache is right.
+        assert [r.ids for r in written(engine, prompts, counts)] == want
+
+
+def test_cancellation_frees_within_a_step(lm):
+    with Engine(lm) as engine:
+        seen, used = [], []
+        a = Received()
+
+        def after(event):
+            if isinstance(event, Token) and len(b.ids) == 2:
+                engine.cancel(request)
+            if isinstance(event, Token):
+                used.append(engine._blocks.used)
+                seen.append(len(a.ids))
+
+        b = Received(after)
+        with engine._wake:
+            request = engine.submit([5] * 40, GREEDY, 200, stop_ids=(), receive=a)
+            engine.submit([6] * 10, GREEDY, 6, stop_ids=(), receive=b)
+        assert a.wait() == Finished("cancelled") and b.wait() == Finished("length")
+        assert len(a.ids) == 2 and used[:2] == [4, 4] and used[2:] == [1] * 4 and seen[2:] == [2] * 4
+
+
+def test_an_exception_in_receive_ends_that_request_alone(lm, caplog):
+    def fails(event):
+        raise KeyError("mine")
+
+    with Engine(lm) as engine:
+        bad, good = Received(fails), Received()
+        with engine._wake:
+            request = engine.submit([5, 6], GREEDY, 50, stop_ids=(), receive=bad)
+            engine.submit([5, 7], GREEDY, 5, stop_ids=(), receive=good)
+        assert good.wait() == Finished("length") and good.ids == list(lm.tokens([5, 7], 5, GREEDY, stop_ids=()))
+        assert bad.wait() == Finished("cancelled", "receive() has failed: KeyError: 'mine'") and len(bad.ids) == 1 and request.finished == bad.end
+        engine.close()
+        assert "receive() has failed: KeyError: 'mine'" in caplog.text and idle(engine)
+
+
+def test_wrong_logits_end_one_request(lm, monkeypatch):
+    class Damaged(engines.Step):
+        def run(self):
+            logits = np.array(super().run())
+            logits[[i for i, p in enumerate(p for p in self.parts if p.wanted) if p.ids[0] == 5]] = np.nan
+            return logits
+
+    monkeypatch.setattr(engines, "Step", Damaged)
+    with Engine(lm) as engine:
+        bad, good = written(engine, [[5], [6]], [4, 4])
+        assert bad.end.reason == "error" and "the logits are not finite" in bad.end.error and good.end == Finished("length") and idle(engine)
+
+
+def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch):
+    prompts, counts, want = mixed
+    failing = []
+
+    class Fails(engines.Step):
+        def run(self):
+            logits = super().run()
+            if failing and failing.pop():
+                raise MemoryError("no memory")
+            return logits
+
+    monkeypatch.setattr(engines, "Step", Fails)
+    with Engine(lm, max_num_seqs=4) as engine:
+        written(engine, prompts[:2], counts[:2])
+        failing.append(True)
+        received = written(engine, prompts, counts)
+        failed = [r for r in received if r.end == Finished("error", "MemoryError: no memory")]
+        assert 1 <= len(failed) <= 4 and all(r.ids == ids for r, ids in zip(received, want) if r not in failed) and idle(engine)
+        assert [r.ids for r in written(engine, prompts, counts)] == want
+
+
+def test_an_engine_that_cannot_go_on_says_so_to_all(lm, monkeypatch):
+    class Fails(engines.Step):
+        def run(self):
+            monkeypatch.setattr(engines, "Pages", broken)
+            raise RuntimeError("the device is lost")
+
+    def broken(*args):
+        raise MemoryError("nothing left")
+
+    monkeypatch.setattr(engines, "Step", Fails)
+    engine = Engine(lm, max_num_seqs=1)
+    a, b = written(engine, [[5], [6]], [2, 2])
+    assert a.end == Finished("error", "RuntimeError: the device is lost") and b.end == Finished("error", "the engine has failed: MemoryError: nothing left")
+    engine.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.submit([5], GREEDY, 1, receive=print)
+
+
+def test_close(lm):
+    engine = Engine(lm, max_num_seqs=2)
+    received = [Received() for _ in range(5)]
+    for r in received:
+        engine.submit([5, 6], GREEDY, 5, stop_ids=(), receive=r)
+    engine.close()
+    assert all(r.wait() == Finished("length") and len(r.ids) == 5 for r in received) and not engine._thread.is_alive()
+    with pytest.raises(RuntimeError, match=r"generate: the engine is closed; got a request after close\(\); expected it before"):
+        engine.submit([5], GREEDY, 1, receive=print)
+    engine.close()
+
+
+def test_close_without_drain(lm):
+    engine = Engine(lm, max_num_seqs=2)
+    reached, closing = threading.Event(), threading.Event()
+    received = [Received(lambda event: (reached.set(), closing.wait(60))) for _ in range(5)]
+    for r in received:
+        engine.submit([5, 6], GREEDY, 200, stop_ids=(), receive=r)
+    assert reached.wait(60)
+    with engine._wake:
+        engine._closing = "drain"  # as if another thread was in close() already
+    closer = threading.Thread(target=engine.close, kwargs={"drain": False})
+    closer.start()
+    with engine._wake:
+        assert engine._wake.wait_for(lambda: engine._closing == "cancel", 60)
+    closing.set()
+    closer.join(60)
+    ends = [r.wait() for r in received]
+    assert Finished("cancelled", "the engine was closed before the text was complete") in ends and idle(engine) and not engine._thread.is_alive()
+
+
+def test_an_engine_does_not_live_on_after_fork(lm):
+    with Engine(lm) as engine:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                engine.submit([5], GREEDY, 1, receive=print)
+            except RuntimeError as e:
+                os._exit(7 if str(e) == "generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork" else 8)
+            finally:
+                os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_close_by_an_event_and_by_an_error(lm):
+    engine = Engine(lm)
+    r = Received(lambda event: engine.close(drain=False))
+    engine.submit([5, 6], GREEDY, 50, stop_ids=(), receive=r)
+    assert r.wait().reason == "cancelled" and len(r.ids) == 1
+    engine.close()
+    with pytest.raises(ZeroDivisionError):
+        with Engine(lm) as engine:
+            1 / 0
+    assert not engine._thread.is_alive()
+
+
+def test_the_queue_has_a_limit(lm):
+    with Engine(lm, max_num_seqs=1, max_waiting=2) as engine:
+        received = [Received(), Received()]
+        with engine._wake:
+            for r in received:
+                engine.submit([5], GREEDY, 1, stop_ids=(), receive=r)
+            with pytest.raises(EngineFull, match="generate: the engine's queue is full; got 2 requests that wait; expected fewer than max_waiting; hint: try again later"):
+                engine.submit([5], GREEDY, 1, stop_ids=(), receive=print)
+        for r in received:
+            r.wait()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"max_num_seqs": 0}, "Engine: max_num_seqs is out of range; got 0; expected a whole number from 1 upwards"),
+        ({"max_num_batched_tokens": 2.0}, "Engine: max_num_batched_tokens is out of range; got 2.0"),
+        ({"max_waiting": True}, "Engine: max_waiting is out of range; got True"),
+        ({"max_num_batched_tokens": 4}, "Engine: a step has no room for all requests; got max_num_batched_tokens 4 and max_num_seqs 8; expected at least as many tokens"),
+        ({"max_model_len": 257}, "Engine: max_model_len is out of range; got 257; expected at most the model's context of 256"),
+        ({"kv_cache_bytes": 1000}, "Engine: the cache is too small; got kv_cache_bytes 1000; expected at least 32768 for one text of 16 tokens"),
+        ({"kv_cache_bytes": 50000, "max_model_len": 64}, "Engine: the cache is too small; got kv_cache_bytes 50000; expected at least 81920 for one text of 64 tokens"),
+    ],
+)
+def test_wrong_engines(lm, options, message):
+    with pytest.raises(ValueError) as e:
+        Engine(lm, **options)
+    assert str(e.value).startswith(message)
+
+
+def test_wrong_requests(lm):
+    with Engine(lm, max_model_len=40) as engine:
+        cases = [
+            ((([5] * 41),), {}, ValueError, "generate: too many tokens; got 41; expected at most the engine's max_model_len of 40"),
+            (([5] * 257,), {}, ValueError, "generate: too many tokens; got 257; expected at most the model's context of 256"),
+            (([],), {}, ValueError, "generate: there are no tokens"),
+            (([small.VOCABULARY],), {}, ValueError, "generate: a token is not in the vocabulary"),
+            (([1.5],), {}, TypeError, "generate: these are no tokens"),
+            (([5], GREEDY, -1), {}, ValueError, "generate: max_tokens is out of range; got -1"),
+            (([5],), {"logprobs": 21}, ValueError, "generate: logprobs is out of range; got 21; expected None or a whole number from 0 to 20"),
+            (([5],), {"priority": "x"}, ValueError, "generate: priority is no whole number; got 'x'"),
+            (([5], {"temperature": 0}), {}, TypeError, "generate: sampling is of the wrong type; got dict; expected a Sampling"),
+            (([5],), {"receive": 3}, TypeError, "generate: receive cannot be called; got 3"),
+            (([5], Sampling(logit_bias={small.VOCABULARY: 1})), {}, ValueError, f"generate: logit_bias has a token that is not in the vocabulary; got {small.VOCABULARY}; expected 0 to"),
+        ]
+        for args, options, kind, message in cases:
+            with pytest.raises(kind) as e:
+                engine.submit(*args, **{"receive": print, **options})
+            assert str(e.value).startswith(message)
+        assert idle(engine)
+
+
+def test_a_small_cache_limits_the_length(lm):
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 2)) as engine:
+        assert engine.max_model_len == 32
+        assert written(engine, [[5] * 30], [10])[0].ids == list(lm.tokens([5] * 30, 2, GREEDY, stop_ids=()))
+
+
+def test_numbers_of_rows():
+    sizes = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512]
+    assert [_paged.rounded(n) for n in range(1, 513)] == [min(s for s in sizes if s >= n) for n in range(1, 513)]

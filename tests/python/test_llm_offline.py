@@ -1,0 +1,190 @@
+"""pf.llm.LLM, by vLLM's names, and the penalties and biases of pf.llm.Sampling."""
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+pytest.importorskip("regex", reason="the package regex is not installed")
+from pyflame.llm import Engine, Sampler, Sampling, SamplingParams  # noqa: E402
+from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm import sampling  # noqa: E402
+from pyflame.testing import language_models as small  # noqa: E402
+
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    return pf.llm.load(small.write_random_model(tmp_path_factory.mktemp("llama"), "llama", seed=3))
+
+
+def idle(engine):
+    with engine._wake:
+        return not engine._running and not engine._waiting and engine._blocks.used == 0
+
+
+# Sampling.
+
+
+def test_penalties_by_hand():
+    logits = np.array([1.0, 2.0, 3.0, 4.0])
+
+    def adjusted(tokens, prompt=0, **settings):
+        ids, p = Sampler(Sampling(**settings)).probabilities(logits, tokens, prompt)
+        got = np.log(p[np.argsort(ids)])
+        return got - got[0]
+
+    assert np.allclose(adjusted([3, 3, 1], frequency_penalty=0.5), [0, 1 - 0.5, 2, 3 - 1.0])
+    assert np.allclose(adjusted([3, 3, 1], presence_penalty=0.5), [0, 1 - 0.5, 2, 3 - 0.5])
+    assert np.allclose(adjusted([3, 3, 1], presence_penalty=-1, frequency_penalty=2), [0, 1 - 2 + 1, 2, 3 - 4 + 1])
+    assert np.allclose(adjusted([3, 3, 1], prompt=2, presence_penalty=1, frequency_penalty=0.25), [0, 1 - 1.25, 2, 3])  # a prompt does not count
+    assert np.allclose(adjusted([], logit_bias={0: 2, 3: -1.5}), [0, 1 - 2, 2 - 2, 3 - 1.5 - 2])
+    # First the bias, then repetition_penalty, then the others, then the temperature.
+    want = np.array([1.0, (2 - 6) * 2.0 - 0.5, 3.0, 4 / 2.0 - 0.5])
+    assert np.allclose(adjusted([1, 3], logit_bias={1: -6}, repetition_penalty=2.0, presence_penalty=0.5, temperature=0.5), (want - want[0]) / 0.5)
+
+
+def test_min_tokens(lm):
+    sampler = Sampler(Sampling(temperature=0, min_tokens=2))
+    logits = np.array([1.0, 2.0, 3.0])
+    assert [sampler(logits, [0] * n, 1, {2}) for n in (1, 2, 3)] == [1, 1, 2]
+    ids, p = Sampler(Sampling(min_tokens=1)).probabilities(logits, [0], 1, {2, 7})
+    assert ids.tolist() == [1, 0] and np.allclose(p, np.exp([2, 1]) / np.exp([2, 1]).sum())
+    with pytest.raises(ValueError, match="generate: min_tokens leaves no token; got 3 tokens that end the text; expected fewer than the vocabulary's 3"):
+        sampler(logits, [], 0, {0, 1, 2})
+    first = list(lm.tokens([9, 9], 1, GREEDY, stop_ids=()))
+    least = Sampling(temperature=0, min_tokens=5)
+    want = list(lm.tokens([9, 9], 20, least, stop_ids=first))
+    with Engine(lm) as engine:
+        request = engine.submit([9, 9], least, 20, stop_ids=first, receive=lambda event: None)
+    assert request.ids[2:] == want and len(want) >= 5
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.5}, {"top_p": 0.95}, {"min_p": 0.3}, {"min_p": 0.001}, {"top_p": 0.9, "min_p": 0.05}, {"temperature": 3.0}, {"temperature": 1e-310}, {"min_tokens": 9}], ids=str)
+def test_a_large_vocabulary_is_not_sorted_where_its_first_tokens_suffice(settings, monkeypatch):
+    rs = np.random.RandomState(1)
+    many = [rs.randn(300) * 2 for _ in range(60)]
+
+    def drawn():
+        sampler = Sampler(Sampling(seed=3, **settings))
+        return [sampler(x, [1], 0, {2, 5}) for x in many], sampler._random.random()
+
+    want = drawn()
+    for first in (8, 40):
+        monkeypatch.setattr(sampling, "FIRST", first)
+        assert drawn() == want
+    whole = []
+    monkeypatch.setattr(Sampler, "_sorted", lambda self, logits, forbidden: whole.append(1) or (np.array([0]), np.ones(1)))
+    drawn()
+    assert len(whole) < 60 or settings in ({"top_p": 0.95}, {"min_p": 0.001})  # these lead far
+
+
+@pytest.mark.parametrize("name, value", [("presence_penalty", 2.5), ("frequency_penalty", -3), ("frequency_penalty", "1"), ("min_tokens", -1), ("min_tokens", 1.0), ("logit_bias", {3: 101}), ("logit_bias", {-1: 0}),
+                                         ("logit_bias", {"3": 1}), ("logit_bias", [3])])  # fmt: skip
+def test_wrong_settings(name, value):
+    with pytest.raises(ValueError, match=f"generate: {name} is out of range; got "):
+        Sampling(**{name: value})
+
+
+def test_logit_bias_in_a_model(lm):
+    assert list(lm.tokens([5], 4, Sampling(temperature=0, logit_bias={77: 100}), stop_ids=())) == [77] * 4
+    with pytest.raises(ValueError, match=f"logit_bias has a token that is not in the vocabulary; got 9999; expected 0 to {small.VOCABULARY - 1}"):
+        lm.tokens([5], 4, Sampling(logit_bias={9999: 1}))
+
+
+# LLM.
+
+
+def test_llm_generate(lm):
+    prompts = ["the window", "on", "a hill in the"]
+    with pf.llm.LLM(lm) as llm:
+        outputs = llm.generate(prompts, SamplingParams(max_tokens=12, temperature=0))
+        assert [o.prompt for o in outputs] == prompts and [o.prompt_token_ids for o in outputs] == [lm.tokenizer.encode(p) for p in prompts]
+        assert [o.outputs[0].text for o in outputs] == [lm.generate(p, 12, temperature=0) for p in prompts]
+        assert [o.outputs[0].token_ids for o in outputs] == [list(lm.tokens(p, 12, GREEDY)) for p in prompts]
+        assert all(o.outputs[0].logprobs is None for o in outputs)
+        ids = llm.generate([5, 6, 7], SamplingParams(max_tokens=3, seed=1, ignore_eos=True))
+        assert len(ids) == 1 and ids[0].prompt is None and ids[0].outputs[0].token_ids == list(lm.tokens([5, 6, 7], 3, Sampling(seed=1), stop_ids=())) and ids[0].outputs[0].finish_reason == "length"
+        same = llm.generate([{"prompt_token_ids": [5, 6, 7]}, {"prompt": "on"}], [SamplingParams(max_tokens=3, seed=1, ignore_eos=True), SamplingParams(max_tokens=None, temperature=0, ignore_eos=True)])
+        assert same[0] == ids[0] and len(same[1].outputs[0].token_ids) == 256 - len(same[1].prompt_token_ids)
+
+
+def test_llm_with_several_texts_logprobs_and_ends(lm):
+    with pf.llm.LLM(lm) as llm:
+        [o] = llm.generate("the window", SamplingParams(n=3, max_tokens=6, seed=5, logprobs=2, ignore_eos=True))
+        assert [c.index for c in o.outputs] == [0, 1, 2] and [c.token_ids for c in o.outputs] == [list(lm.tokens("the window", 6, Sampling(seed=5 + i), stop_ids=())) for i in range(3)]
+        for c in o.outputs:
+            assert len(c.logprobs) == 6
+            for id, entry in zip(c.token_ids, c.logprobs):
+                assert next(iter(entry)) == id and 2 <= len(entry) <= 3 and sorted(x.rank for x in entry.values() if x.rank) == [1, 2] and entry[id].logprob < 0
+        whole = lm.generate("the window", 40, temperature=0)
+        stop = next(whole[i:i + 3] for i in range(4, len(whole)) if whole.find(whole[i:i + 3]) == i)
+        [o] = llm.generate(["the window"], SamplingParams(max_tokens=40, temperature=0, stop=stop))
+        assert o.outputs[0].text == whole[:whole.index(stop)] and o.outputs[0].finish_reason == "stop"
+        first = list(lm.tokens("the window", 3, GREEDY))
+        [o] = llm.generate(["the window"], SamplingParams(max_tokens=3, temperature=0, stop_token_ids=[first[0]]))
+        assert o.outputs[0].finish_reason == "stop" and o.outputs[0].token_ids == [] and o.outputs[0].text == ""
+        assert idle(llm.engine)
+
+
+def test_llm_chat(lm):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+    hello = [{"role": "user", "content": "hello"}]
+    with pf.llm.LLM(lm) as llm:
+        params = SamplingParams(max_tokens=8, temperature=0)
+        [one] = llm.chat(hello, params)
+        assert one.outputs[0].text == lm.chat(hello, max_tokens=8, temperature=0) and one.prompt_token_ids == lm.chat_ids(hello)
+        assert llm.chat([hello, hello], params) == [one, one]
+        assert llm.get_default_sampling_params() == SamplingParams(temperature=0.7, top_k=20) and llm.get_tokenizer() is lm.tokenizer
+        assert len(llm.chat(hello)[0].outputs[0].token_ids) <= 16
+
+
+def test_llm_of_a_path(tmp_path):
+    path = small.write_random_model(tmp_path, "llama", seed=3)
+    with pf.llm.LLM(path, dtype="bfloat16", max_num_seqs=2) as llm:
+        assert llm.model._network.dtype == pf.bfloat16 and llm.engine.max_num_seqs == 2
+        assert len(llm.generate("on", SamplingParams(max_tokens=2, ignore_eos=True))[0].outputs[0].token_ids) == 2
+    assert not llm.engine._thread.is_alive()
+    with pytest.raises(ValueError, match="LLM: the dtype is not available; got 'int8'; expected one of auto, "):
+        pf.llm.LLM(path, dtype="int8")
+
+
+def test_the_end_of_an_llm_ends_its_thread(lm):
+    llm = pf.llm.LLM(lm)
+    thread = llm.engine._thread
+    llm.generate("on", SamplingParams(max_tokens=2))
+    del llm
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_llm_that_fails(lm, monkeypatch):
+    with pf.llm.LLM(lm) as llm:
+        with pytest.raises(ValueError, match="generate: there are no tokens"):
+            llm.generate(["on", []])
+        with pytest.raises(ValueError, match="generate: the settings do not fit; got 1 sampling_params for 2 prompts; expected one for all, or one for each"):
+            llm.generate(["on", "a"], [SamplingParams()])
+        with pytest.raises(TypeError, match="generate: sampling_params is of the wrong type; got dict; expected SamplingParams"):
+            llm.generate("on", {"n": 1})
+        with pytest.raises(TypeError, match="generate: a prompt is of the wrong type; got a dict with text; expected 'prompt' or 'prompt_token_ids'"):
+            llm.generate({"text": "on"})
+        with pytest.raises(ValueError, match="logprobs is out of range; got 21"):
+            llm.generate(["on", "a"], [SamplingParams(max_tokens=200), SamplingParams(logprobs=21)])
+        assert idle(llm.engine)
+
+        class Fails(engines.Step):
+            def run(self):
+                raise MemoryError("no memory")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engines, "Step", Fails)
+            with pytest.raises(RuntimeError, match="generate: a text could not be finished; got MemoryError: no memory; expected the text"):
+                llm.generate(["on", "a"])
+        assert llm.generate("on", SamplingParams(max_tokens=5, temperature=0))[0].outputs[0].text == lm.generate("on", 5, temperature=0)
+
+
+@pytest.mark.parametrize("name, value, kind", [("n", 0, ValueError), ("max_tokens", -1, ValueError), ("top_k", -2, ValueError), ("temperature", -1, ValueError), ("stop", [""], TypeError), ("stop", 3, TypeError),
+                                               ("stop_token_ids", ["a"], TypeError), ("logit_bias", {"a": 1}, ValueError), ("logit_bias", {"3": 101}, ValueError)])  # fmt: skip
+def test_wrong_sampling_params(name, value, kind):
+    with pytest.raises(kind, match=f"{name} is (out of range|of the wrong type); got "):
+        SamplingParams(**{name: value})

@@ -1,0 +1,256 @@
+"""`pyflame serve`: each endpoint, streams, several clients at once, and the clients of others. Real sockets; nothing here waits for a fixed time."""
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+from llm_client import CHAT, COMPLETE, ECHO, HELLO, Running, echo, everything_is_free, lm, start, text_of, until  # noqa: E402, F401
+from pyflame.llm.engine import Engine  # noqa: E402
+
+
+def writes(lm, text):
+    ids = lm.tokenizer.encode(text)
+    return lambda prompt: ids
+
+
+# Answers.
+
+
+def test_a_chat(echo):
+    status, headers, data = echo.raw(CHAT, HELLO)
+    got = json.loads(data)
+    assert status == 200 and headers["Content-Type"].startswith("application/json") and headers["X-Request-Id"] == got["id"][len("chatcmpl-"):]
+    assert got["object"] == "chat.completion" and got["model"] == "small" and abs(got["created"] - time.time()) < 600
+    assert got["choices"] == [{"index": 0, "message": {"role": "assistant", "content": ECHO}, "logprobs": None, "finish_reason": "stop"}]
+    request = echo.engine.requests[0]
+    assert got["usage"] == {"prompt_tokens": len(request.prompt), "completion_tokens": request.sent, "total_tokens": len(request.prompt) + request.sent}
+    assert request.prompt == echo.model.chat_ids(HELLO["messages"]) and request.stop_ids == echo.model.end_ids
+    assert request.max_tokens == echo.model.config.context - len(request.prompt)
+    assert (request.sampling.temperature, request.sampling.top_k) == (0.7, 20)  # the file's
+
+
+def test_a_chat_as_a_stream(echo):
+    chunks = echo.stream(CHAT, {**HELLO, "stream_options": {"include_usage": True}}).rest()
+    assert {c["object"] for c in chunks} == {"chat.completion.chunk"} and len({c["id"] for c in chunks}) == 1
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""} and text_of(chunks) == ECHO
+    reasons = [c["choices"][0]["finish_reason"] for c in chunks[:-1]]
+    assert reasons[-1] == "stop" and not any(reasons[:-1])
+    request = echo.engine.requests[0]
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == request.sent == len(request.tokens)
+    assert all(c["usage"] is None for c in chunks[:-1])
+    assert not any("usage" in c for c in echo.stream(CHAT, HELLO).rest())
+
+
+def test_completions(echo):
+    got = echo.ask(COMPLETE, {"prompt": "once", "model": "small"})
+    assert got["object"] == "text_completion" and got["choices"] == [{"index": 0, "text": "once", "logprobs": None, "finish_reason": "stop"}]
+    assert echo.ask(COMPLETE, {"prompt": "x" * 40})["choices"][0]["finish_reason"] == "length" and echo.engine.requests[-1].max_tokens == 16
+    ids = [echo.model.tokenizer.encode(t) for t in ("one", "two")]
+    for prompt in (["one", "two"], ids):
+        got = echo.ask(COMPLETE, {"prompt": prompt, "n": 2, "seed": 7})
+        assert [(c["index"], c["text"]) for c in got["choices"]] == [(0, "one"), (1, "one"), (2, "two"), (3, "two")]
+        assert [r.sampling.seed for r in echo.engine.requests[-4:]] == [7, 8, 7, 8] and got["usage"]["prompt_tokens"] == len(ids[0]) + len(ids[1])
+    assert echo.ask(COMPLETE, {"prompt": ids[0]})["choices"][0]["text"] == "one"
+    chunks = echo.stream(COMPLETE, {"prompt": ["one", "two"]}).rest()
+    assert [text_of(chunks, i) for i in range(2)] == ["one", "two"]
+
+
+def test_settings_reach_the_engine(echo):
+    sent = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": -0.5, "min_tokens": 2, "seed": -1}
+    echo.ask(CHAT, {**HELLO, **sent, "max_completion_tokens": 5, "logit_bias": {"7": -100}, "stop_token_ids": [9], "user": "me", "priority": 3, "nobody_knows_this": {"a": 1}})
+    request = echo.engine.requests[0]
+    want = {**sent, "seed": (1 << 64) - 1, "logit_bias": {7: -100.0}}
+    assert {name: getattr(request.sampling, name) for name in want} == want
+    assert request.max_tokens == 5 and request.priority == 3 and request.stop_ids == echo.model.end_ids | {9}
+    echo.ask(CHAT, {**HELLO, "ignore_eos": True, "top_k": -1, "temperature": 1})
+    assert echo.engine.requests[1].stop_ids == frozenset() and echo.engine.requests[1].sampling.top_k == 0
+
+
+def test_stop_texts_that_several_tokens_make(start, lm):
+    echo = start(writes(lm, "one STOP two"))
+    for stop, want in (("STOP", "one "), (["zzz", "two", "STOP"], "one "), ("STOPS", "one STOP two")):
+        assert echo.ask(CHAT, {**HELLO, "stop": stop})["choices"][0]["message"]["content"] == want
+        chunks = echo.stream(CHAT, {**HELLO, "stop": stop}).rest()
+        assert text_of(chunks) == want and chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    echo.engine.allow(5)  # the request ends at the stop text, although the engine has not finished it
+    ids = lm.tokenizer.encode("one STOP two")
+    assert lm.tokenizer.decode(ids[:5]).endswith("ST")
+    assert echo.ask(CHAT, {**HELLO, "stop": "ST"})["choices"][0] == {"index": 0, "message": {"role": "assistant", "content": "one "}, "logprobs": None, "finish_reason": "stop"}
+    everything_is_free(echo)
+    assert echo.engine.requests[-1].is_cancelled
+
+
+def test_pieces_are_whole_characters(start, lm):
+    echo = start(writes(lm, "a€😀z"))
+    chunks = echo.stream(CHAT, HELLO).rest()
+    assert [c["choices"][0]["delta"].get("content") for c in chunks[1:-1]] == ["a", "€", "😀", "z"]
+
+
+def test_logprobs(start, lm):
+    echo = start(writes(lm, "the STOP"))
+    (choice,) = echo.ask(CHAT, {**HELLO, "logprobs": True, "top_logprobs": 2})["choices"]
+    entries = choice["logprobs"]["content"]
+    assert "".join(e["token"] for e in entries) == "the STOP" == bytes(b for e in entries for b in e["bytes"]).decode()
+    assert all(e["logprob"] == -0.5 and [t["logprob"] for t in e["top_logprobs"]] == [-0.5, -9999.0] for e in entries)
+    # What a stop text cuts off has no logprobs, and in a stream each comes once, with its text.
+    for stop, want in (("STOP", "the "), ("OP", "the ST"), ("none", "the STOP")):
+        chunks = echo.stream(CHAT, {**HELLO, "logprobs": True, "stop": stop}).rest()
+        assert text_of(chunks) == want == "".join(e["token"] for c in chunks for e in (c["choices"][0]["logprobs"] or {"content": []})["content"])
+    got = echo.ask(COMPLETE, {"prompt": "x", "logprobs": 1})["choices"][0]["logprobs"]
+    assert "".join(got["tokens"]) == "the STOP" and got["text_offset"][:3] == [0, 3, 4] and got["top_logprobs"][0] == {"the": -0.5} and set(got["token_logprobs"]) == {-0.5}
+    assert echo.engine.requests[-1].logprobs == 1 and echo.ask(CHAT, HELLO)["choices"][0]["logprobs"] is None
+
+
+def test_a_failing_engine(echo):
+    echo.engine.fails = MemoryError("generate: no memory; got none; expected some")
+    e = echo.error(CHAT, HELLO, 500)
+    assert "generate: no memory" in e["message"] and e["type"] == "server_error"
+    chunks = echo.stream(CHAT, HELLO).rest()
+    assert "generate: no memory" in chunks[-1]["error"]["message"]
+    everything_is_free(echo)
+
+
+def test_an_engine_that_has_ended(echo):
+    echo.engine.full = RuntimeError("generate: the engine is closed")
+    e = echo.error(CHAT, HELLO, 503)
+    assert e["code"] == "engine_failed" and "the engine takes no requests; got generate: the engine is closed; expected an engine that runs" in e["message"]
+    assert echo.ask("/health", status=503) == {"status": "failed"}
+
+
+def test_models_and_health(echo):
+    (model,) = echo.ask("/v1/models")["data"]
+    assert model == echo.ask("/v1/models/small") and model["id"] == "small" and model["max_model_len"] == echo.model.config.context
+    assert echo.error("/v1/models/other", status=404)["code"] == "model_not_found"
+    assert echo.ask("/health") == {"status": "ok"}
+
+
+def test_tokenize_and_detokenize(echo):
+    tokenizer = echo.model.tokenizer
+    got = echo.ask("/tokenize", {"prompt": "the window"})
+    assert got == {"tokens": tokenizer.encode("the window"), "count": len(got["tokens"]), "max_model_len": echo.model.config.context}
+    assert echo.ask("/tokenize", HELLO)["tokens"] == echo.model.chat_ids(HELLO["messages"])
+    assert echo.ask("/detokenize", {"tokens": got["tokens"]}) == {"prompt": "the window"}
+    assert tokenizer.id_of("<|im_end|>") not in echo.ask("/tokenize", {"prompt": "<|im_end|>"})["tokens"]
+
+
+def test_text_of_users_never_becomes_a_special_token(echo):
+    end = echo.model.tokenizer.id_of("<|im_end|>")
+    for content in ("<|im_end|>", [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}], "<|im_end|"):
+        assert echo.ask(CHAT, {"messages": [{"role": "user", "content": content}]})
+        assert echo.engine.requests[-1].prompt.count(end) == 1  # the template's
+    echo.ask(COMPLETE, {"prompt": "a<|im_end|>b"})
+    assert end not in echo.engine.requests[-1].prompt
+
+
+def test_metrics(start):
+    echo = start(most=2)
+    streams = [echo.stream(CHAT, HELLO) for _ in range(2)]
+    until(lambda: all(r.sent == 2 for r in echo.engine.requests) and len(echo.engine.requests) == 2)
+    streams[1].break_off()
+    until(lambda: len(echo.engine.unfinished) == 1)
+    label = 'model_name="small"'
+
+    def numbers():
+        return dict(re.match(r"(\S+) (\S+)$", line).groups() for line in echo.raw("/metrics")[2].decode().splitlines() if not line.startswith("#"))
+
+    got = numbers()
+    assert [float(got[f"vllm:{n}{{{label}}}"]) for n in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")] == [1, 3, 0.25]
+    assert float(got[f"vllm:generation_tokens_total{{{label}}}"]) == 4 and float(got[f"vllm:prompt_tokens_total{{{label}}}"]) > 4
+    echo.engine.allow()
+    streams[0].rest()
+    everything_is_free(echo)
+    echo.ask(CHAT, {**HELLO, "max_tokens": 1})
+    got = numbers()
+    assert {r: float(got[f'vllm:request_success_total{{finished_reason="{r}",{label}}}']) for r in ("stop", "length", "abort")} == {"stop": 1, "length": 1, "abort": 1}
+    assert float(got[f"vllm:time_to_first_token_seconds_count{{{label}}}"]) == float(got[f"vllm:e2e_request_latency_seconds_count{{{label}}}"]) == 3
+
+
+def test_the_page(echo):
+    status, headers, data = echo.raw("/")
+    text, policy = data.decode(), headers["Content-Security-Policy"]
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    for tag in ("script", "style"):
+        (inner,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.S)
+        assert f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()}'" in policy
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://|\bon\w+=", text)
+
+
+# Several at once.
+
+
+def test_several_clients_get_their_own_text(echo):
+    def client(i):
+        text = f"client {i} " * (1 + i % 5)
+        body = {"messages": [{"role": "user", "content": text}]}
+        got = text_of(echo.stream(CHAT, body).rest()) if i % 2 else echo.ask(CHAT, body)["choices"][0]["message"]["content"]
+        return got == f"user\n{text}\nassistant\n"
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(client, range(48)))
+    everything_is_free(echo)
+
+
+def test_streams_come_token_by_token(start):
+    echo = start(most=1)
+    streams = [echo.stream(COMPLETE, {"prompt": text}) for text in ("abc", "xyz")]
+    assert [next(s)["choices"][0]["text"] for s in streams] == ["a", "x"]
+    echo.engine.allow(2)
+    assert [next(s)["choices"][0]["text"] for s in streams] == ["b", "y"]
+    echo.engine.allow()
+    assert [text_of(s.rest()) for s in streams] == ["c", "z"]
+
+
+def test_the_engine_behind_the_server(lm):
+    # Each text is the one that the model writes alone.
+    running = Running(lm, Engine(lm, max_num_seqs=4, max_model_len=512), name="small")
+    try:
+        prompts = [f"the window {i}" for i in range(6)]
+        want = [lm.generate(p, max_tokens=12, seed=i) for i, p in enumerate(prompts)]
+
+        def client(i):
+            body = {"prompt": prompts[i], "max_tokens": 12, "seed": i}
+            return text_of(running.stream(COMPLETE, body).rest()) if i % 2 else running.ask(COMPLETE, body)["choices"][0]["text"]
+
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(client, range(6))) == want
+        stats = running.engine.stats()
+        assert stats["num_requests_running"] == stats["num_requests_waiting"] == 0
+    finally:
+        running.end()
+
+
+# Clients of others.
+
+
+def test_curl(echo):
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("curl is not installed")
+    run = subprocess.run([curl, "-sSN", f"http://127.0.0.1:{echo.port}{CHAT}", "-d", json.dumps({**HELLO, "stream": True})], capture_output=True, text=True, timeout=60, check=True)
+    lines = run.stdout.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""] and text_of([json.loads(line[6:]) for line in lines[:-2]]) == ECHO
+
+
+def test_the_client_of_openai(start):
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    echo = start(keys=["key"])
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{echo.port}/v1", api_key="key", max_retries=0) as client:
+        assert [m.id for m in client.models.list()] == ["small"]
+        got = client.chat.completions.create(model="small", logprobs=True, top_logprobs=1, **HELLO)
+        assert got.choices[0].message.content == ECHO == "".join(e.token for e in got.choices[0].logprobs.content)
+        chunks = list(client.chat.completions.create(model="small", stream=True, stream_options={"include_usage": True}, **HELLO))
+        assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == ECHO and chunks[-1].usage.completion_tokens == got.usage.completion_tokens
+        assert client.completions.create(model="small", prompt="once").choices[0].text == "once"
+        with pytest.raises(openai.BadRequestError, match="tools is not available yet"):
+            client.chat.completions.create(model="small", tools=[{"type": "function", "function": {"name": "f"}}], **HELLO)
+        with pytest.raises(openai.NotFoundError):
+            client.chat.completions.create(model="other", **HELLO)

@@ -1,0 +1,156 @@
+"""`pyflame serve` as a program: how it starts, and how it ends at a signal. Real sockets."""
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+from llm_client import CHAT, COMPLETE, ECHO, HELLO, Running, everything_is_free, lm, start, text_of, until  # noqa: E402, F401
+from pyflame.testing import language_models as small  # noqa: E402
+
+# The end.
+
+
+def test_a_graceful_end(start):
+    echo = start(most=2)
+    stream = echo.stream(CHAT, HELLO)
+    first = [next(stream)]
+    drained = echo.begin(echo.server.drain(60))
+    until(lambda: echo.server.is_draining)
+    assert echo.error(CHAT, HELLO, 503)["code"] == "server_ends" and echo.ask("/health", status=503) == {"status": "ends"}
+    assert echo.raw("/metrics")[0] == 200 and not drained.done()
+    echo.engine.allow()
+    assert text_of(first + stream.rest()) == ECHO and drained.result(60) is True
+
+
+def test_an_end_that_does_not_wait(start):
+    echo = start(most=2)
+    stream = echo.stream(CHAT, HELLO)
+    next(stream)
+    with ThreadPoolExecutor(1) as pool:
+        whole = pool.submit(echo.error, CHAT, HELLO, 503)
+        until(lambda: len(echo.engine.requests) == 2)
+        assert echo.call(echo.server.drain(0.01)) is False
+        echo.call(echo.server.stop())
+        assert whole.result(60)["code"] == "server_ends"
+    assert stream.rest()[-1]["error"]["code"] == "server_ends"
+    everything_is_free(echo)
+
+
+class Program:
+    """`python -m pyflame.llm.serving` and what it writes to standard error."""
+
+    def __init__(self, *words, **environment):
+        self.process = subprocess.Popen([sys.executable, "-m", "pyflame.llm.serving", *map(str, words)], stderr=subprocess.PIPE, text=True, env={**os.environ, "PYFLAME_NUM_THREADS": "1", **environment})
+        self.lines = []
+        self._reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stderr.readline, "")), daemon=True)
+        self._reader.start()
+
+    def find(self, pattern):
+        until(lambda: self.process.poll() is not None or any(re.search(pattern, line) for line in list(self.lines)))
+        return next(re.search(pattern, line) for line in [*self.lines, f"it ended: {self.lines}"] if re.search(pattern, line) or line.startswith("it ended"))
+
+    def end(self):
+        code = self.process.wait(60)
+        self._reader.join(60)
+        return code
+
+
+@pytest.fixture
+def served(tmp_path):
+    started = []
+
+    def begin(*words, **environment):
+        folder = small.write_random_model(tmp_path / "small", seed=3, max_position_embeddings=1 << 20)
+        started.append(Program("--model", folder, "--port", 0, *words, **environment))
+        return started[-1]
+
+    yield begin
+    for p in started:
+        p.process.kill()
+        p.process.wait()
+
+
+def test_the_program(served):
+    p = served("--max_model_len", 2000, "--max_num_seqs", 2, PYFLAME_API_KEY="secret")
+    port = int(p.find(r"small is at http://127.0.0.1:(\d+)").group(1))
+    assert p.find("try: curl .*Bearer KEY") and any("loading" in line for line in p.lines) and not any("secret" in line or "WARNING" in line for line in p.lines)
+    client = Running.__new__(Running)
+    client.port = port
+    key = {"Authorization": "Bearer secret"}
+    assert client.ask("/v1/models", headers=key)["data"][0]["max_model_len"] == 2000 and client.error(CHAT, HELLO, 401)
+    stream = client.stream(COMPLETE, {"prompt": "x", "max_tokens": 300, "ignore_eos": True, "stream_options": {"include_usage": True}}, headers=key)
+    next(stream)
+    p.process.send_signal(signal.SIGTERM)
+    p.find("SIGTERM: new requests are refused; answers that are finished first, for at most 30 s: [01];")
+    assert stream.rest()[-1]["usage"]["completion_tokens"] == 300
+    assert p.end() == 0 and "every answer was finished" in p.lines[-1]
+
+
+def test_a_second_signal_ends_at_once(served):
+    p = served("--host", "0.0.0.0", "--max_model_len", 50000, "--max_num_seqs", 1)
+    client = Running.__new__(Running)
+    client.port = int(p.find(r"at http://0.0.0.0:(\d+)").group(1))
+    assert p.find("WARNING: 0.0.0.0 can be reached from other machines, and there is no API key")
+    stream = client.stream(COMPLETE, {"prompt": "x", "max_tokens": 49000, "ignore_eos": True})
+    next(stream)
+    p.process.send_signal(signal.SIGINT)
+    p.find("SIGINT: new requests are refused")
+    p.process.send_signal(signal.SIGINT)
+    assert p.end() == 128 + signal.SIGINT and "ended; answers that were not finished: 1" in p.lines[-1]
+    assert stream.rest()[-1]["error"]["code"] == "server_ends"
+
+
+def test_what_keeps_the_program_from_starting(tmp_path, capsys):
+    from pyflame.llm.serving import __main__ as command
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert command.main(["--model", str(tmp_path), "--port", str(taken.getsockname()[1])]) == 1
+    assert "serve: the address cannot be used; got 127.0.0.1, port " in capsys.readouterr().err
+    assert command.main(["--model", str(tmp_path), "--host", "no.such.host.invalid"]) == 1
+    assert "serve: there is no such host; got 'no.such.host.invalid'" in capsys.readouterr().err
+    assert command.main(["--model", str(tmp_path), "--api_key", ""]) == 1
+    assert "serve: an API key is empty; got ''" in capsys.readouterr().err
+    assert command.main(["--model", str(tmp_path), "--dtype", "int8"]) == 1
+    assert "serve: there is no such dtype for weights; got 'int8'" in capsys.readouterr().err
+    assert command.main(["--model", str(tmp_path), "--port", "0"]) == 1  # an empty folder
+    assert "config.json" in capsys.readouterr().err
+    folder = small.write_random_model(tmp_path / "m")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "m" / name).unlink()
+    assert command.main(["--model", str(folder), "--port", "0"]) == 1
+    assert "serve: the model's files have no tokenizer" in capsys.readouterr().err
+
+
+def test_the_command_line(run, tmp_path):
+    helped = run("serve", "--help").stdout
+    assert all(f"--{name}" in helped for name in ("host", "port", "api_key,--api-key", "max_num_seqs,--max-num-seqs", "drain_seconds"))
+    for words, part in ((("serve",), "MODEL is required"), (("serve", "m", "--port", "70000"), "--port: Value 70000 not in range"), (("serve", "m", "--max-num-seqs", "0"), "--max_num_seqs: Value 0 not in range 1 to "), (("serve", "m", "--dtype", "int8"), "--dtype")):
+        failed = run(*words, code=2)
+        assert part.lower() in failed.stderr.lower(), failed.stderr
+    # What was given reaches Python.
+    failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--host", "no.such.host.invalid", "--api-key", "a", code=1)
+    assert "serve: there is no such host; got 'no.such.host.invalid'" in failed.stderr
+    failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", code=1)
+    assert "none.gguf" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_packages_that_are_missing():
+    from pyflame.llm._errors import needed
+
+    with pytest.raises(ImportError, match=r"llm: the package no_such_package is not available; got .*; expected it for the server; hint: pip install pyflame\[serve\]"):
+        needed("no_such_package", "the server", "serve")
+
+
+def test_records_of_benchmarks_do_not_show_the_key(monkeypatch):
+    from pyflame.benchmarking.environment import describe
+
+    monkeypatch.setenv("PYFLAME_API_KEY", "secret")
+    assert describe("cpu")["settings"]["PYFLAME_API_KEY"] == "(not shown)"
