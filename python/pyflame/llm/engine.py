@@ -76,7 +76,7 @@ def _close_all():
 
 
 class Engine:
-    """Writes many texts at once with one LanguageModel.
+    """Writes many texts at once with one LanguageModel, on a thread of its own, which close() or `with` ends.
 
     max_num_seqs: the most requests that run at a time. max_num_batched_tokens: the most tokens of a step. max_model_len: the most tokens of a text with its
     prompt (default: the model's context, or what the cache has room for). kv_cache_bytes: memory for keys and values (default: what max_num_seqs texts of
