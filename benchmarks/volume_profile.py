@@ -54,7 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ticks", type=int, default=10_000_000)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--chunk_size", type=int, default=1 << 20)
+    parser.add_argument("--chunk_size", type=int, default=1 << 18)
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--json", help="a file for the result")
     a = parser.parse_args()

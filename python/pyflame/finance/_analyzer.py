@@ -1,7 +1,7 @@
 """VolumeProfileAnalyzer: totals by price on a device, chunk by chunk.
 
-A chunk becomes bin numbers, whose range and whose volumes' range are read once for the checks; then its volumes are added to the totals. The order
-in which a bin's volumes are added is the order of the ticks, whatever the chunk's size, so the totals have the same bits in each run."""
+A chunk becomes bin numbers, whose range and whose volumes' range are read once for the checks; then its volumes are added to the totals, in an order that
+is the same in each run. On the CPU it is the order of the ticks, so float totals do not depend on the size of chunks either."""
 import numbers
 import sys
 import time
@@ -23,19 +23,20 @@ class VolumeProfileAnalyzer:
     rounds to k (halves to the even number), so prices that are whole ticks never fall on the edge of a bin.
     device: where the totals are added: 'cpu', 'rocm', 'cuda', 'cuda:1' and so on; default: the current device. device_ids: a list with the one number
     of the device, for programs that give it apart from its type.
-    chunk_size: how many ticks are on the device at once; they take about 40 bytes each. Results do not depend on it.
+    chunk_size: how many ticks are on the device at once; they take about 40 bytes each.
     value_area: the share of the volume that the value area holds.
     progress: True prints a line on stderr while work goes on, False does not; None does so in a terminal, for work of more than two seconds.
     A function is called with (ticks that are done, all ticks) after each chunk.
 
-    Integer volumes are added as int64, and the totals are exact. Other volumes are added as float64 in the order of the ticks.
+    Integer volumes are added as int64, and the totals are exact. Other volumes are added as float64, in an order that is the same in each
+    run: on the CPU that of the ticks, on a GPU one that depends on chunk_size.
 
     What is analysed (`data` of the methods): an array of prices, with the volumes as the second argument; or anything with columns by name, such as a
     DataFrame, an Arrow table or a dict of arrays; or the path of a CSV file or, where PyArrow is installed, of a Parquet file. Arrays are
     what NumPy can read, or tensors, which stay where they are. Columns are found by their names, whatever their case: price, close or last; volume,
     size, quantity or qty; session; timestamp, datetime, time or date. `columns`, a dict such as {"price": "bid"}, says what the names are instead."""
 
-    def __init__(self, price_precision=0.25, device=None, chunk_size=1 << 20, *, device_ids=None, value_area=0.7, progress=None):
+    def __init__(self, price_precision=0.25, device=None, chunk_size=1 << 18, *, device_ids=None, value_area=0.7, progress=None):
         op = "VolumeProfileAnalyzer"
         if isinstance(price_precision, bool) or not isinstance(price_precision, numbers.Real) or not 0 < price_precision < float("inf"):
             raise ValueError(f"{op}: price_precision is not the width of a bin; got {price_precision!r}; expected a number above 0")
@@ -111,8 +112,7 @@ class VolumeProfileAnalyzer:
         for begin in range(0, len(prices), self.chunk_size):
             end = min(begin + self.chunk_size, len(prices))
             price, volume = (_sources.on_device(x[begin:end], self.device, to) for x, to in ((prices, _C.float64), (volumes, totals.dtype)))
-            bins = (price * inverse if inverse else price / self.price_precision).round()
-            totals.add(bins, price, volume, begin)
+            totals.add(price * inverse if inverse else price / self.price_precision, price, volume, begin)
             progress.add(end - begin)
         first, values = totals.result()
         return VolumeProfile(first, values, self.price_precision, session, len(prices), self.value_area)
@@ -126,20 +126,22 @@ class _Totals:
         self.dtype = _C.int64 if whole else _C.float64
         self.values, self.start, self.low, self.high, self.sum = None, 0, None, None, 0
 
-    def add(self, bins, prices, volumes, position):
-        least, most = volumes.min(), volumes.max()
-        low, high = _C.stack([bins.min(), bins.max()]).tolist()
-        least, most = least.item(), most.item()
+    def add(self, quotients, prices, volumes, position):
+        bins = quotients.round()
+        at = (bins - self.start).to(_C.int64)
+        low, high, least, most = _C.stack([x.to(_C.float64) for x in (bins.min(), bins.max(), volumes.min(), volumes.max())]).tolist()
         if not (low > -_EXACT and high < _EXACT):  # NaN, too
             self._refuse_prices(prices, position)
         if not (least >= 0 and most < float("inf")):
             bad = _first(_C.logical_not(_C.logical_and(volumes >= 0, volumes < float("inf"))))
-            raise ValueError(f"{self.op}: a volume cannot be used; got {volumes[bad].item()!r} at tick {position + bad}; expected finite volumes that are not negative; hint: pf.finance.clean_ticks drops such ticks")
-        self.sum += most * len(volumes)
-        if self.dtype == _C.int64 and self.sum >= 2**63:
-            raise OverflowError(f"{self.op}: integer totals may not fit into int64; got volumes up to {most}; expected a sum below 2**63; hint: pass float64 volumes")
+            raise ValueError(f"{self.op}: a volume cannot be used; got {volumes[bad].item()!r} at tick {position + bad}; expected finite volumes that are not negative; "
+                             "hint: pf.finance.clean_ticks drops such ticks")
+        self.sum += int(most) * len(volumes) if self.dtype == _C.int64 else 0
+        if self.sum >= 2**63:
+            raise OverflowError(f"{self.op}: integer totals may not fit into int64; got volumes up to {most:.0f}; expected a sum below 2**63; hint: pass float64 volumes")
+        before = self.start
         self._grow(int(low), int(high))
-        self.values.index_add_(0, bins.to(_C.int64) - self.start, volumes)
+        self.values.scatter_add_(0, at if self.start == before else at + (before - self.start), volumes)
 
     def _refuse_prices(self, prices, position):
         bad = _C.logical_not(prices.isfinite())

@@ -81,7 +81,10 @@ def on_device(values, device, dtype):
     if values.dtype == np.uint64 and len(values) and values.max() >= 2**63:
         return _C.tensor(values.astype(np.float64), device=device).to(dtype) if dtype == _C.float64 else _refuse_uint64(values)
     name = {_C.float64: np.float64, _C.int64: np.int64}[dtype]
-    return _C.tensor(np.ascontiguousarray(values, name), device=device)
+    values = np.ascontiguousarray(values, name)
+    if device.startswith("cpu") and values.flags.writeable:
+        return _C.from_numpy(values)  # no copy; nothing writes to it
+    return _C.tensor(values, device=device)
 
 
 def _refuse_uint64(values):
