@@ -2,7 +2,7 @@
 
 Images (the names of TorchVision): resnet18 to resnet152, mobilenet_v2, mobilenet_v3_small and _large, efficientnet_b0 to b7, convnext_tiny to _large,
 vit_b_16, vit_b_32, vit_l_16, vit_l_32. UNet has the names that are common for segmentation. Language: GPT2LMHeadModel and BertModel (the names of
-Hugging Face), LSTMLanguageModel (those of PyTorch's example).
+Hugging Face), LSTMLanguageModel (those of PyTorch's example). Tables of features: MLP.
 
     model = pf.models.resnet50()
     model.load_state_dict(pf.load("resnet50.pth"))
@@ -21,6 +21,7 @@ _PLACES = {
     "convnext": "ConvNeXt convnext_tiny convnext_small convnext_base convnext_large",
     "vision_transformer": "VisionTransformer vit_b_16 vit_b_32 vit_l_16 vit_l_32",
     "unet": "UNet",
+    "mlp": "MLP",
     "gpt2": "GPT2Config GPT2Model GPT2LMHeadModel",
     "bert": "BertConfig BertModel mean_pooling",
     "lstm_language_model": "LSTMLanguageModel",
