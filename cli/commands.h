@@ -24,8 +24,12 @@ void add_tune(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_serve(CLI::App& app, Run& run);
+void add_train(CLI::App& app, Run& run);
 // Whether the command line is that of `run` with a Python program, whose processes launch() starts in place of this one.
 bool launches(int argc, const char* const* argv);
 [[noreturn]] void launch(int argc, const char* const* argv);
+// Whether the command line is that of `train` with a model or script that Python trains, which takes the place of this process.
+bool trains_in_python(int argc, const char* const* argv);
+[[noreturn]] void train_in_python(int argc, const char* const* argv);
 
 }  // namespace pyflame::apps::cli

@@ -1,5 +1,4 @@
 // The `pyflame` program: the GPT program and the tools.
-#include "apps/gpt/commands.h"
 #include "apps/program.h"
 #include "commands.h"
 #include "pyflame/base/error.h"
@@ -9,7 +8,7 @@ namespace {
 void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   using namespace pyflame::apps;
   cli::add_info(app, run);
-  gpt::add_train(app, run);
+  cli::add_train(app, run);
   cli::add_generate(app, run);
   cli::add_bench(app, run);
   cli::add_chat(app, run);
@@ -34,10 +33,13 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // What follows the name of a script belongs to the script, so the options of `run script.py` are not looked at here.
-  if (!pyflame::apps::cli::launches(argc, argv)) return pyflame::apps::run_program(argc, argv, add_commands);
+  // What follows the name of a script belongs to the script, so the options of `run script.py` and `train script.py` are not looked at here.
+  using namespace pyflame::apps;
+  const bool launches = cli::launches(argc, argv), trains = cli::trains_in_python(argc, argv);
+  if (!launches && !trains) return run_program(argc, argv, add_commands);
   try {
-    pyflame::apps::cli::launch(argc, argv);
+    if (trains) cli::train_in_python(argc, argv);
+    cli::launch(argc, argv);
   } catch (const pyflame::Error& e) {
     fmt::print(stderr, "pyflame: {}\n", e.what());
     return 1;

@@ -1,4 +1,4 @@
-// Commands that Python carries out, because what they need is in the package: run, bench, profile.
+// Commands that Python carries out, because what they need is in the package: run, bench, train and others.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,0 +1,142 @@
+"""`pyflame train mlp|cnn|resnet|SCRIPT`: python -m pyflame.train, and the program that starts it."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.train import _command
+
+
+def call(capsys, *words):
+    """(exit code, output, errors)"""
+    try:
+        code = _command.main([str(w) for w in words])
+    except SystemExit as end:
+        code = end.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 3)) * [1, 100, 0] + [0, 500, 7]
+    y = x[:, 0] + x[:, 1] / 100
+    np.savetxt(tmp_path / "t.csv", np.column_stack([x[:, 0], y, x[:, 1:]]), delimiter=",", header="a,goal,b,c", comments="")
+    return tmp_path / "t.csv"
+
+
+def records(folder):
+    return [json.loads(line) for line in open(folder / "metrics.jsonl")]
+
+
+def test_mlp_learns_a_table_and_resumes(table, tmp_path, capsys):
+    words = ["mlp", "--data", table, "--target", "goal", "--hidden_sizes", "16,8", "--batch-size", 16, "--lr", 0.01, "--validation_share", 0.2]
+    assert call(capsys, *words, "--epochs", 8, "--out", tmp_path / "whole")[0] == 0
+    ends = [r for r in records(tmp_path / "whole") if "end_of_epoch" in r]
+    assert len(ends) == 8 and ends[-1]["step"] == 80 and ends[-1]["val_loss"] < 0.2 * ends[0]["val_loss"]
+    assert set(pf.load(tmp_path / "whole" / "best.safetensors")) >= {"1.mean", "1.deviation", "2.layers.0.weight"}
+    assert call(capsys, *words, "--epochs", 3, "--out", tmp_path / "parts", "--resume_from_checkpoint")[0] == 0
+    code, out, _ = call(capsys, *words, "--epochs", 8, "--out", tmp_path / "parts", "--resume_from_checkpoint", "--checkpoint_interval", 7)
+    assert code == 0 and out.startswith("epoch 4/8")
+    assert [r["loss"] for r in records(tmp_path / "parts") if "end_of_epoch" in r] == [r["loss"] for r in ends]
+
+
+def images(path, classes=3):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, classes, 60)
+    x = rng.integers(0, 50, (60, 8, 8), dtype=np.uint8)
+    x[np.arange(60), y * 2, :] = 250  # the bright row says which class it is
+    np.savez(path, x=x, y=y)
+    return path
+
+
+def test_cnn_and_resnet(tmp_path, capsys):
+    data = images(tmp_path / "i.npz")
+    code, out, _ = call(capsys, "cnn", "--data", data, "--epochs", 6, "--batch_size", 10, "--lr", 0.01, "--use_mixed_precision", "--gradient_accumulation_steps", 2, "--pin_memory")
+    assert code == 0 and "val_accuracy 1" in out.splitlines()[-1]
+    code, out, _ = call(capsys, "resnet", "--data", data, "--data_fraction", 0.2, "--batch_size", 5, "--epochs", 3, "--smoke", "--out", tmp_path / "run")
+    assert code == 0 and "smoke: passed" in out and not (tmp_path / "run").exists()
+    assert call(capsys, "mlp", "--data", data, "--task", "classification", "--epochs", 1)[0] == 0
+
+
+SCRIPT = """
+import pyflame as pf
+
+def trainer(**settings):
+    x = pf.randn(32, 4)
+    model = pf.nn.Sequential(pf.nn.Linear(4, 1), pf.nn.Flatten(0))
+    return pf.train.Trainer(model, pf.data.TensorDataset(x, x.sum(1)), loss=pf.nn.functional.mse_loss, **settings)
+"""
+
+
+def test_a_script(tmp_path, capsys):
+    (tmp_path / "s.py").write_text(SCRIPT)
+    code, out, _ = call(capsys, tmp_path / "s.py", "--epochs", 2, "--batch_size", 16, "--seed", 4)
+    assert code == 0 and out.splitlines()[-1].startswith("epoch 2/2 done: loss ")
+    assert call(capsys, tmp_path / "s.py", "--epochs", 2, "--batch_size", 16, "--seed", 4)[1].split(" s,")[0].split(", ")[0] == out.split(" s,")[0].split(", ")[0]
+    for text, message in (("x = 1", "has no function trainer; expected `def trainer"), ("def trainer(**s): return 3", "returned no Trainer; got int")):
+        (tmp_path / "bad.py").write_text(text)
+        code, _, err = call(capsys, tmp_path / "bad.py")
+        assert code == 1 and message in err
+    (tmp_path / "raises.py").write_text("def trainer(**s): raise KeyError('mine')")
+    with pytest.raises(KeyError, match="mine"):
+        call(capsys, tmp_path / "raises.py")
+
+
+def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
+    np.savez(tmp_path / "n.npz", z=np.ones(3))
+    np.savez(tmp_path / "flat.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))
+    np.savez(tmp_path / "long.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0]))
+    np.savez(tmp_path / "small.npz", x=np.ones((4, 2, 2)), y=np.array([0, 1, 0, 1]))
+    (tmp_path / "words.csv").write_text("a,b\n1,x\n")
+    (tmp_path / "gap.csv").write_text("a,b\n1,nan\n2,3\n")
+    for code, words, message in (
+        (2, ["vgg"], "there is no model 'vgg'; expected mlp, cnn, resnet, gpt, or the path of a Python file"),
+        (2, ["mlp"], "mlp needs --data"),
+        (2, ["mlp", "--data", table, "--validation_share", 2], "got 2; expected a number from 0 to 1"),
+        (2, ["mlp", "--data", table, "--data_fraction", -1], "got -1; expected a number from 0 to 1"),
+        (1, ["nothing.py"], "no such file; got 'nothing.py'; expected a script, or one of mlp, cnn, resnet and gpt"),
+        (1, ["mlp", "--data", "nothing.csv"], "no such file; got 'nothing.csv'"),
+        (1, ["mlp", "--data", table, "--target", "d"], "there is no column 'd' in"),
+        (1, ["mlp", "--data", table, "--target", "goal", "--task", "classification"], "the targets are not classes"),
+        (1, ["mlp", "--data", tmp_path / "n.npz"], "got the arrays z; expected x and y"),
+        (1, ["mlp", "--data", tmp_path / "long.npz"], "expected one number of y for each sample"),
+        (1, ["mlp", "--data", tmp_path / "flat.npz", "--target", "a"], "--target is for CSV files"),
+        (1, ["cnn", "--data", tmp_path / "flat.npz"], "the samples are not images; got shape (2,)"),
+        (1, ["cnn", "--data", tmp_path / "small.npz"], "the images are too small; got 2 x 2; expected 4 x 4 or more"),
+        (1, ["cnn", "--data", images(tmp_path / "i.npz"), "--task", "regression"], "cnn classifies; got --task regression"),
+        (1, ["mlp", "--data", tmp_path / "words.csv"], "cannot be read"),
+        (1, ["mlp", "--data", tmp_path / "gap.csv"], "got 2 samples, 1 numbers that are not finite"),
+        (1, ["mlp", "--data", table, "--epochs", 0], "Trainer: epochs does not fit; got 0"),
+    ):
+        found, _, err = call(capsys, *words)
+        assert (found, message in err) == (code, True), err
+    assert "Traceback" not in err
+
+
+def test_the_program_starts_it(program, table):
+    """The words after `train` go on as they are; `gpt` is the program's own."""
+    run = subprocess.run([program, "train", "--python", sys.executable, "mlp", "--data", str(table), "--epochs", "1", "--smoke"], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and "smoke: passed" in run.stdout, run.stderr
+    run = subprocess.run([program, "train", "--python", sys.executable, "vgg"], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 2 and "there is no model 'vgg'" in run.stderr
+    run = subprocess.run([program, "train", "--help"], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and "mlp|cnn|resnet|SCRIPT.py" in run.stdout and "gpt" in run.stdout
+
+
+def test_the_script_of_an_installed_package_names_its_interpreter(tmp_path):
+    """cli/start_program.py, with a package whose program says what it was given."""
+    (tmp_path / "pyflame" / "bin").mkdir(parents=True)
+    (tmp_path / "pyflame" / "__init__.py").write_text("")
+    (tmp_path / "pyflame" / "bin" / "pyflame").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "pyflame" / "bin" / "pyflame").chmod(0o755)
+    start = pathlib.Path(__file__).resolve().parents[2] / "cli" / "start_program.py"
+    for words, expected in ((["train", "mlp", "--data", "x"], ["train", "--python", sys.executable, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None)):
+        run = subprocess.run([sys.executable, str(start), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+        assert run.stdout.split() == (expected or words), run.stderr
