@@ -12,7 +12,8 @@ namespace pyflame::apps::cli {
 void add_train(CLI::App& app, Run& run) {
   gpt::add_train(app, run);
   CLI::App* train = app.get_subcommand("train");
-  train->footer("pyflame train mlp|cnn|resnet|SCRIPT.py: models in Python; `pyflame train mlp --help` has their options");
+  train->footer(
+      "pyflame train mlp|cnn|resnet|SCRIPT.py: models in Python; `pyflame train mlp --help` has their options");
 }
 
 bool trains_in_python(int argc, const char* const* argv) {
