@@ -60,6 +60,14 @@ def test_prices_that_are_whole_ticks_keep_their_bins():
         assert np.array_equal(profile.prices, cents / 100)
 
 
+@pytest.mark.parametrize("shift", range(4))
+def test_halves_go_to_the_even_bin(shift):
+    halves = np.arange(-9, 60) + 0.5 + shift
+    for chunk in (1, 7, 1000):
+        profile = VolumeProfileAnalyzer(1, "cpu", chunk).profile(halves, np.arange(69))
+        assert (profile.first, profile.volumes.tolist()) == counted(halves, np.arange(69), 1)
+
+
 def test_negative_prices():
     profile = VolumeProfileAnalyzer(0.5).profile(np.array([-1.0, -0.5, 0.5]), np.array([1, 2, 3]))
     assert profile.first == -2 and profile.volumes.tolist() == [1, 2, 0, 3] and profile.prices.tolist() == [-1, -0.5, 0, 0.5]
