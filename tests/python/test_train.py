@@ -127,8 +127,16 @@ def test_a_resumed_run_has_the_same_bits(tmp_path, stop, precision):
     assert second.scheduler.get_last_lr() == whole.scheduler.get_last_lr() == [0.1 * 0.5**6]
     files = [pf.load(tmp_path / name / "best.safetensors") for name in ("whole", "parts")]
     assert all(pf.equal(files[0][k], files[1][k]) for k in files[0])
-    lines = [[r for r in map(json.loads, open(tmp_path / n / "metrics.jsonl")) if "end_of_epoch" in r] for n in ("whole", "parts")]
-    assert [r["loss"] for r in lines[0]] == [r["loss"] for r in lines[1]]
+    lines = [[(r["step"], r["epoch"], r["loss"]) for r in map(json.loads, open(tmp_path / n / "metrics.jsonl"))] for n in ("whole", "parts")]
+    assert lines[0] == lines[1] and len(lines[0]) == 9 + 3
+
+
+def test_lines_after_the_checkpoint_are_lost(tmp_path):
+    trainer(epochs=1, out=tmp_path, log_interval=3).fit()
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"epoch": 2, "step": 9, "loss": 1.0}\n{"epoch": 2, "st')
+    trainer(epochs=2, out=tmp_path, log_interval=3, resume=True).fit()
+    assert [json.loads(line)["step"] for line in open(tmp_path / "metrics.jsonl")] == [3, 6, 6, 9, 12, 12]
 
 
 def test_resume_goes_on_with_more_epochs_and_begins_where_there_is_no_file(tmp_path):

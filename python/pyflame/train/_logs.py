@@ -4,10 +4,10 @@ import os
 
 
 class Logs:
-    """write: a function that takes a line. folder: of metrics.jsonl; None: no file. active: whether this process logs at all. append: the file of a run that is
-    resumed goes on."""
+    """write: a function that takes a line. folder: of metrics.jsonl; None: no file. active: whether this process logs at all. resumed: None, or a
+    pair (steps, epochs) of the checkpoint that a run goes on from; what the file has from later on was lost, and is removed."""
 
-    def __init__(self, write, folder, tensorboard, active, append):
+    def __init__(self, write, folder, tensorboard, active, resumed):
         self.write, self.active, self.file, self.board = write, active, None, None
         if not active or folder is None:
             return
@@ -16,7 +16,12 @@ class Logs:
             from ..utils.tensorboard import SummaryWriter
 
             self.board = SummaryWriter(os.path.join(folder, "tensorboard"))
-        self.file = open(os.path.join(folder, "metrics.jsonl"), "a" if append else "w", encoding="utf-8")
+        path = os.path.join(folder, "metrics.jsonl")
+        kept = _records_until(path, *resumed) if resumed and os.path.exists(path) else []
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.writelines(kept)
+        os.replace(path + ".new", path)
+        self.file = open(path, "a", encoding="utf-8")
 
     def __enter__(self):
         return self
@@ -48,3 +53,17 @@ class Logs:
         if self.board:
             for name, value in numbers.items():
                 self.board.add_scalar(prefix + name, value, step)
+
+
+def _records_until(path, steps, epochs):
+    """The lines of a file that a checkpoint of this time knows of. A last line that was cut off is not one of them."""
+    kept = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if record["step"] <= steps and ("end_of_epoch" not in record or record["epoch"] <= epochs):
+                kept.append(line)
+    return kept

@@ -117,7 +117,7 @@ class Trainer:
         self._prepare()
         if self.smoke:
             return self._smoke()
-        with Logs(self._log, self.out, self.tensorboard, self._rank == 0, append=self._resumed) as logs:
+        with Logs(self._log, self.out, self.tensorboard, self._rank == 0, (self.step, self.epoch) if self._resumed else None) as logs:
             while self.epoch < self.epochs:
                 numbers = self._epoch(logs, None)
                 if self.on_epoch_end(numbers) is False:
@@ -324,7 +324,7 @@ class Trainer:
         epochs, self.epochs = self.epochs, min(self.epochs, _SMOKE_EPOCHS)
         found = []
         try:
-            with Logs(self._log, None, False, self._rank == 0, append=False) as logs:
+            with Logs(self._log, None, False, self._rank == 0, None) as logs:
                 while self.epoch < self.epochs:
                     found.append(self._epoch(logs, short))
                 without = [name for name, p in self.model.named_parameters() if p.requires_grad and p.grad is None]
