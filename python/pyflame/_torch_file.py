@@ -8,6 +8,7 @@ import zipfile
 
 from . import _C
 from ._C import Tensor
+from .io import check_whole
 
 _STORAGES = {
     "float32": "FloatStorage", "float64": "DoubleStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage", "int64": "LongStorage",
@@ -31,6 +32,7 @@ class _Pickler:
 
     def write(self, obj, path):
         if isinstance(obj, Tensor):
+            check_whole("save", obj)
             self.tensor(obj)
         elif obj is None or obj is True or obj is False:
             self.out.write({None: b"N", True: b"\x88", False: b"\x89"}[obj])

@@ -26,12 +26,20 @@ def _check_binary(op, data):
     return data
 
 
+def check_whole(op, tensor):
+    """RuntimeError if a tensor is a part of a larger one, which a file of one process must not be taken for."""
+    s = getattr(tensor, "_sharding", None)
+    if s is not None and s.local_shape != s.global_shape:
+        raise RuntimeError(f"{op}: the tensor is a part of a larger one; got a part on each rank; expected a whole tensor; hint: full_tensor(), or distributed.checkpoint.save")
+
+
 class _Writer:
     def __init__(self):
         self.tensors = {}
 
     def encode(self, obj, path):
         if isinstance(obj, Tensor):
+            check_whole("save", obj)
             name = base = ".".join(path) or "tensor"
             k = 1
             while name in self.tensors or name == "__metadata__":

@@ -7,6 +7,7 @@ in each run.
 """
 import atexit
 import os
+from importlib import import_module
 
 from .. import _refused
 from . import _state
@@ -82,6 +83,10 @@ atexit.register(_state.at_exit)
 
 
 def __getattr__(name):
-    if name in ("fsdp", "nn", "tensor", "rpc", "optim", "elastic", "checkpoint", "algorithms", "device_mesh"):
+    if name in ("fsdp", "nn", "tensor", "optim", "checkpoint", "device_mesh"):  # they need pyflame.nn, which needs this package
+        return import_module("." + name, __name__)
+    if name in ("DeviceMesh", "init_device_mesh"):
+        return getattr(import_module(".device_mesh", __name__), name)
+    if name in ("rpc", "elastic", "algorithms"):
         raise AttributeError(f"module 'pyflame.distributed' has no attribute '{name}'")
     return _everything_else(name)

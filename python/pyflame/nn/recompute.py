@@ -6,11 +6,8 @@ from .._C import Tensor
 from ..autograd.recompute import checkpoint
 
 
-def _recomputed(self, *args, **kwargs):
-    """forward, whose intermediates the backward pass computes again. Arguments and results may be nested tensors."""
-    forward = types.MethodType(type(self).forward, self)
-    if not (self.training and _C.is_grad_enabled()):
-        return forward(*args, **kwargs)
+def run_again(forward, args, kwargs):
+    """forward(*args, **kwargs), whose intermediates are not kept; the backward pass calls it again. Arguments and results may be nested tensors."""
     leaves, rebuild = _tree.flatten((args, kwargs))
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     first = []
@@ -28,6 +25,12 @@ def _recomputed(self, *args, **kwargs):
     made = iter(checkpoint(run, *(leaves[i] for i in at)))
     others, is_tensor, nest = first[0]
     return nest([next(made) if tensor else other for tensor, other in zip(is_tensor, others)])
+
+
+def _recomputed(self, *args, **kwargs):
+    """forward of a module, whose intermediates the backward pass computes again."""
+    forward = types.MethodType(type(self).forward, self)
+    return run_again(forward, args, kwargs) if self.training and _C.is_grad_enabled() else forward(*args, **kwargs)
 
 
 class _Recomputed:

@@ -246,12 +246,20 @@ class Optimizer:
             for p in g["params"]:
                 index[id(p)] = len(index)
             groups.append({**{k: v for k, v in g.items() if k != "params"}, "params": [index[id(p)] for p in g["params"]]})
-        state = {index[id(p)]: dict(self.state[p]) for g in self.param_groups for p in g["params"] if p in self.state}
+        state = {index[id(p)]: self._saved(p) for g in self.param_groups for p in g["params"] if p in self.state}
         result = {"state": state, "param_groups": groups}
         for hook in self._hooks["save_post"].values():
             changed = hook(self, result)
             result = result if changed is None else changed
         return result
+
+    def _saved(self, p):
+        """The state of a parameter. If the parameter is a part of a larger one, its tensors say so too."""
+        if getattr(p, "_sharding", None) is None:
+            return dict(self.state[p])
+        from ..distributed._sharding import like
+
+        return {k: like(p, v) for k, v in self.state[p].items()}
 
     def _match(self, state_dict):
         """The parameter for each number of a state dict. ValueError if they do not fit."""

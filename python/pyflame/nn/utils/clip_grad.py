@@ -16,12 +16,16 @@ def _with_grads(parameters):
 
 
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """The p-norm of all tensors together, as if they were one vector; a 0-d tensor. norm_type: p, also inf and -inf."""
+    """The p-norm of all tensors together, as if they were one vector; a 0-d tensor. norm_type: p, also inf and -inf.
+
+    Parts of larger tensors (pf.distributed.fsdp, tensor parallel layers) count as the whole tensors: a collective, which all their ranks call."""
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)
     if not tensors:
         return _C.tensor(0.0, device="cpu")
-    if norm_type == 2 and all(t.dtype == _C.float32 for t in tensors):
+    if _are_parts(tensors):
+        total = _norm(_norms_of_wholes(tensors, norm_type), norm_type).to(dtype=_C.float32)
+    elif norm_type == 2 and all(t.dtype == _C.float32 for t in tensors):
         total = _C.total_norm(tensors)
     else:
         norms = [_norm(t, norm_type).to(tensors[0].device) for t in tensors]
@@ -29,6 +33,40 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     if error_if_nonfinite and not bool(_C.isfinite(total)):
         raise RuntimeError(f"clip_grad_norm_: the norm of the gradients is {total.item()}; expected a finite number")
     return total
+
+
+def _are_parts(tensors):
+    return any(getattr(t, "_sharding", None) is not None for t in tensors)
+
+
+def _norms_of_wholes(tensors, p):
+    """The norms of tensors, some of which are parts of larger ones, as float64 on the device of the first: sums, maxima or minima over the groups."""
+    from ... import distributed
+
+    op = {math.inf: distributed.ReduceOp.MAX, -math.inf: distributed.ReduceOp.MIN}.get(p, distributed.ReduceOp.SUM)
+    device, by = tensors[0].device, {}
+    for i, t in enumerate(tensors):
+        s = getattr(t, "_sharding", None)
+        groups = [g for g in s.groups if g.size() > 1] if s is not None else []
+        by.setdefault(tuple(id(g) for g in groups), (groups, []))[1].append(i)
+    found = [None] * len(tensors)
+    for groups, members in by.values():
+        terms = _C.stack([_term(tensors[i], p).to(device) for i in members])
+        for g in groups:
+            distributed.all_reduce(terms, op=op, group=g)
+        for i, term in zip(members, terms):
+            found[i] = term if p in (0, math.inf, -math.inf) else _C.pow(term, 1 / p)
+    return _C.stack(found)
+
+
+def _term(t, p):
+    """What a part contributes to the norm of the whole, before the root."""
+    t = _C.abs(t.detach()).to(dtype=_C.float64)
+    if p == math.inf:
+        return t.max() if t.numel() else t.sum()
+    if p == -math.inf:
+        return t.min() if t.numel() else t.sum() + math.inf
+    return (t != 0).to(t.dtype).sum() if p == 0 else _C.pow(t, p).sum()
 
 
 def _norm(t, p):
@@ -61,7 +99,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     params = _with_grads(parameters)
     if not params:
         return _C.tensor(0.0)
-    if norm_type != 2:
+    if norm_type != 2 or _are_parts(params):
         total = get_total_norm([p.grad for p in params], norm_type, error_if_nonfinite)
         clip_grads_with_norm_(params, max_norm, total)
         return total
