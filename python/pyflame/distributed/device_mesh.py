@@ -24,7 +24,7 @@ class DeviceMesh:
         if not isinstance(device_type, str):
             raise TypeError(f"{op}: device_type is not a name; got {type(device_type).__name__}; expected such as 'cpu' or 'cuda'")
         self.device_type = device_type.partition(":")[0]
-        self.mesh = (mesh.detach().cpu() if isinstance(mesh, _C.Tensor) else _C.tensor(mesh, device="cpu")).to(dtype=_C.int64)
+        self.mesh = (mesh.detach().cpu() if isinstance(mesh, _C.Tensor) else _C.tensor(list(mesh) if isinstance(mesh, range) else mesh, device="cpu")).to(dtype=_C.int64)
         if self.mesh.ndim == 0:
             self.mesh = self.mesh.reshape(1)
         self.mesh_dim_names = _checked_names(op, mesh_dim_names, self.mesh.ndim)

@@ -1,0 +1,380 @@
+"""Checkpoints that several processes write and any number of processes reads, by the names of torch.distributed.checkpoint.
+
+A checkpoint is a folder: files of the safetensors format, one or none of each rank, and the index checkpoint.json, which says where in the files the parts of each tensor
+are, and has everything that is not a tensor. The files of a save have names of their own; the index is replaced last, by one rename; then the files of the checkpoint before
+are removed. So at each moment the folder has the old checkpoint or the new one as a whole.
+"""
+import concurrent.futures
+import json
+import math
+import os
+import re
+import secrets
+import struct
+
+from ... import _C, _refused
+from ..._C import Tensor
+from ..._grad_mode import no_grad
+from ...io import _decode, _Writer
+from .. import _objects, _state
+from .._sharding import sharding_of
+
+_FORMAT, _INDEX = "pyflame-sharded-1", "checkpoint.json"
+_OURS = re.compile(r"[0-9a-f]{16}-[0-9]+\.safetensors(\.tmp\..*)?|checkpoint\.json\.tmp\..*")
+
+
+class FileSystemWriter:
+    """Names the folder of a checkpoint, in place of checkpoint_id. Other arguments change nothing."""
+
+    def __init__(self, path, *args, **kwargs):
+        self.path = path
+
+
+class FileSystemReader(FileSystemWriter):
+    """Names the folder of a checkpoint, in place of checkpoint_id."""
+
+
+def _folder(op, checkpoint_id, storage):
+    path = checkpoint_id if checkpoint_id is not None else getattr(storage, "path", None)
+    if path is None:
+        raise ValueError(f"{op}: nothing names a folder; got no checkpoint_id; expected the path of a folder")
+    return os.fspath(path)
+
+
+# ---- state dicts as paths and leaves
+
+
+def _is_stateful(v):
+    return not isinstance(v, (Tensor, dict, type)) and callable(getattr(v, "state_dict", None)) and callable(getattr(v, "load_state_dict", None))
+
+
+def _is_nested(v):
+    return isinstance(v, dict) or isinstance(v, (list, tuple)) and any(isinstance(x, (Tensor, dict, list)) for x in v)
+
+
+def _children(v):
+    return v.items() if isinstance(v, dict) else enumerate(v)
+
+
+def _leaves(op, state_dict):
+    """{path: (container, key, value)}: everything that is no container of tensors or dicts. Empty dicts are leaves."""
+    found = {}
+
+    def walk(container, prefix):
+        for key, value in _children(container):
+            path = f"{prefix}{key}"
+            if _is_nested(value) and len(value):
+                walk(value, path + ".")
+                continue
+            if path in found:
+                raise ValueError(f"{op}: two entries have the same path; got {path}; expected different paths, which are the keys joined by dots")
+            found[path] = (container, key, value)
+
+    walk(state_dict, "")
+    return found
+
+
+def _checked(op, state_dict):
+    if not isinstance(state_dict, dict):
+        raise TypeError(f"{op}: state_dict is not a dict; got {type(state_dict).__name__}; expected a dict of tensors, values, containers, and objects with state_dict()")
+    return {k: v.state_dict() if _is_stateful(v) else v for k, v in state_dict.items()}
+
+
+# ---- saving
+
+
+def _box(t):
+    """(offsets, shape of the part, shape of the whole) of a tensor."""
+    s = sharding_of(t)
+    shape = tuple(t.shape)
+    return ((0,) * len(shape), shape, shape) if s is None else (s.offsets, s.local_shape, s.global_shape)
+
+
+class _Plan:
+    """What each rank writes."""
+
+    def __init__(self, op, state_dict, group):
+        self.group = group
+        self.rank, n = (group.rank(), group.size()) if group else (0, 1)
+        tensors, values = {}, {}
+        for path, (_, _, v) in _leaves(op, _checked(op, state_dict)).items():
+            if isinstance(v, Tensor):
+                tensors[path] = v.detach()
+            else:
+                values[path] = _Writer().encode(v, path.split("."))
+        said = {"id": secrets.token_hex(8), "tensors": {path: (*_box(t), t.dtype.name) for path, t in tensors.items()}, "values": values}
+        everyone = [said]
+        if n > 1:
+            everyone = [None] * n
+            _objects.all_gather_object(everyone, said, group=group)
+        self.id = everyone[0]["id"]
+        self.index = {"format": _FORMAT, "tensors": {}, "values": {}}
+        self.mine = {}
+        written = 0
+        for other in reversed(everyone):
+            self.index["values"].update(other["values"])
+        for path, writers in _writers(op, everyone).items():
+            entry = None
+            for (offsets, shape, whole, dtype), ranks in writers.items():
+                entry = entry or {"dtype": dtype, "shape": list(whole), "parts": []}
+                if math.prod(shape) == 0:
+                    continue
+                rank = ranks[written % len(ranks)]  # copies are written by all ranks in turn
+                written += len(ranks) > 1
+                name = f"{path}@{','.join(map(str, offsets))}"
+                entry["parts"].append({"file": self.file(rank), "name": name, "offsets": list(offsets), "shape": list(shape)})
+                if rank == self.rank:
+                    self.mine[name] = tensors[path]
+            self.index["tensors"][path] = entry
+
+    def file(self, rank):
+        return f"{self.id}-{rank}.safetensors"
+
+
+def _writers(op, everyone):
+    """{path: {part: the ranks that have it}}. ValueError where ranks say different things of a tensor; every rank finds the same."""
+    found = {}
+    for rank, said in enumerate(everyone):
+        for path, (offsets, shape, whole, dtype) in said["tensors"].items():
+            parts = found.setdefault(path, {})
+            for other in parts:
+                if other[2:] != (tuple(whole), dtype):
+                    raise ValueError(f"{op}: the ranks have different tensors; got {path} of {other[3]} {other[2]} and, on rank {rank}, of {dtype} {tuple(whole)}; expected one shape and dtype")
+            parts.setdefault((tuple(offsets), tuple(shape), tuple(whole), dtype), []).append(rank)
+    return found
+
+
+def _together(op, group, failed):
+    """Raises on all ranks where one of them failed. `failed`: what this rank says, or None."""
+    everyone = [failed]
+    if group and group.size() > 1:
+        everyone = [None] * group.size()
+        _objects.all_gather_object(everyone, failed, group=group)
+    for r, text in enumerate(everyone):
+        if text is not None:
+            raise OSError(f"{op}: the checkpoint was not written; got on rank {group.ranks[r] if group else 0}: {text}; expected a folder that every rank can write; the checkpoint before is unchanged")
+
+
+def _write(op, folder, plan, group):
+    """The files, then the index, then what is not needed any more goes."""
+    failed = None
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if plan.mine:
+            _C.save_safetensors(os.path.join(folder, plan.file(plan.rank)), plan.mine, {"format": _FORMAT})
+    except Exception as e:  # the other ranks wait to hear of it
+        failed = str(e) or type(e).__name__
+    try:
+        _together(op, group, failed)
+    except OSError:
+        _remove(os.path.join(folder, plan.file(plan.rank)))
+        raise
+    failed = None
+    if plan.rank == 0:
+        try:
+            _C.write_file_atomically(os.path.join(folder, _INDEX), json.dumps(plan.index, allow_nan=False).encode())
+        except OSError as e:
+            failed = str(e)
+    _together(op, group, failed)
+    if plan.rank == 0:
+        needed = {part["file"] for entry in plan.index["tensors"].values() for part in entry["parts"]}
+        for name in os.listdir(folder):
+            if _OURS.fullmatch(name) and name not in needed:
+                _remove(os.path.join(folder, name))
+
+
+def _remove(path):
+    try:
+        os.unlink(path)
+    except OSError:  # it was not written, or another program removed it; a later save removes what is left
+        pass
+
+
+class _Later:
+    """The thread that writes what async_save() took. Its collectives have a group of their own, so that they do not mix with those of the program."""
+
+    executor, waiting, groups = None, None, {}
+
+
+def _finished():
+    """Waits for the save that is under way, which may write to the same folder. Who called async_save() hears its errors."""
+    if _Later.waiting is not None:
+        concurrent.futures.wait([_Later.waiting])
+
+
+def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False):
+    """Writes a state dict to a folder. All processes of the group call it.
+
+    state_dict: nested dicts and lists of tensors, numbers, strings and None; its values may be objects with state_dict(). Of a tensor that is a part of a larger one
+    (fully_shard, tensor parallel layers) each rank writes its part; copies are written once. What is not a tensor is that of the lowest rank that has it.
+    checkpoint_id: the folder, which all processes can write; it is made if it is not there. no_dist: this process is the only one.
+    OSError on every rank where one cannot write; the checkpoint before is then unchanged. ValueError: ranks have different shapes or dtypes of a tensor."""
+    folder = _folder("checkpoint.save", checkpoint_id, storage_writer)
+    group = None if no_dist else _state.resolved("checkpoint.save", process_group)
+    _finished()
+    _write("checkpoint.save", folder, _Plan("checkpoint.save", state_dict, group), group)
+
+
+def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False):
+    """save() that copies the tensors, returns at once, and writes on a thread. Returns a concurrent.futures.Future, whose result() waits and raises what was wrong.
+    A second call, or save(), waits for the first one. The end of the process waits as well."""
+    op = "checkpoint.async_save"
+    folder = _folder(op, checkpoint_id, storage_writer)
+    group = None if no_dist else _state.resolved(op, process_group)
+    _finished()
+    plan = _Plan(op, state_dict, group)
+    plan.mine = {name: t.cpu().clone() for name, t in plan.mine.items()}
+    _C.synchronize()
+    own = None
+    if group and group.size() > 1:
+        own = _Later.groups.get(id(group))
+        if own is None or own[0] is not group or own[1]._group is None:
+            own = _Later.groups[id(group)] = (group, _state.new_group(group.ranks))
+        own = own[1]
+    if _Later.executor is None:
+        _Later.executor = concurrent.futures.ThreadPoolExecutor(1, "pyflame checkpoint")
+    _Later.waiting = _Later.executor.submit(_write, op, folder, plan, own)
+    return _Later.waiting
+
+
+# ---- loading
+
+
+class _Files:
+    """The files of a checkpoint: their headers, and bytes of their tensors."""
+
+    def __init__(self, folder):
+        self.folder, self.headers = folder, {}
+
+    def _header(self, file, f):
+        if file not in self.headers:
+            size = os.fstat(f.fileno()).st_size
+            (length,) = struct.unpack("<Q", f.read(8))
+            if length > size - 8:
+                raise ValueError(f"a header of {length} bytes in a file of {size}")
+            self.headers[file] = (json.loads(f.read(length)), 8 + length, size)
+        return self.headers[file]
+
+    def rows(self, part, dtype, first, n):
+        """Rows of a part along its first dim: [n, ...]. `first` and n are 0 and 1 for a number."""
+        path = os.path.join(self.folder, part["file"])
+        try:
+            with open(path, "rb") as f:
+                header, base, size = self._header(part["file"], f)
+                begin, end = header[part["name"]]["data_offsets"]
+                shape = list(part["shape"])
+                if header[part["name"]]["shape"] != shape or not 0 <= begin <= end <= size - base or (end - begin) != math.prod(shape) * dtype.itemsize:
+                    raise ValueError(f"another shape or size of {part['name']}")
+                row = (end - begin) // (shape[0] if shape else 1)
+                data = bytearray(n * row)
+                f.seek(base + begin + first * row)
+                if f.readinto(data) != len(data):
+                    raise ValueError("it ends early")
+        except (OSError, ValueError, KeyError, TypeError, struct.error) as e:
+            raise ValueError(f"checkpoint.load: the checkpoint is damaged; got '{path}': {type(e).__name__}: {e}; expected the file that its index names") from None
+        return _C.frombuffer(data, dtype=dtype).reshape(n, *shape[1:]) if shape else _C.frombuffer(data, dtype=dtype).reshape(())
+
+
+def _read_index(op, folder):
+    path = os.path.join(folder, _INDEX)
+    try:
+        with open(path, "rb") as f:
+            index = json.load(f)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{op}: there is no checkpoint; got no file '{path}'; expected a folder that checkpoint.save wrote") from None
+    except ValueError as e:
+        raise ValueError(f"{op}: the checkpoint is damaged; got '{path}': {e}; expected its index") from None
+    if not isinstance(index, dict) or index.get("format") != _FORMAT:
+        raise ValueError(f"{op}: the checkpoint has another format; got '{path}'; expected '{_FORMAT}'")
+    return index
+
+
+def _dtype(name):
+    return getattr(_C, "bool_" if name == "bool" else name)
+
+
+def _fill(files, entry, t, offsets):
+    """Writes what a tensor, which begins at `offsets` in the whole one, has in the parts of the files."""
+    shape = tuple(t.shape)
+    dtype = _dtype(entry["dtype"])
+    for part in entry["parts"]:
+        begin = [max(a, b) for a, b in zip(offsets, part["offsets"])]
+        end = [min(a + n, b + m) for a, n, b, m in zip(offsets, shape, part["offsets"], part["shape"])]
+        if any(a >= b for a, b in zip(begin, end)):
+            continue
+        if not shape:
+            t.copy_(files.rows(part, dtype, 0, 1))
+            continue
+        source, target = files.rows(part, dtype, begin[0] - part["offsets"][0], end[0] - begin[0]), t
+        for dim, (a, b) in enumerate(zip(begin, end)):
+            target = target.narrow(dim, a - offsets[dim], b - a)
+            source = source if dim == 0 else source.narrow(dim, a - part["offsets"][dim], b - a)
+        target.copy_(source)
+
+
+def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None, no_dist=False):
+    """Reads a checkpoint into a state dict, in place: tensors get its values, other values are replaced, and objects with load_state_dict() get their state. Each process
+    reads what it has parts of; the number of processes that wrote does not matter.
+
+    Entries of the checkpoint that state_dict does not have are left out. ValueError lists what the checkpoint lacks or has in another shape; then nothing is changed.
+    FileNotFoundError: there is no checkpoint."""
+    op = "checkpoint.load"
+    folder = _folder(op, checkpoint_id, storage_reader)
+    _finished()
+    if not no_dist:
+        _state.resolved(op, process_group)
+    index = _read_index(op, folder)
+    whole = _checked(op, state_dict)
+    leaves = _leaves(op, whole)
+    wrong = []
+    for path, (_, _, v) in leaves.items():
+        if isinstance(v, Tensor):
+            entry = index["tensors"].get(path)
+            if entry is None:
+                wrong.append(f"{path} is not there")
+            elif tuple(entry["shape"]) != _box(v)[2]:
+                wrong.append(f"{path} has shape {tuple(entry['shape'])}, here {_box(v)[2]}")
+        elif path not in index["values"]:
+            below = [k for kind in ("tensors", "values") for k in index[kind] if k.startswith(path + ".")]
+            if not (isinstance(v, dict) and not v and not below):
+                wrong.append(f"{path} is empty here, and there it has {below[0]}" if below else f"{path} is not there")
+    if wrong:
+        raise ValueError(f"{op}: the state does not fit the checkpoint; got {'; '.join(wrong)}; expected '{folder}' to have what state_dict has; hint: checkpoint.state_dict.get_state_dict() makes the state of an optimizer that made no step yet")
+    files = _Files(folder)
+    with no_grad():
+        for path, (container, key, v) in leaves.items():
+            if isinstance(v, Tensor):
+                _fill(files, index["tensors"][path], v.detach(), _box(v)[0])
+            elif path in index["values"] and not isinstance(container, tuple):
+                container[key] = _decode(index["values"][path], {})
+    for key, v in state_dict.items():
+        if _is_stateful(v):
+            v.load_state_dict(whole[key])
+        else:
+            state_dict[key] = whole[key]
+
+
+def load_whole(checkpoint_id):
+    """The whole checkpoint as {path: tensor or value}, in one process, without a model. Paths are the keys joined by dots."""
+    folder = _folder("checkpoint.load_whole", checkpoint_id, None)
+    index, files = _read_index("checkpoint.load_whole", folder), _Files(folder)
+    found = {path: _decode(v, {}) for path, v in index["values"].items()}
+    for path, entry in index["tensors"].items():
+        found[path] = _C.empty(tuple(entry["shape"]), dtype=_dtype(entry["dtype"]), device="cpu")
+        _fill(files, entry, found[path], (0,) * len(entry["shape"]))
+    return found
+
+
+_ADVICE = "save, load, async_save and checkpoint.state_dict are"
+_everything_else = _refused.module("distributed.checkpoint", _ADVICE)
+
+
+def __getattr__(name):
+    if name == "state_dict":
+        from importlib import import_module
+
+        return import_module(".state_dict", __name__)
+    return _everything_else(name)
+
+
+__all__ = ["FileSystemReader", "FileSystemWriter", "async_save", "load", "load_whole", "save"]

@@ -1,0 +1,150 @@
+"""The states of models and optimizers by the names of their parameters, for checkpoints that any number of processes loads."""
+from ... import _C, _tree
+from ..._C import Tensor
+from ...nn.parallel import DistributedDataParallel
+from .._sharding import ShardedTensor, sharding_of
+
+
+class StateDictOptions:
+    """full_state_dict: whole tensors, on every rank. cpu_offload: in the host's memory. strict: of load_state_dict(). Other options of PyTorch: NotImplementedError."""
+
+    def __init__(self, full_state_dict=False, cpu_offload=False, ignore_frozen_params=False, keep_submodule_prefixes=True, strict=True, broadcast_from_rank0=False, flatten_optimizer_state_dict=False):
+        for name, value, default in (("ignore_frozen_params", ignore_frozen_params, False), ("keep_submodule_prefixes", keep_submodule_prefixes, True),
+                                     ("broadcast_from_rank0", broadcast_from_rank0, False), ("flatten_optimizer_state_dict", flatten_optimizer_state_dict, False)):
+            if value is not default:
+                raise NotImplementedError(f"StateDictOptions: {name} is not available; got {value!r}; expected {default}")
+        self.full_state_dict, self.cpu_offload, self.strict = full_state_dict, cpu_offload, strict
+
+
+def _plain(model):
+    """The module that DistributedDataParallel has: names do not depend on it."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def _given(t, options):
+    if not isinstance(t, Tensor) or options is None:
+        return t
+    s = sharding_of(t)
+    if options.full_state_dict and s is not None:
+        t = s.whole(t.to_local())
+    if options.cpu_offload:
+        local = t.to_local() if sharding_of(t) is not None else t
+        t = ShardedTensor(local.cpu(), t._sharding) if sharding_of(t) is not None else local.cpu()
+    return t
+
+
+def get_model_state_dict(model, *, submodules=None, options=None):
+    """The state dict of a model: each tensor is this rank's part and knows it, or with full_state_dict the whole one."""
+    _no_submodules("get_model_state_dict", submodules)
+    return {k: _given(t, options) for k, t in _plain(model).state_dict().items()}
+
+
+def _no_submodules(op, submodules):
+    if submodules is not None:
+        raise NotImplementedError(f"{op}: submodules is not available; got {submodules!r}; expected None; hint: call it for the submodule")
+
+
+def _names(op, model, optimizer):
+    """{id of a parameter: its name}, for the parameters of an optimizer."""
+    names = {id(p): name for name, p in _plain(model).named_parameters()}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if id(p) not in names:
+                raise ValueError(f"{op}: the optimizer has a parameter that the model does not have; got one of shape {tuple(p.shape)}; expected parameters of the model")
+    return names
+
+
+def _begin_state(optimizer):
+    """Gives an optimizer that made no step the state that its first step makes, with all parameters as they are."""
+    params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    if optimizer.state or not params:
+        return
+    before = [(p, p.grad, p.detach().clone()) for p in params]
+    rates = [group.get("lr") for group in optimizer.param_groups]
+    try:
+        for p in params:
+            p.grad = _C.zeros_like(p.detach())
+        for group in optimizer.param_groups:
+            if "lr" in group:
+                group["lr"] = 0.0
+        optimizer.step()
+    finally:
+        for group, rate in zip(optimizer.param_groups, rates):
+            if "lr" in group:
+                group["lr"] = rate
+        for p, grad, value in before:
+            p.grad = grad
+            p.detach().copy_(value)
+
+
+def get_optimizer_state_dict(model, optimizers, *, submodules=None, options=None):
+    """{'state': {name: {...}}, 'param_groups': [{..., 'params': [names]}]} of one optimizer, or of several with different parameters. An optimizer that made no step yet gets
+    its first state, so that there is something to load into."""
+    op = "get_optimizer_state_dict"
+    _no_submodules(op, submodules)
+    result = {"state": {}, "param_groups": []}
+    for optimizer in _several(optimizers):
+        names = _names(op, model, optimizer)
+        _begin_state(optimizer)
+        saved = optimizer.state_dict()
+        order = [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
+        for i, entry in saved["state"].items():
+            result["state"][order[int(i)]] = {k: _tree.map(lambda t: _given(t, options), v) for k, v in entry.items()}
+        for group in saved["param_groups"]:
+            result["param_groups"].append({**{k: v for k, v in group.items() if k != "param_names"}, "params": [order[i] for i in group["params"]]})
+    return result
+
+
+def _several(optimizers):
+    return list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
+
+
+def get_state_dict(model, optimizers, *, submodules=None, options=None):
+    """(get_model_state_dict(), get_optimizer_state_dict())"""
+    _no_submodules("get_state_dict", submodules)
+    return get_model_state_dict(model, options=options), get_optimizer_state_dict(model, optimizers, options=options)
+
+
+def _fitted(value, target):
+    """A whole tensor becomes this rank's part, where the target is a part."""
+    s = sharding_of(target)
+    if s is None or not isinstance(value, Tensor) or sharding_of(value) is not None or tuple(value.shape) != s.global_shape or value.ndim == 0:
+        return value
+    return s.own_of_whole(value)
+
+
+def set_model_state_dict(model, model_state_dict, *, options=None):
+    """Loads a state dict of get_model_state_dict(), of parts or of whole tensors. Returns the missing and the unexpected keys."""
+    module = _plain(model)
+    mine = module.state_dict()
+    state = {k: _fitted(v, mine.get(k)) for k, v in model_state_dict.items()}
+    return module.load_state_dict(state, strict=options.strict if options is not None else True)
+
+
+def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):
+    """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it."""
+    op = "set_optimizer_state_dict"
+    for optimizer in _several(optimizers):
+        names = _names(op, model, optimizer)
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        number = {names[id(p)]: i for i, p in enumerate(params)}
+        group_of = {name: group for group in optim_state_dict["param_groups"] for name in group["params"]}
+        missing = sorted(set(number) - set(group_of))
+        if missing:
+            raise ValueError(f"{op}: parameters are not in the state; got none for {', '.join(missing)}; expected the state of the same model")
+        state = {i: {k: _tree.map(lambda t, p=params[i]: _fitted(t, p), v) for k, v in optim_state_dict["state"][name].items()} for name, i in number.items() if name in optim_state_dict["state"]}
+        groups = []
+        for group in optimizer.state_dict()["param_groups"]:
+            saved = group_of[names[id(params[group["params"][0]])]] if group["params"] else group
+            groups.append({**{k: v for k, v in saved.items() if k != "params"}, "params": group["params"]})
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def set_state_dict(model, optimizers, *, model_state_dict, optim_state_dict, options=None):
+    """set_model_state_dict() and set_optimizer_state_dict(). Returns the missing and the unexpected keys of the model."""
+    keys = set_model_state_dict(model, model_state_dict, options=options)
+    set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
+    return keys
+
+
+__all__ = ["StateDictOptions", "get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "set_model_state_dict", "set_optimizer_state_dict", "set_state_dict"]
