@@ -229,6 +229,7 @@ if rank > 1:
     told(ValueError, "parallelize_module: this process is not in the mesh; got rank", lambda: parallelize_module(pf.nn.Linear(2, 2), other, ColwiseParallel()))
     told(ValueError, "fully_shard: this process is not in the mesh; got rank", lambda: fully_shard(pf.nn.Linear(2, 2), mesh=other))
 told(ValueError, "fully_shard: the mesh has too many axes; got 3; expected one, or two", lambda: fully_shard(pf.nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1, 2, 2))))
+dist.barrier()  # rank 0 has the store that others make their groups with
 print("same")
 """
 
