@@ -53,7 +53,7 @@ from ._state import (
 )
 from ._store import Store, TCPStore
 
-_ADVICE = "process groups and their collectives are; a program that needs more runs in PyTorch"
+_ADVICE = "process groups, their collectives, fsdp, tensor.parallel, checkpoint and optim are; a program that needs more runs in PyTorch"
 FileStore, HashStore, PrefixStore = (_refused.cls(f"distributed.{name}", _ADVICE) for name in ("FileStore", "HashStore", "PrefixStore"))
 _everything_else = _refused.module("distributed", _ADVICE)
 _all_gather_base, _reduce_scatter_base = all_gather_into_tensor, reduce_scatter_tensor

@@ -14,7 +14,7 @@ _OWN = frozenset({"_names", "version", "__main__", "as_torch"})
 _MOVED = {f"{amp}.{file}": amp for amp in ("amp", "cuda.amp") for file in ("grad_scaler", "autocast_mode")}
 
 # Parts of PyTorch that are not here: their modules import, and what they hold says what to do instead.
-_PROCESSES = "process groups, their collectives and DistributedDataParallel are; a program that needs more runs in PyTorch"
+_PROCESSES = "process groups, their collectives, DistributedDataParallel and fully_shard are; a program that needs more runs in PyTorch"
 _INNER = "it is a part of PyTorch's own machinery, which is not here"
 _REFUSED = {"distributed": _PROCESSES, "futures": _PROCESSES, "ops": _INNER, "cuda.nccl": _PROCESSES, "classes": _INNER, "library": _INNER, "_inductor": _INNER, "_dynamo": _INNER, "_functorch": _INNER, "_subclasses": _INNER, "_export": _INNER,
             "_higher_order_ops": _INNER, "package": "save the state_dict() with torch.save", "monitor": _INNER, "fx": "there is no graph of Python code", "jit": "every window of ops is compiled by itself",
