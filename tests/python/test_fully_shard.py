@@ -392,6 +392,25 @@ def test_arguments(error, message, call):
         call()
 
 
+def test_gathered_by_hand():
+    """What was gathered without a tape, or before a step, is gathered again; a parameter that was replaced is an error."""
+    m = fully_shard(pf.nn.Linear(2, 1))
+    with pf.no_grad():
+        m.unshard()
+    m(pf.ones(1, 2)).sum().backward()
+    assert m.weight.grad.tolist() == [[1.0, 1.0]]
+    m.unshard()
+    part = m._fsdp.managed[0].part
+    part.detach().fill_(3.0)
+    assert (m(pf.ones(1, 2)) - m._fsdp.managed[1].part).item() == 6.0
+    m.enable_gradient_checkpointing([""])
+    m(pf.ones(1, 2)).sum().backward()
+    assert m.weight.grad.tolist() == [[2.0, 2.0]]
+    m.load_state_dict({"weight": pf.zeros(1, 2), "bias": pf.zeros(1)}, assign=True)
+    with pytest.raises(RuntimeError, match="fully_shard: a parameter was replaced after the module was sharded; got another object as weight; expected the part"):
+        m(pf.ones(1, 2))
+
+
 def test_a_second_gradient():
     """The gradient of gathered parameters cannot be differentiated again."""
     m = fully_shard(pf.nn.Linear(2, 1))

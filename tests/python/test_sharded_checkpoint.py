@@ -162,7 +162,8 @@ def read(mesh):
     fully_shard(other, mesh=mesh)
     set_model_state_dict(other, pf.load(folder + "/whole.safetensors"), options=StateDictOptions(full_state_dict=True))
     assert all(p.equal(q) for p, q in zip(other.parameters(), m.parameters()))
-    dcp.save(state, checkpoint_id=f"{folder}-{mesh.size()}", process_group=mesh.get_group())
+    dcp.async_save(state, checkpoint_id=f"{folder}-{mesh.size()}", process_group=mesh.get_group()).result()
+    dist.barrier(mesh.get_group())
     again = dcp.load_whole(f"{folder}-{mesh.size()}")
     assert all(again[k].equal(v) if isinstance(v, pf.Tensor) else again[k] == v for k, v in found.items() if k.startswith(("model.", "optim.")))
 
@@ -296,7 +297,29 @@ def test_errors(tmp_path):
     os.unlink(path)
     with pytest.raises(ValueError, match="checkpoint.load: the checkpoint is damaged; got '.*FileNotFoundError"):
         _loaded(folder)
+    with open(path, "wb") as f:
+        f.write(data)
     index = os.path.join(folder, "checkpoint.json")
+    good = json.load(open(index))
+
+    def changed(change):
+        with open(index, "w") as f:
+            other = json.loads(json.dumps(good))
+            change(other)
+            json.dump(other, f)
+
+    for change, message in (
+        (lambda i: i["tensors"]["a"].update(parts=[]), "got 0 of 900 elements of a; expected parts that make the whole tensor"),
+        (lambda i: i["tensors"]["a"]["parts"][0].update(offsets=[0]), "got '.*checkpoint.json': ValueError: parts of other dims"),
+        (lambda i: i["tensors"]["a"].update(dtype="zeros"), "got '.*checkpoint.json': ValueError: no dtype 'zeros'"),
+        (lambda i: i.pop("values"), "got '.*checkpoint.json': KeyError"),
+        (lambda i: i["tensors"]["a"]["parts"][0].update(file="../else.safetensors"), "got '.*c/else.safetensors': FileNotFoundError"),
+    ):
+        changed(change)
+        state = _state(-1)
+        with pytest.raises(ValueError, match="checkpoint.load: the checkpoint is damaged; " + message):
+            dcp.load(state, checkpoint_id=folder)
+        assert _is(state, -1)
     for text, message in (("{", "the checkpoint is damaged; got '.*checkpoint.json'"), (json.dumps({"format": "other"}), "the checkpoint has another format")):
         with open(index, "w") as f:
             f.write(text)

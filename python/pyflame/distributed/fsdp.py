@@ -114,7 +114,7 @@ class _Group:
     def __init__(self, module, managed, shard_group, replica_group, policy, reshard):
         self.module, self.managed, self.shard_group, self.replica_group, self.policy, self.reshard = module, managed, shard_group, replica_group, policy, reshard
         self.n = shard_group.size()
-        self.sync, self.divide, self.kept, self.full, self.depth = True, None, {}, None, 0
+        self.sync, self.divide, self.kept, self.full, self.depth, self.taped = True, None, {}, None, 0, False
         self.prefetched = None
         for m in managed:
             shard_(m.part, shard_group, 0)
@@ -209,7 +209,15 @@ class _Group:
     # ---- the parameters in the modules
 
     def unshard(self):
+        taped = _C.is_grad_enabled()
+        if self.full is not None and not self.depth and (taped and not self.taped or self.versions != [m.part._version for m in self.managed]):
+            self.put_back()  # it was gathered without a tape, or before an optimizer's step
         if self.full is None:
+            for m in self.managed:
+                for owner, name in m.places:
+                    if owner._parameters.get(name) is not m.part:
+                        raise RuntimeError(f"fully_shard: a parameter was replaced after the module was sharded; got another object as {m.name}; expected the part that fully_shard() made; hint: copy values into it, as load_state_dict() does without assign")
+            self.taped = taped
             self.full = _Gather.apply(self, *(m.part for m in self.managed)) if self.managed else ()
             for m, t in zip(self.managed, self.full):
                 for owner, name in m.places:
@@ -279,7 +287,7 @@ def _forward(module, inner, args, kwargs):
     policy = group.policy
     if policy.param_dtype is not None and policy.cast_forward_inputs:
         args, kwargs = _cast((args, kwargs), policy.param_dtype)
-    reshard = _Group.inside > 0 if group.reshard is None else group.reshard
+    reshard = (_Group.inside > 0 if group.reshard is None else group.reshard) and not is_recomputed(module)
     if reshard and group.n > 1 and group.managed and _C.is_grad_enabled():
         result = run_again(_Again(group, inner), args, kwargs)
     else:

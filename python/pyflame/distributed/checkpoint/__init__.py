@@ -17,6 +17,7 @@ from ..._C import Tensor
 from ..._grad_mode import no_grad
 from ...io import _decode, _Writer
 from .. import _objects, _state
+from .._group import ProcessGroup
 from .._sharding import sharding_of
 
 _FORMAT, _INDEX = "pyflame-sharded-1", "checkpoint.json"
@@ -227,9 +228,11 @@ def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=N
     _C.synchronize()
     own = None
     if group and group.size() > 1:
-        own = _Later.groups.get(id(group))
-        if own is None or own[0] is not group or own[1]._group is None:
-            own = _Later.groups[id(group)] = (group, _state.new_group(group.ranks))
+        own = _Later.groups.get(id(group), (None, None))
+        if own[0] is not group or own[1]._group is None:
+            everyone = _state.group.WORLD  # new_group() would need all processes of the job, also those that are not of the group
+            own = _Later.groups[id(group)] = (group, ProcessGroup(op, group.ranks, everyone.rank(), everyone.store, f"checkpoint {plan.id}", group._timeout))
+            everyone._children.append(own[1])
         own = own[1]
     if _Later.executor is None:
         _Later.executor = concurrent.futures.ThreadPoolExecutor(1, "pyflame checkpoint")
@@ -246,33 +249,38 @@ class _Files:
     def __init__(self, folder):
         self.folder, self.headers = folder, {}
 
-    def _header(self, file, f):
-        if file not in self.headers:
+    def _header(self, path, f):
+        if path not in self.headers:
             size = os.fstat(f.fileno()).st_size
             (length,) = struct.unpack("<Q", f.read(8))
             if length > size - 8:
                 raise ValueError(f"a header of {length} bytes in a file of {size}")
-            self.headers[file] = (json.loads(f.read(length)), 8 + length, size)
-        return self.headers[file]
+            self.headers[path] = (json.loads(f.read(length)), 8 + length, size)
+        return self.headers[path]
+
+    def find(self, part, dtype):
+        """(path, where in it the bytes of a part begin, bytes of a row along its first dim). ValueError if the file is not as the index says."""
+        path = os.path.join(self.folder, os.path.basename(part["file"]))
+        try:
+            with open(path, "rb") as f:
+                header, base, size = self._header(path, f)
+            begin, end = header[part["name"]]["data_offsets"]
+            shape = list(part["shape"])
+            if header[part["name"]]["shape"] != shape or not 0 <= begin <= end <= size - base or (end - begin) != math.prod(shape) * dtype.itemsize:
+                raise ValueError(f"another shape or size of {part['name']}")
+        except (OSError, ValueError, KeyError, TypeError, struct.error) as e:
+            raise ValueError(f"checkpoint.load: the checkpoint is damaged; got '{path}': {type(e).__name__}: {e}; expected the file that its index names") from None
+        return path, base + begin, (end - begin) // (shape[0] if shape else 1)
 
     def rows(self, part, dtype, first, n):
         """Rows of a part along its first dim: [n, ...]. `first` and n are 0 and 1 for a number."""
-        path = os.path.join(self.folder, part["file"])
-        try:
-            with open(path, "rb") as f:
-                header, base, size = self._header(part["file"], f)
-                begin, end = header[part["name"]]["data_offsets"]
-                shape = list(part["shape"])
-                if header[part["name"]]["shape"] != shape or not 0 <= begin <= end <= size - base or (end - begin) != math.prod(shape) * dtype.itemsize:
-                    raise ValueError(f"another shape or size of {part['name']}")
-                row = (end - begin) // (shape[0] if shape else 1)
-                data = bytearray(n * row)
-                f.seek(base + begin + first * row)
-                if f.readinto(data) != len(data):
-                    raise ValueError("it ends early")
-        except (OSError, ValueError, KeyError, TypeError, struct.error) as e:
-            raise ValueError(f"checkpoint.load: the checkpoint is damaged; got '{path}': {type(e).__name__}: {e}; expected the file that its index names") from None
-        return _C.frombuffer(data, dtype=dtype).reshape(n, *shape[1:]) if shape else _C.frombuffer(data, dtype=dtype).reshape(())
+        path, begin, row = self.find(part, dtype)
+        data = bytearray(n * row)
+        with open(path, "rb") as f:
+            f.seek(begin + first * row)
+            if f.readinto(data) != len(data):
+                raise ValueError(f"checkpoint.load: the checkpoint is damaged; got '{path}', which became shorter while it was read; expected a file that nobody writes")
+        return _C.frombuffer(data, dtype=dtype).reshape(n, *part["shape"][1:]) if part["shape"] else _C.frombuffer(data, dtype=dtype).reshape(())
 
 
 def _read_index(op, folder):
@@ -286,23 +294,49 @@ def _read_index(op, folder):
         raise ValueError(f"{op}: the checkpoint is damaged; got '{path}': {e}; expected its index") from None
     if not isinstance(index, dict) or index.get("format") != _FORMAT:
         raise ValueError(f"{op}: the checkpoint has another format; got '{path}'; expected '{_FORMAT}'")
+    try:
+        for entry in index["tensors"].values():
+            _dtype(entry["dtype"])
+            numbers = [entry["shape"], *(part[k] for part in entry["parts"] for k in ("offsets", "shape"))]
+            if any(len(n) != len(entry["shape"]) or not all(type(x) is int and x >= 0 for x in n) for n in numbers) or not all(type(part[k]) is str for part in entry["parts"] for k in ("file", "name")):
+                raise ValueError("parts of other dims")
+        {path: _decode(v, {}) for path, v in index["values"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+        raise ValueError(f"{op}: the checkpoint is damaged; got '{path}': {type(e).__name__}: {e}; expected its index") from None
     return index
 
 
 def _dtype(name):
-    return getattr(_C, "bool_" if name == "bool" else name)
+    found = getattr(_C, "bool_" if name == "bool" else name)
+    if not isinstance(found, _C.dtype):
+        raise ValueError(f"no dtype '{name}'")
+    return found
+
+
+def _common(entry, shape, offsets):
+    """(part, begin, end) in the whole tensor, of what a part of this shape at `offsets` has in common with the parts in the files."""
+    for part in entry["parts"]:
+        begin = [max(a, b) for a, b in zip(offsets, part["offsets"])]
+        end = [min(a + n, b + m) for a, n, b, m in zip(offsets, shape, part["offsets"], part["shape"])]
+        if all(a < b for a, b in zip(begin, end)):
+            yield part, begin, end
+
+
+def _check_there(files, path, entry, shape, offsets):
+    """ValueError unless the files have all of a part, before anything is changed."""
+    found = 0
+    for part, begin, end in _common(entry, shape, offsets):
+        files.find(part, _dtype(entry["dtype"]))
+        found += math.prod(b - a for a, b in zip(begin, end))
+    if found != math.prod(shape):
+        raise ValueError(f"checkpoint.load: the checkpoint is damaged; got {found} of {math.prod(shape)} elements of {path}; expected parts that make the whole tensor")
 
 
 def _fill(files, entry, t, offsets):
     """Writes what a tensor, which begins at `offsets` in the whole one, has in the parts of the files."""
-    shape = tuple(t.shape)
     dtype = _dtype(entry["dtype"])
-    for part in entry["parts"]:
-        begin = [max(a, b) for a, b in zip(offsets, part["offsets"])]
-        end = [min(a + n, b + m) for a, n, b, m in zip(offsets, shape, part["offsets"], part["shape"])]
-        if any(a >= b for a, b in zip(begin, end)):
-            continue
-        if not shape:
+    for part, begin, end in _common(entry, tuple(t.shape), offsets):
+        if not begin:
             t.copy_(files.rows(part, dtype, 0, 1))
             continue
         source, target = files.rows(part, dtype, begin[0] - part["offsets"][0], end[0] - begin[0]), t
@@ -341,6 +375,9 @@ def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, p
     if wrong:
         raise ValueError(f"{op}: the state does not fit the checkpoint; got {'; '.join(wrong)}; expected '{folder}' to have what state_dict has; hint: checkpoint.state_dict.get_state_dict() makes the state of an optimizer that made no step yet")
     files = _Files(folder)
+    for path, (_, _, v) in leaves.items():
+        if isinstance(v, Tensor):
+            _check_there(files, path, index["tensors"][path], tuple(v.shape), _box(v)[0])
     with no_grad():
         for path, (container, key, v) in leaves.items():
             if isinstance(v, Tensor):
@@ -360,6 +397,7 @@ def load_whole(checkpoint_id):
     index, files = _read_index("checkpoint.load_whole", folder), _Files(folder)
     found = {path: _decode(v, {}) for path, v in index["values"].items()}
     for path, entry in index["tensors"].items():
+        _check_there(files, path, entry, tuple(entry["shape"]), (0,) * len(entry["shape"]))
         found[path] = _C.empty(tuple(entry["shape"]), dtype=_dtype(entry["dtype"]), device="cpu")
         _fill(files, entry, found[path], (0,) * len(entry["shape"]))
     return found
