@@ -83,7 +83,7 @@ atexit.register(_state.at_exit)
 
 
 def __getattr__(name):
-    if name in ("fsdp", "nn", "tensor", "optim", "checkpoint", "device_mesh"):  # they need pyflame.nn, which needs this package
+    if name in ("fsdp", "nn", "tensor", "optim", "checkpoint", "device_mesh", "check"):  # they need pyflame.nn, which needs this package
         return import_module("." + name, __name__)
     if name in ("DeviceMesh", "init_device_mesh"):
         return getattr(import_module(".device_mesh", __name__), name)
