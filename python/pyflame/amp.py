@@ -108,6 +108,18 @@ def custom_bwd(bwd=None, *, device_type=None):
     return wrapped
 
 
+def _on_all_ranks(finite, grads):
+    """Whether the gradients are finite on all ranks that have parts of them: they make the same step, or all leave it out."""
+    groups = {id(g): g for t in grads if getattr(t, "_sharding", None) is not None for g in t._sharding.groups if g.size() > 1}
+    for g in groups.values():
+        from . import distributed
+
+        flag = _C.tensor(float(finite), device="cpu")
+        distributed.all_reduce(flag, op=distributed.ReduceOp.MIN, group=g)
+        finite = flag.item() == 1.0
+    return finite
+
+
 class GradScaler:
     """Scales a loss so that small float16 gradients survive, and skips the optimizer's step when a gradient is not finite.
 
@@ -157,7 +169,7 @@ class GradScaler:
                 g.mul_(inverse)
             # The squares of finite gradients may overflow: only then each is looked at.
             finite = math.isfinite(_C.total_norm(grads).item()) or all(_C.isfinite(g).all().item() for g in grads)
-            self._unscaled[id(optimizer)] = finite
+            self._unscaled[id(optimizer)] = _on_all_ranks(finite, grads)
 
     def step(self, optimizer, *args, **kwargs):
         """Calls optimizer.step() if its gradients are finite, and returns its result, otherwise None. Gradients are unscaled first, unless unscale_ was called."""

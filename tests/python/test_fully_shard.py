@@ -298,6 +298,19 @@ assert all(p.equal(q) for p, q in zip(m.parameters(), other.parameters()))
 zero.add_param_group({"params": [pf.nn.Parameter(pf.ones(2))], "lr": 0.5})
 m = shard(net())
 
+# A gradient that is not finite in one part makes all ranks leave out the step, and scale less.
+scaler = pf.amp.GradScaler(init_scale=4.0)
+optimizer = adam(m)
+for bad in (False, True):
+    optimizer.zero_grad()
+    scaler.scale(m(data(0)[0]).sum()).backward()
+    if bad and rank == 2:
+        m.blocks[1].up.weight.grad[0, 0] = math.inf
+    before = [p.detach().clone() for p in m.parameters()]
+    scaler.step(optimizer)
+    scaler.update()
+    assert all(p.equal(q) for p, q in zip(m.parameters(), before) if p.numel()) == bad and scaler.get_scale() == (2.0 if bad else 4.0), (rank, bad)
+
 # What is wrong is said on every rank.
 import copy, pickle
 def told(error, text, call):

@@ -52,7 +52,7 @@ def sharded(seed):
     fully_shard(m.a)
     return fully_shard(m)
 
-class Progress:
+class Progress(dcp.stateful.Stateful):
     def __init__(self, epoch):
         self.epoch = epoch
 

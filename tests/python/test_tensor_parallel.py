@@ -291,10 +291,14 @@ def test_names_of_pytorch():
     """Where programs import them from."""
     import pyflame.torch.distributed.checkpoint as dcp
     from pyflame.torch.distributed.checkpoint.state_dict import get_state_dict
+    from pyflame.torch.distributed.checkpoint.stateful import Stateful
     from pyflame.torch.distributed.device_mesh import init_device_mesh
     from pyflame.torch.distributed.fsdp import fully_shard
     from pyflame.torch.distributed.optim import ZeroRedundancyOptimizer
     from pyflame.torch.distributed.tensor.parallel import parallelize_module as same
 
+    for call in (Stateful().state_dict, lambda: Stateful().load_state_dict({})):
+        with pytest.raises(NotImplementedError, match="Stateful: .* is not implemented; expected a method that"):
+            call()
     assert dcp.save is dist.checkpoint.save and get_state_dict is dist.checkpoint.state_dict.get_state_dict and init_device_mesh is dist.init_device_mesh
     assert fully_shard is dist.fsdp.fully_shard and ZeroRedundancyOptimizer is dist.optim.ZeroRedundancyOptimizer and same is parallelize_module

@@ -408,10 +408,10 @@ _everything_else = _refused.module("distributed.checkpoint", _ADVICE)
 
 
 def __getattr__(name):
-    if name == "state_dict":
+    if name in ("state_dict", "stateful"):
         from importlib import import_module
 
-        return import_module(".state_dict", __name__)
+        return import_module("." + name, __name__)
     return _everything_else(name)
 
 
