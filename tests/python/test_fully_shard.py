@@ -322,6 +322,11 @@ def told(error, text, call):
     raise AssertionError(text)
 
 told(ValueError, f"fully_shard: the modules of the ranks differ; got ('weight', (2, 2), 'pyflame.float32') on rank 0 and ('weight', (3, 2), 'pyflame.float32') on rank {world - 1}", lambda: fully_shard(pf.nn.Linear(2, 3 if rank == world - 1 else 2)))
+for optimizer in (pf.optim.Adafactor(m.parameters()), pf.optim.Muon([m.blocks[0].up.weight]), pf.optim.LBFGS(m.parameters())):
+    for p in m.parameters():
+        p.grad = pf.zeros_like(p.detach())
+    name = type(optimizer).__name__
+    told(NotImplementedError, f"{name}.step: the update of a parameter depends on all of it; got a part of a parameter of shape (", lambda: optimizer.step(lambda: 1 / 0) if name == "LBFGS" else optimizer.step())
 told(RuntimeError, "ZeroRedundancyOptimizer.state_dict: the state is divided over ranks; got no whole state on this rank; expected consolidate_state_dict(to=rank) before it", zero.state_dict)
 told(ValueError, f"ZeroRedundancyOptimizer: there are more ranks than parameters; got 1 parameters for {world} ranks", lambda: ZeroRedundancyOptimizer([pf.nn.Parameter(pf.ones(1))], pf.optim.SGD, lr=0.1))
 told(RuntimeError, "deepcopy: a sharded module cannot be copied; got FSDPNet", lambda: copy.deepcopy(m))

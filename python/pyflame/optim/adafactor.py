@@ -16,6 +16,8 @@ class Adafactor(Optimizer):
 
     _other_shapes = ("row_var", "col_var")
 
+    _needs_whole = True
+
     def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None, maximize=False):
         super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, foreach=foreach, maximize=maximize))
 
@@ -75,6 +77,8 @@ class Muon(Optimizer):
 
     Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; Liu et al., "Muon is scalable for LLM training", 2025.
     ValueError for a parameter that is not 2-d."""
+
+    _needs_whole = True
 
     def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.7750, 2.0315), eps=1e-7, ns_steps=5,
                  adjust_lr_fn=None):

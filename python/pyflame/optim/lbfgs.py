@@ -26,6 +26,8 @@ class LBFGS(Optimizer):
     _numbers = ("n_iter", "func_evals", "t", "prev_loss")
     _other_shapes = _TENSORS
 
+    _needs_whole = True
+
     def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100, line_search_fn=None, *,
                  maximize=False):
         if line_search_fn not in (None, "strong_wolfe"):

@@ -56,6 +56,8 @@ def _with_hooks(step):
     def hooked(self, *args, **kwargs):
         if self.__dict__.get("_stepping"):
             return step(self, *args, **kwargs)
+        if self._needs_whole:
+            self._check_whole()
         for hook in (*_pre_hooks.values(), *self._hooks["step_pre"].values()):
             changed = hook(self, args, kwargs)
             if changed is None:
@@ -94,6 +96,7 @@ class Optimizer:
 
     _numbers = ("step",)  # entries of a parameter's state that are Python numbers
     _other_shapes = ()  # entries whose shape is not the parameter's
+    _needs_whole = False  # the update of an element depends on others, so parts of parameters do not do
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -252,6 +255,13 @@ class Optimizer:
             changed = hook(self, result)
             result = result if changed is None else changed
         return result
+
+    def _check_whole(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                s = getattr(p, "_sharding", None)
+                if s is not None and any(g.size() > 1 for g in s.groups):
+                    raise NotImplementedError(f"{type(self).__name__}.step: the update of a parameter depends on all of it; got a part of a parameter of shape {s.global_shape}; expected whole parameters; hint: DistributedDataParallel, or another optimizer")
 
     def _saved(self, p):
         """The state of a parameter. If the parameter is a part of a larger one, its tensors say so too."""
