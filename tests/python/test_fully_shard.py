@@ -327,6 +327,8 @@ for optimizer in (pf.optim.Adafactor(m.parameters()), pf.optim.Muon([m.blocks[0]
         p.grad = pf.zeros_like(p.detach())
     name = type(optimizer).__name__
     told(NotImplementedError, f"{name}.step: the update of a parameter depends on all of it; got a part of a parameter of shape (", lambda: optimizer.step(lambda: 1 / 0) if name == "LBFGS" else optimizer.step())
+told(ValueError, "DistributedDataParallel: a parameter is divided over these ranks already; got first.weight; expected parameters that each of them has as a whole", lambda: DDP(m))
+told(ValueError, "ZeroRedundancyOptimizer: a parameter is divided over these ranks already; got one of shape (6, 5); expected", lambda: ZeroRedundancyOptimizer(m.parameters(), pf.optim.SGD, lr=0.1))
 told(RuntimeError, "ZeroRedundancyOptimizer.state_dict: the state is divided over ranks; got no whole state on this rank; expected consolidate_state_dict(to=rank) before it", zero.state_dict)
 told(ValueError, f"ZeroRedundancyOptimizer: there are more ranks than parameters; got 1 parameters for {world} ranks", lambda: ZeroRedundancyOptimizer([pf.nn.Parameter(pf.ones(1))], pf.optim.SGD, lr=0.1))
 told(RuntimeError, "deepcopy: a sharded module cannot be copied; got FSDPNet", lambda: copy.deepcopy(m))

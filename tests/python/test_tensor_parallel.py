@@ -218,6 +218,7 @@ told(ValueError, "init_device_mesh: mesh_shape does not fit; got (3, 2), which i
 told(ValueError, "parallelize_module: a weight cannot be split in equal parts; got weight of Linear of shape (3, 2) along dim 0; expected a multiple of 2", lambda: parallelize_module(pf.nn.Linear(2, 3), tp, ColwiseParallel()))
 told(ValueError, "parallelize_module: the mesh has several axes", lambda: parallelize_module(pf.nn.Linear(2, 2), mesh, ColwiseParallel()))
 told(ValueError, "parallelize_module: a parameter is divided already; got weight of FSDPLinear", lambda: parallelize_module(fully_shard(pf.nn.Linear(2, 2)), tp, ColwiseParallel()))
+told(ValueError, "fully_shard: a parameter is divided over these ranks already; got weight; expected", lambda: fully_shard(parallelize_module(pf.nn.Linear(2, 2), tp, ColwiseParallel()), mesh=tp))
 told(ValueError, "split: the dim cannot be split in equal parts; got shape (1, 3, 8) along dim 1; expected a multiple of 2, the number of ranks", lambda: parallelize_module(made(), tp, sequence)(pf.zeros(1, 3, dtype=pf.int64)))
 told(RuntimeError, "DeviceMesh.get_group: the mesh has several axes; got no mesh_dim; expected one of ['dp', 'tp']", mesh.get_group)
 told(KeyError, "DeviceMesh.[]: there is no axis of this name; got 'pp'; expected one of ['dp', 'tp']", lambda: mesh["pp"])

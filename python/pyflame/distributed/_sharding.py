@@ -164,6 +164,13 @@ def sharding_of(t):
     return t._sharding if isinstance(t, _Part) else None
 
 
+def check_not_divided(op, p, group, name):
+    """ValueError where a parameter is divided over ranks of a group, which are to have it as a whole."""
+    s = sharding_of(p)
+    if s is not None and any(len(set(g.ranks) & set(group.ranks)) > 1 for g in s.groups):
+        raise ValueError(f"{op}: a parameter is divided over these ranks already; got {name}; expected parameters that each of them has as a whole; hint: a mesh with an axis for each division")
+
+
 def shard_(p, group, dim):
     """A parameter becomes this rank's part of itself. The object stays, so optimizers, and other modules that share it, go on with the part."""
     before = sharding_of(p)

@@ -13,7 +13,7 @@ from ..nn.module import Module
 from ..nn.parameter import is_lazy
 from ..nn.recompute import is_recomputed, run_again
 from . import _collectives, _state
-from ._sharding import padded, rows_per_rank, shard_
+from ._sharding import check_not_divided, padded, rows_per_rank, shard_
 from ._wrapped import wrap
 from .device_mesh import DeviceMesh
 
@@ -317,7 +317,7 @@ def _parameters_of(module, ignored):
     return list(found.values())
 
 
-def _check(op, managed):
+def _check(op, managed, shard_group, replica_group):
     for m in managed:
         if is_lazy(m.part):
             raise ValueError(f"{op}: a parameter has no shape yet; got {m.name}; expected a module whose parameters have shapes; hint: call the lazy module with an input first")
@@ -325,6 +325,8 @@ def _check(op, managed):
             raise ValueError(f"{op}: a parameter has no dim that could be split; got {m.name} of shape (); expected at least one dim; hint: shape (1,)")
         if getattr(m.part, "_gathered_by", None) is not None:
             raise ValueError(f"{op}: a parameter belongs to another sharded module already; got {m.name}; expected modules without common parameters; hint: shard the module that contains both")
+        for group in (shard_group, replica_group) if replica_group else (shard_group,):
+            check_not_divided(op, m.part, group, m.name)
 
 
 def _compare(op, managed, group):
@@ -387,7 +389,7 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
         raise NotImplementedError(f"{op}: reshard_after_forward is not a bool; got {reshard_after_forward!r}; expected True, False or None")
     managed = _parameters_of(module, {id(p) for p in ignored_params or ()})
     shard_group, replica_group = _groups_of(op, mesh)
-    _check(op, managed)
+    _check(op, managed, shard_group, replica_group)
     _compare(op, managed, shard_group)
     group = _Group(module, managed, shard_group, replica_group, mp_policy or MixedPrecisionPolicy(), reshard_after_forward)
     for m in managed:

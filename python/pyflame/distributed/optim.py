@@ -2,6 +2,7 @@
 from .. import _C, _refused
 from ..optim.optimizer import Optimizer
 from . import _collectives, _objects, _state
+from ._sharding import check_not_divided
 
 
 class ZeroRedundancyOptimizer(Optimizer):
@@ -37,6 +38,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         """Adds a group; its parameters get owners."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        for p in group["params"] if self._group else ():
+            check_not_divided("ZeroRedundancyOptimizer", p, self._group, f"one of shape {getattr(p, 'global_shape', tuple(p.shape))}")
         for p in sorted(group["params"], key=lambda p: -p.numel()):
             owner = self._loads.index(min(self._loads))
             self._owners[id(p)] = owner

@@ -103,6 +103,10 @@ class DistributedDataParallel(Module):
         self._buckets = _buckets(named[::-1], min(_MIB, self._limit), self._limit)
         if self._alone:
             return
+        from ..distributed._sharding import check_not_divided
+
+        for name, p in module.named_parameters():
+            check_not_divided(op, p, process_group or distributed.group.WORLD, name)
         if init_sync:
             self._compare(op)
             _broadcast([*module.parameters(), *module.buffers()], process_group, self._limit)
