@@ -10,11 +10,11 @@ from pyflame.distributed import check
 dist.init_process_group(timeout=60)
 report = check.check_paths(nbytes=4000, repeat=3)
 assert check.is_good(report) and report["ranks"] == world
-assert [(p["from"], p["to"]) for p in report["paths"]] == [(a, b) for a in range(3) for b in range(3) if a != b]
+assert [(p["from"], p["to"]) for p in report["paths"]] == [(a, b) for a in range(2) for b in range(2) if a != b]
 assert all(p["transport"] == "shared memory" and p["elements"] == 1000 and p["latency_us"] > 0 and p["bandwidth_gb_s"] > 0 for p in report["paths"])
-assert "    2     0  shared memory" in check._text(report)
+assert "    1     0  shared memory" in check._text(report)
 
-# Rank 1 gets other bytes from rank 0 than were sent, and rank 2 adds wrongly.
+# Rank 1 gets other bytes from rank 0 than were sent, and rank 1 adds wrongly.
 receive, reduce = check._receive, dist.all_reduce
 def changed(tensor, peer, group):
     receive(tensor, peer, group)
@@ -22,20 +22,20 @@ def changed(tensor, peer, group):
         tensor[7:9] += 1
 def wrong(tensor, group=None):
     reduce(tensor, group=group)
-    if rank == 2:
+    if rank == 1:
         tensor[3] += 1
 check._receive, dist.all_reduce = changed, wrong
 report = check.check_paths(nbytes=4000, repeat=3)
-assert not check.is_good(report) and report["sums_wrong"] == {"2": 1}
+assert not check.is_good(report) and report["sums_wrong"] == {"1": 1}
 assert [(p["from"], p["to"], p["wrong"], p["first_wrong"]) for p in report["paths"] if p["wrong"]] == [(0, 1, 2, 7)]
 text = check._text(report)
-assert "2 of 1000, the first at 7" in text and "the sum over all ranks is wrong on rank 2: 1 elements" in text
+assert "2 of 1000, the first at 7" in text and "the sum over all ranks is wrong on rank 1: 1 elements" in text
 print("checked")
 """
 
 
-def test_three_processes(tmp_path):
-    assert run(3, PROGRAM, tmp_path) == ["checked\n"] * 3
+def test_two_processes(tmp_path):
+    assert run(2, PROGRAM, tmp_path) == ["checked\n"] * 2
 
 
 def test_one_process():

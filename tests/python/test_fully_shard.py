@@ -44,7 +44,7 @@ def data(step):
     g.manual_seed(100 + step)
     return pf.randn(12, 5, generator=g), pf.randn(12, 3, generator=g)
 
-def train(m, optimizer, first, last, steps=4, clip=None):
+def train(m, optimizer, first, last, steps=3, clip=None):
     losses, norms = [], []
     for step in range(steps):
         x, y = data(step)
@@ -60,7 +60,7 @@ def train(m, optimizer, first, last, steps=4, clip=None):
 def adam(m):
     return pf.optim.AdamW(m.parameters(), lr=1e-2)
 
-def close(got, want, steps=4, size=None):
+def close(got, want, steps=3, size=None):
     # Each step adds up 12 samples and passes sums of at most 18 terms through four layers.
     import numpy as np
     want = np.asarray(want, dtype="float64")

@@ -128,18 +128,10 @@ try:
 except ValueError as e:
     assert "checkpoint.save: the ranks have different tensors; got t of float32 (2,) and, on rank 1, of float32 (3,); expected one shape and dtype" in str(e), e
 assert len([f for f in os.listdir(later) if f.endswith(".safetensors")]) == world
-print("written")
-"""
 
-READ = MODEL + """
-from pyflame.distributed.fsdp import fully_shard
-import pyflame.distributed.checkpoint as dcp
-from pyflame.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_model_state_dict, set_state_dict
-
+# Read by fewer processes, and written by those.
+from pyflame.distributed.checkpoint.state_dict import set_model_state_dict
 from pyflame.distributed.device_mesh import DeviceMesh
-
-dist.init_process_group(timeout=60)
-folder = os.environ["FOLDER"]
 
 def read(mesh):
     m = made(1)
@@ -167,19 +159,17 @@ def read(mesh):
     again = dcp.load_whole(f"{folder}-{mesh.size()}")
     assert all(again[k].equal(v) if isinstance(v, pf.Tensor) else again[k] == v for k, v in found.items() if k.startswith(("model.", "optim.")))
 
-read(DeviceMesh("cpu", range(world)))
-two = DeviceMesh("cpu", [0, 1])
-if rank < 2:
-    read(two)
-dist.barrier()
-print("read")
+for n in (3, 2):  # as many processes
+    mesh = DeviceMesh("cpu", range(n))
+    if rank < n:
+        read(mesh)
+    dist.barrier()
+print("written")
 """
-
 
 def test_any_number_of_processes(tmp_path):
     folder = str(tmp_path / "checkpoint")
     assert run(4, WRITE, tmp_path, FOLDER=folder) == ["written\n"] * 4
-    assert run(3, READ, tmp_path, FOLDER=folder) == ["read\n"] * 3
     names = {}
     exec(MODEL, names)
     m = names["made"](1)

@@ -78,7 +78,7 @@ def batch(step):
     g.manual_seed(50 + step)
     return pf.randint(0, 10, (8, 6), generator=g)
 
-def train(m, part, steps=3, clip=0.5):
+def train(m, part, steps=2, clip=0.5):
     optimizer = pf.optim.SGD(m.parameters(), lr=0.2, momentum=0.9)  # the gradient of k.bias is 0 up to rounding, which Adam would scale up
     losses, norms = [], []
     for step in range(steps):
@@ -92,7 +92,7 @@ def train(m, part, steps=3, clip=0.5):
     return losses, norms, optimizer
 
 def close(got, want, c=16, size=1.0):
-    # Three steps of two blocks: sums of at most 48 positions and 16 features, each of them passes about 12 layers.
+    # Two steps of two blocks: sums of at most 48 positions and 16 features, each of them passes about 12 layers.
     want = np.asarray(want, dtype="float64")
     wrong = tolerance.differences(np.asarray(got, dtype="float64"), want, "float32", c, magnitude=np.maximum(abs(want), size), length=48 * 16)
     assert not wrong, wrong
@@ -169,7 +169,7 @@ group = tp.get_group()
 x = pf.randn(4, 6, 8, generator=pf.Generator().manual_seed(3))
 for given, layout in ((lambda x: x, Replicate()), (lambda x: Split.apply(x, group, 1), Shard(1)), (lambda x: Split.apply(x, group, 2), Shard(-1))):
     for taken, out in ((lambda y: y, Replicate()), (lambda y: Gather.apply(y, group, 1), Shard(1)), (lambda y: Gather.apply(y, group, 2), Shard(-1))):
-        for style in (ColwiseParallel, RowwiseParallel):
+        for style in (ColwiseParallel, RowwiseParallel) if Replicate() in (layout, out) else ():
             a, b = compared(lambda: pf.nn.Linear(8, 6), style(input_layouts=layout, output_layouts=out), x, given, taken)
             close(b.grad.numpy(), a.grad.numpy(), size=8.0)
 
