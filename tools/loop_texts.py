@@ -64,7 +64,7 @@ def main(arguments):
     a = parser.parse_args(arguments)
     if not os.environ.get("PYFLAME_EMULATOR_TEXTS"):
         parser.error("PYFLAME_EMULATOR_TEXTS names no folder")
-    cases = [c for c in all_cases() if fnmatch.fnmatchcase(c.name, a.only)][a.part::a.parts]
+    cases = [c for c in all_cases() if fnmatch.fnmatchcase(c.name, a.only) and not c.cpu_only][a.part::a.parts]
     errors = collections.Counter()
     warnings.simplefilter("ignore")
     with np.errstate(all="ignore"):

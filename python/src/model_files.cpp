@@ -1,10 +1,13 @@
 // Files of other programs with tensors: bindings of io/torch_file.h and io/gguf_file.h. pyflame/io.py decides which of them a file is.
+#include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "casters.h"
 #include "pyflame/io/gguf_file.h"
 #include "pyflame/io/safetensors.h"
 #include "pyflame/io/torch_file.h"
+#include "pyflame/tensor/weight_tiles.h"
 
 namespace pyflame::python {
 
@@ -164,19 +167,34 @@ nb::object read_torch_file(const std::string& path, nb::callable place, nb::call
 }
 
 // (dict of tensors, metadata as JSON)
-nb::object read_gguf_file(const std::string& path, DeviceArg device) {
+// With `packed`, matrices of types that quantized_linear takes stay blocks: (uint8 tensor [rows, bytes of a row], name of the type, columns).
+nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed) {
   const DeviceOpt where = device;
   NamedTensors tensors;
+  std::map<std::string, const gguf::Entry*> blocks;
   std::string metadata;
+  std::optional<gguf::Reader> file;
   {
     Unlocked u;
-    const gguf::Reader file("load", path);
-    for (const gguf::Entry& e : file.entries())
-      tensors.emplace_back(e.name, from_host(file.read(e).get(), e.shape, e.dtype(), where));
-    metadata = file.metadata().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    file.emplace("load", path);
+    for (const gguf::Entry& e : file->entries()) {
+      if (packed && e.shape.size() == 2 && e.shape.numel() > 0 && tile_form(*e.type)) {
+        const Dims shape{e.shape[0], e.shape[1] / e.type->elements * e.type->bytes};
+        const Tensor t = empty(shape, DType::uint8, where);
+        file->read_blocks(e, t.mutable_data());
+        tensors.emplace_back(e.name, t), blocks[e.name] = &e;
+        continue;
+      }
+      tensors.emplace_back(e.name, from_host(file->read(e).get(), e.shape, e.dtype(), where));
+    }
+    metadata = file->metadata().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   nb::dict named;
-  for (auto& [name, t] : tensors) named[text_object(name)] = nb::cast(t);
+  for (auto& [name, t] : tensors) {
+    const auto found = blocks.find(name);
+    if (found == blocks.end()) named[text_object(name)] = nb::cast(t);
+    else named[text_object(name)] = nb::make_tuple(t, std::string(found->second->type->name), found->second->shape[1]);
+  }
   return nb::make_tuple(named, metadata);
 }
 
@@ -198,9 +216,10 @@ void bind_model_files(nb::module_& m) {
   m.def(
       "read_torch_file", &read_torch_file, "path"_a, "place"_a, "parameter"_a,
       "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");
-  m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(),
-        "Reads a GGUF file: (dict of tensors, metadata as JSON). Blocks of few bits become float32. OSError, "
-        "ValueError, NotImplementedError.");
+  m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false,
+        "Reads a GGUF file: (dict of tensors, metadata as JSON). Blocks of few bits become float32; with packed, matrices of "
+        "types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name of the type, columns). "
+        "OSError, ValueError, NotImplementedError.");
 }
 
 }  // namespace pyflame::python

@@ -13,8 +13,9 @@ from pyflame.testing import harness
 from pyflame.testing.cases import all_cases
 from pyflame.testing.tolerance import EPS, LARGEST, differences, growth, is_float
 
-CASES = all_cases()
 DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
+ALL = all_cases()
+CASES = [c for c in ALL if DEVICE in ("cpu", "reference") or not c.cpu_only]
 OPS = pathlib.Path(__file__).resolve().parents[2] / "src" / "pyflame" / "ops"
 STEP = 1e-5  # of the central differences: their error is about STEP^2 relative to the third derivative
 
@@ -130,7 +131,7 @@ def test_fused_in_context(case):
 
 
 def test_every_primitive_has_a_case():
-    covered = {op for c in CASES for op in c.ops}
+    covered = {op for c in ALL for op in c.ops}
     names = set(pf._C.op_names())
     assert not names - covered, f"primitives without a case: {sorted(names - covered)}"
     assert not covered - names, f"cases name primitives that do not exist: {sorted(covered - names)}"
@@ -140,9 +141,9 @@ def test_every_primitive_has_a_case():
 def test_cases_run_the_primitives_that_they_name(op):
     """A case that names an op but never records it would cover nothing. The explanation of a forward and backward pass shows what was recorded."""
     seen = ""
-    for case in [c for c in CASES if op in c.ops and (not c.inputs or any(np.prod(s.shape) for s in c.inputs))]:
+    for case in [c for c in ALL if op in c.ops and (not c.inputs or any(np.prod(s.shape) for s in c.inputs))]:
         # A few ops are recorded where the CPU's compositions are not the best: the reference device has them all.
-        for device in dict.fromkeys((DEVICE, "reference")):
+        for device in dict.fromkeys(("cpu" if case.cpu_only else DEVICE, "reference")):
             seen = pf.explain(forward_and_backward, case, device)
             if re.search(rf"\b{op}\b", seen):
                 return

@@ -9,6 +9,7 @@ import threading
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
+from ._packed import PackedWeight
 
 BLOCKS = (512, 128, 32)  # sizes in which prompts are computed; the last block is padded
 STEP = 256  # the cache's length, and the part of it that a block of a prompt looks at, are multiples of this
@@ -54,6 +55,24 @@ def _frequencies(c, base, scaling):
     if not all(map(math.isfinite, [*angles, attention])):
         raise ValueError(f"llm: RoPE's angles are not finite; got a base of {base} and a factor of {factor}; expected numbers of a model that exists")
     return angles, attention
+
+
+def _linear(x, weights):
+    weight, bias = weights
+    return weight.linear(x, bias) if isinstance(weight, PackedWeight) else F.linear(x, weight, bias)
+
+
+def _rows(table, ids):
+    return table.rows(ids) if isinstance(table, PackedWeight) else F.embedding(ids, table)
+
+
+def _joined(layer, name, parts):
+    """Weights of the same type that multiply the same input become one: their rows follow each other."""
+    weights, biases = zip(*(layer[p] for p in parts))
+    if all(isinstance(w, PackedWeight) and w.type == weights[0].type for w in weights) and len({b is None for b in biases}) == 1:
+        layer[name] = weights[0].cat(weights), None if biases[0] is None else _C.cat(list(biases), dim=0)
+        for p in parts:
+            del layer[p]
 
 
 _ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
@@ -109,7 +128,7 @@ class Network:
             return t
 
         def ready(t, dtype=None):
-            return None if t is None else t.detach().to(self.device).to(dtype or self.dtype)
+            return t if t is None or isinstance(t, PackedWeight) else t.detach().to(self.device).to(dtype or self.dtype)
 
         def linear(name, outputs, inputs, bias):
             return ready(tensor(name + ".weight", outputs, inputs)), ready(tensor(name + ".bias", outputs)) if bias else None
@@ -118,7 +137,8 @@ class Network:
             return ready(tensor(name + ".weight", size), _C.float32), ready(tensor(name + ".bias", size), _C.float32) if a.norm == "layer" else None
 
         self.embedding = ready(tensor("token_embd.weight", c.vocab, c.hidden))
-        self.positions = ready(tensor("position_embd.weight", c.context, c.hidden)) if a.positions == "learned" else None
+        self.positions = tensor("position_embd.weight", c.context, c.hidden) if a.positions == "learned" else None
+        self.positions = ready(self.positions.decoded() if isinstance(self.positions, PackedWeight) else self.positions)
         self.output_norm = norm("output_norm", c.hidden)
         own = "output.weight" in tensors if c.tied is None else not c.tied
         self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if own else self.embedding
@@ -148,6 +168,10 @@ class Network:
             self.layers.append(layer)
             if missing or wrong:
                 break  # the first layer's names say enough
+            if "q" in layer:
+                _joined(layer, "qkv", "qkv")
+            if "gate" in layer:
+                _joined(layer, "gate_up", ("gate", "up"))
         if missing or wrong:
             got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")
@@ -202,9 +226,9 @@ class Network:
         c, t = self.config, x.shape[0]
         q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
         if "qkv" in layer:
-            q, k, v = F.linear(x, *layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
+            q, k, v = _linear(x, layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
         else:
-            q, k, v = (F.linear(x, *layer[name]) for name in "qkv")
+            q, k, v = (_linear(x, layer[name]) for name in "qkv")
         q, k, v = (z.reshape(1, t, h, c.head_dim).transpose(1, 2) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
         if "q_norm" in layer:
             q, k = self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"])
@@ -218,14 +242,14 @@ class Network:
         seen, length = masks
         if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
             y = F.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
-            return F.linear(y.transpose(1, 2).reshape(t, q_size), *layer["o"])
+            return _linear(y.transpose(1, 2).reshape(t, q_size), layer["o"])
         keys, values = keys[:, :, :length], values[:, :, :length]
         mask = seen(windowed)
         if c.attention_cap:
             y = self._capped(q, keys, values, mask)
         else:
             y = F.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
-        return F.linear(y.transpose(1, 2).reshape(t, q_size), *layer["o"])
+        return _linear(y.transpose(1, 2).reshape(t, q_size), layer["o"])
 
     def _capped(self, q, k, v, mask):
         """softmax(cap tanh(q k^T scale / cap)) v (arXiv:2408.00118)."""
@@ -239,13 +263,13 @@ class Network:
     def _feed_forward(self, layer, x):
         act = _ACTIVATIONS[self.config.activation]
         if "gate_up" in layer:
-            gate, up = F.linear(x, *layer["gate_up"]).split(self.config.inner, dim=-1)
+            gate, up = _linear(x, layer["gate_up"]).split(self.config.inner, dim=-1)
             x = act(gate) * up
         elif "gate" in layer:
-            x = act(F.linear(x, *layer["gate"])) * F.linear(x, *layer["up"])
+            x = act(_linear(x, layer["gate"])) * _linear(x, layer["up"])
         else:
-            x = act(F.linear(x, *layer["up"]))
-        return F.linear(x, *layer["down"])
+            x = act(_linear(x, layer["up"]))
+        return _linear(x, layer["down"])
 
     def _block(self, ids, cache, begin):
         """Hidden states (T, hidden) of T tokens from position `begin` on. Keys and values are written to the cache."""
@@ -262,7 +286,7 @@ class Network:
                 made[windowed] = (key <= at) & (key > at - c.window) if windowed else key <= at
             return made[windowed]
 
-        x = F.embedding(_C.tensor(np.asarray(ids, dtype=np.int64), device=self.device), self.embedding)
+        x = _rows(self.embedding, _C.tensor(np.asarray(ids, dtype=np.int64), device=self.device))
         if c.embedding_scale != 1.0:
             x = x * c.embedding_scale
         if self.positions is not None:
@@ -275,7 +299,7 @@ class Network:
         return x
 
     def _head(self, x):
-        logits = F.linear(self._norm(x, self.output_norm), self.output).float()
+        logits = _linear(self._norm(x, self.output_norm), (self.output, None)).float()
         return (logits / self.config.logit_cap).tanh() * self.config.logit_cap if self.config.logit_cap else logits
 
     def forward(self, ids, cache, every=False):
@@ -304,6 +328,8 @@ def unpaired(tensors, config):
     for name, t in tensors.items():
         heads = config.heads if ".attn_q." in name else config.kv_heads if ".attn_k." in name else None
         if heads and t.shape[0] == heads * config.head_dim:
-            inner = t.shape[1:]
-            changed[name] = t.reshape(heads, config.head_dim // 2, 2, *inner).transpose(1, 2).reshape(heads * config.head_dim, *inner)
+            rows = t.blocks if isinstance(t, PackedWeight) else t
+            inner = rows.shape[1:]
+            rows = rows.reshape(heads, config.head_dim // 2, 2, *inner).transpose(1, 2).reshape(heads * config.head_dim, *inner)
+            changed[name] = PackedWeight(rows, t.type, t.shape[1]) if isinstance(t, PackedWeight) else rows
     return changed

@@ -216,6 +216,8 @@ class Backend {
   virtual bool composes(OpId) const { return false; }
   // Whether convolutions take volumes. If not, they are recorded as those of images (ops/conv3d.cpp).
   virtual bool convolves_volumes() const { return false; }
+  // Whether there are kernels for weights in GGUF's blocks (ops/quantized.cpp).
+  virtual bool computes_with_blocks() const { return false; }
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
 };
 

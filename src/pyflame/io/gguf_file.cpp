@@ -16,12 +16,6 @@ constexpr int kMaxArrayDepth = 4;
 enum Kind : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, Array, U64, I64, F64 };
 constexpr std::array<uint64_t, 13> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
-const Type* find_type(uint32_t id) {
-  for (const Type& t : types())
-    if (t.id == id) return &t;
-  return nullptr;
-}
-
 }  // namespace
 
 // Reads forward through the header.

@@ -4,26 +4,15 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "pyflame/io/input_file.h"
 #include "pyflame/tensor/dims.h"
 #include "pyflame/tensor/dtype.h"
+#include "pyflame/tensor/gguf_blocks.h"
 
 namespace pyflame::gguf {
-
-// One type of tensors: blocks of `elements` in `bytes`. Types with a dtype are stored as they are; `decode` computes float32 of the others.
-struct Type {
-  uint32_t id;
-  std::string_view name;
-  uint32_t elements, bytes;
-  const DType* dtype;
-  void (*decode)(const uint8_t* block, float* out);  // null: not available
-};
-std::span<const Type> types();
 
 struct Entry {
   std::string name;
@@ -45,6 +34,8 @@ class Reader {
   const nlohmann::json& metadata() const { return metadata_; }
   // The elements of one tensor in its dtype(); ValueError if its type cannot be decoded.
   std::unique_ptr<char[]> read(const Entry& entry) const;
+  // The same with all its bytes as they are, to memory of entry.bytes.
+  void read_blocks(const Entry& entry, void* to) const { file_.read(to, entry.bytes, entry.begin); }
 
  private:
   class Cursor;

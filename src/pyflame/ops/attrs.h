@@ -49,6 +49,11 @@ struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision
   PF_FIELDS("precision")
 };
+// Weights in GGUF's blocks: `type` is the number of their type. rows 0: rows of blocks; otherwise tiles of this many rows (tensor/weight_tiles.h).
+struct BlockAttrs {
+  int64_t type, rows;
+  PF_FIELDS("type,rows")
+};
 struct TriangularAttrs {
   int64_t upper, unit;  // unit: the diagonal is taken as ones
   PF_FIELDS("upper,unit")

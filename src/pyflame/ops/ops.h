@@ -255,6 +255,15 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
                    int64_t max_q, int64_t max_k, bool is_causal = false, std::optional<double> scale = {},
                    bool enable_gqa = false);
 
+// ---- weights in GGUF's blocks (quantized.cpp): `type` is a name such as Q4_K
+// x [..., K] W^T + bias [N] -> [..., N]. weight: rows of blocks, uint8 [N, bytes of a row]; or, with rows = N, tiles made by weight_tiles.
+Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string& type, const Tensor& bias = {},
+                        int64_t rows = 0);
+// The weights, float32 [N, K].
+Tensor decode_blocks(const Tensor& blocks, const std::string& type);
+// Host memory in the order in which the CPU multiplies: uint8 [tiles of 8 rows, bytes of a tile].
+Tensor weight_tiles(const Tensor& blocks, const std::string& type);
+
 // ---- images read at any places (grid_sample.cpp): input [N, C, (D,) H, W], grid [N, .., 2 or 3] -> [N, C, ..]
 // mode: "bilinear", "nearest" or "bicubic"; padding_mode: "zeros", "border" or "reflection".
 Tensor grid_sample(const Tensor& input, const Tensor& grid, const std::string& mode, const std::string& padding_mode,

@@ -20,9 +20,10 @@ struct GpuProblem {
   Problem problem() const { return {graph, group}; }
 };
 
-// Ops that GPU backends compute on the host: they have no kernel.
+// Ops that GPU backends compute on the host or refuse: they have no kernel.
 inline bool on_host(OpId op) {
   static const std::set<OpId> ops{
+      OpId::quantized_linear, OpId::decode_blocks,
 #define OP(...)
 #define LINALG(name, ...) OpId::name,
 #include "pyflame/ops/ops.def"

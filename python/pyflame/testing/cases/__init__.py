@@ -12,7 +12,7 @@ import numpy as np
 
 from ..tolerance import is_float, round_to
 
-FAMILIES = ("elementwise", "special", "reduce", "matmul", "linalg", "conv", "volumes", "grids", "norm", "attention", "index", "loss", "creation", "view", "join", "random", "optim", "complex")
+FAMILIES = ("elementwise", "special", "reduce", "matmul", "quantized", "linalg", "conv", "volumes", "grids", "norm", "attention", "index", "loss", "creation", "view", "join", "random", "optim", "complex")
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
 # 0-d and empty, one, the edges of a wave, two dims beside a power of two, a prime, an empty inner dim.
@@ -102,6 +102,7 @@ class Case:
     twice: bool = True  # its gradient has a gradient
     reshaped: object = None  # shape -> the same case of that shape, where the call itself knows it
     own_values: bool = False  # the reference answers for the case's own values only: matrices of full rank, places that differ
+    cpu_only: bool = False  # other devices refuse it, except the reference
     check: object = None  # (pf, outputs, arrays) -> None, beside or instead of the reference
 
     def arrays(self):

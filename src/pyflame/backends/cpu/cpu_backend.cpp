@@ -46,6 +46,7 @@ class CpuBackend final : public Backend {
   bool loops_in_memory_order() const override { return true; }
   bool composes(OpId op) const override { return op == OpId::batch_norm; }
   bool convolves_volumes() const override { return true; }
+  bool computes_with_blocks() const override { return true; }
 
  private:
   std::array<std::vector<Impl>, static_cast<size_t>(kNumOps)> lists_;

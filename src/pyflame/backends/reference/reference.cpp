@@ -155,6 +155,7 @@ class ReferenceBackend final : public Backend {
   std::span<const Impl> impls(const Problem&) const override { return {&kReferenceImpl, 1}; }
   bool fuses() const override { return false; }
   bool convolves_volumes() const override { return true; }
+  bool computes_with_blocks() const override { return true; }
 };
 
 }  // namespace

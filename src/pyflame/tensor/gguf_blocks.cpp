@@ -1,13 +1,22 @@
 // How the blocks of GGUF's types are decoded to float32. Each comment is the layout of a block, in bytes, and its formula; d and m are float16.
 // The layouts are those of ggml: github.com/ggml-org/ggml describes each block type where it declares it.
+#include "pyflame/tensor/gguf_blocks.h"
+
 #include <array>
 #include <cmath>
 #include <cstring>
 
 #include "pyflame/base/half.h"
-#include "pyflame/io/gguf_file.h"
 
 namespace pyflame::gguf {
+
+ScaleAndMinimum six_bits(const uint8_t* packed, int block) {
+  const auto byte = [packed](int i) { return static_cast<int>(packed[i]); };
+  const int j = block;
+  if (j < 4) return {static_cast<uint8_t>(byte(j) & 63), static_cast<uint8_t>(byte(j + 4) & 63)};
+  return {static_cast<uint8_t>((byte(j + 4) & 15) | (byte(j - 4) >> 6) << 4),
+          static_cast<uint8_t>((byte(j + 4) >> 4) | (byte(j) >> 6) << 4)};
+}
 
 namespace {
 
@@ -122,15 +131,6 @@ void decode_q3_k(const uint8_t* b, float* out) {
   }
 }
 
-// Eight scales and eight minima of 6 bits in 12 bytes.
-struct ScaleAndMinimum {
-  float scale, minimum;
-};
-ScaleAndMinimum six_bits(const uint8_t* p, int j) {
-  if (j < 4) return {static_cast<float>(p[j] & 63), static_cast<float>(p[j + 4] & 63)};
-  return {static_cast<float>((p[j + 4] & 15) | (p[j - 4] >> 6) << 4),
-          static_cast<float>((p[j + 4] >> 4) | (p[j] >> 6) << 4)};
-}
 // d, m, scales and minima, 128 bytes of nibbles (32 low ones, then their 32 high ones): scale d q - minimum m
 void decode_q4_k(const uint8_t* b, float* out) {
   const float d = half_at(b), m = half_at(b + 2);
@@ -138,7 +138,7 @@ void decode_q4_k(const uint8_t* b, float* out) {
   for (int i = 0; i < kLarge; ++i) {
     const ScaleAndMinimum s = six_bits(packed, i / 32);
     const int byte = q[i / 64 * 32 + i % 32], nibble = i / 32 % 2 == 0 ? byte & 15 : byte >> 4;
-    out[i] = d * s.scale * static_cast<float>(nibble) - m * s.minimum;
+    out[i] = d * static_cast<float>(s.scale) * static_cast<float>(nibble) - m * static_cast<float>(s.minimum);
   }
 }
 // The same with 32 bytes of fifth bits before the nibbles
@@ -148,7 +148,7 @@ void decode_q5_k(const uint8_t* b, float* out) {
   for (int i = 0; i < kLarge; ++i) {
     const ScaleAndMinimum s = six_bits(packed, i / 32);
     const int byte = q[i / 64 * 32 + i % 32], nibble = i / 32 % 2 == 0 ? byte & 15 : byte >> 4;
-    out[i] = d * s.scale * static_cast<float>(nibble | (high[i % 32] >> (i / 32) & 1) << 4) - m * s.minimum;
+    out[i] = d * static_cast<float>(s.scale) * static_cast<float>(nibble | (high[i % 32] >> (i / 32) & 1) << 4) - m * static_cast<float>(s.minimum);
   }
 }
 // 128 bytes of nibbles, 64 bytes of 2 more bits, 16 int8 scales, d: scale d (q - 32)
@@ -216,5 +216,16 @@ constexpr std::array<Type, 32> kTypes = {{
 }  // namespace
 
 std::span<const Type> types() { return kTypes; }
+
+const Type* find_type(uint32_t id) {
+  for (const Type& t : kTypes)
+    if (t.id == id) return &t;
+  return nullptr;
+}
+const Type* find_type(std::string_view name) {
+  for (const Type& t : kTypes)
+    if (t.name == name) return &t;
+  return nullptr;
+}
 
 }  // namespace pyflame::gguf

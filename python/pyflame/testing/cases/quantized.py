@@ -1,0 +1,100 @@
+"""Weights in GGUF's blocks of a few bits. The layouts of blocks are written here a second time, in NumPy and in float64."""
+
+import numpy as np
+
+from ..tolerance import EPS
+from . import Case, Spec, label
+
+# name: (elements and bytes of a block, where its float16 scales are)
+BLOCKS = {
+    "Q4_0": (32, 18, (0,)), "Q4_1": (32, 20, (0, 2)), "Q5_0": (32, 22, (0,)), "Q5_1": (32, 24, (0, 2)), "Q8_0": (32, 34, (0,)),
+    "Q4_K": (256, 144, (0, 2)), "Q5_K": (256, 176, (0, 2)), "Q6_K": (256, 210, (208,)),
+}  # fmt: skip
+
+
+def random_blocks(name, rng, shape):
+    """Rows of blocks with random bits and scales of ordinary size: uint8 of this shape, [rows, bytes of a row]."""
+    elements, size, scales = BLOCKS[name]
+    blocks = rng.integers(0, 256, (shape[0], shape[1] // size, size)).astype(np.uint8)
+    for at in scales:
+        values = (rng.standard_normal(blocks.shape[:2]) * (0.001 if elements == 256 else 0.05)).astype(np.float16)
+        blocks[..., at:at + 2] = values[..., None].view(np.uint8)
+    return blocks.reshape(shape)
+
+
+def _spec(name, rows, columns):
+    elements, size, _ = BLOCKS[name]
+    return Spec((rows, columns // elements * size), "uint8", lambda rng, shape: random_blocks(name, rng, shape))
+
+
+def decoded(name, rows):
+    """float64 [rows, columns]."""
+    elements, size, scales = BLOCKS[name]
+    b = rows.reshape(rows.shape[0], rows.shape[1] // size, size)
+    d, m = (b[..., at:at + 2].copy().view(np.float16).astype(np.float64) for at in (scales[0], scales[-1]))
+    nibbles = np.concatenate([b[..., -16:] & 15, b[..., -16:] >> 4], -1).astype(np.float64)
+    if name in ("Q4_0", "Q4_1"):
+        w = d * (nibbles - 8) if name == "Q4_0" else d * nibbles + m
+    elif name in ("Q5_0", "Q5_1"):
+        at = 2 if name == "Q5_0" else 4
+        q = nibbles + 16 * np.unpackbits(b[..., at:at + 4], axis=-1, bitorder="little")
+        w = d * (q - 16) if name == "Q5_0" else d * q + m
+    elif name == "Q8_0":
+        w = d * b[..., 2:].view(np.int8)
+    elif name == "Q6_K":
+        i = np.arange(256)
+        half, part, rest = i // 128, i % 128 // 32, i % 32
+        low = b[..., half * 64 + part % 2 * 32 + rest] >> (part // 2 * 4) & 15
+        q = low + 16.0 * (b[..., 128 + half * 32 + rest] >> (part * 2) & 3) - 32
+        w = d * b[..., 192:208].view(np.int8)[..., i // 16] * q
+    else:
+        i = np.arange(256)
+        packed, at = b[..., 4:16].astype(int), 16 if name == "Q4_K" else 48
+        scale = np.concatenate([packed[..., :4] & 63, packed[..., 8:] & 15 | packed[..., :4] >> 6 << 4], -1)
+        minimum = np.concatenate([packed[..., 4:8] & 63, packed[..., 8:] >> 4 | packed[..., 4:8] >> 6 << 4], -1)
+        q = (b[..., at + i // 64 * 32 + i % 32] >> (i // 32 % 2 * 4) & 15).astype(np.float64)
+        if name == "Q5_K":
+            q += 16.0 * (b[..., 16 + i % 32] >> (i // 32) & 1)
+        w = d * scale[..., i // 32] * q - m * minimum[..., i // 32]
+    return w.reshape(rows.shape[0], -1)
+
+
+def _magnitude(name, dtype):
+    """What the tolerance's epsilon is multiplied with: the sum of the terms, and by how much rounding 32 elements to 8 bits may change a product."""
+
+    def magnitude(x, blocks, bias=None):
+        w = np.abs(decoded(name, blocks))
+        parts, columns = np.abs(x).reshape(-1, x.shape[-1] // 32, 32), w.shape[1]
+        rounding = (parts.max(-1) / 254) @ w.reshape(-1, columns // 32, 32).sum(-1).T
+        total = np.abs(x).reshape(-1, columns) @ w.T + rounding / EPS["float32" if dtype != "float64" else dtype]
+        return total.reshape(*x.shape[:-1], -1) + (0 if bias is None else np.abs(bias))
+
+    return magnitude
+
+
+def _products():
+    for name, (elements, _, _) in BLOCKS.items():
+        shapes = [((3, elements), 8), ((2, 5, 2 * elements), 13), ((elements,), 3)] + ([((1, 5 * elements), 17), ((7, 3 * elements), 1)] if name in ("Q4_0", "Q8_0", "Q6_K") else [])
+        for k, (shape, outputs) in enumerate(shapes):
+            for dtype in ("float32", "float16", "bfloat16", "float64") if k == 1 else ("float32",):
+                for tiled in (False, True):
+                    inputs = (Spec(shape, dtype), _spec(name, outputs, shape[-1]), Spec((outputs,), dtype))
+                    inputs = inputs if k == 1 else inputs[:2]
+
+                    def call(pf, x, w, *bias, name=name, outputs=outputs, tiled=tiled):
+                        return pf.quantized_linear(x, pf.weight_tiles(w, name) if tiled else w, name, *bias, tiled_rows=outputs if tiled else 0)
+
+                    yield Case(
+                        f"quantized_linear-{name}-{'tiles' if tiled else 'rows'}-{dtype}-{label(shape)}-{outputs}", ("quantized_linear",) + (("weight_tiles",) if tiled else ()), ("quantized_linear",),
+                        inputs, call, lambda x, w, *bias, name=name: x @ decoded(name, w).T + (bias[0] if bias else 0), c=2, length=shape[-1], magnitude=_magnitude(name, dtype), cpu_only=True)  # fmt: skip
+
+
+def _decoding():
+    for name, (elements, _, _) in BLOCKS.items():
+        yield Case(
+            f"decode_blocks-{name}", ("decode_blocks",), ("decode_blocks",), (_spec(name, 5, 2 * elements),),
+            lambda pf, w, name=name: pf.decode_blocks(w, name), lambda w, name=name: decoded(name, w), c=4, magnitude=lambda w, name=name: np.abs(decoded(name, w)) + 1, out="float32", cpu_only=True)  # fmt: skip
+
+
+def cases():
+    return [*_products(), *_decoding()]

@@ -1,0 +1,121 @@
+// Products with weights of a few bits. Each row of x is rounded once to integers of 8 bits with a scale for every 32 elements. Then each tile of
+// eight outputs is read once and multiplied with all rows by integer products. Rows of blocks become tiles on the way; tiles that were made
+// before (make_tile) are read as they are.
+#include <algorithm>
+
+#include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/vec_quantized.h"
+
+namespace pyflame::cpu {
+
+namespace {
+
+constexpr int kTileSlot = 5;                  // of scratch memory
+constexpr int64_t kTileGrain = 32768;         // bytes of weights that make another thread pay off, for one row of x
+constexpr int64_t kRowsInCache = 128 * 1024;  // bytes of rounded rows that stay in the second-level cache
+
+TileShape shape_of(const BlockAttrs& a, int64_t rows, int64_t columns) {
+  TileShape s;
+  s.type = gguf::find_type(static_cast<uint32_t>(a.type));
+  s.form = tile_form(*s.type);
+  s.rows = rows, s.columns = columns;
+  return s;
+}
+
+class QuantizedLinear final : public Exec {
+ public:
+  explicit QuantizedLinear(const Problem& p)
+      : x_(p.root().ins[0], ws_), y_(p.root().outs[0], ws_), weight_(p.root().ins[1]) {
+    const Dims &x = p.root().ins[0].shape, &y = p.root().outs[0].shape;
+    const auto& a = p.root().attr<BlockAttrs>();
+    rows_ = x[0], tiled_ = a.rows != 0;
+    shape_ = shape_of(a, y[1], x[1]);
+    q_ = ws_.take(static_cast<size_t>(x.numel()));
+    scale_ = ws_.take(blocks() * sizeof(float)), sum_ = ws_.take(blocks() * sizeof(float));
+  }
+
+  void run(const RunContext& ctx) override {
+    const float* x = x_.get(ctx);
+    float* y = y_.begin(ctx);
+    const vec::RoundedRows rounded{at<int8_t>(ctx, q_), at<float>(ctx, scale_), at<float>(ctx, sum_), shape_.columns};
+    parallel_for(rows_, std::max<int64_t>(1, kGrainElements / shape_.columns), [&](int64_t begin, int64_t end) {
+      vec::round_rows(x + begin * shape_.columns, end - begin, rounded.from(begin));
+    });
+    const auto* weight = ctx.ptr<const uint8_t>(weight_);
+    const int64_t grain = std::max<int64_t>(1, kTileGrain / (shape_.tile_bytes() * std::max<int64_t>(1, rows_ / 2)));
+    parallel_for(shape_.tiles(), grain, [&](int64_t begin, int64_t end) {
+      const int64_t some = std::max<int64_t>(4, kRowsInCache / shape_.columns / 4 * 4);
+      for (int64_t row = 0; row < rows_; row += some)
+        products(weight, begin, end, rounded.from(row), std::min(some, rows_ - row), y + row * shape_.rows);
+    });
+    y_.finish(ctx);
+  }
+
+ private:
+  size_t blocks() const { return static_cast<size_t>(rows_ * shape_.columns / kTileBlock); }
+
+  void products(const uint8_t* weight, int64_t begin, int64_t end, const vec::RoundedRows& x, int64_t rows, float* y) {
+    for (int64_t t = begin; t < end; ++t) {
+      const uint8_t* tile = weight + t * shape_.tile_bytes();
+      if (!tiled_) {
+        auto* made = scratch<uint8_t>(kTileSlot, shape_.tile_bytes());
+        make_tile(shape_, weight, t, made);
+        tile = made;
+      }
+      const int64_t first = t * kTileRows;
+      vec::tile_product(*shape_.form, tile, x, rows, y + first, shape_.rows, std::min(kTileRows, shape_.rows - first));
+    }
+  }
+
+  In<float> x_;
+  Out<float> y_;
+  Operand weight_;
+  int64_t rows_ = 0;
+  bool tiled_ = false;
+  TileShape shape_;
+  size_t q_ = 0, scale_ = 0, sum_ = 0;
+};
+
+class DecodeBlocks final : public Exec {
+ public:
+  explicit DecodeBlocks(const Problem& p) : blocks_(p.root().ins[0]), y_(p.root().outs[0], ws_) {
+    type_ = gguf::find_type(static_cast<uint32_t>(p.root().attr<BlockAttrs>().type));
+  }
+  void run(const RunContext& ctx) override {
+    const auto* from = ctx.ptr<const uint8_t>(blocks_);
+    float* y = y_.begin(ctx);
+    const int64_t count = blocks_.numel() / type_->bytes;
+    parallel_for(count, kGrainElements / type_->elements, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) type_->decode(from + b * type_->bytes, y + b * type_->elements);
+    });
+    y_.finish(ctx);
+  }
+
+ private:
+  Operand blocks_;
+  Out<float> y_;
+  const gguf::Type* type_;
+};
+
+template <class E>
+std::unique_ptr<Executable> make_exec(const Problem& p) {
+  return std::make_unique<E>(p);
+}
+
+Refusal accept_blocks(const Problem& p) {
+  if (!p.root().ins.back().contiguous) return "takes contiguous blocks only";
+  return accept_single(p);
+}
+
+}  // namespace
+
+std::span<const Impl> quantized_linear_impls() {
+  static const Impl impl{"cpu.integer_products", accept_blocks, make_exec<QuantizedLinear>};
+  return {&impl, 1};
+}
+std::span<const Impl> decode_blocks_impls() {
+  static const Impl impl{"cpu.decode_blocks", accept_blocks, make_exec<DecodeBlocks>};
+  return {&impl, 1};
+}
+
+}  // namespace pyflame::cpu

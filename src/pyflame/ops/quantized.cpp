@@ -1,0 +1,108 @@
+// Products with weights that stay in GGUF's blocks of a few bits. There are no gradients.
+#include "pyflame/backends/backend.h"
+#include "pyflame/base/threads.h"
+#include "pyflame/ops/family.h"
+#include "pyflame/tensor/weight_tiles.h"
+
+namespace pyflame {
+
+namespace {
+
+const gguf::Type& type_of(const char* op, const std::string& name) {
+  const gguf::Type* type = gguf::find_type(std::string_view(name));
+  PF_CHECK(type && type->decode, Value,
+           "{}: no blocks of this type can be decoded; got '{}'; expected a name of GGUF, such as Q4_K", op, name);
+  return *type;
+}
+// With tiles, too.
+const gguf::Type& type_of_product(const char* op, const std::string& name) {
+  const gguf::Type& type = type_of(op, name);
+  PF_CHECK(tile_form(type), NotImplemented,
+           "{}: this type is not available; got '{}'; expected Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K; hint: "
+           "decode the weights",
+           op, name);
+  return type;
+}
+
+void check_blocks(const char* op, const Tensor& blocks) {
+  PF_CHECK(blocks.dtype() == DType::uint8, Type, "{}: the weights are no bytes; got {}; expected uint8", op,
+           dtype_name(blocks.dtype()));
+  PF_CHECK(blocks.dim() == 2, Value, "{}: the weights are no rows of blocks; got shape {}; expected [rows, bytes of a row]",
+           op, blocks.shape().str());
+  PF_CHECK(find_backend(blocks.device().type)->computes_with_blocks(), NotImplemented,
+           "{}: there is no kernel for this device; got {}; expected the CPU; hint: decode the weights before they go there",
+           op, blocks.device().str());
+}
+
+// The number of weights in a row of blocks.
+int64_t columns_of(const char* op, const Tensor& blocks, const gguf::Type& type) {
+  PF_CHECK(blocks.size(1) % type.bytes == 0, Value,
+           "{}: a row is no whole number of blocks; got {} bytes; expected a multiple of {}'s {}", op, blocks.size(1),
+           type.name, type.bytes);
+  return blocks.size(1) / type.bytes * type.elements;
+}
+
+}  // namespace
+
+Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string& type_name, const Tensor& bias,
+                        int64_t rows) {
+  constexpr const char* kOp = "quantized_linear";
+  check_same_device(kOp, {x, weight, bias});
+  check_float(kOp, x);
+  check_blocks(kOp, weight);
+  const gguf::Type& type = type_of_product(kOp, type_name);
+  PF_CHECK(x.dim() >= 1, Value, "{}: the input has no dims; got a number; expected [..., K]", kOp);
+  const int64_t columns = x.size(-1);
+  PF_CHECK(columns % type.elements == 0, Value,
+           "{}: the rows of the input are no whole blocks; got {} elements; expected a multiple of {}'s {}", kOp, columns,
+           type.name, type.elements);
+  const TileShape s{&type, tile_form(type), rows != 0 ? rows : weight.size(0), columns};
+  const Dims expected = rows != 0 ? Dims{s.tiles(), s.tile_bytes()} : Dims{weight.size(0), s.row_bytes()};
+  PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
+           "{}: input and weight do not fit; got weight {} for {} of {} elements; expected {}", kOp, weight.shape().str(),
+           rows != 0 ? fmt::format("tiles of {} rows", rows) : std::string("rows"), columns, expected.str());
+  if (bias) {
+    check_same_dtype(kOp, x, bias);
+    PF_CHECK(bias.shape() == Dims{s.rows}, Value, "{}: the bias does not fit; got {}; expected [{}]", kOp,
+             bias.shape().str(), s.rows);
+  }
+  PF_CHECK(!any_requires_grad({x, bias}), NotImplemented,
+           "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad, or "
+           "decode the weights",
+           kOp);
+  Dims shape = x.shape();
+  shape.back() = s.rows;
+  if (shape.numel() == 0) return empty(shape, x.dtype(), x.device());
+  const int64_t count = shape.numel() / s.rows;
+  Tensor out = columns == 0 ? zeros(shape, x.dtype(), x.device())
+                            : reshape(emit(OpId::quantized_linear, {reshape(x, {count, columns}), contiguous(weight)},
+                                           {count, s.rows}, x.dtype(), BlockAttrs{int64_t{type.id}, rows}),
+                                      shape);
+  return bias ? add(out, bias) : out;
+}
+
+Tensor decode_blocks(const Tensor& blocks, const std::string& type_name) {
+  constexpr const char* kOp = "decode_blocks";
+  check_blocks(kOp, blocks);
+  const gguf::Type& type = type_of(kOp, type_name);
+  const Dims shape{blocks.size(0), columns_of(kOp, blocks, type)};
+  if (shape.numel() == 0) return empty(shape, DType::float32, blocks.device());
+  return emit(OpId::decode_blocks, {contiguous(blocks)}, shape, DType::float32, BlockAttrs{int64_t{type.id}, 0});
+}
+
+Tensor weight_tiles(const Tensor& blocks, const std::string& type_name) {
+  constexpr const char* kOp = "weight_tiles";
+  check_blocks(kOp, blocks);
+  const gguf::Type& type = type_of_product(kOp, type_name);
+  const TileShape s{&type, tile_form(type), blocks.size(0), columns_of(kOp, blocks, type)};
+  const Tensor from = contiguous(blocks), out = empty({s.tiles(), s.tile_bytes()}, DType::uint8, blocks.device());
+  if (out.numel() == 0 || !find_backend(out.device().type)->executes()) return out;
+  const auto* rows = static_cast<const uint8_t*>(from.data());
+  auto* to = static_cast<uint8_t*>(out.mutable_data());
+  parallel_for(s.tiles(), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) make_tile(s, rows, t, to + t * s.tile_bytes());
+  });
+  return out;
+}
+
+}  // namespace pyflame

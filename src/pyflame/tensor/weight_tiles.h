@@ -1,0 +1,58 @@
+// Weights of a few bits in the order in which the CPU multiplies them: tiles of eight rows, so that one vector has the same elements of all
+// eight. A tile holds the same numbers as the rows of GGUF's blocks that it was made of.
+//
+// A tile is a sequence of groups along the rows. Scales and minima are those of eight rows, one after the other:
+//   Halves      32 elements:  scales (float16), data
+//   WithMinima  32 elements:  scales, minima (float16), data
+//   Nested      256 elements: scales, minima (float16), then for each 32 elements: scales, minima (uint8), data
+//   Finer       256 elements: scales (float16), then for each 32 elements: scales of the first and of the last 16 (int8), data
+// The data of 32 elements are eight parts of four elements; a part has the four elements of each row. Nibbles: four parts of bytes, whose low
+// halves are the elements 0 to 15, and the high ones the elements 16 to 31.
+#pragma once
+#include <cstdint>
+
+#include "pyflame/tensor/gguf_blocks.h"
+
+namespace pyflame {
+
+constexpr int64_t kTileRows = 8, kTileBlock = 32;
+
+enum class TileScales : uint8_t { Halves, WithMinima, Nested, Finer };
+
+struct TileForm {
+  bool nibbles;  // otherwise bytes with sign
+  TileScales scales;
+  int zero;  // the number that counts as zero: nibbles without minima
+
+  bool nested() const { return scales == TileScales::Nested || scales == TileScales::Finer; }
+  int64_t data_bytes() const { return kTileRows * (nibbles ? 16 : 32); }
+  int64_t group() const { return nested() ? 256 : kTileBlock; }  // elements
+  int64_t group_bytes() const {
+    switch (scales) {
+      case TileScales::Halves: return 16 + data_bytes();
+      case TileScales::WithMinima: return 32 + data_bytes();
+      case TileScales::Nested: return 32 + 8 * (16 + data_bytes());
+      default: return 16 + 8 * (16 + data_bytes());
+    }
+  }
+};
+
+// Null: there are no tiles for this type.
+const TileForm* tile_form(const gguf::Type& type);
+
+struct TileShape {
+  const gguf::Type* type = nullptr;
+  const TileForm* form = nullptr;
+  int64_t rows = 0, columns = 0;
+
+  int64_t row_bytes() const { return columns / type->elements * type->bytes; }
+  int64_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
+  int64_t tile_bytes() const { return columns / form->group() * form->group_bytes(); }
+};
+
+// Tile number `tile` of rows of blocks. Rows that are missing in the last tile are zeros.
+void make_tile(const TileShape& s, const uint8_t* rows, int64_t tile, uint8_t* to);
+// The weights of one row of a tile, as the type's decode computes them.
+void decode_tile_row(const TileShape& s, const uint8_t* tile, int64_t row, float* to);
+
+}  // namespace pyflame
