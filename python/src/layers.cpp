@@ -218,19 +218,25 @@ void bind_embedding(nb::module_& m) {
         return quantized_linear(x, w, type, or_undefined(b), tiled_rows);
       },
       "input"_a, "weight"_a, "type"_a, OPTIONAL("bias"), "tiled_rows"_a = 0,
-      "input @ W.T + bias with weights W [N, K] that stay in GGUF's blocks of a few bits. input [..., K], float; bias [N] of the "
+      "input @ W.T + bias with weights W [N, K] that stay in GGUF's blocks of a few bits. input [..., K], float; bias "
+      "[N] of the "
       "input's dtype -> [..., N] of that dtype.\n"
       "weight: uint8 [N, bytes of a row], blocks of the type 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K' or "
       "'Q6_K'; with tiled_rows=N the tensor that weight_tiles made of them.\n"
-      "The CPU rounds each 32 elements of the input to integers of 8 bits times their largest magnitude / 127. So a result "
-      "differs from the exact product by at most the sum over these blocks of max|x| / 254 times sum|W|, beside float32 "
+      "The CPU rounds each 32 elements of the input to integers of 8 bits times their largest magnitude / 127. So a "
+      "result "
+      "differs from the exact product by at most the sum over these blocks of max|x| / 254 times sum|W|, beside "
+      "float32 "
       "rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives NaN.\n"
-      "Inference on the CPU only. TypeError, ValueError; NotImplementedError for other types and devices, and for gradients.");
+      "Inference on the CPU only. TypeError, ValueError; NotImplementedError for other types and devices, and for "
+      "gradients.");
   m.def("decode_blocks", &decode_blocks, "blocks"_a, "type"_a,
-        "The weights in rows of GGUF's blocks: uint8 [N, bytes of a row] -> float32 [N, K]. type: a name of GGUF, such as "
+        "The weights in rows of GGUF's blocks: uint8 [N, bytes of a row] -> float32 [N, K]. type: a name of GGUF, such "
+        "as "
         "'Q4_K'. On the CPU. TypeError, ValueError, NotImplementedError.");
   m.def("weight_tiles", &weight_tiles, "blocks"_a, "type"_a,
-        "Rows of GGUF's blocks, uint8 [N, bytes of a row], in the order in which the CPU multiplies them: tiles of eight rows, "
+        "Rows of GGUF's blocks, uint8 [N, bytes of a row], in the order in which the CPU multiplies them: tiles of "
+        "eight rows, "
         "uint8 [ceil(N / 8), bytes of a tile], for quantized_linear(..., tiled_rows=N).\n"
         "TypeError, ValueError; NotImplementedError for types that it does not take.");
   m.def("_embedding_bag", &embedding_bag);

@@ -217,8 +217,10 @@ void bind_model_files(nb::module_& m) {
       "read_torch_file", &read_torch_file, "path"_a, "place"_a, "parameter"_a,
       "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");
   m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false,
-        "Reads a GGUF file: (dict of tensors, metadata as JSON). Blocks of few bits become float32; with packed, matrices of "
-        "types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name of the type, columns). "
+        "Reads a GGUF file: (dict of tensors, metadata as JSON). Blocks of few bits become float32; with packed, "
+        "matrices of "
+        "types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name of the type, "
+        "columns). "
         "OSError, ValueError, NotImplementedError.");
 }
 

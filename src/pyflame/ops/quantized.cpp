@@ -27,11 +27,13 @@ const gguf::Type& type_of_product(const char* op, const std::string& name) {
 void check_blocks(const char* op, const Tensor& blocks) {
   PF_CHECK(blocks.dtype() == DType::uint8, Type, "{}: the weights are no bytes; got {}; expected uint8", op,
            dtype_name(blocks.dtype()));
-  PF_CHECK(blocks.dim() == 2, Value, "{}: the weights are no rows of blocks; got shape {}; expected [rows, bytes of a row]",
-           op, blocks.shape().str());
-  PF_CHECK(find_backend(blocks.device().type)->computes_with_blocks(), NotImplemented,
-           "{}: there is no kernel for this device; got {}; expected the CPU; hint: decode the weights before they go there",
-           op, blocks.device().str());
+  PF_CHECK(blocks.dim() == 2, Value,
+           "{}: the weights are no rows of blocks; got shape {}; expected [rows, bytes of a row]", op,
+           blocks.shape().str());
+  PF_CHECK(
+      find_backend(blocks.device().type)->computes_with_blocks(), NotImplemented,
+      "{}: there is no kernel for this device; got {}; expected the CPU; hint: decode the weights before they go there",
+      op, blocks.device().str());
 }
 
 // The number of weights in a row of blocks.
@@ -54,22 +56,24 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
   PF_CHECK(x.dim() >= 1, Value, "{}: the input has no dims; got a number; expected [..., K]", kOp);
   const int64_t columns = x.size(-1);
   PF_CHECK(columns % type.elements == 0, Value,
-           "{}: the rows of the input are no whole blocks; got {} elements; expected a multiple of {}'s {}", kOp, columns,
-           type.name, type.elements);
+           "{}: the rows of the input are no whole blocks; got {} elements; expected a multiple of {}'s {}", kOp,
+           columns, type.name, type.elements);
   const TileShape s{&type, tile_form(type), rows != 0 ? rows : weight.size(0), columns};
   const Dims expected = rows != 0 ? Dims{s.tiles(), s.tile_bytes()} : Dims{weight.size(0), s.row_bytes()};
   PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
-           "{}: input and weight do not fit; got weight {} for {} of {} elements; expected {}", kOp, weight.shape().str(),
-           rows != 0 ? fmt::format("tiles of {} rows", rows) : std::string("rows"), columns, expected.str());
+           "{}: input and weight do not fit; got weight {} for {} of {} elements; expected {}", kOp,
+           weight.shape().str(), rows != 0 ? fmt::format("tiles of {} rows", rows) : std::string("rows"), columns,
+           expected.str());
   if (bias) {
     check_same_dtype(kOp, x, bias);
     PF_CHECK(bias.shape() == Dims{s.rows}, Value, "{}: the bias does not fit; got {}; expected [{}]", kOp,
              bias.shape().str(), s.rows);
   }
-  PF_CHECK(!any_requires_grad({x, bias}), NotImplemented,
-           "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad, or "
-           "decode the weights",
-           kOp);
+  PF_CHECK(
+      !any_requires_grad({x, bias}), NotImplemented,
+      "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad, or "
+      "decode the weights",
+      kOp);
   Dims shape = x.shape();
   shape.back() = s.rows;
   if (shape.numel() == 0) return empty(shape, x.dtype(), x.device());

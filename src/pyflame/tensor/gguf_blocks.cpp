@@ -148,7 +148,8 @@ void decode_q5_k(const uint8_t* b, float* out) {
   for (int i = 0; i < kLarge; ++i) {
     const ScaleAndMinimum s = six_bits(packed, i / 32);
     const int byte = q[i / 64 * 32 + i % 32], nibble = i / 32 % 2 == 0 ? byte & 15 : byte >> 4;
-    out[i] = d * static_cast<float>(s.scale) * static_cast<float>(nibble | (high[i % 32] >> (i / 32) & 1) << 4) - m * static_cast<float>(s.minimum);
+    out[i] = d * static_cast<float>(s.scale) * static_cast<float>(nibble | (high[i % 32] >> (i / 32) & 1) << 4) -
+             m * static_cast<float>(s.minimum);
   }
 }
 // 128 bytes of nibbles, 64 bytes of 2 more bits, 16 int8 scales, d: scale d (q - 32)

@@ -171,7 +171,8 @@ void decode_tile_row(const TileShape& s, const uint8_t* tile, int64_t row, float
         case TileScales::Halves: *to = q * d; break;
         case TileScales::WithMinima: *to = q * d + m; break;
         case TileScales::Nested: *to = d * first * q - m * second; break;
-        case TileScales::Finer: *to = d * static_cast<float>(static_cast<int8_t>(block[i % 32 < 16 ? row : 8 + row])) * q;
+        case TileScales::Finer:
+          *to = d * static_cast<float>(static_cast<int8_t>(block[i % 32 < 16 ? row : 8 + row])) * q;
       }
     }
   }

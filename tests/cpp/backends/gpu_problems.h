@@ -23,7 +23,8 @@ struct GpuProblem {
 // Ops that GPU backends compute on the host or refuse: they have no kernel.
 inline bool on_host(OpId op) {
   static const std::set<OpId> ops{
-      OpId::quantized_linear, OpId::decode_blocks,
+      OpId::quantized_linear,
+      OpId::decode_blocks,
 #define OP(...)
 #define LINALG(name, ...) OpId::name,
 #include "pyflame/ops/ops.def"

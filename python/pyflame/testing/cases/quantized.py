@@ -10,14 +10,16 @@ BLOCKS = {
     "Q4_0": (32, 18, (0,)), "Q4_1": (32, 20, (0, 2)), "Q5_0": (32, 22, (0,)), "Q5_1": (32, 24, (0, 2)), "Q8_0": (32, 34, (0,)),
     "Q4_K": (256, 144, (0, 2)), "Q5_K": (256, 176, (0, 2)), "Q6_K": (256, 210, (208,)),
 }  # fmt: skip
+# The standard deviation of weights with random bits and scales of 1.
+_SPREAD = {"Q4_0": 4.6, "Q4_1": 8.8, "Q5_0": 9.2, "Q5_1": 18, "Q8_0": 74, "Q4_K": 320, "Q5_K": 660, "Q6_K": 1370}
 
 
-def random_blocks(name, rng, shape):
-    """Rows of blocks with random bits and scales of ordinary size: uint8 of this shape, [rows, bytes of a row]."""
-    elements, size, scales = BLOCKS[name]
+def random_blocks(name, rng, shape, spread=0.2):
+    """Rows of blocks with random bits and random scales: uint8 of this shape, [rows, bytes of a row]. spread: about the weights' standard deviation."""
+    _, size, scales = BLOCKS[name]
     blocks = rng.integers(0, 256, (shape[0], shape[1] // size, size)).astype(np.uint8)
     for at in scales:
-        values = (rng.standard_normal(blocks.shape[:2]) * (0.001 if elements == 256 else 0.05)).astype(np.float16)
+        values = (rng.standard_normal(blocks.shape[:2]) * spread / _SPREAD[name]).astype(np.float16)
         blocks[..., at:at + 2] = values[..., None].view(np.uint8)
     return blocks.reshape(shape)
 

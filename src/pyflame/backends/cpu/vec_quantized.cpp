@@ -171,8 +171,7 @@ void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, in
     ProductOfRows<kNibbles, kScales, kZero, 4>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
   for (; i + 2 <= rows; i += 2)
     ProductOfRows<kNibbles, kScales, kZero, 2>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
-  for (; i < rows; ++i)
-    ProductOfRows<kNibbles, kScales, kZero, 1>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
+  for (; i < rows; ++i) ProductOfRows<kNibbles, kScales, kZero, 1>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
 }
 
 #else
@@ -225,7 +224,8 @@ void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, in
         if (kFiner) scale *= static_cast<float>(static_cast<int8_t>(fine[r]));
         total[r] += (first * step - static_cast<float>(kZero) * sum) * scale;
         if (kFiner)
-          total[r] += static_cast<float>(last[r]) * step * outer[r] * static_cast<float>(static_cast<int8_t>(fine[8 + r]));
+          total[r] +=
+              static_cast<float>(last[r]) * step * outer[r] * static_cast<float>(static_cast<int8_t>(fine[8 + r]));
         if (kNested) total[r] -= outer_minimum[r] * static_cast<float>(fine[8 + r]) * sum;
         else if (kMinima) total[r] += outer_minimum[r] * sum;
       }

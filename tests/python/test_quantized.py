@@ -1,0 +1,126 @@
+"""quantized_linear, decode_blocks and weight_tiles beyond the case table: errors, numbers that are not finite, many rows, extreme blocks."""
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.testing.cases.quantized import BLOCKS, decoded, random_blocks
+
+RANDOM = np.random.default_rng(0)
+
+
+def blocks(name, rows, count):
+    return random_blocks(name, RANDOM, (rows, count * BLOCKS[name][1]))
+
+
+def numbers(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def product(x, w, name, tiled=False):
+    t = pf.tensor(w)
+    return pf.quantized_linear(pf.tensor(x), pf.weight_tiles(t, name) if tiled else t, name, tiled_rows=len(w) if tiled else 0).numpy()
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_error_of_rounding_the_input(name):
+    """The documented bound, and the result of the rounded input up to float32 rounding."""
+    w, x = blocks(name, 21, 3), numbers(37, 3 * BLOCKS[name][0])
+    x[3] *= 1e4
+    x[5, :32] = 0
+    exact, weights = decoded(name, w), x.reshape(37, -1, 32).astype(np.float64)
+    largest = np.abs(weights).max(-1, keepdims=True)
+    bound = (largest[..., 0] / 254) @ np.abs(exact).reshape(21, -1, 32).sum(-1).T
+    size = np.abs(x).astype(np.float64) @ np.abs(exact).T
+    rounded = (np.round(weights / np.where(largest == 0, 1, largest) * 127) * largest / 127).reshape(37, -1)
+    for tiled in (False, True):
+        y = product(x, w, name, tiled)
+        assert (np.abs(y - x @ exact.T) <= bound + 1e-5 * size).all()
+        close = np.abs(y - rounded @ exact.T) <= 1e-5 * size
+        assert close.mean() > 0.99  # a number in the middle between two integers may go either way
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_rows_do_not_depend_on_their_number(name):
+    w, x = blocks(name, 40, 2), numbers(19, 2 * BLOCKS[name][0])
+    all_rows = product(x, w, name)
+    for n in (1, 2, 3, 5):
+        np.testing.assert_array_equal(product(x[:n], w, name), all_rows[:n])
+    np.testing.assert_array_equal(product(x, w, name, tiled=True), all_rows)
+
+
+def test_many_rows_and_threads():
+    w, x = blocks("Q4_1", 600, 18), numbers(300, 576)
+    before = pf.get_num_threads()
+    results = []
+    for threads in (1, 2, 3):
+        pf.set_num_threads(threads)
+        results.append(product(x, w, "Q4_1", tiled=True))
+    pf.set_num_threads(before)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+    want = x.astype(np.float64) @ decoded("Q4_1", w).T
+    assert np.abs(results[0] - want).std() < 0.02 * want.std()
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_largest_integers_do_not_overflow(name):
+    """All bits set, and all bits of Q8_0 at -128: the largest sums of integers."""
+    elements, size, scales = BLOCKS[name]
+    for value in (0xFF, 0x80, 0x7F, 0x00):
+        w = np.full((9, size), value, np.uint8)
+        for at in scales:
+            w[:, at:at + 2] = np.array([0.5], np.float16).view(np.uint8)
+        for x in (np.ones((5, elements), np.float32), -np.ones((5, elements), np.float32), np.where(np.arange(elements) % 2, 1, -1)[None].astype(np.float32)):
+            want = x @ decoded(name, w).T
+            np.testing.assert_allclose(product(x, w, name), want, rtol=1e-5, atol=1e-4 * np.abs(decoded(name, w)).sum(1).max())
+
+
+def test_numbers_that_are_not_finite():
+    w, x = blocks("Q8_0", 8, 2), np.ones((5, 64), np.float32)
+    x[1, 7], x[2, 40], x[3, 0] = np.nan, np.inf, -np.inf
+    y = product(x, w, "Q8_0")
+    assert np.isnan(y[1:4]).all() and np.isfinite(y[[0, 4]]).all()
+    x[:] = 1e-38
+    assert (product(x, w, "Q8_0") == 0).all()
+    w[0, :2] = np.array([np.nan], np.float16).view(np.uint8)
+    assert np.isnan(product(np.ones((1, 64), np.float32), w, "Q8_0")[0, 0])
+
+
+def test_sizes_of_zero():
+    w = pf.tensor(blocks("Q4_0", 8, 2))
+    assert pf.quantized_linear(pf.zeros(0, 64), w, "Q4_0").shape == (0, 8)
+    assert pf.quantized_linear(pf.zeros(2, 64), w[:0], "Q4_0").shape == (2, 0)
+    assert (pf.quantized_linear(pf.zeros(2, 0), pf.zeros(8, 0, dtype=pf.uint8), "Q4_0", pf.ones(8)).numpy() == 1).all()
+    assert pf.decode_blocks(w[:0], "Q4_0").shape == (0, 64)
+    assert pf.weight_tiles(w[:0], "Q4_0").shape[0] == 0
+
+
+X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (ValueError, "quantized_linear: no blocks of this type can be decoded; got 'Q9'; expected a name of GGUF, such as Q4_K", lambda: pf.quantized_linear(X, W, "Q9")),
+        (NotImplementedError, "quantized_linear: this type is not available; got 'Q2_K'; expected", lambda: pf.quantized_linear(X, W, "Q2_K")),
+        (TypeError, "quantized_linear: the weights are no bytes; got float32; expected uint8", lambda: pf.quantized_linear(X, X, "Q4_0")),
+        (TypeError, "quantized_linear: needs a floating dtype; got int64", lambda: pf.quantized_linear(X.long(), W, "Q4_0")),
+        (ValueError, r"quantized_linear: the weights are no rows of blocks; got shape \(36,\)", lambda: pf.quantized_linear(X, W[0], "Q4_0")),
+        (ValueError, "quantized_linear: the rows of the input are no whole blocks; got 63 elements; expected a multiple of Q4_0's 32", lambda: pf.quantized_linear(X[:, :63], W, "Q4_0")),
+        (ValueError, r"quantized_linear: input and weight do not fit; got weight \(8, 36\) for rows of 32 elements; expected \(8, 18\)", lambda: pf.quantized_linear(X[:, :32], W, "Q4_0")),
+        (ValueError, r"got weight \(8, 36\) for tiles of 8 rows of 64 elements; expected \(1, 288\)", lambda: pf.quantized_linear(X, W, "Q4_0", tiled_rows=8)),
+        (ValueError, "quantized_linear: input and weight do not fit", lambda: pf.quantized_linear(X, W, "Q4_0", tiled_rows=-8)),
+        (ValueError, r"quantized_linear: the bias does not fit; got \(7,\); expected \[8\]", lambda: pf.quantized_linear(X, W, "Q4_0", pf.ones(7))),
+        (TypeError, "quantized_linear: dtypes differ; got float32 and float64", lambda: pf.quantized_linear(X, W, "Q4_0", pf.ones(8, dtype=pf.float64))),
+        (ValueError, "quantized_linear: the input has no dims", lambda: pf.quantized_linear(pf.tensor(1.0), W, "Q4_0")),
+        (NotImplementedError, "quantized_linear: there are no gradients; got an input that requires one", lambda: pf.quantized_linear(pf.ones(2, 64, requires_grad=True), W, "Q4_0")),
+        (ValueError, "decode_blocks: a row is no whole number of blocks; got 35 bytes; expected a multiple of Q4_0's 18", lambda: pf.decode_blocks(W[:, :35], "Q4_0")),
+        (TypeError, "decode_blocks: the weights are no bytes", lambda: pf.decode_blocks(X, "Q4_0")),
+        (ValueError, "weight_tiles: a row is no whole number of blocks", lambda: pf.weight_tiles(W[:, :35], "Q4_0")),
+        (NotImplementedError, "weight_tiles: this type is not available; got 'IQ4_NL'", lambda: pf.weight_tiles(W, "IQ4_NL")),
+    ],
+)
+def test_errors(error, message, call):
+    with pytest.raises(error, match=message):
+        call()
+    assert np.isfinite(pf.quantized_linear(X, W, "Q4_0").numpy()).all()
