@@ -1,4 +1,6 @@
 """quantized_linear, decode_blocks and weight_tiles beyond the case table: errors, numbers that are not finite, many rows, extreme blocks."""
+import os
+
 import numpy as np
 import pytest
 
@@ -124,3 +126,11 @@ def test_errors(error, message, call):
     with pytest.raises(error, match=message):
         call()
     assert np.isfinite(pf.quantized_linear(X, W, "Q4_0").numpy()).all()
+
+
+@pytest.mark.skipif(os.environ.get("PYFLAME_TEST_DEVICE", "cpu") in ("cpu", "reference"), reason="PYFLAME_TEST_DEVICE names no GPU")
+def test_gpus_refuse():
+    w = W.to(os.environ["PYFLAME_TEST_DEVICE"])
+    for call in (lambda: pf.quantized_linear(X.to(w.device), w, "Q4_0"), lambda: pf.decode_blocks(w, "Q4_0"), lambda: pf.weight_tiles(w, "Q4_0")):
+        with pytest.raises(NotImplementedError, match="there is no kernel for this device; got .*; expected the CPU; hint: decode the weights"):
+            call()
