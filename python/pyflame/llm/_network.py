@@ -175,6 +175,9 @@ class Network:
         if missing or wrong:
             got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")
+        for weight in [self.output, *(w for layer in self.layers for w, _ in layer.values())]:
+            if isinstance(weight, PackedWeight):
+                weight.tile(keep_rows=weight is self.embedding)
         left = [name for name in tensors if name.startswith("blk.") and name not in used]
         if left:
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}' with {c.layers} layers; got {', '.join(left[:8])} ({len(left)} in all), which it does not use; "

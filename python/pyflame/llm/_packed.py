@@ -9,10 +9,14 @@ class PackedWeight:
         self.blocks, self.type, self.shape = blocks, type, (blocks.shape[0], columns)
         self._tiles = None
 
+    def tile(self, keep_rows=False):
+        """Puts the weights in the order of products, before the first one. keep_rows: rows() stays possible; otherwise the blocks' memory is given back."""
+        self._tiles = _C.weight_tiles(self.blocks, self.type)
+        if not keep_rows:
+            self.blocks = None
+
     def linear(self, x, bias=None):
         """x (..., columns) times the transposed matrix, plus bias."""
-        if self._tiles is None:  # made once; rows alone are looked up in the blocks
-            self._tiles = _C.weight_tiles(self.blocks, self.type)
         return _C.quantized_linear(x, self._tiles, self.type, bias, tiled_rows=self.shape[0])
 
     def rows(self, ids):
