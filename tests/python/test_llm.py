@@ -507,5 +507,5 @@ def test_smollm2():
     model = pf.llm.load(files[0])
     assert model.chat("What is the capital of France?", max_tokens=12, temperature=0) == "The capital of France is Paris."
     perplexity = model.perplexity(TEXT)
-    assert perplexity < 30
+    assert perplexity < 40
     assert abs(perplexity / pf.llm.load(files[0], dtype=pf.float32).perplexity(TEXT) - 1) < 0.01
