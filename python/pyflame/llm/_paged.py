@@ -8,7 +8,7 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
-from ._network import STEP
+from ._network import STEP, _linear, _rows
 
 BLOCK = 16  # tokens in a block
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
@@ -113,7 +113,7 @@ class Step:
         """The wanted logits in the order of the parts, a float32 array (wanted, vocabulary). It waits for the values."""
         n, c = self.network, self.network.config
         with no_grad():
-            x = F.embedding(self.ids, n.embedding)
+            x = _rows(n.embedding, self.ids)
             if c.embedding_scale != 1.0:
                 x = x * c.embedding_scale
             if n.positions is not None:
@@ -132,9 +132,9 @@ class Step:
         n, c, rows = self.network, self.network.config, self.rows
         q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
         if "qkv" in layer:
-            q, k, v = F.linear(x, *layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
+            q, k, v = _linear(x, layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
         else:
-            q, k, v = (F.linear(x, *layer[name]) for name in "qkv")
+            q, k, v = (_linear(x, layer[name]) for name in "qkv")
         q, k, v = (z.reshape(rows, h, c.head_dim) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
         if "q_norm" in layer:
             q, k = n._norm(q, layer["q_norm"]), n._norm(k, layer["k_norm"])
@@ -162,7 +162,7 @@ class Step:
         if filled < rows:
             y.append(_C.zeros(rows - filled, c.heads, c.head_dim, dtype=n.dtype, device=n.device))
         y = y[0] if len(y) == 1 else _C.cat(y, dim=0)
-        return F.linear(y.reshape(rows, q_size), *layer["o"])
+        return _linear(y.reshape(rows, q_size), layer["o"])
 
     def _turns(self, which):
         if ("turns", which) not in self._tables:
