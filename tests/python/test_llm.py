@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import queue
 import struct
 import sys
 
@@ -233,6 +234,17 @@ def test_packed_weights_of_one_type_are_joined(tmp_path):
     layer = pf.llm.load(write_packed(tmp_path / "a.gguf", ("Q4_1",)))._network.layers[0]
     assert layer["qkv"][0].shape == (256 + 2 * 128, 256) and layer["gate_up"][0].shape == (1024, 256) and "q" not in layer
     assert "qkv" not in pf.llm.load(write_packed(tmp_path / "b.gguf", ("Q4_1", "Q8_0")))._network.layers[0]
+
+
+def test_packed_weights_in_a_batch(tmp_path):
+    model = pf.llm.load(write_packed(tmp_path / "m.gguf", ("Q4_1", "Q8_0")))
+    prompts, greedy = [[5, 6, 7], [8, 9, 10, 11] * 12], Sampling(temperature=0)
+    events = [queue.SimpleQueue() for _ in prompts]
+    with pf.llm.Engine(model, batch_invariant=True) as engine:
+        for p, q in zip(prompts, events):
+            engine.submit(p, greedy, 8, stop_ids=(), receive=q.put)
+        got = [[e.id for e in iter(lambda q=q: q.get(timeout=60), pf.llm.Finished("length"))] for q in events]
+    assert got == [list(model.tokens(p, 8, greedy, stop_ids=())) for p in prompts]
 
 
 def test_perplexity_of_packed_weights(tmp_path):
