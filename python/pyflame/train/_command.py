@@ -20,8 +20,8 @@ class Standardize(nn.Module):
     def __init__(self, x):
         super().__init__()
         deviation = x.std(0)
-        self.register_buffer("mean", _C.tensor(x.mean(0)))
-        self.register_buffer("deviation", _C.tensor(np.where(deviation > 0, deviation, 1).astype(np.float32)))
+        self.register_buffer("mean", _C.tensor(x.mean(0), device="cpu"))
+        self.register_buffer("deviation", _C.tensor(np.where(deviation > 0, deviation, 1).astype(np.float32), device="cpu"))
 
     def forward(self, x):
         return (x - self.mean) / self.deviation
@@ -111,7 +111,7 @@ def of_data(a, settings):
     chosen = order[held:][:max(1, int(a.data_fraction * (len(y) - held)))]
     model = make_model(a, x[chosen], int(y.max()) + 1 if classify else 0)
     images = x if a.model == "mlp" or x.ndim == 4 else x[:, None]
-    everything = TensorDataset(_C.tensor(images), _C.tensor(y.astype(np.int64 if classify else np.float32)))
+    everything = TensorDataset(_C.tensor(images, device="cpu"), _C.tensor(y.astype(np.int64 if classify else np.float32), device="cpu"))
     return Trainer(model, Subset(everything, chosen.tolist()), Subset(everything, order[:held].tolist()) if held else None,
                    loss=F.cross_entropy if classify else F.mse_loss, metrics={"accuracy": accuracy} if classify else {}, **settings)
 
