@@ -118,7 +118,8 @@ def test_ctrl_c(tmp_path):
     """Ctrl-C ends a call that waits; the other rank is told."""
     import signal
 
-    program = "dist.init_process_group(timeout=3600)\ndist.barrier()\nprint('waits', flush=True)\ndist.all_reduce(pf.ones(2)) if rank == 0 else dist.recv(pf.ones(1), 0)\n"
+    # A shell's background job ignores the signal.
+    program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\ndist.init_process_group(timeout=3600)\ndist.barrier()\nprint('waits', flush=True)\ndist.all_reduce(pf.ones(2)) if rank == 0 else dist.recv(pf.ones(1), 0)\n"
     processes = start(2, program, tmp_path)
     assert [p.stdout.readline() for p in processes] == ["waits\n"] * 2
     processes[0].send_signal(signal.SIGINT)
@@ -327,7 +328,8 @@ def test_arguments_in_several_processes(tmp_path):
 
 def test_exit_with_a_call_under_way(tmp_path):
     """A process ends although an asynchronous call of it waits for a rank that will not come."""
-    program = "dist.init_process_group(timeout=3600)\ndist.barrier()\nif rank == 0:\n    dist.all_reduce(pf.ones(2), async_op=True)\nelse:\n    time.sleep(3600)\n"
+    # A shell's background job ignores the signal.
+    program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\ndist.init_process_group(timeout=3600)\ndist.barrier()\nif rank == 0:\n    dist.all_reduce(pf.ones(2), async_op=True)\nelse:\n    time.sleep(3600)\n"
     processes = start(2, program, tmp_path)
     try:
         _, err = processes[0].communicate(timeout=60)

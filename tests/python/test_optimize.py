@@ -584,7 +584,8 @@ def test_the_list_of_changes(tmp_path):
 
 def test_ctrl_c_leaves_the_verified_settings(tmp_path):
     (tmp_path / "t.py").write_text(PROGRAM)
-    process = subprocess.Popen([sys.executable, "-m", "pyflame.optimizing", "--metric", "score/s", "--pairs", "1000", "--out", "o", "--", "t.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "pyflame.optimizing", "--metric", "score/s", "--pairs", "1000", "--out", "o", "--", "t.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background job ignores it
     journal, deadline = tmp_path / "o" / "optimize.jsonl", time.monotonic() + 300
     while not (journal.exists() and '"profile"' in journal.read_text()) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.1)
