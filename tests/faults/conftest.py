@@ -1,5 +1,6 @@
 """Programs that meet a fault of the GPU's run time. The wave emulator makes the faults (tests/support/emulator): PYFLAME_TEST_EMULATOR names
 its folder. Each program is a process of its own, because the emulator reads its settings once and some faults end a device."""
+import functools
 import os
 import pathlib
 import signal
@@ -32,6 +33,14 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="PYFLAME_TEST_EMULATOR names no folder with the wave emulator"))
 
 
+@functools.lru_cache(None)
+def codes():
+    """Compiled kernels of all programs. Each program has an empty cache, so that it compiles; most of them compile the same texts."""
+    folder = pathlib.Path(EMULATOR).parent / "emulator-codes"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def heeds_interrupts():
     """Runs in the child. Where the tests run in the background of a shell, SIGINT is ignored, and children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -44,7 +53,7 @@ class Program:
 
     def environment(self, **variables):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("PYFLAME_EMULATOR_")}
-        return dict(clean, LD_LIBRARY_PATH=str(self.libraries), PYFLAME_CACHE_DIR=str(self.cache), **variables)
+        return {**clean, "LD_LIBRARY_PATH": str(self.libraries), "PYFLAME_CACHE_DIR": str(self.cache), "PYFLAME_EMULATOR_CODES": str(codes()), **variables}
 
     def start(self, text, before=(), **variables):
         """`before`: a command that starts the one behind it."""

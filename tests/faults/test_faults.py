@@ -29,6 +29,20 @@ assert (before * 3 + 1).tolist() == [1, 4, 7, 10]  # the next attempt is made
     assert "told to" in out and "gfx942" in out and "compile" in out and "mul(float32(4,)" in out
 
 
+def test_a_text_is_compiled_once(program, tmp_path):
+    """PYFLAME_EMULATOR_CODES, with which these tests are fast: the second process compiles nothing, and PyFlame's own cache is filled all the same."""
+    variables = {"PYFLAME_INTERPRET": "0"}
+    for name in ("codes", "compiled"):
+        (tmp_path / name).mkdir()
+        variables[{"codes": "PYFLAME_EMULATOR_CODES", "compiled": "PYFLAME_EMULATOR_KEEP"}[name]] = str(tmp_path / name)
+    assert program.run(SOUND, **variables) == "sound\n"
+    compiled, kernels = list((tmp_path / "compiled").iterdir()), program.kernels()
+    assert len(compiled) == len(list((tmp_path / "codes").glob("*.so"))) > 0
+    shutil.rmtree(program.cache)
+    assert program.run(SOUND, **variables) == "sound\n"
+    assert program.kernels() == kernels and list((tmp_path / "compiled").iterdir()) == compiled
+
+
 def test_no_runtime_library(program, tmp_path):
     program.libraries = tmp_path
     out = program.run("""

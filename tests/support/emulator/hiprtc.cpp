@@ -102,6 +102,24 @@ bool write_file(const std::string& path, const std::string& text) {
   return static_cast<bool>(out.flush());
 }
 
+// The whole file or none, whoever else reads or writes it.
+bool publish(const std::string& path, const std::string& text) {
+  const std::string part = path + "." + std::to_string(getpid());
+  return write_file(part, text) && std::rename(part.c_str(), path.c_str()) == 0;
+}
+
+std::string hex(const std::string& text) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(checksum(text.data(), text.size())));
+  return digits;
+}
+
+std::string flags() {
+  std::string all = __VERSION__;
+  for (const char* f : kFlags) all += std::string(" ") + f;
+  return all;
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -146,12 +164,8 @@ int matrix_depth(const std::string& arch) {
 
 // Instead of compile(): the source alone is kept, once, however many processes have it.
 int keep_text(Program& p) {
-  char name[24];
-  std::snprintf(name, sizeof name, "%016llx.hip",
-                static_cast<unsigned long long>(checksum(p.source.data(), p.source.size())));
-  const std::string path = settings().texts + "/" + name, part = path + "." + std::to_string(getpid());
-  if (access(path.c_str(), F_OK) != 0 &&
-      (!write_file(part, p.source) || std::rename(part.c_str(), path.c_str()) != 0)) {
+  const std::string path = settings().texts + "/" + hex(p.source) + ".hip";
+  if (access(path.c_str(), F_OK) != 0 && !publish(path, p.source)) {
     p.log = "the folder of PYFLAME_EMULATOR_TEXTS cannot be written: " + settings().texts;
     return kCompilation;
   }
@@ -159,8 +173,26 @@ int keep_text(Program& p) {
   return 0;
 }
 
+void take_code(Program& p, const std::string& code) {
+  CodeHeader header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.bytes = code.size();
+  header.checksum = checksum(code.data(), code.size());
+  p.code.assign(reinterpret_cast<const char*>(&header), sizeof header);
+  p.code += code;
+}
+
 int compile(Program& p, const std::string& arch) {
   const int wave = arch.rfind("gfx9", 0) == 0 ? 64 : 32;
+  const std::string text = "#define PF_EMULATED_WAVE " + std::to_string(wave) + "\n#define PF_EMULATED_DEPTH " +
+                           std::to_string(matrix_depth(arch)) + "\n" + kPrelude + "\n#line 1 \"kernel\"\n" + p.source +
+                           "\n#line 1 \"entries\"\n" + entries(p.source);
+  const std::string kept_code =
+      settings().codes.empty() ? "" : settings().codes + "/" + hex(text) + hex(flags()) + ".so";
+  if (!kept_code.empty() && access(kept_code.c_str(), F_OK) == 0) {
+    take_code(p, read_file(kept_code));
+    return 0;
+  }
   const char* folder = std::getenv("TMPDIR");
   std::string work = std::string(folder && *folder ? folder : "/tmp") + "/pyflame-emulator-XXXXXX";
   if (!mkdtemp(work.data())) {
@@ -168,9 +200,6 @@ int compile(Program& p, const std::string& arch) {
     return kCompilation;
   }
   const std::string in = work + "/kernel.cpp", out = work + "/kernel.so", log = work + "/log";
-  const std::string text = "#define PF_EMULATED_WAVE " + std::to_string(wave) + "\n#define PF_EMULATED_DEPTH " +
-                           std::to_string(matrix_depth(arch)) + "\n" + kPrelude + "\n#line 1 \"kernel\"\n" + p.source +
-                           "\n#line 1 \"entries\"\n" + entries(p.source);
   std::vector<std::string> command(std::begin(kFlags), std::end(kFlags));
   command.insert(command.end(), {"-o", out, in, own_folder() + "/libamdhip64.so.7", "-lm", "-lc"});
   int result = kCompilation;
@@ -178,12 +207,8 @@ int compile(Program& p, const std::string& arch) {
   else if (run(command, log) == 0) result = 0;
   if (result == 0) {
     const std::string code = read_file(out);
-    CodeHeader header{};
-    std::memcpy(header.magic, kMagic, sizeof kMagic);
-    header.bytes = code.size();
-    header.checksum = checksum(code.data(), code.size());
-    p.code.assign(reinterpret_cast<const char*>(&header), sizeof header);
-    p.code += code;
+    take_code(p, code);
+    if (!kept_code.empty()) publish(kept_code, code);  // where it cannot be kept, it is compiled again
   } else if (p.log.empty()) p.log = read_file(log);
   static std::atomic<int> kept = 0;
   if (!settings().keep.empty())
@@ -226,9 +251,7 @@ class Inside {
 }  // namespace
 
 EXPORT hiprtcVersion(int* major, int* minor) {
-  std::string all = __VERSION__;
-  for (const char* f : kFlags) all += std::string(" ") + f;
-  all += kPrelude;
+  std::string all = flags() + kPrelude;
   *major = 0;
   if (!settings().texts.empty()) all += kNoCode;  // nothing of it in a cache of kernels that run
   *minor = static_cast<int>(checksum(all.data(), all.size()) & 0x7fffffff);

@@ -73,6 +73,7 @@ Settings read() {
   s.eager = text("PYFLAME_EMULATOR_EAGER", "0") == "1";
   s.log = text("PYFLAME_EMULATOR_LOG", "0") == "1";
   s.keep = text("PYFLAME_EMULATOR_KEEP", "");
+  s.codes = text("PYFLAME_EMULATOR_CODES", "");
   s.texts = text("PYFLAME_EMULATOR_TEXTS", "");
   read_faults(s);
   if (const std::string slow = text("PYFLAME_EMULATOR_SLOW_COMPILE", ""); !slow.empty()) {
