@@ -22,9 +22,9 @@ void add_python_option(CLI::App* cmd, std::string& python) {
 
 // Options that were given, in the spelling of the Python program.
 void forward(const CLI::App* cmd, PythonCommand& to) {
-  constexpr std::array kForwarded = {"prompt", "device", "max_tokens",         "temperature", "top_k",  "top_p",
-                                     "min_p",  "seed",   "repetition_penalty", "stop",        "system", "json_schema",
-                                     "grammar"};
+  constexpr std::array kForwarded = {"prompt", "device",      "max_tokens", "temperature",        "top_k",
+                                     "top_p",  "min_p",       "seed",       "repetition_penalty", "stop",
+                                     "system", "json_schema", "grammar"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
