@@ -38,6 +38,21 @@ int bench(const BenchSettings& s) {
   c.start();
 }
 
+// Language models have options of their own, which Python checks.
+void add_bench_llm(CLI::App& bench, Run& run) {
+  CLI::App* cmd = bench.add_subcommand(
+      "llm", "Measure a language model: --latency, --throughput, or --serve over HTTP; `pyflame bench llm --help`");
+  cmd->set_help_flag("");
+  cmd->prefix_command();
+  cmd->final_callback([&run, cmd] {
+    run = [words = cmd->remaining()]() -> int {
+      PythonCommand c("bench llm", "pyflame.llm.bench", "");
+      for (const std::string& word : words) c.add(word);
+      c.start();
+    };
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Run& run) {
@@ -47,8 +62,7 @@ void add_bench(CLI::App& app, Run& run) {
   cmd->add_option("what", s->what,
                   "FILE.py:function; or gemm, conv, attention, elementwise, reduce, memory, launch, comm, model, all; "
                   "after gemm "
-                  "M,N,K,dtype,layout; or compare A B; or list")
-      ->required();
+                  "M,N,K,dtype,layout; or compare A B; or list");
   cmd->add_option("--device", s->device, "Device to measure on: cpu, rocm, rocm:1, cuda, ...; default: cpu");
   cmd->add_option(
          "--problems", s->problems,
@@ -81,7 +95,17 @@ void add_bench(CLI::App& app, Run& run) {
   cmd->add_flag("--json", s->json, "Print one JSON object for each measurement");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
-  cmd->final_callback([&run, s] { run = [s] { return bench(*s); }; });
+  auto llm = std::make_shared<Run>();
+  add_bench_llm(*cmd, *llm);
+  cmd->final_callback([&run, cmd, s, llm] {
+    if (!s->what.empty()) {
+      run = [s] { return bench(*s); };
+    } else if (*llm) {
+      run = *llm;
+    } else {
+      throw CLI::RequiredError(cmd->get_option("what")->get_name());
+    }
+  });
 }
 
 }  // namespace pyflame::apps::cli

@@ -22,8 +22,9 @@ void add_python_option(CLI::App* cmd, std::string& python) {
 
 // Options that were given, in the spelling of the Python program.
 void forward(const CLI::App* cmd, PythonCommand& to) {
-  constexpr std::array kForwarded = {"prompt", "device", "max_tokens",         "temperature", "top_k", "top_p",
-                                     "min_p",  "seed",   "repetition_penalty", "stop",        "system"};
+  constexpr std::array kForwarded = {"prompt", "device",      "max_tokens", "temperature",        "top_k",
+                                     "top_p",  "min_p",       "seed",       "repetition_penalty", "stop",
+                                     "system", "json_schema", "grammar"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
@@ -33,7 +34,7 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
 
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct LanguageModelSettings {
-  std::string model, python, system, device;
+  std::string model, python, system, device, json_schema, grammar;
   double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
   int64_t max_tokens = 0, top_k = 0, seed = 0;
   std::vector<std::string> stop;
@@ -47,6 +48,9 @@ void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
   cmd->add_option("--stop", s.stop, "Ends the text before this text; may be given several times")
       ->expected(1)
       ->take_all();
+  CLI::Option* schema =
+      cmd->add_option(names("json_schema"), s.json_schema, "A file with a JSON schema: the text is JSON that fits it");
+  cmd->add_option("--grammar", s.grammar, "A file with a grammar, GBNF or Lark: the text is of it")->excludes(schema);
 }
 
 }  // namespace
@@ -64,7 +68,7 @@ void add_generate(CLI::App& app, Run& run) {
   cmd->parse_complete_callback([&run, cmd, checkpoint, of_checkpoint, s] {
     const bool of_model = !s->model.empty();
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
-    for (const char* name : {"--min_p", "--repetition_penalty", "--stop"})
+    for (const char* name : {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
     if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {

@@ -250,7 +250,7 @@ def test_the_client_of_openai(start):
         chunks = list(client.chat.completions.create(model="small", stream=True, stream_options={"include_usage": True}, **HELLO))
         assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == ECHO and chunks[-1].usage.completion_tokens == got.usage.completion_tokens
         assert client.completions.create(model="small", prompt="once").choices[0].text == "once"
-        with pytest.raises(openai.BadRequestError, match="tools is not available yet"):
+        with pytest.raises(openai.BadRequestError, match="tools are not available with this model"):
             client.chat.completions.create(model="small", tools=[{"type": "function", "function": {"name": "f"}}], **HELLO)
         with pytest.raises(openai.NotFoundError):
             client.chat.completions.create(model="other", **HELLO)

@@ -21,8 +21,8 @@ WRONG = [  # path, fields, param, a part of the message
     (CHAT, {"messages": "hello"}, "messages", "messages has the wrong type; got a text; expected a list"),
     (CHAT, {"messages": ["hello"]}, "messages", "a message is damaged; got a text"),
     (CHAT, {"messages": [{"role": "king", "content": "x"}]}, "messages", "there is no such role; got king"),
-    (CHAT, {"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages of tools are not available yet"),
-    (CHAT, {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]}, "messages", "tool_calls of messages is not available yet"),
+    (CHAT, {"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages of tools are not available with this model"),
+    (CHAT, {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]}, "messages", "a call of a message is damaged"),
     (CHAT, {"messages": [{"role": 7, "content": "x"}]}, "messages", "messages has the wrong type; got a whole number"),
     (CHAT, {"messages": [{"role": "user"}]}, "messages", "messages has the wrong type; got null; expected a text"),
     (CHAT, {"messages": [{"role": "user", "content": ["x"]}]}, "messages", "a part of a message is damaged"),
@@ -70,8 +70,7 @@ WRONG = [  # path, fields, param, a part of the message
     ("/detokenize", {"tokens": [1 << 40]}, "tokens", "a token that is not in the vocabulary"),
 ]
 REFUSED = {
-    "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto", "response_format": {"type": "json_object"}, "functions": [], "guided_json": {}, "guided_regex": "a",
-    "use_beam_search": True, "echo": True, "suffix": "x", "chat_template": "x", "prompt_logprobs": 1, "structured_outputs": {}, "audio": {}, "modalities": ["audio"],
+    "functions": [], "use_beam_search": True, "echo": True, "suffix": "x", "chat_template": "x", "prompt_logprobs": 1, "audio": {}, "modalities": ["audio"],
 }  # fmt: skip
 
 

@@ -10,10 +10,11 @@
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install pyflame[llm].
 docs/language-models.md describes it all."""
 from .engine import Engine, EngineFull, Finished, Request, Token
+from .grammar import Grammar
 from .language_model import LanguageModel, load, load_tokenizer
-from .offline import LLM, CompletionOutput, Logprob, RequestOutput, SamplingParams
+from .offline import LLM, CompletionOutput, Logprob, RequestOutput, SamplingParams, StructuredOutputsParams
 from .sampling import Sampler, Sampling
 from .tokenizer import TextStream, Tokenizer
 
-__all__ = ["CompletionOutput", "Engine", "EngineFull", "Finished", "LLM", "LanguageModel", "Logprob", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "TextStream", "Token",
+__all__ = ["CompletionOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "Logprob", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "StructuredOutputsParams", "TextStream", "Token",
            "Tokenizer", "load", "load_tokenizer"]

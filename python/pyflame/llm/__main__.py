@@ -6,6 +6,7 @@ import sys
 import time
 
 import pyflame as pf
+from pyflame.llm import Grammar
 
 
 def _arguments(words):
@@ -19,11 +20,23 @@ def _arguments(words):
     for name, kind in (("temperature", float), ("top_k", int), ("top_p", float), ("min_p", float), ("repetition_penalty", float), ("seed", int)):
         parser.add_argument("--" + name, type=kind)
     parser.add_argument("--stop", action="append", default=[])
+    parser.add_argument("--json_schema")
+    parser.add_argument("--grammar")
     return parser.parse_args(words)
 
 
 def _options(args):
-    return {name: getattr(args, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")} | {"stop": tuple(args.stop)}
+    return {name: getattr(args, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")} | {"stop": tuple(args.stop), "grammar": _grammar(args)}
+
+
+def _grammar(args):
+    """The Grammar of a file, or None."""
+    path = args.json_schema or args.grammar
+    if path is None:
+        return None
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    return Grammar.json_schema(text) if args.json_schema else Grammar.of(grammar=text)
 
 
 def _write(pieces):
@@ -56,7 +69,7 @@ def _chat(args):
     lm = pf.llm.load(args.model, device=args.device)
     interactive = sys.stdin.isatty()
     start = [{"role": "system", "content": args.system}] if args.system else []
-    messages = list(start)
+    messages, options = list(start), _options(args)
     if interactive:
         print(f"{lm}\n{_HELP}", file=sys.stderr)
     while True:
@@ -77,7 +90,7 @@ def _chat(args):
         elif words:
             asked = [*messages, {"role": "user", "content": words}]
             try:
-                messages = [*asked, {"role": "assistant", "content": _write(lm.chat(asked, stream=True, **_options(args)))}]
+                messages = [*asked, {"role": "assistant", "content": _write(lm.chat(asked, stream=True, **options))}]
             except KeyboardInterrupt:
                 if not interactive:
                     raise

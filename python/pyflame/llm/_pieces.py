@@ -5,10 +5,10 @@ class Pieces:
     """feed(token) returns the text that is certain by now, finish() what is left at the end; together they are the text before the first stop text.
 
     A piece never ends inside of a character, and never contains a part of a stop text. stopped: a stop text was found, so no more tokens are needed.
-    decoded and released: how many characters the tokens so far stand for, and how many of them were returned."""
+    shown: special tokens whose names are part of the text. decoded and released: how many characters the tokens so far stand for, and how many of them were returned."""
 
-    def __init__(self, tokenizer, stops=(), continues=False):
-        self._decoder, self._stops, self._held = tokenizer.stream(continues=continues), tuple(stops), ""
+    def __init__(self, tokenizer, stops=(), continues=False, shown=frozenset()):
+        self._decoder, self._stops, self._held = tokenizer.stream(continues=continues, shown=shown), tuple(stops), ""
         self.stopped, self.decoded, self.released = False, 0, 0
 
     def _add(self, text):

@@ -50,11 +50,13 @@ class Template:
         if not isinstance(messages, (list, tuple)) or not messages:
             raise ValueError(f"chat: there are no messages; got {messages!r}; expected a list of {ROLES}")
         for m in messages:
-            if not isinstance(m, dict) or not isinstance(m.get("role"), str) or not isinstance(m.get("content"), (str, list)):
+            if not isinstance(m, dict) or not isinstance(m.get("role"), str) or not (isinstance(m.get("content"), (str, list)) or m.get("content") is None and m.get("tool_calls")):
                 raise ValueError(f"chat: a message is damaged; got {str(m)[:80]}; expected {ROLES}")
             if not m["role"].isidentifier():
                 raise ValueError(f"chat: a role is no word; got {m['role'][:40]!r}; expected system, user, assistant or tool")
         try:
+            if names.get("tools"):
+                names["tools"] = _guarded(names["tools"], guard)
             text = self._template.render(messages=_guarded(messages, guard), add_generation_prompt=add_generation_prompt, **{**self._names, **names})
         except Exception as e:  # whatever the file's program does
             raise ValueError(f"chat: the template refuses the messages; got {type(e).__name__}: {e}; expected messages that it takes") from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ._blocks import ROOT, Blocks
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
-from .sampling import Sampler, Sampling, logprobs
+from .sampling import Sampling, logprobs
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
 _log = logging.getLogger("pyflame.llm")
@@ -46,11 +46,11 @@ class Finished:
 class Request:
     """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written."""
 
-    def __init__(self, number, prompt_ids, sampling, max_tokens, stop_ids, logprobs, priority, receive):
+    def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive):
         self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None
         self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
         self._rank, self._receive = (priority, number), receive
-        self._sampler = Sampler(sampling)
+        self._sampler = sampler
         self._cancelled, self._counted = None, False
         self._clear()
 
@@ -175,7 +175,7 @@ class Engine:
         stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
         if os.getpid() != self._pid:
             raise RuntimeError("generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
-        request = Request(next(self._numbers), ids, sampling, max_tokens, stops, logprobs, priority, receive)
+        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive)
         with self._wake:
             if self._closing:
                 raise RuntimeError("generate: the engine is closed; got a request after close(); expected it before")
@@ -392,7 +392,7 @@ class Engine:
         end, token = None, None
         try:
             id = r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
-            if id in r.stop_ids:
+            if id in r.stop_ids or r._sampler.ended:
                 end = Finished("stop")
             else:
                 token = Token(id) if r.logprobs is None else Token(id, *logprobs(logits, id, r.logprobs))

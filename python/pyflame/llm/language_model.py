@@ -16,7 +16,9 @@ from ._network import Cache, Network, unpaired
 from ._packed import PackedWeight
 from ._pieces import Pieces
 from ._templates import Template
+from .grammar import Vocabulary
 from .sampling import Sampler, Sampling
+from .tools import format_of
 
 _ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "</s>", "<|end_of_text|>")  # tokens that end an answer in the models of the table
 FIRST_ROOM = 1024  # tokens for which the cache has room at first; max_tokens may be far more than a text becomes
@@ -33,6 +35,7 @@ class LanguageModel:
         self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
         self.defaults = defaults or {}
         self._cache, self._cached, self._lock = None, [], threading.Lock()
+        self._vocabulary_made, self._vocabulary_lock = None, threading.Lock()
 
     def __repr__(self):
         c = self.config
@@ -111,13 +114,24 @@ class LanguageModel:
         ids = self._ids("generate", prompt)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
-        sampler = Sampler(sampling or self._sampling({}))
-        sampler.sampling.check_vocabulary(self._known())
+        sampler = self._sampler(sampling or self._sampling({}))
         return self._tokens(ids, max_tokens, sampler, self.end_ids if stop_ids is None else frozenset(stop_ids))
 
     def _known(self):
         """How many ids can be drawn. A model may have more rows than its tokenizer has tokens."""
         return min(self.tokenizer.vocab_size, self.config.vocab) if self.tokenizer else self.config.vocab
+
+    def _vocabulary(self):
+        """The Vocabulary of grammars, made when the first grammar needs it."""
+        with self._vocabulary_lock:
+            if self._vocabulary_made is None:
+                self._vocabulary_made = Vocabulary(self._needed("generate", self.tokenizer, "tokenizer"), self._known(), self.end_ids)
+            return self._vocabulary_made
+
+    def _sampler(self, sampling):
+        """A Sampler of one text. ValueError for settings that do not fit the vocabulary."""
+        sampling.check_vocabulary(self._known())
+        return Sampler(sampling, None if sampling.grammar is None else sampling.grammar.matcher(self._vocabulary()))
 
     def _tokens(self, ids, max_tokens, sampler, stop_ids):
         ids, known, prompt = list(ids), self._known(), len(ids)
@@ -133,7 +147,7 @@ class LanguageModel:
                 logits = self._network.forward(new, self._cache).cpu().numpy()
                 self._cached.extend(new)
             token = sampler(logits[:known], ids, prompt, stop_ids)
-            if token in stop_ids:
+            if token in stop_ids or sampler.ended:
                 return
             ids.append(token)
             yield token
@@ -142,15 +156,16 @@ class LanguageModel:
         values = {k: v for k, v in self.defaults.items() if k in Sampling.__dataclass_fields__}
         return Sampling(**{**values, **{k: v for k, v in given.items() if v is not None}})
 
-    def generate(self, prompt, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False):
+    def generate(self, prompt, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None):
         """The text that follows a prompt (a text or ids), a str.
 
         max_tokens: the most tokens that are written. Settings of sampling that are None are those of the model's files (generation_config), otherwise Sampling's. stop: a text or several; the result ends
-        before the first of them. stream: returns an iterator over pieces of the text instead, each as soon as it is certain. ValueError, TypeError."""
-        return self._generate(prompt, True, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop, stream)
+        before the first of them. stream: returns an iterator over pieces of the text instead, each as soon as it is certain. grammar: a Grammar, such as
+        Grammar.json(); the text is of it, unless max_tokens cuts it off. ValueError, TypeError."""
+        return self._generate(prompt, True, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop, stream, grammar)
 
-    def _generate(self, prompt, continues, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False):
-        given = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, seed=seed)
+    def _generate(self, prompt, continues, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None):
+        given = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, grammar=grammar)
         stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
         if not isinstance(stops, (tuple, list, set, frozenset)) or not all(isinstance(s, str) for s in stops):
             raise TypeError(f"generate: the stop texts are of the wrong type; got {stop!r}; expected a text or a list of texts")
@@ -175,9 +190,13 @@ class LanguageModel:
         if piece := pieces.finish():
             yield piece
 
+    def tool_format(self):
+        """How the model writes calls of functions, a Format of pyflame.llm.tools, or None where its chat template does not say."""
+        return format_of(self._template_source)
+
     def chat_ids(self, messages, **names):
         """The token ids of messages ([{'role': 'user', 'content': 'Hello'}, …]) by the model's template, up to where the answer begins. What the messages
-        say is text: names of special tokens in it stay text. ValueError."""
+        say is text: names of special tokens in it stay text. names: further names that the template knows; tools: functions, in OpenAI's form. ValueError."""
         if self._template is None:
             def text(i):
                 return self.tokenizer.token(i) if i is not None else ""

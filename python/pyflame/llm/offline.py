@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .. import _C
 from ._pieces import Pieces
 from .engine import Engine, Finished
+from .grammar import Grammar
 from .language_model import LanguageModel, load
 from .sampling import Sampling
 
@@ -17,12 +18,29 @@ _NO_LIMIT = 1 << 60
 
 
 @dataclass
+class StructuredOutputsParams:
+    """What a text must be, by vLLM's names; exactly one is given. json: a JSON schema (a dict, a text, or a pydantic class); regex; choice: a list of texts;
+    grammar: GBNF, or Lark with a rule named start; json_object: True for any JSON object. ValueError, TypeError, ImportError without the package llguidance."""
+
+    json: object = None
+    regex: str = None
+    choice: list = None
+    grammar: str = None
+    json_object: bool = None
+
+    def grammar_of(self):
+        """The Grammar."""
+        return Grammar.of(self.json, self.regex, self.choice, self.grammar, self.json_object)
+
+
+@dataclass
 class SamplingParams:
     """How a text is written, by vLLM's names. They mean the same as in Sampling; what differs:
 
     n: texts for each prompt; text i is drawn with seed + i where there is a seed. top_k: -1 and 0 switch it off. max_tokens: None is up to the end of the context.
     stop: a text or several; the result ends before the first of them. stop_token_ids: further tokens that end a text. ignore_eos: the model's own tokens that
-    end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. logit_bias: keys may be numbers as text. ValueError, TypeError."""
+    end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. logit_bias: keys may be numbers as text.
+    structured_outputs: what the text must be: a Grammar, a StructuredOutputsParams, or a dict of its fields. ValueError, TypeError."""
 
     n: int = 1
     temperature: float = 1.0
@@ -40,6 +58,7 @@ class SamplingParams:
     logit_bias: dict = None
     min_tokens: int = 0
     ignore_eos: bool = False
+    structured_outputs: object = None
 
     def __post_init__(self):
         def whole(x, low):
@@ -62,11 +81,14 @@ class SamplingParams:
                 self.logit_bias = {int(k) if isinstance(k, str) else k: v for k, v in self.logit_bias.items()}
             except ValueError:
                 raise ValueError(f"SamplingParams: logit_bias is out of range; got {self.logit_bias!r}; expected a dict of token ids and numbers from -100 to 100") from None
+        if isinstance(self.structured_outputs, dict):
+            self.structured_outputs = StructuredOutputsParams(**self.structured_outputs)
+        self._grammar = self.structured_outputs.grammar_of() if isinstance(self.structured_outputs, StructuredOutputsParams) else self.structured_outputs
         self._sampling(0)
 
     def _sampling(self, index):
         return Sampling(self.temperature, max(self.top_k, 0), self.top_p, self.min_p, self.repetition_penalty, None if self.seed is None else self.seed + index, self.presence_penalty,
-                        self.frequency_penalty, self.logit_bias, self.min_tokens)
+                        self.frequency_penalty, self.logit_bias, self.min_tokens, self._grammar)
 
 
 @dataclass
@@ -173,11 +195,11 @@ class LLM:
         single = isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and all(isinstance(i, int) for i in prompts))
         return self._write([self._prompt(p) for p in ([prompts] if single else prompts)], sampling_params, use_tqdm)
 
-    def chat(self, messages, sampling_params=None, use_tqdm=True):
+    def chat(self, messages, sampling_params=None, use_tqdm=True, tools=None):
         """Answers to conversations by the model's chat template: a list of RequestOutput. messages: a conversation ([{'role': 'user', 'content': 'Hello'}, …]),
-        or a list of conversations. The rest is as in generate()."""
+        or a list of conversations. tools: functions in OpenAI's form, for templates that take them; calls are part of the text. The rest is as in generate()."""
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
-        return self._write([(None, self.model.chat_ids(m)) for m in ([messages] if single else messages)], sampling_params, use_tqdm)
+        return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm)
 
     def _prompt(self, prompt):
         text = prompt

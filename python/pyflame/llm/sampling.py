@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .grammar import Grammar
+
 FIRST = 512  # tokens that are looked at first; only where these do not suffice, the whole vocabulary is sorted
 
 
@@ -12,11 +14,12 @@ FIRST = 512  # tokens that are looked at first; only where these do not suffice,
 class Sampling:
     """How tokens are chosen. temperature 0 takes the likeliest token; top_k 0, top_p 1, min_p 0, repetition_penalty 1 and 0 of the others switch these off.
 
-    The order is: logit_bias, repetition_penalty, frequency_penalty and presence_penalty, min_tokens, temperature, top_k, top_p, min_p.
+    The order is: logit_bias, repetition_penalty, frequency_penalty and presence_penalty, min_tokens, grammar, temperature, top_k, top_p, min_p.
     - logit_bias: a dict of token ids and numbers from -100 to 100, which are added to these tokens' logits.
     - repetition_penalty r: logits of tokens in the text so far, prompt included, become x / r if x > 0, otherwise x r.
     - frequency_penalty f and presence_penalty p, from -2 to 2: the logit of a token that has been written n times becomes x - n f - p. The prompt does not count.
-    - min_tokens: the tokens that end a text are not drawn before so many tokens have been written.
+    - min_tokens: the tokens that end a text are not drawn before so many tokens have been written. A grammar goes first: what it allows alone is drawn.
+    - grammar: a Grammar, which says what the text must be. Tokens that it does not allow are not drawn; the text ends where it is complete.
     - seed: the same seed gives the same tokens; without one each call differs.
     ValueError."""
 
@@ -30,6 +33,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     logit_bias: dict = None
     min_tokens: int = 0
+    grammar: Grammar = None
 
     def __post_init__(self):
         def check(name, fits, expected, kind=(int, float)):
@@ -56,6 +60,8 @@ class Sampling:
 
             check("logit_bias", lambda d: all(whole(i) and number(x) for i, x in d.items()), "a dict of token ids and numbers from -100 to 100", dict)
             self.logit_bias = dict(self.logit_bias)
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            raise TypeError(f"generate: grammar is of the wrong type; got {type(self.grammar).__name__}; expected a pf.llm.Grammar")
 
     def check_vocabulary(self, size):
         """ValueError where logit_bias has a token that is not in a vocabulary of this size."""
@@ -67,11 +73,17 @@ class Sampling:
 class Sampler:
     """Draws tokens by a Sampling: sampler(logits, tokens) is an id, an int. probabilities(logits, tokens) has what it draws from.
 
-    tokens: ids of the text so far, of which the first `prompt` were given and the others written. stop_ids: tokens that end a text, for min_tokens."""
+    tokens: ids of the text so far, of which the first `prompt` were given and the others written. stop_ids: tokens that end a text, for min_tokens.
+    matcher: where the text is in the grammar of `sampling`, a grammar's Matcher or None. With one, a Sampler serves one text, and each call continues it.
+    ended: the last token that was drawn ended a text whose grammar is complete."""
 
-    def __init__(self, sampling):
-        self.sampling = sampling
+    def __init__(self, sampling, matcher=None):
+        self.sampling, self._matcher = sampling, matcher
         self._random = np.random.Generator(np.random.Philox(sampling.seed))
+
+    @property
+    def ended(self):
+        return self._matcher is not None and self._matcher.ended
 
     def _adjusted(self, logits, tokens, prompt, stop_ids):
         """The logits after biases and penalties, and whether tokens are forbidden, which have -inf."""
@@ -94,6 +106,12 @@ class Sampler:
         if stop_ids and len(tokens) - prompt < s.min_tokens:
             logits, forbidden = logits.copy(), True
             logits[[i for i in stop_ids if i < logits.size]] = -np.inf
+        if self._matcher is not None:
+            allowed = self._matcher.allowed()
+            possible = np.where(allowed, logits, -np.inf)
+            if forbidden and possible.max() == -np.inf:  # the grammar ends the text before min_tokens
+                possible = np.where(allowed, 0.0, -np.inf)
+            logits, forbidden = possible, True
         return logits, forbidden
 
     def probabilities(self, logits, tokens=(), prompt=0, stop_ids=()):
@@ -109,6 +127,8 @@ class Sampler:
             raise ValueError("generate: the logits are not finite; got nan or inf; expected numbers; hint: the weights are damaged, or overflow in this dtype")
         logits, forbidden = self._adjusted(logits, tokens, prompt, stop_ids)
         if forbidden and logits.max() == -np.inf:
+            if self._matcher is not None:
+                raise ValueError(f"generate: the grammar leaves no token; got {self.sampling.grammar!r}; expected one that the model's vocabulary can write")
             raise ValueError(f"generate: min_tokens leaves no token; got {len(stop_ids)} tokens that end the text; expected fewer than the vocabulary's {logits.size}")
         return logits, forbidden
 
@@ -150,6 +170,12 @@ class Sampler:
         return ids[: p.size], p / p.sum() if whole else p, whole
 
     def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
+        id = self._drawn(logits, tokens, prompt, stop_ids)
+        if self._matcher is not None:
+            self._matcher.take(id)
+        return id
+
+    def _drawn(self, logits, tokens, prompt, stop_ids):
         logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
         s, drawn = self.sampling, None
         if s.temperature > 0 and not 0 < s.top_k < logits.size and logits.size > FIRST:

@@ -177,21 +177,22 @@ class Tokenizer:
         stream = self.stream(skip_special)
         return "".join([stream.feed(int(i)) for i in ids]) + stream.finish()
 
-    def stream(self, skip_special=True, continues=False):
-        """A TextStream, which decodes one token at a time. continues: there is text before the first token, so a space that begins it stays."""
-        return TextStream(self, skip_special, continues)
+    def stream(self, skip_special=True, continues=False, shown=frozenset()):
+        """A TextStream, which decodes one token at a time. continues: there is text before the first token, so a space that begins it stays. shown: ids of
+        special tokens that are not skipped."""
+        return TextStream(self, skip_special, continues, shown)
 
 
 class TextStream:
     """feed(id) returns the text that is complete so far; it never splits a character. finish() returns what is left."""
 
-    def __init__(self, tokenizer, skip_special=True, continues=False):
-        self._tokenizer, self._skip, self._parts = tokenizer, skip_special, tokenizer._parts
+    def __init__(self, tokenizer, skip_special=True, continues=False, shown=frozenset()):
+        self._tokenizer, self._skip, self._shown, self._parts = tokenizer, skip_special, shown, tokenizer._parts
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._first = not continues
 
     def feed(self, id):
-        data = self._tokenizer.token_bytes(id, self._skip)
+        data = self._tokenizer.token_bytes(id, self._skip and id not in self._shown)
         if self._parts.clean_up:
             text = data.decode("utf-8", "replace")
             for old, new in _CLEAN_UP:

@@ -5,6 +5,12 @@ import os
 import numpy as np
 
 _TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+# A template that takes functions, in the manner of Hermes: calls stand between <tool_call> and </tool_call>.
+TOOLS_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 MERGES = ("t h", "th e", "Ġ the", "i n", "Ġ a", "e r", "o n", "h e", "l l", "Ġ w", "o r", "Ġ h")
 VOCABULARY = 256 + len(SPECIAL) + len(MERGES)
@@ -93,8 +99,10 @@ def random_weights(config, seed=0):
     return weights
 
 
-def write_random_model(folder, model_type="llama", seed=0, **changes):
-    """Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json and generation_config.json to a folder. Returns the folder."""
+def write_random_model(folder, model_type="llama", seed=0, template=_TEMPLATE, **changes):
+    """Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json and generation_config.json to a folder. Returns the folder.
+
+    template: the chat template; changes: other keys and values of config.json."""
     from .. import tensor
     from ..io import save
 
@@ -103,7 +111,7 @@ def write_random_model(folder, model_type="llama", seed=0, **changes):
     config = config_json(model_type, **changes)
     save({name: tensor(values, device="cpu") for name, values in random_weights(config, seed).items()}, os.path.join(folder, "model.safetensors"))
     for name, document in (
-        ("config", config), ("tokenizer", tokenizer_json()), ("tokenizer_config", {"bos_token": "<s>", "eos_token": "</s>", "chat_template": _TEMPLATE}),
+        ("config", config), ("tokenizer", tokenizer_json()), ("tokenizer_config", {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template}),
         ("generation_config", {"eos_token_id": [1, 3], "temperature": 0.7, "top_k": 20}),
     ):  # fmt: skip
         with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:

@@ -4,11 +4,13 @@ The engine calls from its own thread. A Mailbox brings its events to the loop of
 import asyncio
 import json
 import time
+import uuid
 from collections import deque
 from functools import partial
 
 from .._pieces import Pieces
 from ..engine import EngineFull, Finished
+from ..tools import Parser
 from ._requests import RequestError
 
 LEAST_LOGPROB = -9999.0  # stands for minus infinity, which JSON lacks
@@ -54,7 +56,8 @@ class Choice:
     def __init__(self, answer, index, prompt, tokenizer):
         job = answer.job
         self.answer, self.index, self.request, self.reason = answer, index, None, None
-        self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt])
+        self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt], job.shown)
+        self._parser, self._calls = (Parser(job.tool_format, job.tool_names), 0) if job.tool_format else (None, 0)
         self.tokens, self._entries = 0, deque()
 
     def receive(self, event):
@@ -79,12 +82,26 @@ class Choice:
             self.cancel("stop")
             self._finish(text, "stop")
         elif text:
-            self.answer.add(self.index, text, self._entries_of(False), None)
+            self._add(text, self._entries_of(False))
         self.answer.count_token(self)
 
+    def _add(self, text, entries):
+        calls = []
+        if self._parser is not None:
+            text, calls = self._parser.feed(text)
+            self._calls += len(calls)
+        if text or calls or entries:
+            self.answer.add(self.index, text, entries, None, calls)
+
     def _finish(self, text, reason):
-        self.reason = reason
-        self.answer.add(self.index, text, self._entries_of(not self._pieces.stopped), reason)
+        self.reason, calls = reason, []
+        if self._parser is not None:
+            first, calls = self._parser.feed(text)
+            last, more = self._parser.finish()
+            text, calls = first + last, calls + more
+            if self._calls + len(calls) and reason == "stop":
+                reason = "tool_calls"
+        self.answer.add(self.index, text, self._entries_of(not self._pieces.stopped), reason, calls)
 
     def _entries_of(self, every):
         """Logprobs of the tokens whose text has been released: those that begin before its end."""
@@ -103,7 +120,7 @@ class Choice:
 
 
 class Answer:
-    """All choices of one request. deltas: what is not sent yet, as (index, text, logprobs, reason).
+    """All choices of one request. deltas: what is not sent yet, as (index, text, logprobs, reason, calls).
 
     most_deltas: where more than these wait, the reader is too slow; the answer fails then, and on_overflow() is called."""
 
@@ -143,12 +160,12 @@ class Answer:
     def usage(self):
         return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "total_tokens": self.prompt_tokens + self.completion_tokens}
 
-    def add(self, index, text, entries, reason):
+    def add(self, index, text, entries, reason, calls=()):
         if self._most is not None and len(self.deltas) >= self._most and self.error is None:
             self.fail(RequestError(f"{self.op}: the client reads too slowly; got {len(self.deltas)} pieces that wait; expected fewer", status=503, code="slow_client"))
             self._overflow()
         if self.error is None:
-            self.deltas.append((index, text, entries, reason))
+            self.deltas.append((index, text, entries, reason, list(calls)))
             if reason is not None:
                 self.unfinished -= 1
                 self._metrics.finished(reason)
@@ -192,13 +209,14 @@ class Answer:
         return ready
 
     async def whole(self):
-        """Waits for the end. Returns (text, logprobs, reason) of each choice. Raises the error."""
-        found = [["", [], None] for _ in self.choices]
+        """Waits for the end. Returns (text, logprobs, reason, calls) of each choice. Raises the error."""
+        found = [["", [], None, []] for _ in self.choices]
         while self.unfinished or self.deltas:
-            for index, text, entries, reason in await self.some():
+            for index, text, entries, reason, calls in await self.some():
                 found[index][0] += text
                 found[index][1] += entries
                 found[index][2] = reason or found[index][2]
+                found[index][3] += calls
         return found
 
 
@@ -232,14 +250,25 @@ class ChatForm(Form):
             return None
         return {"content": [{**self._named(id, logprob), "top_logprobs": [self._named(*t) for t in top[: self._logprobs]]} for _, id, logprob, top in entries], "refusal": None}
 
-    def _choice(self, index, text, entries, reason):
-        return {"index": index, "message": {"role": "assistant", "content": text}, "logprobs": self._entries(entries), "finish_reason": reason}
+    @staticmethod
+    def _call(call):
+        return {"id": "call_" + uuid.uuid4().hex[:24], "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+    def _choice(self, index, text, entries, reason, calls):
+        message = {"role": "assistant", "content": text}
+        if calls:
+            message = {"role": "assistant", "content": text or None, "tool_calls": list(map(self._call, calls))}
+        return {"index": index, "message": message, "logprobs": self._entries(entries), "finish_reason": reason}
 
     def begin(self, count):
+        self._sent = [0] * count  # calls of each choice
         return [self.chunk([{"index": i, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}]) for i in range(count)]
 
-    def piece(self, index, text, entries, reason):
+    def piece(self, index, text, entries, reason, calls):
         delta = {"content": text} if text else {}
+        if calls:
+            delta["tool_calls"] = [{"index": self._sent[index] + i, **self._call(c)} for i, c in enumerate(calls)]
+            self._sent[index] += len(calls)
         return self.chunk([{"index": index, "delta": delta, "logprobs": self._entries(entries) if entries else None, "finish_reason": reason}])
 
 
@@ -252,11 +281,11 @@ class CompletionForm(Form):
         named = [(at, self._named(id, logprob), {t["token"]: t["logprob"] for t in (self._named(*o) for o in top[: self._logprobs])}) for at, id, logprob, top in entries]
         return {"tokens": [n["token"] for _, n, _ in named], "token_logprobs": [n["logprob"] for _, n, _ in named], "top_logprobs": [t for _, _, t in named], "text_offset": [at for at, _, _ in named]}
 
-    def _choice(self, index, text, entries, reason):
+    def _choice(self, index, text, entries, reason, calls=()):
         return {"index": index, "text": text, "logprobs": self._entries(entries), "finish_reason": reason}
 
     def begin(self, count):
         return []
 
-    def piece(self, index, text, entries, reason):
+    def piece(self, index, text, entries, reason, calls=()):
         return self.chunk([{"index": index, "text": text, "logprobs": self._entries(entries) if entries else None, "finish_reason": reason}])

@@ -2,12 +2,18 @@
 whose work is not available are refused by name: an answer that leaves out what was asked for would be wrong without a word."""
 import json
 import math
+import re
 from dataclasses import dataclass, field
+
+from .. import tools as calls
+from ..grammar import Grammar
 
 MOST_CHOICES = 128  # prompts times n
 MOST_STOPS = 16
 MOST_STOP_LENGTH = 1024  # characters
 MOST_TOP = 20  # logprobs of other tokens
+MOST_TOOLS = 128
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class RequestError(Exception):
@@ -24,8 +30,7 @@ class RequestError(Exception):
 
 # Fields whose work is not available: the values that ask for nothing.
 _NOT_YET = {
-    "tools": (), "tool_choice": ("none",), "functions": (), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],), "audio": (),
-    "prediction": (), "web_search_options": (), "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (), "structured_outputs": (), "use_beam_search": (False,),
+    "functions": (), "function_call": ("none",), "modalities": (["text"],), "audio": (), "prediction": (), "web_search_options": (), "use_beam_search": (False,),
     "prompt_logprobs": (), "chat_template": (), "continue_final_message": (False,), "add_generation_prompt": (True,), "include_stop_str_in_output": (False,), "skip_special_tokens": (True,),
     "echo": (False,), "suffix": ("",),
 }  # fmt: skip
@@ -93,8 +98,8 @@ class Fields:
             raise self.wrong(name, f"{name} is no Unicode text", "half of a surrogate pair", "whole characters") from None
         return value
 
-    def refuse_what_is_missing(self):
-        for name, harmless in _NOT_YET.items():
+    def refuse_what_is_missing(self, also=()):
+        for name, harmless in {**_NOT_YET, **dict(also)}.items():
             value = self.values.get(name)
             if value is not None and not any(value == h and type(value) is type(h) for h in harmless):
                 raise self.wrong(name, f"{name} is not available yet", _shown(value), "a request without it", code="unsupported_parameter")
@@ -115,6 +120,9 @@ class Job:
     stream: bool = False
     include_usage: bool = False
     continues: list = field(default_factory=list)  # of each prompt: is there text before what is written
+    tool_format: object = None  # how calls of functions are written, where there are some
+    tool_names: frozenset = frozenset()
+    shown: frozenset = frozenset()  # special tokens that are part of the text
 
 
 def _stops(f):
@@ -214,6 +222,25 @@ def _content(f, message):
     return f.text("messages", content)
 
 
+def _earlier_calls(f, role, given):
+    """The calls in a message of the assistant, as templates expect them: the arguments are an object. RequestError."""
+    if role != "assistant" or not isinstance(given, list):
+        raise f.wrong("messages", "tool_calls of a message do not fit", f"{_kind(given)} of {_shown(role)}", "a list of an assistant's message")
+    found = []
+    for call in given:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), str):
+            raise f.wrong("messages", "a call of a message is damaged", _shown(call), "an object with a function that has name and arguments")
+        try:
+            arguments = json.loads(f.text("messages", function["arguments"]) or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise f.wrong("messages", "the arguments of a call cannot be read", _shown(function["arguments"]), "a JSON object as a text")
+        found.append({"id": f.text("messages", call.get("id") or ""), "type": "function", "function": {"name": f.text("messages", function["name"]), "arguments": arguments}})
+    return found
+
+
 def messages_of(f):
     """The messages of a chat, each a dict with role, content and perhaps name. RequestError."""
     given, found = f.get("messages", list, []), []
@@ -222,23 +249,121 @@ def messages_of(f):
     for m in given:
         if not isinstance(m, dict):
             raise f.wrong("messages", "a message is damaged", _kind(m), "an object with role and content")
-        for name in ("tool_calls", "function_call", "tool_call_id", "audio"):
+        for name in ("function_call", "audio"):
             if m.get(name):
                 raise f.wrong("messages", f"{name} of messages is not available yet", _shown(m[name]), "messages without it", code="unsupported_parameter")
         role = f.text("messages", m.get("role"))
-        if role not in ("system", "developer", "user", "assistant"):
-            what = "messages of tools are not available yet" if role in ("tool", "function") else "there is no such role"
-            raise f.wrong("messages", what, _shown(role), "system, developer, user or assistant")
-        message = {"role": "system" if role == "developer" else role, "content": _content(f, m)}
+        if role not in ("system", "developer", "user", "assistant", "tool"):
+            raise f.wrong("messages", "there is no such role", _shown(role), "system, developer, user, assistant or tool")
+        message = {"role": "system" if role == "developer" else role}
+        if m.get("tool_calls"):
+            message["tool_calls"] = _earlier_calls(f, role, m["tool_calls"])
+        message["content"] = "" if m.get("content") is None and "tool_calls" in message else _content(f, m)
+        if m.get("tool_call_id") is not None:
+            message["tool_call_id"] = f.text("messages", m["tool_call_id"])
         if m.get("name") is not None:
             message["name"] = f.text("messages", m["name"])
         found.append(message)
     return found
 
 
-def _chat_ids(f, model):
+def _tools(f):
+    """(functions, choice): the functions that may be called, as OpenAI's objects, and 'none', 'auto', 'required' or a function's name. RequestError."""
+    tools = f.get("tools", list, [])
+    if len(tools) > MOST_TOOLS:
+        raise f.wrong("tools", "there are too many tools", len(tools), f"at most {MOST_TOOLS}")
+    names = []
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not _TOOL_NAME.fullmatch(function["name"]) or not isinstance(function.get("parameters", {}), (dict, type(None))):
+            raise f.wrong("tools", "a tool is damaged", _shown(tool), "an object with type 'function' and a function that has name (letters, digits, _ and -) and parameters (a JSON schema)")
+        names.append(function["name"])
+    if len(set(names)) < len(names):
+        raise f.wrong("tools", "two tools have the same name", _shown(", ".join(names)), "one name each")
+    choice = f.values.get("tool_choice")
+    if choice is None:
+        choice = "auto" if tools else "none"
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        choice = function.get("name") if choice.get("type") == "function" and isinstance(function, dict) else None
+        if choice not in names:
+            raise f.wrong("tool_choice", "tool_choice names no function", _shown(f.values["tool_choice"]), "the name of one of tools")
+    elif choice not in ("none", "auto", "required"):
+        raise f.wrong("tool_choice", "there is no such tool_choice", _shown(choice), "none, auto, required, or an object with a function's name")
+    if choice != "none" and not tools:
+        raise f.wrong("tool_choice", "tool_choice needs tools", _shown(choice), "tools, or none")
+    return (tools if choice != "none" else []), choice
+
+
+def _grammar(f):
+    """The Grammar that the text must be of, or None: OpenAI's response_format, or vLLM's structured_outputs and guided_ fields. RequestError."""
+    given = {}
+    form = f.get("response_format", dict)
+    if form is not None:
+        kind = form.get("type")
+        if kind == "json_object":
+            given["response_format"] = {"json_object": True}
+        elif kind == "json_schema":
+            holder = form.get("json_schema")
+            schema = holder.get("schema") if isinstance(holder, dict) else None
+            if not isinstance(schema, dict):
+                raise f.wrong("response_format", "response_format has no schema", _shown(form), "json_schema with a schema, an object")
+            given["response_format"] = {"json": schema}
+        elif kind != "text":
+            raise f.wrong("response_format", "there is no such response_format", _shown(kind), "text, json_object or json_schema")
+    outputs = f.get("structured_outputs", dict)
+    if outputs:
+        unknown = set(outputs) - {"json", "regex", "choice", "grammar", "json_object"}
+        if unknown:
+            raise f.wrong("structured_outputs", "structured_outputs has fields that are not available", _shown(", ".join(sorted(unknown))), "json, regex, choice, grammar or json_object")
+        given["structured_outputs"] = outputs
+    for name in ("json", "regex", "choice", "grammar"):
+        if f.values.get("guided_" + name) is not None:
+            given["guided_" + name] = {name: f.values["guided_" + name]}
+    if len(given) > 1:
+        raise f.wrong(next(iter(given)), "the text can have one grammar only", ", ".join(given), "one of these")
+    for name, fields in given.items():
+        try:
+            return Grammar.of(**fields)
+        except (ValueError, TypeError) as e:
+            raise RequestError(f"{f.op}: {e}", param=name) from None
+        except ImportError as e:
+            raise RequestError(f"{f.op}: {name} is not available; got {e}; expected the package llguidance on the server", param=name, status=501, code="unsupported_parameter") from None
+    return None
+
+
+def _take_grammar(f, job, model, grammar):
+    """Compiles the grammar for the model, so that what is wrong with it is known before the text begins. RequestError."""
+    if grammar is None:
+        return
     try:
-        return model.chat_ids(messages_of(f))
+        grammar.matcher(model._vocabulary())
+    except ValueError as e:
+        raise RequestError(f"{f.op}: {e}") from None
+    job.sampling["grammar"] = grammar
+
+
+def _take_tools(f, job, model, tools, choice):
+    """Notes in the Job how calls are written. Returns the Grammar that holds the text to them, or None. RequestError."""
+    form = model.tool_format()
+    functions = [t["function"] for t in tools]
+    job.tool_format, job.tool_names = form, frozenset(t["name"] for t in functions)
+    job.shown = calls.shown_ids(form, model.tokenizer)
+    try:
+        grammar = calls.grammar_of(form, functions, choice, f.get("parallel_tool_calls", bool, True), model.tokenizer)
+    except ValueError as e:
+        raise RequestError(f"{f.op}: the parameters of a tool do not fit; got {e}; expected JSON schemas", param="tools") from None
+    except ImportError as e:
+        raise RequestError(f"{f.op}: tools are not available; got {e}; expected the package llguidance on the server", param="tools", status=501, code="unsupported_parameter") from None
+    return grammar
+
+
+def _chat_ids(f, model, tools=()):
+    messages = messages_of(f)
+    if model.tool_format() is None and any(m["role"] == "tool" or "tool_calls" in m for m in messages):
+        raise f.wrong("messages", "messages of tools are not available with this model", "a chat template that does not say how functions are called", "one that does, or no such messages", code="unsupported_parameter")
+    try:
+        return model.chat_ids(messages, **({"tools": list(tools)} if tools else {}))
     except ValueError as e:
         raise RequestError(str(e), param="messages") from None
 
@@ -251,9 +376,16 @@ def chat_job(document, model, names, most_tokens):
     top = f.get("top_logprobs", int, None, 0, MOST_TOP)
     if top is not None and not f.get("logprobs", bool, False):
         raise f.wrong("top_logprobs", "top_logprobs needs logprobs", "logprobs that is not true", "logprobs = true")
-    ids = _chat_ids(f, model)
+    tools, choice = _tools(f)
+    if tools and model.tool_format() is None:
+        raise f.wrong("tools", "tools are not available with this model", "a chat template that does not say how functions are called", "one that does, or no tools", code="unsupported_parameter")
+    grammar = _grammar(f)
+    if tools and grammar is not None:
+        raise f.wrong("tools", "tools and a grammar of the text exclude each other", "both", "one of them")
+    ids = _chat_ids(f, model, tools)
     job = _common(f, model, [ids], [False], most_tokens, None)
     job.logprobs = (top or 0) if f.get("logprobs", bool, False) else None
+    _take_grammar(f, job, model, _take_tools(f, job, model, tools, choice) if tools else grammar)
     return job
 
 
@@ -277,10 +409,11 @@ def completion_job(document, model, names, most_tokens):
     """The Job of a request to /v1/completions. RequestError."""
     f = Fields("completions", document)
     check_model(f, names)
-    f.refuse_what_is_missing()
+    f.refuse_what_is_missing({"tools": (), "tool_choice": ("none",)})
     prompts = _prompts(f, model)
     job = _common(f, model, prompts, [model._has_text(ids) for ids in prompts], most_tokens, 16)
     job.logprobs = f.get("logprobs", int, None, 0, MOST_TOP)
+    _take_grammar(f, job, model, _grammar(f))
     return job
 
 

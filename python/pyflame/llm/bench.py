@@ -1,0 +1,350 @@
+"""`pyflame bench llm`: how fast a language model answers. It measures an engine in this process, or a server over HTTP.
+
+The figures are vLLM's. TTFT: from the request to the first token. TPOT: from the first token to the last one, by the number of tokens between them. ITL: between two
+pieces that arrive one after the other. E2EL: from the request to the end. Tokens are counted by the engine or by the server's usage, never by pieces: a piece may
+have several tokens."""
+import argparse
+import asyncio
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import pyflame as pf
+from pyflame.llm import Engine, Finished, Sampling
+
+_PERCENTILES = (50, 90, 99)
+_UNITS = (("ttft", "time to the first token"), ("tpot", "time per output token after the first"), ("itl", "time between pieces"), ("e2el", "time to the end"))
+
+
+@dataclass
+class Text:
+    """A request and what became of it. Times in seconds of time.perf_counter(); tokens: written; error: None, or why there is no text."""
+
+    ids: list
+    wanted: int
+    begin: float = 0.0
+    times: list = field(default_factory=list)
+    end: float = 0.0
+    tokens: int = 0
+    error: str = None
+
+    def figures(self):
+        """A dict of TTFT, TPOT and E2EL in seconds; TPOT is missing for a single token."""
+        found = {"ttft": self.times[0] - self.begin, "e2el": self.times[-1] - self.begin}
+        if self.tokens > 1:
+            found["tpot"] = (self.times[-1] - self.times[0]) / (self.tokens - 1)
+        return found
+
+
+def prompts(args, tokenizer, vocabulary):
+    """The Texts to write: of a file, or random tokens. The same seed gives the same ones. ValueError for a file without prompts."""
+    random = np.random.default_rng(args.seed)
+
+    def length(mean):
+        low, high = max(1, math.floor(mean * (1 - args.range_ratio))), max(1, math.ceil(mean * (1 + args.range_ratio)))
+        return int(random.integers(low, high + 1))
+
+    if args.dataset is None:
+        special = tokenizer.special_ids if tokenizer else frozenset()
+        usable = np.array([i for i in range(vocabulary) if i not in special])
+        return [Text([int(i) for i in random.choice(usable, length(args.input_len))], length(args.output_len)) for _ in range(args.num_prompts)]
+    with open(args.dataset, encoding="utf-8") as f:
+        lines = [line for line in f.read().splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"bench llm: the file has no prompts; got '{args.dataset}' without a line; expected a prompt in each line")
+    found = []
+    for i in range(args.num_prompts):
+        line = lines[i % len(lines)]
+        document = None
+        if line.lstrip().startswith("{"):
+            try:
+                document = json.loads(line)
+            except ValueError:
+                pass
+        if isinstance(document, dict) and isinstance(document.get("prompt"), str):
+            wanted = document.get("output_len")
+            found.append(Text(document["prompt"], wanted if isinstance(wanted, int) and wanted > 0 else length(args.output_len)))
+        else:
+            found.append(Text(line, length(args.output_len)))
+    if tokenizer is not None:
+        for t in found:
+            t.ids = tokenizer.encode(t.ids)
+    return found
+
+
+def run_engine(engine, texts, sampling):
+    """Writes all texts at once. Returns the seconds from the first request to the last end."""
+    done = threading.Semaphore(0)
+
+    def receiver(text):
+        def receive(event):
+            now = time.perf_counter()
+            if isinstance(event, Finished):
+                text.end, text.error = now, event.error or (event.reason if event.reason in ("error", "cancelled") else None)
+                if not text.times and text.error is None:
+                    text.error = "no token was written"
+                done.release()
+            else:
+                text.times.append(now)
+                text.tokens += 1
+
+        return receive
+
+    begin = time.perf_counter()
+    for text in texts:
+        text.begin = time.perf_counter()
+        engine.submit(text.ids, sampling, text.wanted, stop_ids=(), receive=receiver(text))
+    for _ in texts:
+        done.acquire()
+    return time.perf_counter() - begin
+
+
+async def _stream(session, url, headers, model, text):
+    body = {"prompt": text.ids, "max_tokens": text.wanted, "ignore_eos": True, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+    if model:
+        body["model"] = model
+    text.begin = time.perf_counter()
+    try:
+        async with session.post(url + "/v1/completions", json=body, headers=headers) as response:
+            if response.status != 200:
+                text.error = f"status {response.status}: {(await response.text())[:200]}"
+                return
+            async for line in response.content:
+                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+                    continue
+                now, document = time.perf_counter(), json.loads(line[6:])
+                if "error" in document:
+                    text.error = str(document["error"])[:200]
+                    return
+                if any(c.get("text") for c in document.get("choices", ())):
+                    text.times.append(now)
+                if document.get("usage"):
+                    text.tokens = document["usage"]["completion_tokens"]
+    except Exception as e:  # whatever the library or the server does: this request has failed
+        text.error = f"{type(e).__name__}: {e}"
+    finally:
+        text.end = time.perf_counter()
+    if text.error is None and not (text.times and text.tokens):
+        text.error = "no text arrived" if not text.times else "the server sent no usage"
+
+
+async def run_server(url, texts, rate, concurrency, seed, model=None, key=None, progress=lambda done: None):
+    """Sends requests with Poisson arrivals, `rate` in a second (inf: all at once), at most `concurrency` at a time. Returns the seconds from first to last."""
+    from ._errors import needed
+
+    aiohttp = needed("aiohttp", "the client of bench llm --serve", "serve")
+    random, gate, done = np.random.default_rng(seed), asyncio.Semaphore(concurrency or len(texts)), 0
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    async def one(session, text):
+        nonlocal done
+        async with gate:
+            await _stream(session, url, headers, model, text)
+        done += 1
+        progress(done)
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None), read_bufsize=1 << 20) as session:
+        begin, tasks, due = time.perf_counter(), [], time.perf_counter()
+        for text in texts:
+            tasks.append(asyncio.ensure_future(one(session, text)))
+            if rate < math.inf:
+                due += random.exponential(1 / rate)
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        await asyncio.gather(*tasks)
+    return time.perf_counter() - begin
+
+
+def summary(texts, seconds, goodput=None):
+    """The figures of a run, a dict. Times in milliseconds. goodput: limits in milliseconds by name; the share and the rate of requests within all of them."""
+    whole = [t for t in texts if t.error is None]
+    written, read = sum(t.tokens for t in whole), sum(len(t.ids) for t in whole if isinstance(t.ids, list))
+    found = {"requests": len(whole), "failed": len(texts) - len(whole), "seconds": seconds, "requests_per_second": len(whole) / seconds, "output_tokens": written, "input_tokens": read,
+             "output_tokens_per_second": written / seconds, "tokens_per_second": (written + read) / seconds}
+    values = {name: [] for name, _ in _UNITS}
+    for t in whole:
+        for name, value in t.figures().items():
+            values[name].append(1e3 * value)
+        values["itl"] += [1e3 * d for d in np.diff(t.times)]
+    for name, v in values.items():
+        if v:
+            found[name + "_ms"] = {"mean": float(np.mean(v)), **{f"p{p}": float(np.percentile(v, p)) for p in _PERCENTILES}}
+    if goodput:
+        good = sum(all(1e3 * t.figures().get(name, 0.0) <= most for name, most in goodput.items()) for t in whole)
+        found["goodput"] = {"limits_ms": goodput, "share": good / len(texts), "requests_per_second": good / seconds}
+    errors = [t.error for t in texts if t.error is not None]
+    if errors:
+        found["first_error"] = errors[0]
+    return found
+
+
+def _table(s):
+    lines = [
+        f"{s['requests']} requests in {s['seconds']:.2f} s: {s['requests_per_second']:.2f} requests/s, {s['output_tokens_per_second']:.1f} output tokens/s, {s['tokens_per_second']:.1f} tokens/s with the prompts",
+        f"{'ms':>6} {'mean':>9} " + " ".join(f"{'p' + str(p):>9}" for p in _PERCENTILES),
+    ]
+    for name, meaning in _UNITS:
+        if (v := s.get(name + "_ms")) is not None:
+            lines.append(f"{name.upper():>6} {v['mean']:>9.2f} " + " ".join(f"{v[f'p{p}']:>9.2f}" for p in _PERCENTILES) + f"   {meaning}")
+    if "goodput" in s:
+        limits = ", ".join(f"{k} <= {v:g} ms" for k, v in s["goodput"]["limits_ms"].items())
+        lines.append(f"goodput ({limits}): {100 * s['goodput']['share']:.1f} % of the requests, {s['goodput']['requests_per_second']:.2f} requests/s")
+    if s["failed"]:
+        lines.append(f"FAILED: {s['failed']} requests; the first one: {s['first_error']}")
+    return "\n".join(lines)
+
+
+def _goodput(text):
+    name, _, value = text.partition(":")
+    if name not in ("ttft", "tpot", "e2el") or not re.fullmatch(r"\d+(\.\d+)?", value):
+        raise argparse.ArgumentTypeError(f"not a limit; got {text}; expected ttft, tpot or e2el, a colon and milliseconds, such as ttft:200")
+    return name, float(value)
+
+
+def _arguments(words):
+    p = argparse.ArgumentParser(prog="pyflame bench llm", allow_abbrev=False, description=__doc__.split("\n\n")[0])
+    p.add_argument("model", nargs="?", help="a GGUF file, a Hugging Face folder or an installed package")
+    mode = p.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--latency", action="store_true", help="some texts at a time, for each of --batch_sizes")
+    mode.add_argument("--throughput", action="store_true", help="all texts at once")
+    mode.add_argument("--serve", action="store_true", help="over HTTP: of --url, or of a server that is started for MODEL")
+    p.add_argument("--url", help="a server with OpenAI's API, such as http://127.0.0.1:8000")
+    p.add_argument("--model_name", help="the name of the model in requests to --url")
+    p.add_argument("--api_key", default=os.environ.get("PYFLAME_API_KEY", "").split(",")[0] or None)
+    p.add_argument("--device")
+    p.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
+    p.add_argument("--dataset", help="a file with a prompt in each line: text, or JSON with prompt and perhaps output_len")
+    p.add_argument("--input_len", type=int, default=512, help="tokens of random prompts (default 512)")
+    p.add_argument("--output_len", type=int, default=128, help="tokens that are written (default 128)")
+    p.add_argument("--range_ratio", type=float, default=0.0, help="lengths are uniform between (1 - r) and (1 + r) times these (default 0)")
+    p.add_argument("--num_prompts", type=int, default=32)
+    p.add_argument("--batch_sizes", type=int, nargs="+", default=[1, 8])
+    p.add_argument("--iters", type=int, default=5, help="with --latency: runs of each batch size")
+    p.add_argument("--request_rate", type=float, default=math.inf, help="with --serve: requests in a second, with Poisson arrivals; inf (the default): all at once")
+    p.add_argument("--max_concurrency", type=int, help="with --serve: the most requests at a time")
+    p.add_argument("--goodput", type=_goodput, action="append", default=[], metavar="NAME:MS", help="a limit such as ttft:200; counts the requests within all limits")
+    p.add_argument("--max_num_seqs", type=int, default=8)
+    p.add_argument("--max_num_batched_tokens", type=int, default=512)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--json", action="store_true", help="print one JSON object for each run")
+    args = p.parse_args(words)
+    for name in ("input_len", "output_len", "num_prompts", "iters", "max_num_seqs"):
+        if getattr(args, name) < 1:
+            p.error(f"--{name} is out of range; got {getattr(args, name)}; expected a whole number from 1 upwards")
+    if not 0 <= args.range_ratio < 1 or not args.request_rate > 0 or min(args.batch_sizes) < 1:
+        p.error("a ratio outside of [0, 1), a rate of 0 or less, or an empty batch")
+    if args.url and not args.serve:
+        p.error("--url belongs to --serve")
+    if not args.model and not (args.url and args.dataset):
+        p.error("MODEL is missing; without it --serve needs --url and --dataset, because random prompts need a vocabulary")
+    return args
+
+
+def _say(args, title, s):
+    print(json.dumps({"run": title, **s}) if args.json else f"{title}\n{_table(s)}\n", flush=True)
+    return s["failed"]
+
+
+def _load(args):
+    return pf.llm.load(args.model, dtype=getattr(pf, args.dtype) if args.dtype else None, device=args.device)
+
+
+def _offline(args):
+    lm, failed = _load(args), 0
+    sampling = Sampling(temperature=0)
+    longest = math.ceil((args.input_len + args.output_len) * (1 + args.range_ratio)) + 1 if args.dataset is None else None
+    seqs = max(args.batch_sizes) if args.latency else args.max_num_seqs
+    with Engine(lm, seqs, max(args.max_num_batched_tokens, seqs), min(longest or lm.config.context, lm.config.context), max_waiting=max(1024, args.num_prompts)) as engine:
+        first = prompts(args, lm.tokenizer, lm._known())[:1]
+        seconds = run_engine(engine, first, sampling)
+        if not args.json:
+            print(f"{lm!r} on {lm._network.device}; the first text took {seconds:.2f} s and is in no figure\n", flush=True)
+        if args.throughput:
+            args.seed += 1
+            run_engine(engine, prompts(args, lm.tokenizer, lm._known())[:seqs], sampling)  # compiles for full batches
+            args.seed += 1
+            texts = prompts(args, lm.tokenizer, lm._known())
+            return _say(args, f"throughput: {len(texts)} texts at once, at most {seqs} running", summary(texts, run_engine(engine, texts, sampling), dict(args.goodput)))
+        for size in args.batch_sizes:
+            texts, total = [], 0.0
+            for i in range(args.iters + 1):  # the first run compiles for this size, and is in no figure
+                args.seed += 1  # other tokens, so that no prompt is known already
+                batch = (prompts(args, lm.tokenizer, lm._known()) * size)[:size]
+                batch = [Text(list(t.ids), t.wanted) for t in batch]
+                seconds = run_engine(engine, batch, sampling)
+                if i > 0:
+                    total, texts = total + seconds, texts + batch
+            failed += _say(args, f"latency: {size} at a time, {args.iters} runs", summary(texts, total, dict(args.goodput)))
+    return failed
+
+
+def _start_server(args):
+    """(process, URL) of a server of the model, in a process of its own."""
+    words = [sys.executable, "-m", "pyflame.llm.serving", "--model", args.model, "--port", "0", "--max_num_seqs", str(args.max_num_seqs), "--max_num_batched_tokens", str(args.max_num_batched_tokens)]
+    for name in ("device", "dtype"):
+        if getattr(args, name):
+            words += ["--" + name, getattr(args, name)]
+    environment = {k: v for k, v in os.environ.items() if k != "PYFLAME_API_KEY"}
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if match := re.search(r" is at (http://\S+)", line):
+            threading.Thread(target=lambda: [None for _ in process.stderr], daemon=True).start()
+            return process, match.group(1)
+    raise OSError(f"bench llm: the server did not start; got {''.join(lines[-3:]).strip()}; expected it to listen")
+
+
+def _served(args):
+    lm_tokenizer, vocabulary, process, url, key = None, 0, None, args.url, args.api_key
+    if args.model:
+        lm_tokenizer = pf.llm.load_tokenizer(args.model)
+        vocabulary = lm_tokenizer.vocab_size
+    if url is None:
+        process, url = _start_server(args)
+        key = None
+
+    def progress(done):
+        if sys.stderr.isatty():
+            print(f"\r{done} of {args.num_prompts} requests", end="" if done < args.num_prompts else "\n", file=sys.stderr, flush=True)
+
+    try:
+        url = url.rstrip("/").removesuffix("/v1")
+        first = prompts(args, lm_tokenizer, vocabulary)[:1]
+        asyncio.run(run_server(url, first, math.inf, 1, args.seed, args.model_name, key))
+        if first[0].error:
+            raise OSError(f"bench llm: the server does not answer; got {first[0].error}; expected a text from {url}")
+        args.seed += 1
+        asyncio.run(run_server(url, prompts(args, lm_tokenizer, vocabulary)[: args.max_num_seqs], math.inf, None, args.seed, args.model_name, key))  # a full batch, in no figure
+        args.seed += 1
+        texts = prompts(args, lm_tokenizer, vocabulary)
+        seconds = asyncio.run(run_server(url, texts, args.request_rate, args.max_concurrency, args.seed, args.model_name, key, progress))
+        rate = "all at once" if args.request_rate == math.inf else f"{args.request_rate:g} requests/s, Poisson arrivals"
+        return _say(args, f"serving: {len(texts)} requests, {rate}", summary(texts, seconds, dict(args.goodput)))
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+def main(words=None):
+    args = _arguments(words)
+    try:
+        return 1 if (_served(args) if args.serve else _offline(args)) else 0
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
+        print(f"pyflame: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

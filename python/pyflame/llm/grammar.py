@@ -1,0 +1,180 @@
+"""Grammars: what a text must be. A model then writes JSON of a schema, a match of a regular expression, or a text of a grammar, and nothing else.
+
+The library llguidance says which tokens may come next (docs/decisions/0020-grammars.md); the others get no probability."""
+import json
+import re
+import threading
+
+import numpy as np
+
+from ._errors import needed
+
+_LARK = re.compile(r"(?m)^\s*(%llguidance\b|start\s*:(?!:))")
+# Between the parts of a JSON text: nothing, a space, or a new line with its indentation. Without a limit, small models write white space for ever.
+SPACE = r"[ ]?|\n[ \t]{0,20}"
+
+
+class Grammar:
+    """What a text must be. Made by json(), json_schema(), regex(), choice(), gbnf() and lark(). Sampling(grammar=) takes it.
+
+    ValueError for a grammar that is wrong or too large, ImportError without the package llguidance. A Grammar may be used by many requests and models."""
+
+    def __init__(self, kind, text, compiled):
+        self.kind, self.text, self._compiled = kind, text, compiled
+        self._lock, self._prototypes = threading.Lock(), []
+        library = needed("llguidance", "grammars")
+        message = library.LLMatcher.validate_grammar(compiled)
+        if message and not message.startswith("WARNING"):
+            raise ValueError(f"grammar: the {kind} is wrong; got {_shortened(message)}; expected {_EXPECTED[kind]}")
+
+    @classmethod
+    def json(cls):
+        """Any JSON object."""
+        return cls.json_schema({"type": "object"})
+
+    @classmethod
+    def json_schema(cls, schema):
+        """JSON that fits a schema (json-schema.org): a dict, a text, or a class with model_json_schema() such as pydantic's. Keywords that the library cannot
+        hold a text to are an error."""
+        library = needed("llguidance", "grammars")
+        if hasattr(schema, "model_json_schema"):
+            schema = schema.model_json_schema()
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(schema)
+            except (ValueError, RecursionError) as e:
+                raise ValueError(f"grammar: the JSON schema is wrong; got {type(e).__name__}: {e}; expected JSON") from None
+        if not isinstance(schema, (dict, bool)):
+            raise TypeError(f"grammar: the JSON schema is of the wrong type; got {type(schema).__name__}; expected a dict, a text or a class with model_json_schema()")
+        try:
+            text = json.dumps(schema)
+            compiled = library.LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": SPACE})
+        except (ValueError, TypeError, RecursionError) as e:
+            raise ValueError(f"grammar: the JSON schema is wrong; got {type(e).__name__}: {_shortened(str(e))}; expected {_EXPECTED['JSON schema']}") from None
+        return cls("JSON schema", text, compiled)
+
+    @classmethod
+    def regex(cls, pattern):
+        """A match of a whole regular expression, in the syntax of Rust's crate regex (without look-around and back references)."""
+        library = needed("llguidance", "grammars")
+        return cls("regular expression", _text(pattern, "a pattern"), library.LLMatcher.grammar_from_regex(pattern))
+
+    @classmethod
+    def choice(cls, texts):
+        """One of these texts."""
+        if not isinstance(texts, (list, tuple)) or not texts or not all(isinstance(t, str) and t for t in texts):
+            raise ValueError(f"grammar: the choice is wrong; got {texts!r}; expected {_EXPECTED['choice']}")
+        library = needed("llguidance", "grammars")
+        return cls("choice", json.dumps(texts), library.LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, texts))))
+
+    @classmethod
+    def gbnf(cls, text):
+        """A text of a grammar in llama.cpp's GBNF, whose first rule is root."""
+        needed("llguidance", "grammars")
+        translate = needed("llguidance.gbnf_to_lark", "grammars").gbnf_to_lark
+        try:
+            lark = translate(_text(text, "a grammar"))
+        except Exception as e:  # the library raises errors of several kinds
+            raise ValueError(f"grammar: the GBNF is wrong; got {_shortened(str(e))}; expected {_EXPECTED['GBNF']}") from None
+        return cls("GBNF", text, needed("llguidance", "grammars").LLMatcher.grammar_from_lark(lark))
+
+    @classmethod
+    def lark(cls, text):
+        """A text of a grammar in Lark's syntax with the extensions of llguidance, whose first rule is start."""
+        library = needed("llguidance", "grammars")
+        return cls("Lark grammar", _text(text, "a grammar"), library.LLMatcher.grammar_from_lark(text))
+
+    @classmethod
+    def of(cls, json=None, regex=None, choice=None, grammar=None, json_object=None):
+        """A Grammar by vLLM's names, of which exactly one is given. json: a schema; grammar: GBNF, or Lark where it has a rule named start; json_object: True."""
+        given = {"json": json, "regex": regex, "choice": choice, "grammar": grammar, "json_object": json_object or None}
+        names = [name for name, value in given.items() if value is not None]
+        if len(names) != 1:
+            raise ValueError(f"grammar: exactly one kind is needed; got {', '.join(names) or 'none'}; expected one of {', '.join(given)}")
+        if grammar is not None:
+            return (cls.lark if _LARK.search(_text(grammar, "a grammar")) else cls.gbnf)(grammar)
+        return cls.json_schema(json) if json is not None else cls.regex(regex) if regex is not None else cls.choice(choice) if choice is not None else cls.json()
+
+    def __repr__(self):
+        return f"Grammar({self.kind}, {_shortened(self.text, 60)!r})"
+
+    def matcher(self, vocabulary):
+        """A Matcher of a new text. vocabulary: a Vocabulary. The grammar is compiled once for a vocabulary. ValueError where it is too large."""
+        with self._lock:
+            prototype = next((m for v, m in self._prototypes if v is vocabulary), None)
+            if prototype is None:
+                prototype = needed("llguidance", "grammars").LLMatcher(vocabulary.tokens, self._compiled, log_level=0)
+                if prototype.is_error():
+                    raise ValueError(f"grammar: the {self.kind} is wrong; got {_shortened(prototype.get_error())}; expected {_EXPECTED[self.kind]}")
+                self._prototypes.append((vocabulary, prototype))
+            return Matcher(prototype.deep_copy(), vocabulary, self.kind)
+
+
+_EXPECTED = {
+    "JSON schema": "a schema of json-schema.org with keywords that can be held",
+    "regular expression": "one in the syntax of Rust's crate regex",
+    "choice": "a list of texts that are not empty",
+    "GBNF": "rules such as: root ::= \"yes\" | \"no\"",
+    "Lark grammar": "rules such as: start: \"yes\" | \"no\"",
+}  # fmt: skip
+
+
+def _text(value, what):
+    if not isinstance(value, str):
+        raise TypeError(f"grammar: the grammar is of the wrong type; got {type(value).__name__}; expected {what}, a str")
+    return value
+
+
+def _shortened(text, length=300):
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+class Vocabulary:
+    """A tokenizer as grammars need it: the bytes of each token. size: how many tokens can be drawn; end_ids: tokens that end a text."""
+
+    def __init__(self, tokenizer, size, end_ids):
+        library = needed("llguidance", "grammars")
+        self.size, self.end_ids = size, sorted(i for i in end_ids if i < size)
+        if not self.end_ids:
+            raise ValueError("grammar: the model has no token that ends a text; got none; expected one, so that a text can end where its grammar does")
+        self.eos_token_id, self.bos_token_id = self.end_ids[0], None
+        self._pieces = [tokenizer.token_bytes(i, skip_special=False) for i in range(size)]
+        special = {i for i in tokenizer.special_ids if i < size} | set(self.end_ids)
+        self.special_token_ids = sorted(special)
+        self._encode = tokenizer.encode
+        self.tokens = library.LLTokenizer(library.TokenizerWrapper(_Wrapped(self)), n_vocab=size, eos_token=self.end_ids)
+
+
+class _Wrapped:
+    """What the library asks of a tokenizer."""
+
+    def __init__(self, vocabulary):
+        self.eos_token_id, self.bos_token_id, self.tokens, self.special_token_ids = vocabulary.eos_token_id, None, vocabulary._pieces, vocabulary.special_token_ids
+        self._encode = vocabulary._encode
+
+    def __call__(self, text):
+        return self._encode(text.decode("utf-8", "replace") if isinstance(text, bytes) else text, add_special=False)
+
+
+class Matcher:
+    """Where a text is in its grammar. allowed() is an array of bool, one for each token that can be drawn; take(id) adds a token. ended: the text is complete."""
+
+    def __init__(self, matcher, vocabulary, kind):
+        self._matcher, self._vocabulary, self._kind, self.ended = matcher, vocabulary, kind, False
+
+    def allowed(self):
+        bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8), bitorder="little", count=self._vocabulary.size)
+        self._check()
+        return bits.view(bool)
+
+    def take(self, id):
+        """ValueError for a token that may not come here."""
+        if not self._matcher.consume_token(id):
+            self._check()
+            raise ValueError(f"grammar: the token may not come here; got {id}; expected one that the {self._kind} allows")
+        self.ended = id in self._vocabulary.end_ids
+
+    def _check(self):
+        if self._matcher.is_error():
+            raise ValueError(f"grammar: the text cannot go on; got {_shortened(self._matcher.get_error())}; expected a {self._kind} that is less complex")

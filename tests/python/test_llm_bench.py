@@ -1,0 +1,113 @@
+"""`pyflame bench llm`: its figures, against an engine and against a server."""
+import json
+import math
+
+import pytest
+
+for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+import pyflame as pf  # noqa: E402
+from llm_client import EchoEngine, Running  # noqa: E402
+from pyflame.llm import bench  # noqa: E402
+from pyflame.testing import language_models as small  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small.write_random_model(tmp_path_factory.mktemp("llama"), "llama", seed=3)
+
+
+@pytest.fixture
+def echo(folder):
+    lm = pf.llm.load(folder)
+    running = Running(lm, EchoEngine(lm), name="small")
+    yield running
+    running.end()
+
+
+def text(begin, times, tokens, error=None, read=3):
+    return bench.Text([5] * read, tokens, begin, times, times[-1] if times else begin, tokens, error)
+
+
+def test_figures():
+    # By hand: TTFT 1 and 2 s; TPOT (4 - 2) / 4 and (5 - 3) / 2 s; three pieces have five tokens.
+    s = bench.summary([text(1.0, [2.0, 3.0, 4.0], 5), text(1.0, [3.0, 4.0, 5.0], 3), text(1.0, [], 0, "lost")], 4.0, {"ttft": 1500.0, "tpot": 600.0})
+    assert (s["requests"], s["failed"], s["first_error"]) == (2, 1, "lost")
+    assert s["output_tokens"] == 8 and s["output_tokens_per_second"] == 2 and s["tokens_per_second"] == 3.5 and s["requests_per_second"] == 0.5
+    assert s["ttft_ms"]["mean"] == 1500 and s["tpot_ms"]["mean"] == pytest.approx(750) and s["itl_ms"] == {"mean": 1000, "p50": 1000, "p90": 1000, "p99": 1000}
+    assert s["e2el_ms"]["p50"] == 3500 and s["goodput"] == {"limits_ms": {"ttft": 1500, "tpot": 600}, "share": pytest.approx(1 / 3), "requests_per_second": 0.25}
+    assert "tpot_ms" not in bench.summary([text(0.0, [1.0], 1)], 1.0)
+
+
+def run(capsys, *words):
+    code = bench.main([str(w) for w in words])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_an_engine(capsys, folder):
+    common = ["--input_len", 9, "--output_len", 4, "--json"]
+    code, out, _ = run(capsys, folder, "--latency", "--batch_sizes", 1, 3, "--iters", 2, *common)
+    one, three = map(json.loads, out.splitlines())
+    assert code == 0 and one["requests"] == 2 and three["requests"] == 6 and three["failed"] == 0
+    assert three["output_tokens"] == 24 and three["input_tokens"] == 54 and three["ttft_ms"]["p50"] < three["e2el_ms"]["p50"]
+    code, out, _ = run(capsys, folder, "--throughput", "--num_prompts", 5, "--range_ratio", 0.5, *common)
+    s = json.loads(out)
+    assert code == 0 and s["requests"] == 5 and 10 <= s["output_tokens"] <= 30
+
+
+def test_a_server(capsys, echo, folder, tmp_path):
+    words = [folder, "--serve", "--url", f"http://127.0.0.1:{echo.port}/v1", "--input_len", 9, "--output_len", 4, "--num_prompts", 6]
+    code, out, _ = run(capsys, *words, "--json", "--request_rate", 1000, "--max_concurrency", 2, "--goodput", "ttft:60000")
+    s = json.loads(out)
+    # The engine writes the prompt's tokens. A piece may be empty, so pieces are fewer than tokens.
+    assert code == 0 and s["requests"] == 6 and s["output_tokens"] == 24 and s["goodput"]["share"] == 1
+    assert all(r.stop_ids == frozenset() and r.max_tokens == 4 for r in echo.engine.requests)
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text('once upon a time\n{"prompt": "the window", "output_len": 2}\n\n')
+    code, out, _ = run(capsys, "--serve", *words[2:4], "--dataset", prompts, "--num_prompts", 4, "--output_len", 5)
+    assert code == 0 and "4 requests in " in out and "TTFT" in out and "time to the first token" in out
+    assert sorted(r.max_tokens for r in echo.engine.requests[-4:]) == [2, 2, 5, 5]
+    echo.engine.fails = "broken"
+    code, out, err = run(capsys, *words)
+    assert code == 1 and "bench llm: the server does not answer; got" in err and "broken" in err
+
+
+def test_a_server_of_its_own(capsys, folder):
+    code, out, _ = run(capsys, folder, "--serve", "--input_len", 9, "--output_len", 4, "--num_prompts", 3, "--json")
+    s = json.loads(out)
+    assert code == 0 and s["requests"] == 3 and s["output_tokens"] == 12
+
+
+def test_arrivals_and_lengths_are_drawn_from_the_seed(folder):
+    tokenizer = pf.llm.load_tokenizer(folder)
+
+    def drawn(seed):
+        args = bench._arguments([str(folder), "--throughput", "--input_len", "20", "--range_ratio", "0.5", "--num_prompts", "50", "--seed", str(seed)])
+        return [(t.ids, t.wanted) for t in bench.prompts(args, tokenizer, 100)]
+
+    first = drawn(1)
+    assert first == drawn(1) != drawn(2) and {len(ids) for ids, _ in first} <= set(range(10, 31)) and len({len(ids) for ids, _ in first}) > 5
+    assert not tokenizer.special_ids & {i for ids, _ in first for i in ids}
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["m"], "one of the arguments --latency --throughput --serve is required"), (["--latency"], "MODEL is missing"), (["m", "--latency", "--url", "x"], "--url belongs to --serve"),
+        (["m", "--latency", "--iters", "0"], "--iters is out of range; got 0; expected a whole number from 1 upwards"), (["m", "--serve", "--goodput", "x:1"], "not a limit; got x:1"),
+        (["m", "--serve", "--request_rate", "0"], "a rate of 0 or less"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(capsys, words, message):
+    with pytest.raises(SystemExit) as e:
+        bench._arguments(words)
+    assert e.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_wrong_files(capsys, folder, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    code, _, err = run(capsys, folder, "--throughput", "--dataset", tmp_path / "empty.txt")
+    assert code == 1 and "bench llm: the file has no prompts; got" in err
+    assert run(capsys, tmp_path / "none.gguf", "--throughput")[0] == 1
+    assert math.isinf(bench._arguments([str(folder), "--serve"]).request_rate)

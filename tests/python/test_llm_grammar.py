@@ -1,0 +1,139 @@
+"""pf.llm.Grammar: a model with random weights writes texts of a grammar, alone, in a batch and behind the server."""
+import json
+import re
+
+import numpy as np
+import pytest
+
+for package in ("regex", "jinja2", "llguidance"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+import pyflame as pf  # noqa: E402
+from pyflame.llm import Engine, Grammar, Sampler, Sampling, SamplingParams, StructuredOutputsParams  # noqa: E402
+from pyflame.testing import language_models as small  # noqa: E402
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}, "ages": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "maxItems": 2},
+                                           "kind": {"enum": ["a", "b"]}}, "required": ["name", "ages", "kind"], "additionalProperties": False}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    return pf.llm.load(small.write_random_model(tmp_path_factory.mktemp("llama"), "llama", seed=3, max_position_embeddings=512))
+
+
+def fits(text):
+    d = json.loads(text)
+    return set(d) == {"name", "ages", "kind"} and len(d["name"]) <= 5 and len(d["ages"]) <= 2 and all(isinstance(a, int) and 0 <= a <= 99 for a in d["ages"]) and d["kind"] in ("a", "b")
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_json_of_a_schema(lm, temperature):
+    for seed in range(4):
+        assert fits(lm.generate("Hello", max_tokens=300, temperature=temperature, seed=seed, grammar=Grammar.json_schema(SCHEMA)))
+
+
+def test_any_json_object(lm):
+    text = lm.generate("Hello", max_tokens=40, temperature=1.0, seed=1, grammar=Grammar.json())
+    assert text.startswith("{")  # random weights do not end it
+    assert not re.search(r"\n\s*\n", text.split('"')[0])
+
+
+def test_regular_expressions_choices_and_grammars(lm):
+    for grammar, pattern in (
+        (Grammar.regex("[ab]{3,5}[0-9]"), "[ab]{3,5}[0-9]"), (Grammar.choice(["yes", "no", 'a "quoted" one\n']), 'yes|no|a "quoted" one\n'),
+        (Grammar.gbnf('root ::= "(" [a-c]{2} ")" | "é"'), r"\([a-c]{2}\)|é"), (Grammar.lark('start: "x" /[0-9]{1,3}/'), "x[0-9]{1,3}"),
+        (Grammar.of(grammar='root ::= "a"'), "a"), (Grammar.of(grammar='start: "b"'), "b"),
+    ):  # fmt: skip
+        found = {lm.generate("Hello", max_tokens=60, temperature=2.0, seed=seed, grammar=grammar) for seed in range(6)}
+        assert all(re.fullmatch(pattern, text) for text in found), found
+    found = {lm.generate("Hello", max_tokens=60, temperature=3.0, seed=seed, grammar=Grammar.choice(["yes", "no"])) for seed in range(30)}
+    assert found == {"yes", "no"}
+
+
+def test_a_batch_of_several_grammars(lm):
+    with pf.llm.LLM(lm, max_num_seqs=4) as llm:
+        params = [SamplingParams(max_tokens=300, seed=i, n=2, structured_outputs=StructuredOutputsParams(json=SCHEMA) if i % 2 else {"regex": "[a-f]{4}"}) for i in range(4)]
+        outputs = llm.generate(["Hello"] * 4, [*params, ][:4])
+        free = llm.generate("Hello", SamplingParams(max_tokens=5, seed=1))[0].outputs[0]
+    for i, output in enumerate(outputs):
+        for o in output.outputs:
+            assert o.finish_reason == "stop" and (fits(o.text) if i % 2 else re.fullmatch("[a-f]{4}", o.text)), o
+    assert len(free.token_ids) == 5
+
+
+def test_a_preempted_text_goes_on_in_its_grammar(lm):
+    # Two texts of 200 tokens do not fit; one gives up its blocks and is computed again.
+    from test_llm_engine import Received, cache_of
+
+    grammar = Grammar.regex("[ab]{100}")
+    with Engine(lm, max_num_seqs=3, kv_cache_bytes=cache_of(lm, 12)) as engine:
+        received = [Received() for _ in range(3)]
+        for i, r in enumerate(received):
+            engine.submit("Hello", Sampling(seed=i, grammar=grammar), 150, receive=r)
+        for r in received:
+            assert r.wait().reason == "stop" and re.fullmatch("[ab]{100}", lm.tokenizer.decode(r.ids))
+        assert engine.stats()["preemptions_total"] > 0
+
+
+def test_a_text_ends_with_its_grammar_also_where_no_token_ends_it(lm):
+    ids = list(lm.tokens("Hello", 50, Sampling(seed=1, grammar=Grammar.regex("ab")), stop_ids=()))
+    assert lm.tokenizer.decode(ids) == "ab"
+    ids = list(lm.tokens("Hello", 50, Sampling(seed=1, min_tokens=20, grammar=Grammar.regex("ab"))))
+    assert lm.tokenizer.decode(ids) == "ab"
+
+
+def test_other_settings_hold_among_what_is_allowed(lm):
+    vocabulary = lm._vocabulary()
+    grammar = Grammar.regex("[ab]")
+    a, b = (lm.tokenizer.encode(c, add_special=False)[0] for c in "ab")
+    logits = np.zeros(lm._known())
+    logits[5], logits[a], logits[b] = 9, 2, 1
+
+    def probabilities(**settings):
+        ids, p = Sampler(Sampling(grammar=grammar, **settings), grammar.matcher(vocabulary)).probabilities(logits)
+        return dict(zip(ids.tolist(), p.round(6).tolist()))
+
+    e = float(np.exp(1))
+    assert probabilities() == {a: round(e / (1 + e), 6), b: round(1 / (1 + e), 6)}
+    assert probabilities(temperature=0) == {a: 1} and probabilities(top_k=1) == {a: 1} and probabilities(logit_bias={b: 10}, top_p=0.5) == {b: 1}
+
+
+def test_a_matcher_refuses_other_tokens(lm):
+    matcher = Grammar.regex("ab").matcher(lm._vocabulary())
+    b = lm.tokenizer.encode("b", add_special=False)[0]
+    with pytest.raises(ValueError, match=re.escape(f"grammar: the token may not come here; got {b}; expected one that the regular expression allows") + "|the text cannot go on"):
+        matcher.take(b)
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: Grammar.regex("(a"), ValueError, "the regular expression is wrong; got .*unclosed group.*; expected one in the syntax of Rust's crate regex"),
+        (lambda: Grammar.regex(5), TypeError, "the grammar is of the wrong type; got int; expected a pattern, a str"),
+        (lambda: Grammar.json_schema({"type": "foo"}), ValueError, "the JSON schema is wrong; got .*foo.*; expected a schema of json-schema.org"),
+        (lambda: Grammar.json_schema({"type": "array", "uniqueItems": True}), ValueError, "the JSON schema is wrong; got .*uniqueItems"),
+        (lambda: Grammar.json_schema("{"), ValueError, "the JSON schema is wrong; got JSONDecodeError"),
+        (lambda: Grammar.json_schema(5), TypeError, "the JSON schema is of the wrong type; got int; expected a dict"),
+        (lambda: Grammar.gbnf("root ::= foo"), ValueError, "the GBNF is wrong; got .*foo.*; expected rules such as"),
+        (lambda: Grammar.lark('x: "a"'), ValueError, "the Lark grammar is wrong; got no start rule found; expected rules"),
+        (lambda: Grammar.choice([]), ValueError, "the choice is wrong; got \\[\\]; expected a list of texts"),
+        (lambda: Grammar.choice("ab"), ValueError, "the choice is wrong; got 'ab'; expected a list of texts"),
+        (lambda: Grammar.of(), ValueError, "exactly one kind is needed; got none; expected one of json, regex"),
+        (lambda: SamplingParams(structured_outputs=StructuredOutputsParams(regex="a", json={})), ValueError, "exactly one kind is needed; got json, regex"),
+    ],
+)
+def test_wrong_grammars(make, error, message):
+    with pytest.raises(error, match="grammar: " + message):
+        make()
+
+
+def test_wrong_arguments(lm):
+    with pytest.raises(TypeError, match="generate: grammar is of the wrong type; got str; expected a pf.llm.Grammar"):
+        lm.generate("Hello", grammar="[ab]")
+
+
+def test_the_package_is_missing(lm, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(ImportError, match=r"llm: the package llguidance is not available; got .*; expected it for grammars; hint: pip install pyflame\[llm\]"):
+        Grammar.json()
