@@ -128,7 +128,9 @@ class Network:
             return t
 
         def ready(t, dtype=None):
-            return t if t is None or isinstance(t, PackedWeight) else t.detach().to(self.device).to(dtype or self.dtype)
+            if t is None or isinstance(t, PackedWeight):
+                return t if t is None else t.to(self.device)
+            return t.detach().to(self.device).to(dtype or self.dtype)
 
         def linear(name, outputs, inputs, bias):
             return ready(tensor(name + ".weight", outputs, inputs)), ready(tensor(name + ".bias", outputs)) if bias else None
@@ -289,7 +291,7 @@ class Network:
                 made[windowed] = (key <= at) & (key > at - c.window) if windowed else key <= at
             return made[windowed]
 
-        x = _rows(self.embedding, _C.tensor(np.asarray(ids, dtype=np.int64), device=self.device))
+        x = _rows(self.embedding, _C.tensor(np.asarray(ids, dtype=np.int64), device=self.device)).to(self.dtype)
         if c.embedding_scale != 1.0:
             x = x * c.embedding_scale
         if self.positions is not None:
