@@ -127,6 +127,22 @@ class Step:
 
     def run(self):
         """The wanted logits in the order of the parts, a float32 array (wanted, vocabulary). It waits for the values."""
+        x = self.logits()
+        if self.wanted:
+            return x.cpu().numpy()[: self.wanted]
+        x[:1].float().cpu().numpy()  # the step is complete then
+        return np.empty((0, self.network.config.vocab), dtype=np.float32)
+
+    def likeliest(self, known):
+        """Of the wanted logits of the first `known` ids: the largest's id and that logit, two arrays (wanted,). They are found on the device."""
+        with no_grad():
+            x = self.logits()[:, :known]
+            ids = x.argmax(1, keepdim=True)
+            both = _C.cat([ids.to(_C.float64), x.gather(1, ids).to(_C.float64)], dim=1).cpu().numpy()[: self.wanted]
+        return both[:, 0].astype(np.int64), both[:, 1]
+
+    def logits(self):
+        """The logits that the parts want, float32 (logits, vocabulary), which are computed when they are read; without any, the hidden states."""
         n, c = self.network, self.network.config
         with no_grad():
             x = _rows(n.embedding, self.ids).to(n.dtype)
@@ -139,10 +155,7 @@ class Step:
                 x = x + (n._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
                 y = n._feed_forward(layer, n._norm(x, layer["ffn_norm"]))
                 x = x + (n._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
-            if self.wanted:
-                return n._head(x.index_select(0, self.last)).cpu().numpy()[: self.wanted]
-            x[:1].float().cpu().numpy()  # the step is complete then
-            return np.empty((0, c.vocab), dtype=np.float32)
+            return n._head(x.index_select(0, self.last)) if self.wanted else x
 
     def _attention(self, i, layer, x):
         n, c, rows = self.network, self.network.config, self.rows
