@@ -12,7 +12,7 @@ from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
-from ._network import Cache, Network, unpaired
+from ._network import Cache, Network, _on_gpu, unpaired
 from ._packed import PackedWeight
 from ._pieces import Pieces
 from ._templates import Template
@@ -239,10 +239,6 @@ def _json(folder, name, needed=False):
     return document
 
 
-def _on_gpu(device):
-    return str(_C.get_device() if device is None else device).partition(":")[0] in ("rocm", "cuda")
-
-
 def _read_gguf(path, dtype):
     """(tensors, metadata). Without a dtype, matrices stay in the file's blocks, as PackedWeight."""
     if dtype is not None:
@@ -253,7 +249,7 @@ def _read_gguf(path, dtype):
 
 def _of_gguf(path, dtype, device):
     tensors, metadata = _read_gguf(path, dtype)
-    if dtype is None and _on_gpu(device) and any(isinstance(t, PackedWeight) for t in tensors.values()):
+    if dtype is None and _on_gpu(_C.get_device() if device is None else device) and any(isinstance(t, PackedWeight) for t in tensors.values()):
         dtype = _C.bfloat16
     config = _architectures.from_gguf(metadata, tensors)
     if config.architecture.interleaved:

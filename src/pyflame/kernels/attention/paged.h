@@ -187,23 +187,39 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
   }
 }
 
-// Adds the parts of a query head. One workgroup for each.
-template <class T>
+// Adds the parts of a query head, each with its weight, in their order. One workgroup for each.
+template <class T, int kThreads>
 PF_DEVICE void paged_combine(const C<T>* parts, const int* lengths, T* out, const PagedAttention& p) {
   using X = C<T>;
+  constexpr int kAhead = 8;
+  static_assert(kThreads >= kPagedParts);
+  PF_SHARED X tops[kPagedParts], weights[kPagedParts];
   const i64 line = group().x, each = p.dim + 2;
   const PagedKeys seen(lengths, line / p.heads, p, false);
+  const int me = (int)thread(), count = (int)seen.parts;
   const X* const from = parts + line * p.most_parts * each;
+  const X mine = me < count ? from[me * each + p.dim] : (X)paged_none();
+  const X sum_of_mine = me < count ? from[me * each + p.dim + 1] : (X)0;
+  if (me < kPagedParts) tops[me] = mine;
+  barrier();
   X top = paged_none(), total = 0;
-  for (int i = 0; i < (int)seen.parts; ++i) top = from[i * each + p.dim] > top ? from[i * each + p.dim] : top;
-  const X shift = top == (X)paged_none() ? (X)0 : top;
-  for (int i = 0; i < (int)seen.parts; ++i)
-    total = paged_fused(from[i * each + p.dim + 1], paged_exp(from[i * each + p.dim] - shift), total);
+  for (int i = 0; i < count; ++i) top = tops[i] > top ? tops[i] : top;
+  const X share = me < count ? paged_exp(mine - (top == (X)paged_none() ? (X)0 : top)) : (X)0;
+  barrier();
+  if (me < kPagedParts) weights[me] = share, tops[me] = share * sum_of_mine;
+  barrier();
+  for (int i = 0; i < count; ++i) total += tops[i];
   const X inverse = total == 0 ? (X)0 : 1 / total;
-  for (i64 d = thread(); d < p.dim; d += threads()) {
+  for (i64 d = me; d < p.dim; d += kThreads) {
     X sum = 0;
-    for (int i = 0; i < (int)seen.parts; ++i)
-      sum = paged_fused(from[i * each + d], paged_exp(from[i * each + p.dim] - shift), sum);
+    for (int first = 0; first < count; first += kAhead) {
+      X x[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) x[i] = first + i < count ? from[(first + i) * each + d] : (X)0;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i)
+        if (first + i < count) sum = paged_fused(x[i], weights[first + i], sum);
+    }
     store(out + line * p.dim + d, sum * inverse);
   }
 }

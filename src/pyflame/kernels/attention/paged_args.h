@@ -9,7 +9,7 @@ namespace pf {
 
 // The keys of a sequence are split into parts of kPagedKeys, or of so many times more that there are at most kPagedParts. So the parts, and
 // with them the order of every sum, depend on the length of that sequence alone.
-enum { kPagedKeys = 64, kPagedParts = 64 };
+enum { kPagedKeys = 128, kPagedParts = 64 };
 
 struct PagedAttention {
   i64 sequences = 0, heads = 0, kv_heads = 0, dim = 0;

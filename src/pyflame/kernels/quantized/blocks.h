@@ -213,9 +213,9 @@ PF_DEVICE void quantized_product(const u8* weight, const u8* q, const RoundedBlo
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const Vec<u32, 4> x = load_vec<4>((const u32*)(q + row * p.columns + from[r]));
-          const RoundedBlock& b = blocks[row * units + from[r] / 32];
-          const float scale = b.scale;
-          const int sum = b.sum[from[r] / 16 % 2];
+          const Vec<u32, 4> b = load_vec<4>((const u32*)(blocks + row * units + from[r] / 32));
+          const float scale = float_of_bits(b[0]);
+          const int sum = (int)(from[r] / 16 % 2 ? b[2] : b[1]);
 #pragma unroll
           for (int l = 0; l < kLines; ++l) {
             const Unit<kType>& u = units_of[l];

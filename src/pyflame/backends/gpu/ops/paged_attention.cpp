@@ -33,9 +33,9 @@ class PagedAttention final : public Executable {
       combine_.emplace(type_, kPagedThreads,
                        kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
                                      fmt::format("(const pf::C<{0}>* parts, const int* lengths, {0}* out, "
-                                                 "pf::PagedAttention p) {{ pf::paged_combine<{0}>(parts, lengths, "
+                                                 "pf::PagedAttention p) {{ pf::paged_combine<{0}, {1}>(parts, lengths, "
                                                  "out, p); }}",
-                                                 stored_)));
+                                                 stored_, kPagedThreads)));
   }
   size_t workspace() const override {
     if (shape_.most_parts < 2) return 0;
@@ -71,7 +71,7 @@ class PagedAttention final : public Executable {
     l.pieces = ceil_div(shape_.dim, l.team * vec);
     const int64_t most = std::clamp<int64_t>(kRegisters / (l.pieces * vec), 1, kMostHeads);
     l.heads = ceil_div(together_, ceil_div(together_, most));
-    l.ahead = l.pieces > 2 ? 1 : l.heads * l.pieces * vec > kRegisters / 2 ? 2 : 4;
+    l.ahead = l.pieces > 2 ? 1 : 2;
     return l;
   }
   Kernel& kernel(int64_t vec) {

@@ -73,9 +73,10 @@ class QuantizedLinear final : public Blocks {
     shape_.rows = x_.shape[0], shape_.x_row = x_.strides[0], shape_.x_column = x_.strides[1];
     together_ = std::min<int64_t>(shape_.rows, kMostTogether);
     // Lines that share what they read of x. Few lines would leave most of the device idle.
-    if (shape_.outputs >= 1024) lines_ = 2;
+    if (shape_.outputs >= 8192) lines_ = 2;
+    if (shape_.outputs >= 2048 && together_ >= 4) lines_ = 2;
     if (shape_.outputs >= 8192 && together_ >= 4) lines_ = 4;
-    ahead_ = lines_ * together_ >= 8 ? 1 : 2;
+    ahead_ = lines_ * together_ >= 8 ? 1 : lines_ > 1 ? 2 : 4;
     rounded_at_ = parts_.take(shape_.rows * shape_.columns);
     blocks_at_ = parts_.take(shape_.rows * shape_.columns / kUnit * kRoundedBytes);
     round_.emplace(type_, kGroupThreads,
