@@ -246,7 +246,8 @@ void bind_embedding(nb::module_& m) {
       "differs from the exact product by at most the sum over these blocks of max|x| / 254 times sum|W|, beside "
       "float32 "
       "rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives NaN.\n"
-      "So do GPUs for at most 32 rows; for more rows they decode the weights to the input's dtype and multiply exactly. A "
+      "So do GPUs for at most 32 rows; for more rows they decode the weights to the input's dtype and multiply "
+      "exactly. A "
       "sum has the same order in every run.\n"
       "Inference only. TypeError, ValueError; NotImplementedError for other types and for gradients.");
   m.def("decode_blocks", &decode_blocks, "blocks"_a, "type"_a,
@@ -255,7 +256,8 @@ void bind_embedding(nb::module_& m) {
         "'Q4_K'; GPUs have those that quantized_linear takes. TypeError, ValueError, NotImplementedError.");
   m.def("weight_tiles", &weight_tiles, "blocks"_a, "type"_a,
         "Rows of GGUF's blocks, uint8 [N, bytes of a row], in the order in which their device multiplies them, for "
-        "quantized_linear(..., tiled_rows=N) on it. CPU: tiles of eight rows, uint8 [ceil(N / 8), bytes of a tile]. GPUs: "
+        "quantized_linear(..., tiled_rows=N) on it. CPU: tiles of eight rows, uint8 [ceil(N / 8), bytes of a tile]. "
+        "GPUs: "
         "uint8 [N, bytes of a row], the numbers of all blocks of a row and then their scales.\n"
         "TypeError, ValueError; NotImplementedError for types that it does not take.");
   m.def("_embedding_bag", &embedding_bag);

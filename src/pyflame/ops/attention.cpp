@@ -362,15 +362,16 @@ Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values
              "{}: the block table and the lengths have the wrong dtype; got {}; expected int32; hint: cast them", kOp,
              dtype_name(t->dtype()));
   PF_CHECK(block_table.dim() == 2 && block_table.size(0) == sequences && lengths.shape() == Dims{sequences}, Value,
-           "{}: the block table or the lengths do not fit; got {} and {} for {} sequences; expected (S, N) and (S)", kOp,
-           block_table.shape().str(), lengths.shape().str(), sequences);
+           "{}: the block table or the lengths do not fit; got {} and {} for {} sequences; expected (S, N) and (S)",
+           kOp, block_table.shape().str(), lengths.shape().str(), sequences);
   PF_CHECK(!window || *window > 0, Value, "{}: the window is out of range; got {}; expected at least 1", kOp,
            window.value_or(0));
   PF_CHECK(!softcap || *softcap > 0, Value, "{}: the soft cap is out of range; got {}; expected more than 0", kOp,
            softcap.value_or(0));
-  PF_CHECK(!any_requires_grad({q, keys, values}), NotImplemented,
-           "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad",
-           kOp);
+  PF_CHECK(
+      !any_requires_grad({q, keys, values}), NotImplemented,
+      "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad",
+      kOp);
   if (q.numel() == 0) return empty(q.shape(), q.dtype(), q.device());
   const Tensor q0 = contiguous(q), k0 = contiguous(keys), v0 = contiguous(values), table = contiguous(block_table),
                ends = contiguous(lengths);

@@ -84,15 +84,14 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
            columns, type.name, type.elements);
   const Backend& backend = backend_of(weight);
   const int64_t outputs = rows != 0 ? rows : weight.size(0);
-  const Dims expected = rows != 0 ? ordered_shape(backend, type, rows, columns)
-                                  : Dims{outputs, columns / type.elements * type.bytes};
+  const Dims expected =
+      rows != 0 ? ordered_shape(backend, type, rows, columns) : Dims{outputs, columns / type.elements * type.bytes};
   PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
            "{}: input and weight do not fit; got weight {} for {} of {} elements; expected {}", kOp,
            weight.shape().str(),
            rows != 0 ? fmt::format("{} of {} rows", backend.blocks_in_planes() ? "planes" : "tiles", rows)
                      : std::string("rows"),
-           columns,
-           expected.str());
+           columns, expected.str());
   if (bias) {
     check_same_dtype(kOp, x, bias);
     PF_CHECK(bias.shape() == Dims{outputs}, Value, "{}: the bias does not fit; got {}; expected [{}]", kOp,
@@ -125,7 +124,8 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
 Tensor decode_blocks(const Tensor& blocks, const std::string& type_name) {
   constexpr const char* kOp = "decode_blocks";
   check_blocks(kOp, blocks);
-  const gguf::Type& type = backend_of(blocks).blocks_in_planes() ? type_of_product(kOp, type_name) : type_of(kOp, type_name);
+  const gguf::Type& type =
+      backend_of(blocks).blocks_in_planes() ? type_of_product(kOp, type_name) : type_of(kOp, type_name);
   const Dims shape{blocks.size(0), columns_of(kOp, blocks, type)};
   if (shape.numel() == 0) return empty(shape, DType::float32, blocks.device());
   return decoded(blocks, type, shape, DType::float32, 0);

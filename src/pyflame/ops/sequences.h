@@ -26,8 +26,7 @@ inline void check_sequence_offsets(const char* op, const int32_t* from, int64_t 
 struct PageList {
   int64_t first = 0, end = 0;
   template <class T>
-  PageList(const char* op, const T* table, int64_t columns, int64_t page, int64_t pages, int64_t length,
-           int64_t window)
+  PageList(const char* op, const T* table, int64_t columns, int64_t page, int64_t pages, int64_t length, int64_t window)
       : end(length) {
     const auto check = [&](int64_t x, int64_t limit) {
       PF_CHECK(x >= 0 && x < limit, Index, "{}: index out of range; got {}; expected 0 <= index < {}", op, x, limit);

@@ -20,7 +20,8 @@ constexpr std::array<PlaneForm, 8> kForms = {{
 }  // namespace
 
 const PlaneForm* plane_form(const gguf::Type& type) {
-  const auto* found = std::find_if(kForms.begin(), kForms.end(), [&](const PlaneForm& f) { return f.type == type.name; });
+  const auto* found =
+      std::find_if(kForms.begin(), kForms.end(), [&](const PlaneForm& f) { return f.type == type.name; });
   return found == kForms.end() ? nullptr : found;
 }
 

@@ -194,8 +194,8 @@ void run_paged_attention(const Call& c) {
   const double scale = c.number(0), cap = c.number(2);
   std::vector<double> out(q.size());
   for (int64_t s = 0; s < qv.shape[0]; ++s) {
-    const PageList list(c.name(), table.data() + s * columns, columns, page, kv.shape[0], lengths[static_cast<size_t>(s)],
-                        window);
+    const PageList list(c.name(), table.data() + s * columns, columns, page, kv.shape[0],
+                        lengths[static_cast<size_t>(s)], window);
     for (int64_t h = 0; h < heads; ++h) {
       const auto row_of = [&](int64_t i) {
         return ((table[static_cast<size_t>(s * columns + i / page)] * page + i % page) * kv_heads +

@@ -101,8 +101,7 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
           there[a] = false;
         }
       }
-      const i64 at =
-          ((page << p.page_log2) + (key & (((i64)1 << p.page_log2) - 1))) * row + kv * p.dim;
+      const i64 at = ((page << p.page_log2) + (key & (((i64)1 << p.page_log2) - 1))) * row + kv * p.dim;
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {
         k[a][j] = v[a][j] = Vec<T, kVec>{};
@@ -136,8 +135,7 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
         for (int j = 0; j < kPieces; ++j)
 #pragma unroll
           for (int i = 0; i < kVec; ++i)
-            mine[h].sums[j * kVec + i] =
-                paged_fused(weight, (X)load(&v[a][j].v[i]), mine[h].sums[j * kVec + i]);
+            mine[h].sums[j * kVec + i] = paged_fused(weight, (X)load(&v[a][j].v[i]), mine[h].sums[j * kVec + i]);
       }
     }
   }

@@ -257,15 +257,19 @@ PF_DEVICE void decode_units(const u8* weight, S* y, const Quantized& p) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       S* const to = y + row * p.columns + Traits::first(unit, r);
-      Vec<S, 16> values;
+      constexpr int kVec = 16 / sizeof(S);
 #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const u32 byte = u.q[r][i / 4] >> (i % 4 * 8) & 255u;
-        const int n = kType == kQ8_0 ? (int)(i8)(u8)byte : (int)byte - Traits::kZero;
-        store(&values.v[i], (C<S>)((float)n * u.scale[r] + u.shift[r]));
+      for (int first = 0; first < 16; first += kVec) {
+        Vec<S, kVec> values;
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) {
+          const int i = first + j;
+          const u32 byte = u.q[r][i / 4] >> (i % 4 * 8) & 255u;
+          const int n = kType == kQ8_0 ? (int)(i8)(u8)byte : (int)byte - Traits::kZero;
+          store(&values.v[j], (C<S>)((float)n * u.scale[r] + u.shift[r]));
+        }
+        store_vec(to + first, values);
       }
-#pragma unroll
-      for (int i = 0; i < 16; ++i) to[i] = values.v[i];
     }
   }
 }

@@ -14,9 +14,9 @@ struct BlockParts {
 };
 
 struct Quantized {
-  i64 outputs = 0, columns = 0, rows = 0;        // of W, of both, and of x
-  i64 row_bytes = 0;                             // of W
-  i64 x_row = 0, x_column = 0;                   // strides of x
+  i64 outputs = 0, columns = 0, rows = 0;  // of W, of both, and of x
+  i64 row_bytes = 0;                       // of W
+  i64 x_row = 0, x_column = 0;             // strides of x
   BlockParts parts;
 };
 static_assert(sizeof(Quantized) == 112);

@@ -22,8 +22,7 @@ class PagedAttention final : public Executable {
     shape_.pages = k[0], shape_.kv_heads = k[2], shape_.columns = node_.ins[3].shape[1];
     shape_.page_log2 = std::countr_zero(static_cast<uint64_t>(k[1]));
     const int64_t room = shape_.columns * k[1];
-    shape_.most_parts =
-        static_cast<int>(std::clamp<int64_t>(ceil_div(room, pf::kPagedKeys), 1, pf::kPagedParts));
+    shape_.most_parts = static_cast<int>(std::clamp<int64_t>(ceil_div(room, pf::kPagedKeys), 1, pf::kPagedParts));
     stored_ = stored_type(node_.ins[0].dtype);
     const int64_t vec = 16 / dtype_size(node_.ins[0].dtype);
     vec_ = shape_.dim % vec == 0 ? vec : 1;
@@ -53,9 +52,9 @@ class PagedAttention final : public Executable {
     for (const size_t i : {0, 1, 2})
       if (reinterpret_cast<uintptr_t>(in(i)) % 16 != 0) vec = 1;
     const int64_t chunks = ceil_div(together_, lanes_of(vec).heads);
-    kernel(vec).launch(ctx.device,
-                       {static_cast<unsigned>(s.sequences * s.kv_heads * chunks), static_cast<unsigned>(s.most_parts), 1},
-                       in(0), in(1), in(2), in(3), in(4), out, ctx.workspace, s);
+    kernel(vec).launch(
+        ctx.device, {static_cast<unsigned>(s.sequences * s.kv_heads * chunks), static_cast<unsigned>(s.most_parts), 1},
+        in(0), in(1), in(2), in(3), in(4), out, ctx.workspace, s);
     if (combine_)
       combine_->launch(ctx.device, {static_cast<unsigned>(s.sequences * s.heads), 1, 1}, ctx.workspace, in(4), out, s);
   }
@@ -71,20 +70,21 @@ class PagedAttention final : public Executable {
     l.pieces = ceil_div(shape_.dim, l.team * vec);
     const int64_t most = std::clamp<int64_t>(kRegisters / (l.pieces * vec), 1, kMostHeads);
     l.heads = ceil_div(together_, ceil_div(together_, most));
-    l.ahead = l.pieces > 2 ? 1 : 2;
+    l.ahead = l.pieces * vec > 4 ? 1 : 2;
     return l;
   }
   Kernel& kernel(int64_t vec) {
     std::optional<Kernel>& k = kernels_[vec > 1 ? 1 : 0];
     if (k) return *k;
     const Lanes l = lanes_of(vec);
-    k.emplace(type_, kPagedThreads,
-              kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
-                            fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
-                                        "lengths, {0}* out, pf::C<{0}>* parts, pf::PagedAttention p) {{ "
-                                        "pf::paged_attention<{0}, {1}, {2}, {3}, {4}, {5}, {6}>(q, keys, values, "
-                                        "table, lengths, out, parts, p); }}",
-                                        stored_, vec, l.team, l.pieces, l.heads, l.ahead, kPagedThreads)));
+    k.emplace(
+        type_, kPagedThreads,
+        kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
+                      fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
+                                  "lengths, {0}* out, pf::C<{0}>* parts, pf::PagedAttention p) {{ "
+                                  "pf::paged_attention<{0}, {1}, {2}, {3}, {4}, {5}, {6}>(q, keys, values, "
+                                  "table, lengths, out, parts, p); }}",
+                                  stored_, vec, l.team, l.pieces, l.heads, l.ahead, kPagedThreads)));
     return *k;
   }
 

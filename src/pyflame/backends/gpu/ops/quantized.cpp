@@ -12,8 +12,8 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int64_t kUnit = 32;        // weights that a lane reads at once
-constexpr int64_t kTeamLanes = 32;   // lanes that share a row of weights
+constexpr int64_t kUnit = 32;         // weights that a lane reads at once
+constexpr int64_t kTeamLanes = 32;    // lanes that share a row of weights
 constexpr int64_t kMostTogether = 8;  // rows of x for which the weights are read once
 
 // Where the parts of blocks are, in rows of blocks or of planes.
@@ -47,9 +47,7 @@ class Blocks : public Executable {
     if (!k) k.emplace(type_, kGroupThreads, text(aligned_parts));
     return *k;
   }
-  bool aligned_parts(const RunContext& ctx) const {
-    return attrs_.rows != 0 && aligned(ctx.bindings[weight_.binding]);
-  }
+  bool aligned_parts(const RunContext& ctx) const { return attrs_.rows != 0 && aligned(ctx.bindings[weight_.binding]); }
   virtual std::string text(bool aligned_parts) const = 0;
   std::string source(const std::string& body) const {
     return kernel_source({"device/dot4.h", "quantized/blocks.h"}, kGroupThreads, body);
@@ -73,10 +71,9 @@ class QuantizedLinear final : public Blocks {
     shape_.rows = x_.shape[0], shape_.x_row = x_.strides[0], shape_.x_column = x_.strides[1];
     together_ = std::min<int64_t>(shape_.rows, kMostTogether);
     // Lines that share what they read of x. Few lines would leave most of the device idle.
-    if (shape_.outputs >= 8192) lines_ = 2;
-    if (shape_.outputs >= 2048 && together_ >= 4) lines_ = 2;
+    if (shape_.outputs >= 1024) lines_ = 2;
     if (shape_.outputs >= 8192 && together_ >= 4) lines_ = 4;
-    ahead_ = lines_ * together_ >= 8 ? 1 : lines_ > 1 ? 2 : 4;
+    ahead_ = lines_ * together_ >= 8 ? 1 : 2;
     rounded_at_ = parts_.take(shape_.rows * shape_.columns);
     blocks_at_ = parts_.take(shape_.rows * shape_.columns / kUnit * kRoundedBytes);
     round_.emplace(type_, kGroupThreads,
@@ -103,11 +100,11 @@ class QuantizedLinear final : public Blocks {
   static constexpr int64_t kRoundedBytes = 16;  // of a RoundedBlock
 
   std::string text(bool aligned_parts) const override {
-    return source(fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
-                              "pf::Quantized p) {{ pf::quantized_product<{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}>("
-                              "weight, q, blocks, y, p); }}",
-                              stored_type(y_.dtype), attrs_.type, aligned_parts, together_, lines_, ahead_, kTeamLanes,
-                              kGroupThreads));
+    return source(fmt::format(
+        "(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
+        "pf::Quantized p) {{ pf::quantized_product<{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}>("
+        "weight, q, blocks, y, p); }}",
+        stored_type(y_.dtype), attrs_.type, aligned_parts, together_, lines_, ahead_, kTeamLanes, kGroupThreads));
   }
 
   Operand x_, y_;
@@ -131,9 +128,10 @@ class DecodeBlocks final : public Blocks {
 
  private:
   std::string text(bool aligned_parts) const override {
-    return source(fmt::format("(const pf::u8* weight, {0}* y, pf::Quantized p) {{ pf::decode_units<{0}, {1}, {2}, {3}>("
-                              "weight, y, p); }}",
-                              stored_type(y_.dtype), attrs_.type, aligned_parts, kGroupThreads));
+    return source(
+        fmt::format("(const pf::u8* weight, {0}* y, pf::Quantized p) {{ pf::decode_units<{0}, {1}, {2}, {3}>("
+                    "weight, y, p); }}",
+                    stored_type(y_.dtype), attrs_.type, aligned_parts, kGroupThreads));
   }
   Operand y_;
 };
