@@ -71,6 +71,13 @@ def summary(name, shape, kind, count, context, seconds, host=()):
     return row
 
 
+class Step(_paged.Step):
+    def logits(self):
+        x = super().logits()
+        self.recorded = time.perf_counter()
+        return x
+
+
 class Decoding:
     """The steps of `count` texts of `context` tokens each."""
 
@@ -90,12 +97,10 @@ class Decoding:
         begin = time.perf_counter()
         n = _paged.rounded(len(self.ids))
         parts = [_paged.Part([id], self.at, blocks, True) for id, blocks in zip(self.ids, self.blocks)]
-        step = _paged.Step(self.network, self.pages, parts, n, n)
-        logits, recorded = step.logits, []
-        step.logits = lambda: (logits(), recorded.append(time.perf_counter()))[0]
+        step = Step(self.network, self.pages, parts, n, n)
         ids, _ = step.likeliest(self.model.config.vocab)
         self.ids, self.at = ids.tolist(), self.at + 1
-        return time.perf_counter() - begin, recorded[0] - begin
+        return time.perf_counter() - begin, step.recorded - begin
 
 
 def measure(model, shape, kind, count, a):
