@@ -14,6 +14,7 @@ import weakref
 from dataclasses import dataclass, field
 
 from ._blocks import ROOT, Blocks
+from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
 from .sampling import Sampling, logprobs
 
@@ -361,8 +362,8 @@ class Engine:
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
         try:
             step = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows)
-            # The vocabulary's logits are large: where all requests take the likeliest token, it is found on the device.
-            greedy = wanted > 0 and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
+            # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
+            greedy = wanted > 0 and _on_gpu(self._network.device) and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
             logits = zip(*step.likeliest(self._known)) if greedy else iter(step.run()[:, : self._known])
         except Exception as e:
             self._failed([r for r, _ in parts], e)

@@ -12,8 +12,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int64_t kUnit = 32;         // weights that a lane reads at once
-constexpr int64_t kTeamLanes = 32;    // lanes that share a row of weights
+constexpr int64_t kUnit = 32;         // weights that are read at once
 constexpr int64_t kMostTogether = 8;  // rows of x for which the weights are read once
 
 // Where the parts of blocks are, in rows of blocks or of planes.
@@ -88,7 +87,7 @@ class QuantizedLinear final : public Blocks {
     pf::u8* const blocks = bytes_at(ctx.workspace, blocks_at_);
     round_->launch(ctx.device, {groups_for(shape_.rows * shape_.columns / 4, kGroupThreads), 1, 1},
                    ctx.bindings[x_.binding], q, blocks, shape_);
-    const int64_t each = kGroupThreads / kTeamLanes * lines_;
+    const int64_t each = kGroupThreads / kShortRowThreads * lines_;
     kernel(aligned_parts(ctx))
         .launch(ctx.device,
                 {static_cast<unsigned>(ceil_div(shape_.outputs, each)),
@@ -104,7 +103,7 @@ class QuantizedLinear final : public Blocks {
         "(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
         "pf::Quantized p) {{ pf::quantized_product<{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}>("
         "weight, q, blocks, y, p); }}",
-        stored_type(y_.dtype), attrs_.type, aligned_parts, together_, lines_, ahead_, kTeamLanes, kGroupThreads));
+        stored_type(y_.dtype), attrs_.type, aligned_parts, together_, lines_, ahead_, kShortRowThreads, kGroupThreads));
   }
 
   Operand x_, y_;
