@@ -141,7 +141,7 @@ def page():
         f"| `cpu` | all {len(names)}; the tables below name the implementations |",
         f"| `reference` | all {len(names)}, as plain loops that compute in float64; slow, for comparisons |",
         "| `null` | all, but only planned: shapes, dtypes and memory, no values |",
-        f"| `rocm`, `cuda` | all {len(names)} except `quantized_linear` and `decode_blocks`, by our own kernels and by the vendors' libraries ([rocm](rocm.md)) |",
+        f"| `rocm`, `cuda` | all {len(names)}, by our own kernels and by the vendors' libraries ([rocm](rocm.md)) |",
         "",
         "The columns are the dtypes in which an op computes. If there are several implementations, shapes and strides decide which one runs;",
         "`pf.explain(fn, *args)` shows which one ran, and why others refused. An empty cell means that no test computes the op in these dtypes,",

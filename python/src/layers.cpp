@@ -192,6 +192,24 @@ void bind_norms(nb::module_& m) {
       "scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk; kv_length counts only the first keys "
       "(a cache that is filling).");
   m.def(
+      "paged_attention",
+      [](const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& block_table, const Tensor& lengths,
+         std::optional<double> scale, std::optional<int64_t> window, std::optional<double> softcap) {
+        return paged_attention(q, keys, values, block_table, lengths, scale, window, softcap);
+      },
+      "query"_a, "keys"_a, "values"_a, "block_table"_a, "lengths"_a, nb::kw_only(), OPTIONAL("scale"),
+      OPTIONAL("window"), OPTIONAL("softcap"),
+      "Attention of one query for each sequence over keys and values in pages, which are read in place. query [S, H, "
+      "D], "
+      "keys and values [pages, P, Hk, D] of one floating dtype; P is a power of two, H a multiple of Hk. block_table, "
+      "int32 [S, N]: the pages of each sequence in order. lengths, int32 [S]: how many keys each has, 0 to N P. -> "
+      "[S, H, D]; zeros where there are no keys.\n"
+      "scale is 1 / sqrt(D) unless given. window: a query sees the last so many keys. softcap: scores are softcap "
+      "tanh(score / softcap). The result of a sequence has the same bits whatever the other sequences are.\n"
+      "Inference only. TypeError, ValueError; IndexError for a page that does not exist or a length that does not fit, "
+      "at "
+      "the read; NotImplementedError for gradients.");
+  m.def(
       "varlen_attn",
       [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_q, const Tensor& cu_k, int64_t max_q,
          int64_t max_k, bool is_causal, std::optional<double> scale,
@@ -228,16 +246,19 @@ void bind_embedding(nb::module_& m) {
       "differs from the exact product by at most the sum over these blocks of max|x| / 254 times sum|W|, beside "
       "float32 "
       "rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives NaN.\n"
-      "Inference on the CPU only. TypeError, ValueError; NotImplementedError for other types and devices, and for "
-      "gradients.");
+      "So do GPUs for at most 32 rows; for more rows they decode the weights to the input's dtype and multiply "
+      "exactly. A "
+      "sum has the same order in every run.\n"
+      "Inference only. TypeError, ValueError; NotImplementedError for other types and for gradients.");
   m.def("decode_blocks", &decode_blocks, "blocks"_a, "type"_a,
         "The weights in rows of GGUF's blocks: uint8 [N, bytes of a row] -> float32 [N, K]. type: a name of GGUF, such "
         "as "
-        "'Q4_K'. On the CPU. TypeError, ValueError, NotImplementedError.");
+        "'Q4_K'; GPUs have those that quantized_linear takes. TypeError, ValueError, NotImplementedError.");
   m.def("weight_tiles", &weight_tiles, "blocks"_a, "type"_a,
-        "Rows of GGUF's blocks, uint8 [N, bytes of a row], in the order in which the CPU multiplies them: tiles of "
-        "eight rows, "
-        "uint8 [ceil(N / 8), bytes of a tile], for quantized_linear(..., tiled_rows=N).\n"
+        "Rows of GGUF's blocks, uint8 [N, bytes of a row], in the order in which their device multiplies them, for "
+        "quantized_linear(..., tiled_rows=N) on it. CPU: tiles of eight rows, uint8 [ceil(N / 8), bytes of a tile]. "
+        "GPUs: "
+        "uint8 [N, bytes of a row], the numbers of all blocks of a row and then their scales.\n"
         "TypeError, ValueError; NotImplementedError for types that it does not take.");
   m.def("_embedding_bag", &embedding_bag);
   m.def("_pdist", &pdist);

@@ -128,9 +128,30 @@ def test_errors(error, message, call):
     assert np.isfinite(pf.quantized_linear(X, W, "Q4_0").numpy()).all()
 
 
-@pytest.mark.skipif(os.environ.get("PYFLAME_TEST_DEVICE", "cpu") in ("cpu", "reference"), reason="PYFLAME_TEST_DEVICE names no GPU")
-def test_gpus_refuse():
-    w = W.to(os.environ["PYFLAME_TEST_DEVICE"])
-    for call in (lambda: pf.quantized_linear(X.to(w.device), w, "Q4_0"), lambda: pf.decode_blocks(w, "Q4_0"), lambda: pf.weight_tiles(w, "Q4_0")):
-        with pytest.raises(NotImplementedError, match="there is no kernel for this device; got .*; expected the CPU; hint: decode the weights"):
-            call()
+DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
+needs_gpu = pytest.mark.skipif(DEVICE in ("cpu", "reference"), reason="PYFLAME_TEST_DEVICE names no GPU")
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", BLOCKS)
+def test_planes_on_a_gpu_give_the_same_bits_as_rows(name):
+    w = pf.tensor(blocks(name, 11, 3)).to(DEVICE)
+    planes, exact = pf.weight_tiles(w, name), decoded(name, w.cpu().numpy())
+    assert planes.shape[0] == 11 and planes.shape[1] % 16 == 0
+    for rows in (1, 3, 9, 33):  # 33: the weights are decoded, and the input is not rounded
+        x = pf.tensor(numbers(rows, 3 * BLOCKS[name][0])).to(DEVICE)
+        y = pf.quantized_linear(x, planes, name, tiled_rows=11).cpu().numpy()
+        np.testing.assert_array_equal(y, pf.quantized_linear(x, w, name).cpu().numpy())
+        if rows == 33:
+            np.testing.assert_allclose(y, x.cpu().numpy() @ exact.T, rtol=1e-2, atol=1e-2 * np.abs(exact).sum(1).max())
+        elif rows > 1:
+            np.testing.assert_array_equal(y[:1], pf.quantized_linear(x[:1], planes, name, tiled_rows=11).cpu().numpy())
+
+
+@needs_gpu
+def test_errors_on_a_gpu():
+    w = W.to(DEVICE)
+    with pytest.raises(NotImplementedError, match="decode_blocks: this type is not available; got 'IQ4_NL'; expected Q4_0"):
+        pf.decode_blocks(w, "IQ4_NL")
+    with pytest.raises(ValueError, match=r"got weight \(8, 36\) for planes of 8 rows of 64 elements; expected \(8, 48\)"):
+        pf.quantized_linear(X.to(DEVICE), w, "Q4_0", tiled_rows=8)

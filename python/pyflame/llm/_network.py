@@ -57,6 +57,10 @@ def _frequencies(c, base, scaling):
     return angles, attention
 
 
+def _on_gpu(device):
+    return str(device).partition(":")[0] in ("rocm", "cuda")
+
+
 def _linear(x, weights):
     weight, bias = weights
     return weight.linear(x, bias) if isinstance(weight, PackedWeight) else F.linear(x, weight, bias)
@@ -67,10 +71,13 @@ def _rows(table, ids):
 
 
 def _joined(layer, name, parts):
-    """Weights of the same type that multiply the same input become one: their rows follow each other."""
+    """Weights of the same type that multiply the same input become one: their rows follow each other. On GPUs weights without blocks do, too: there a
+    launch costs more than it computes for a few rows."""
     weights, biases = zip(*(layer[p] for p in parts))
-    if all(isinstance(w, PackedWeight) and w.type == weights[0].type for w in weights) and len({b is None for b in biases}) == 1:
-        layer[name] = weights[0].cat(weights), None if biases[0] is None else _C.cat(list(biases), dim=0)
+    packed = all(isinstance(w, PackedWeight) and w.type == weights[0].type for w in weights)
+    dense = not any(isinstance(w, PackedWeight) for w in weights) and _on_gpu(weights[0].device)
+    if (packed or dense) and len({b is None for b in biases}) == 1:
+        layer[name] = weights[0].cat(weights) if packed else _C.cat(list(weights), dim=0), None if biases[0] is None else _C.cat(list(biases), dim=0)
         for p in parts:
             del layer[p]
 
@@ -128,13 +135,17 @@ class Network:
             return t
 
         def ready(t, dtype=None):
-            return t if t is None or isinstance(t, PackedWeight) else t.detach().to(self.device).to(dtype or self.dtype)
+            if t is None or isinstance(t, PackedWeight):
+                return t if t is None else t.to(self.device)
+            return t.detach().to(self.device).to(dtype or self.dtype)
 
         def linear(name, outputs, inputs, bias):
             return ready(tensor(name + ".weight", outputs, inputs)), ready(tensor(name + ".bias", outputs)) if bias else None
 
         def norm(name, size):
-            return ready(tensor(name + ".weight", size), _C.float32), ready(tensor(name + ".bias", size), _C.float32) if a.norm == "layer" else None
+            # GPUs compute norms of 16-bit types in float32 without casts, which would be kernels of their own.
+            dtype = self.dtype if a.norm == "rms" and _on_gpu(self.device) else _C.float32
+            return ready(tensor(name + ".weight", size), dtype), ready(tensor(name + ".bias", size), dtype) if a.norm == "layer" else None
 
         self.embedding = ready(tensor("token_embd.weight", c.vocab, c.hidden))
         self.positions = tensor("position_embd.weight", c.context, c.hidden) if a.positions == "learned" else None
@@ -216,6 +227,8 @@ class Network:
         weight, bias = weights
         if bias is not None or self.config.architecture.norm == "layer":
             return F.layer_norm(x.float(), (x.shape[-1],), weight, bias, self.config.eps).to(self.dtype)
+        if weight.dtype == self.dtype:
+            return F.rms_norm(x, (x.shape[-1],), weight, self.config.eps)
         return F.rms_norm(x.float(), (x.shape[-1],), weight, self.config.eps).to(self.dtype)
 
     def _rotated(self, x, cos, sin):
@@ -289,7 +302,7 @@ class Network:
                 made[windowed] = (key <= at) & (key > at - c.window) if windowed else key <= at
             return made[windowed]
 
-        x = _rows(self.embedding, _C.tensor(np.asarray(ids, dtype=np.int64), device=self.device))
+        x = _rows(self.embedding, _C.tensor(np.asarray(ids, dtype=np.int64), device=self.device)).to(self.dtype)
         if c.embedding_scale != 1.0:
             x = x * c.embedding_scale
         if self.positions is not None:

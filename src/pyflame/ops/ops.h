@@ -255,13 +255,21 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
                    int64_t max_q, int64_t max_k, bool is_causal = false, std::optional<double> scale = {},
                    bool enable_gqa = false);
 
+// One query for each sequence (decoding), whose keys and values lie in pages that are read in place: q [S, H, D], keys and values
+// [pages, P, Hk, D], P a power of two; block_table int32 [S, N] names the pages of a sequence, lengths int32 [S] says how many keys it
+// has. window: only the last so many keys are seen. softcap: cap tanh(score / cap). A sequence's result does not depend on the others.
+Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& block_table,
+                       const Tensor& lengths, std::optional<double> scale = {}, std::optional<int64_t> window = {},
+                       std::optional<double> softcap = {});
+
 // ---- weights in GGUF's blocks (quantized.cpp): `type` is a name such as Q4_K
 // x [..., K] W^T + bias [N] -> [..., N]. weight: rows of blocks, uint8 [N, bytes of a row]; or, with rows = N, tiles made by weight_tiles.
 Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string& type, const Tensor& bias = {},
                         int64_t rows = 0);
 // The weights, float32 [N, K].
 Tensor decode_blocks(const Tensor& blocks, const std::string& type);
-// Host memory in the order in which the CPU multiplies: uint8 [tiles of 8 rows, bytes of a tile].
+// The same weights in the order in which the device multiplies. CPU: uint8 [tiles of 8 rows, bytes of a tile] (tensor/weight_tiles.h);
+// GPUs: uint8 [N, bytes of a row of planes] (tensor/weight_planes.h).
 Tensor weight_tiles(const Tensor& blocks, const std::string& type);
 
 // ---- images read at any places (grid_sample.cpp): input [N, C, (D,) H, W], grid [N, .., 2 or 3] -> [N, C, ..]

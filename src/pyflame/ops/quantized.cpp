@@ -2,6 +2,7 @@
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/ops/family.h"
+#include "pyflame/tensor/weight_planes.h"
 #include "pyflame/tensor/weight_tiles.h"
 
 namespace pyflame {
@@ -32,7 +33,7 @@ void check_blocks(const char* op, const Tensor& blocks) {
            blocks.shape().str());
   PF_CHECK(
       find_backend(blocks.device().type)->computes_with_blocks(), NotImplemented,
-      "{}: there is no kernel for this device; got {}; expected the CPU; hint: decode the weights before they go there",
+      "{}: there is no kernel for this device; got {}; expected another; hint: decode the weights before they go there",
       op, blocks.device().str());
 }
 
@@ -42,6 +43,29 @@ int64_t columns_of(const char* op, const Tensor& blocks, const gguf::Type& type)
            "{}: a row is no whole number of blocks; got {} bytes; expected a multiple of {}'s {}", op, blocks.size(1),
            type.name, type.bytes);
   return blocks.size(1) / type.bytes * type.elements;
+}
+
+const Backend& backend_of(const Tensor& t) { return *find_backend(t.device().type); }
+
+// The shape of weights in the order in which the backend multiplies them.
+Dims ordered_shape(const Backend& backend, const gguf::Type& type, int64_t rows, int64_t columns) {
+  if (backend.blocks_in_planes()) return {rows, PlaneShape{&type, plane_form(type), rows, columns}.row_bytes()};
+  const TileShape s{&type, tile_form(type), rows, columns};
+  return {s.tiles(), s.tile_bytes()};
+}
+
+Tensor decoded(const Tensor& blocks, const gguf::Type& type, const Dims& shape, DType dtype, int64_t rows) {
+  return emit(OpId::decode_blocks, {contiguous(blocks)}, shape, dtype, BlockAttrs{int64_t{type.id}, rows});
+}
+
+// The same bytes in another order.
+Tensor planes(const PlaneShape& s, const Tensor& blocks) {
+  const Tensor from = reshape(blocks, {s.rows, s.blocks(), s.type->bytes});
+  Tensors parts;
+  for (const BlockPart& p : s.form->parts)
+    if (p.bytes > 0) parts.push_back(reshape(narrow(from, 2, p.at, p.bytes), {s.rows, s.blocks() * p.bytes}));
+  if (s.padding() > 0) parts.push_back(zeros({s.rows, s.padding()}, DType::uint8, blocks.device()));
+  return cat(parts, 1);
 }
 
 }  // namespace
@@ -58,16 +82,20 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
   PF_CHECK(columns % type.elements == 0, Value,
            "{}: the rows of the input are no whole blocks; got {} elements; expected a multiple of {}'s {}", kOp,
            columns, type.name, type.elements);
-  const TileShape s{&type, tile_form(type), rows != 0 ? rows : weight.size(0), columns};
-  const Dims expected = rows != 0 ? Dims{s.tiles(), s.tile_bytes()} : Dims{weight.size(0), s.row_bytes()};
+  const Backend& backend = backend_of(weight);
+  const int64_t outputs = rows != 0 ? rows : weight.size(0);
+  const Dims expected =
+      rows != 0 ? ordered_shape(backend, type, rows, columns) : Dims{outputs, columns / type.elements * type.bytes};
   PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
            "{}: input and weight do not fit; got weight {} for {} of {} elements; expected {}", kOp,
-           weight.shape().str(), rows != 0 ? fmt::format("tiles of {} rows", rows) : std::string("rows"), columns,
-           expected.str());
+           weight.shape().str(),
+           rows != 0 ? fmt::format("{} of {} rows", backend.blocks_in_planes() ? "planes" : "tiles", rows)
+                     : std::string("rows"),
+           columns, expected.str());
   if (bias) {
     check_same_dtype(kOp, x, bias);
-    PF_CHECK(bias.shape() == Dims{s.rows}, Value, "{}: the bias does not fit; got {}; expected [{}]", kOp,
-             bias.shape().str(), s.rows);
+    PF_CHECK(bias.shape() == Dims{outputs}, Value, "{}: the bias does not fit; got {}; expected [{}]", kOp,
+             bias.shape().str(), outputs);
   }
   PF_CHECK(
       !any_requires_grad({x, bias}), NotImplemented,
@@ -75,30 +103,44 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
       "decode the weights",
       kOp);
   Dims shape = x.shape();
-  shape.back() = s.rows;
+  shape.back() = outputs;
   if (shape.numel() == 0) return empty(shape, x.dtype(), x.device());
-  const int64_t count = shape.numel() / s.rows;
-  Tensor out = columns == 0 ? zeros(shape, x.dtype(), x.device())
-                            : reshape(emit(OpId::quantized_linear, {reshape(x, {count, columns}), contiguous(weight)},
-                                           {count, s.rows}, x.dtype(), BlockAttrs{int64_t{type.id}, rows}),
-                                      shape);
+  const int64_t count = shape.numel() / outputs;
+  const Dims product{count, outputs};
+  Tensor out;
+  if (columns == 0) {
+    out = zeros(product, x.dtype(), x.device());
+  } else if (count > backend.most_rows_of_blocks()) {
+    out = matmul(reshape(x, {count, columns}),
+                 transpose(decoded(weight, type, {outputs, columns}, x.dtype(), rows), 0, 1));
+  } else {
+    out = emit(OpId::quantized_linear, {reshape(x, {count, columns}), contiguous(weight)}, product, x.dtype(),
+               BlockAttrs{int64_t{type.id}, rows});
+  }
+  out = reshape(out, shape);
   return bias ? add(out, bias) : out;
 }
 
 Tensor decode_blocks(const Tensor& blocks, const std::string& type_name) {
   constexpr const char* kOp = "decode_blocks";
   check_blocks(kOp, blocks);
-  const gguf::Type& type = type_of(kOp, type_name);
+  const gguf::Type& type =
+      backend_of(blocks).blocks_in_planes() ? type_of_product(kOp, type_name) : type_of(kOp, type_name);
   const Dims shape{blocks.size(0), columns_of(kOp, blocks, type)};
   if (shape.numel() == 0) return empty(shape, DType::float32, blocks.device());
-  return emit(OpId::decode_blocks, {contiguous(blocks)}, shape, DType::float32, BlockAttrs{int64_t{type.id}, 0});
+  return decoded(blocks, type, shape, DType::float32, 0);
 }
 
 Tensor weight_tiles(const Tensor& blocks, const std::string& type_name) {
   constexpr const char* kOp = "weight_tiles";
   check_blocks(kOp, blocks);
   const gguf::Type& type = type_of_product(kOp, type_name);
-  const TileShape s{&type, tile_form(type), blocks.size(0), columns_of(kOp, blocks, type)};
+  const int64_t columns = columns_of(kOp, blocks, type);
+  const TileShape s{&type, tile_form(type), blocks.size(0), columns};
+  if (backend_of(blocks).blocks_in_planes()) {
+    const PlaneShape p{&type, plane_form(type), s.rows, columns};
+    return s.rows * columns == 0 ? empty({s.rows, p.row_bytes()}, DType::uint8, blocks.device()) : planes(p, blocks);
+  }
   const Tensor from = contiguous(blocks), out = empty({s.tiles(), s.tile_bytes()}, DType::uint8, blocks.device());
   if (out.numel() == 0 || !find_backend(out.device().type)->executes()) return out;
   const auto* rows = static_cast<const uint8_t*>(from.data());

@@ -1,4 +1,4 @@
-// Checks of the offsets of packed sequences, for the op and for the backends that run on the host.
+// Checks of packed sequences and of pages, for the op and for the backends that run on the host.
 #pragma once
 #include <cstdint>
 
@@ -21,5 +21,20 @@ inline void check_sequence_offsets(const char* op, const int32_t* from, int64_t 
              from[i + 1] - from[i], what, longest);
   }
 }
+
+// The keys first to end - 1 of a sequence, which its query sees; its pages are checked. window 0: all of them.
+struct PageList {
+  int64_t first = 0, end = 0;
+  template <class T>
+  PageList(const char* op, const T* table, int64_t columns, int64_t page, int64_t pages, int64_t length, int64_t window)
+      : end(length) {
+    const auto check = [&](int64_t x, int64_t limit) {
+      PF_CHECK(x >= 0 && x < limit, Index, "{}: index out of range; got {}; expected 0 <= index < {}", op, x, limit);
+    };
+    check(length, columns * page + 1);
+    if (window > 0 && length > window) first = length - window;
+    for (int64_t i = first / page; i * page < end; ++i) check(table[i], pages);
+  }
+};
 
 }  // namespace pyflame

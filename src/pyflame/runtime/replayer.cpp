@@ -27,6 +27,7 @@ constexpr uint64_t kManyMoves =
     // Runs with addresses that no graph had; if there are fewer than four replays per such run, replay is switched off.
     24;
 constexpr size_t kMostSaved = size_t{256} << 20;  // a program that writes more does not wait for the host
+constexpr size_t kLargeSlot = size_t{1} << 20;
 constexpr uint8_t kGarbage = 0xa5;
 
 std::atomic<uint64_t> g_programs, g_replays, g_builds, g_updates, g_verified, g_differed, g_refused;
@@ -274,10 +275,24 @@ void Replayer::drop_snapshot() {
   saved_.clear();
 }
 
-// Saves the contents of everything that the program writes and that is visible afterwards, or that a replay reads.
+// Whether all that the program writes of a slot are rows that index_put replaces. A replay after the launches replaces them by the same values,
+// if it reads the same; so the slot needs no copy from before.
+bool only_replaces_rows(const Program& p, SlotId slot) {
+  for (const Node& n : p.graph.nodes)
+    for (const Operand& o : n.outs)
+      if (p.graph.slot(o) == slot &&
+          (n.op != OpId::index_put || n.attr<ScatterAttrs>().combine != static_cast<int64_t>(Combine::Replace)))
+        return false;
+  return true;
+}
+
+// Saves the contents of everything that the program writes and that is visible afterwards, or that a replay reads. If that is too much, what
+// only_replaces_rows() says of a large slot is enough: a cache of keys and values, say, which is larger than all else. What later steps make of
+// it is compared.
 void Replayer::snapshot(const Frame& f) {
   device_ = f.window.device;
   saved_bytes_ = 0;
+  size_t total = 0;
   Indexed<SlotId, bool> seen(f.bases.size(), false);
   for (const Step& step : f.program.steps)
     for (const SlotId s : step.writes) {
@@ -287,9 +302,17 @@ void Replayer::snapshot(const Frame& f) {
       if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) continue;
       seen[slot] = true;
       const size_t nbytes = f.program.graph.slots[slot].nbytes;
-      saved_.push_back({slot, saved_bytes_, nbytes, kind != Placement::Allocate});
-      saved_bytes_ += (nbytes + 255) / 256 * 256;
+      saved_.push_back({slot, 0, nbytes, kind != Placement::Allocate});
+      total += nbytes;
     }
+  if (total > kMostSaved)
+    std::erase_if(saved_, [&](const Saved& s) {
+      return s.before && s.nbytes >= kLargeSlot && only_replaces_rows(f.program, s.slot);
+    });
+  for (Saved& s : saved_) {
+    s.at = saved_bytes_;
+    saved_bytes_ += (s.nbytes + 255) / 256 * 256;
+  }
   if (saved_bytes_ == 0 || saved_bytes_ > kMostSaved) {
     off(saved_bytes_ ? fmt::format("it writes {} bytes, too many to check a replay", saved_bytes_)
                      : "it writes nothing");

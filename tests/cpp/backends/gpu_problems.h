@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/tensor/weight_planes.h"
 
 namespace pyflame {
 
@@ -23,8 +24,6 @@ struct GpuProblem {
 // Ops that GPU backends compute on the host or refuse: they have no kernel.
 inline bool on_host(OpId op) {
   static const std::set<OpId> ops{
-      OpId::quantized_linear,
-      OpId::decode_blocks,
 #define OP(...)
 #define LINALG(name, ...) OpId::name,
 #include "pyflame/ops/ops.def"
@@ -300,6 +299,9 @@ class GpuProblems {
       case OpId::attention_grad: return attention(op);
       case OpId::varlen_attn:
       case OpId::varlen_attn_grad: return packed_attention(op);
+      case OpId::paged_attention: return pages();
+      case OpId::quantized_linear:
+      case OpId::decode_blocks: return blocks(op);
       case OpId::gather: return add(op, "", {x({64, 100}), ints({32, 100})}, {x({32, 100})}, DimAttrs{0}), void();
       case OpId::index_select:
         add(op, "rows", {x({64, 768}), ints({32})}, {x({32, 768})}, DimAttrs{0});
@@ -397,6 +399,30 @@ class GpuProblems {
     else
       add(op, "", {x(shape), q, k, v, out, lse, from_q, from_k, scale, most, most}, {x(shape), x(shape), x(shape)},
           AttentionAttrs{1, 0});
+  }
+  // Four query heads share the keys: few keys in all, and so many that their parts are added afterwards.
+  void pages() {
+    for (const auto& [what, columns] : {std::pair<const char*, int64_t>{"short", 2}, {"long", 16}})
+      add(OpId::paged_attention, what,
+          {x({3, 8, 128}), x({40, 16, 2, 128}), x({40, 16, 2, 128}), tensor(DType::int32, {3, columns}),
+           tensor(DType::int32, {3}), number(), number(DType::int64), number()},
+          {x({3, 8, 128})});
+  }
+  // Rows of blocks, and planes of them with one and with several rows of x.
+  void blocks(OpId op) {
+    for (const char* name : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+      const gguf::Type& type = *gguf::find_type(std::string_view(name));
+      const PlaneShape s{&type, plane_form(type), 8192, 1024};
+      const auto put = [&](const std::string& what, int64_t rows, bool planes) {
+        const BlockAttrs attrs{type.id, planes ? s.rows : 0};
+        const Operand w = tensor(DType::uint8, {s.rows, planes ? s.row_bytes() : s.blocks() * type.bytes});
+        if (op == OpId::decode_blocks) add(op, what, {w}, {x({s.rows, s.columns})}, attrs);
+        else add(op, what, {x({rows, s.columns}), w}, {x({rows, s.rows})}, attrs);
+      };
+      put(name, 1, true);
+      if (op == OpId::quantized_linear) put(name + std::string("_many"), 8, true);
+      if (type.id == 2 || type.id == 14) put(name + std::string("_rows"), 1, false);
+    }
   }
   void nll(OpId op, const char* what, int64_t classes) {
     const Operand log_probs = x({64, classes}), target = ints({64});

@@ -148,6 +148,25 @@ TEST_F(GpuRunTime, ReplaysComputeWhatLaunchesDo) {
 }
 
 // A bad index is reported at the first read that depends on it, with the op and the numbers. All other results are right, and the device works on.
+// A cache that is larger than what is saved for a check: only rows of it are replaced, so the program is replayed all the same.
+TEST_F(GpuRunTime, RowsOfALargeCacheAreReplayed) {
+  if (env::gpu_graphs() == "0" || !memory_->replay_unsafe().empty()) GTEST_SKIP() << "replay is off";
+  constexpr int64_t kRows = int64_t{1200} << 10, kWidth = 64;  // 300 MiB
+  const Tensor cache = empty({kRows, kWidth}, DType::float32, where_);
+  const Tensor x = rand({2, kWidth}, DType::float32, where_);
+  const uint64_t before = replay_stats().replays;
+  for (int64_t i = 0; i < 40; ++i) {
+    const int64_t at[] = {i, kRows - 1 - i};
+    const Tensor rows = to_device(from_host(at, {2}, DType::int64), where_);
+    const Tensor values = mul(x, static_cast<double>(i + 1));
+    put_slices_(cache, 0, rows, values);
+    const Tensor sums = sum(index_select(cache, 0, rows), {1});
+    const std::vector<float> got = read(sums), want = read(sum(values, {1}));
+    EXPECT_EQ(got, want) << i;
+  }
+  EXPECT_GT(replay_stats().replays, before);
+}
+
 TEST_F(GpuRunTime, ABadIndexTaintsWhatDependsOnIt) {
   const Tensor table = to_device(arange(0, 20, 1, DType::float32, Device{}), where_);
   const auto index = [&](int64_t i) { return full({2}, static_cast<double>(i), DType::int64, where_); };

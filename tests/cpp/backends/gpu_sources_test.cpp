@@ -22,8 +22,6 @@ TEST(GpuOps, EveryOpHasAnImplementation) {
     if (!backend) continue;  // this build is without it
     for (int i = 0; i < kNumOps; ++i) {
       const auto op = static_cast<OpId>(i);
-      const bool blocks = op == OpId::quantized_linear || op == OpId::decode_blocks;
-      if (blocks && !backend->computes_with_blocks()) continue;  // refused before they are recorded
       for (const DType d : kFloats) {
         const auto problems = GpuProblems(type, d).of(op);
         EXPECT_FALSE(problems.empty()) << op_name(op) << " has no problem in gpu_problems.h";

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..tolerance import is_float, round_to
 
-FAMILIES = ("elementwise", "special", "reduce", "matmul", "quantized", "linalg", "conv", "volumes", "grids", "norm", "attention", "index", "loss", "creation", "view", "join", "random", "optim", "complex")
+FAMILIES = ("elementwise", "special", "reduce", "matmul", "quantized", "linalg", "conv", "volumes", "grids", "norm", "attention", "paged", "index", "loss", "creation", "view", "join", "random", "optim", "complex")
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
 # 0-d and empty, one, the edges of a wave, two dims beside a power of two, a prime, an empty inner dim.

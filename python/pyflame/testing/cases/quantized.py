@@ -88,14 +88,14 @@ def _products():
 
                     yield Case(
                         f"quantized_linear-{name}-{'tiles' if tiled else 'rows'}-{dtype}-{label(shape)}-{outputs}", ("quantized_linear",) + (("weight_tiles",) if tiled else ()), ("quantized_linear",),
-                        inputs, call, lambda x, w, *bias, name=name: x @ decoded(name, w).T + (bias[0] if bias else 0), c=2, length=shape[-1], magnitude=_magnitude(name, dtype), cpu_only=True)  # fmt: skip
+                        inputs, call, lambda x, w, *bias, name=name: x @ decoded(name, w).T + (bias[0] if bias else 0), c=2, length=shape[-1], magnitude=_magnitude(name, dtype))  # fmt: skip
 
 
 def _decoding():
     for name, (elements, _, _) in BLOCKS.items():
         yield Case(
             f"decode_blocks-{name}", ("decode_blocks",), ("decode_blocks",), (_spec(name, 5, 2 * elements),),
-            lambda pf, w, name=name: pf.decode_blocks(w, name), lambda w, name=name: decoded(name, w), c=4, magnitude=lambda w, name=name: np.abs(decoded(name, w)) + 1, out="float32", cpu_only=True)  # fmt: skip
+            lambda pf, w, name=name: pf.decode_blocks(w, name), lambda w, name=name: decoded(name, w), c=4, magnitude=lambda w, name=name: np.abs(decoded(name, w)) + 1, out="float32")  # fmt: skip
 
 
 def cases():

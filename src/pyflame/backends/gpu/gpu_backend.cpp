@@ -45,6 +45,8 @@ MemoryFormat GpuBackend::preferred_format(const ImageResult& r) const {
   return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
 }
 
+int64_t GpuBackend::most_rows_of_blocks() const { return kMostRowsOfBlocks; }
+
 std::span<const Impl> GpuBackend::impls(const Problem& p) const {
   switch (p.group.kind) {
     case GroupKind::Loop: return {&kLoop, 1};

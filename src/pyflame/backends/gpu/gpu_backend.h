@@ -21,6 +21,9 @@ class GpuBackend final : public Backend {
   size_t most_nodes(const Problem& loop) const override;
   bool has_bias_gradient_epilogue(DType d) const override;
   MemoryFormat preferred_format(const ImageResult& r) const override;
+  bool computes_with_blocks() const override { return true; }
+  bool blocks_in_planes() const override { return true; }
+  int64_t most_rows_of_blocks() const override;
   std::span<const Impl> impls(const Problem& p) const override;
   // Reading a gigabyte takes less than a millisecond here. A lower limit would cut windows in the middle of what can be
   // fused.

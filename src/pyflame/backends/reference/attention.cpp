@@ -185,4 +185,39 @@ void run_attention_grad(const Call& c) {
 }
 void run_varlen_attn_grad(const Call& c) { run_attention_grad(c); }
 
+void run_paged_attention(const Call& c) {
+  const View qv = c.in(0), kv = c.in(1);
+  const int64_t heads = qv.shape[1], dim = qv.shape[2], page = kv.shape[1], kv_heads = kv.shape[2];
+  const std::vector<double> q = read_all<double>(qv), k = read_all<double>(kv), v = read_all<double>(c.in(2));
+  const std::vector<int64_t> table = read_all<int64_t>(c.in(3)), lengths = read_all<int64_t>(c.in(4));
+  const int64_t columns = c.in(3).shape[1], window = c.integer(1);
+  const double scale = c.number(0), cap = c.number(2);
+  std::vector<double> out(q.size());
+  for (int64_t s = 0; s < qv.shape[0]; ++s) {
+    const PageList list(c.name(), table.data() + s * columns, columns, page, kv.shape[0],
+                        lengths[static_cast<size_t>(s)], window);
+    for (int64_t h = 0; h < heads; ++h) {
+      const auto row_of = [&](int64_t i) {
+        return ((table[static_cast<size_t>(s * columns + i / page)] * page + i % page) * kv_heads +
+                h / (heads / kv_heads)) *
+               dim;
+      };
+      std::vector<double> row;
+      for (int64_t i = list.first; i < list.end; ++i) {
+        double sum = 0;
+        for (int64_t d = 0; d < dim; ++d)
+          sum += q[static_cast<size_t>((s * heads + h) * dim + d)] * k[static_cast<size_t>(row_of(i) + d)];
+        sum *= scale;
+        row.push_back(cap > 0 ? cap * std::tanh(sum / cap) : sum);
+      }
+      Attention::softmax(row);
+      for (int64_t i = list.first; i < list.end; ++i)
+        for (int64_t d = 0; d < dim; ++d)
+          out[static_cast<size_t>((s * heads + h) * dim + d)] +=
+              row[static_cast<size_t>(i - list.first)] * v[static_cast<size_t>(row_of(i) + d)];
+    }
+  }
+  write_all(c.out(0), out);
+}
+
 }  // namespace pyflame::reference

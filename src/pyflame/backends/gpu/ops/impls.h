@@ -17,6 +17,10 @@ namespace pyflame::gpu {
 // A matmul or convolution with elementwise ops on its output; a matmul with the sum of one of its operands.
 std::span<const Impl> epilogue_impls(const Problem& p);
 
+// quantized_linear reads the weights once for each eight rows of the input. A library's product reads and writes them decoded, at 16 bits
+// or more, three times. So up to about so many rows the blocks are read directly.
+constexpr int64_t kMostRowsOfBlocks = 32;
+
 // The implementations of the problem's one op, best first; empty if there are none.
 std::span<const Impl> op_impls(const Problem& p);
 

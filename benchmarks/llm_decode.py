@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Decoding of language models on a device: tokens per second of the step that pf.llm.Engine computes, by the number of texts.
+
+The weights are random, in bfloat16 or in GGUF's blocks, and so are the keys and values before the first step. For each number of texts a line
+says: milliseconds of a step (median), tokens per second, the milliseconds of it in which Python records the step, and the bytes of weights, keys
+and values that a step reads, over its time. --torch measures the same decoder as PyTorch runs it eagerly, with caches that do not grow. --products
+measures products alone, with weights that no cache holds; --profile lists the kernels of some steps.
+
+    python benchmarks/llm_decode.py --device cuda --shape 8b --sequences 1,8,32,128 --json results.json
+    python benchmarks/llm_decode.py --device cuda --shape 8b --weights Q4_K,Q8_0 --sequences 1
+"""
+import argparse
+import json
+import statistics
+import time
+
+import numpy as np
+
+import pyflame as pf
+from pyflame import _C
+from pyflame.llm import _architectures, _paged
+from pyflame.llm._packed import PackedWeight
+from pyflame.llm.language_model import LanguageModel
+
+# layers, hidden, heads, heads of keys, head size, inner, vocabulary
+SHAPES = {"8b": (32, 4096, 32, 8, 128, 14336, 128256), "1b": (16, 2048, 32, 8, 64, 8192, 128256), "tiny": (2, 256, 4, 2, 64, 512, 1000)}
+# Bytes of a block, elements, and where its float16 scales are.
+BLOCKS = {"Q4_0": (18, 32, (0,)), "Q8_0": (34, 32, (0,)), "Q4_K": (144, 256, (0, 2)), "Q5_K": (176, 256, (0, 2)), "Q6_K": (210, 256, (208,))}
+
+
+def random_weight(kind, rows, columns, device):
+    if kind == "bfloat16":
+        return pf.randn(rows, columns, dtype=pf.bfloat16, device=device) * 0.02
+    size, elements, scales = BLOCKS[kind]
+    blocks = pf.randint(0, 256, (rows, columns // elements, size), device=device).to(pf.uint8)
+    for at in scales:
+        blocks[:, :, at] = 0
+        blocks[:, :, at + 1] = 0x0C  # 2^-12
+    return PackedWeight(blocks.reshape(rows, -1), kind, columns)
+
+
+def random_model(shape, kind, device, context):
+    layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
+    config = _architectures.Config(architecture=next(a for a in _architectures.ARCHITECTURES if a.gguf == "mistral"), layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=head, inner=inner,
+                                   vocab=vocab, context=context, eps=1e-5, activation="silu", rope_base=500000.0, rope_dim=head, windowed=(False,) * layers, scale=head**-0.5, tied=False)
+    tensors = {"token_embd.weight": pf.randn(vocab, hidden, dtype=pf.bfloat16, device=device), "output.weight": random_weight(kind, vocab, hidden, device), "output_norm.weight": pf.ones(hidden, device=device)}
+    for i in range(layers):
+        p = f"blk.{i}."
+        for name, rows, columns in (("attn_q", heads * head, hidden), ("attn_k", kv_heads * head, hidden), ("attn_v", kv_heads * head, hidden), ("attn_output", hidden, heads * head), ("ffn_up", inner, hidden),
+                                    ("ffn_gate", inner, hidden), ("ffn_down", hidden, inner)):
+            tensors[p + name + ".weight"] = random_weight(kind, rows, columns, device)
+        tensors |= {p + "attn_norm.weight": pf.ones(hidden, device=device), p + "ffn_norm.weight": pf.ones(hidden, device=device)}
+        pf.synchronize()
+    return LanguageModel(config, tensors, None, dtype=pf.bfloat16, device=device)
+
+
+def weight_bytes(shape, kind):
+    layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
+    elements = layers * (hidden * head * (2 * heads + 2 * kv_heads) + 3 * hidden * inner) + vocab * hidden
+    return elements * 2 if kind == "bfloat16" else elements * BLOCKS[kind][0] // BLOCKS[kind][1]
+
+
+def summary(name, shape, kind, count, context, seconds, host=()):
+    layers, _, _, kv_heads, head, _, _ = SHAPES[shape]
+    total = weight_bytes(shape, kind) + 4 * layers * kv_heads * head * count * context
+    s = statistics.median(seconds)
+    row = {"program": name, "shape": shape, "weights": kind, "sequences": count, "context": context, "ms": s * 1e3, "ms_least": min(seconds) * 1e3, "tokens_per_s": count / s, "GB_per_s": total / s / 1e9}
+    if host:
+        row["ms_recording"] = statistics.median(host) * 1e3
+    print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+    return row
+
+
+class Step(_paged.Step):
+    def logits(self):
+        x = super().logits()
+        self.recorded = time.perf_counter()
+        return x
+
+
+class Decoding:
+    """The steps of `count` texts of `context` tokens each."""
+
+    def __init__(self, model, count, context, steps):
+        self.model, self.network, self.at = model, model._network, context
+        each = -(-(context + steps) // _paged.BLOCK)
+        self.pages = _paged.Pages(self.network, count * each)
+        for x in (*self.pages.keys, *self.pages.values):
+            x.normal_()
+        order = (np.random.default_rng(0).permutation(count * each) + 1).tolist()
+        self.blocks = [order[i * each:(i + 1) * each] for i in range(count)]
+        self.ids = [7 + i for i in range(count)]
+        pf.synchronize()
+
+    def step(self):
+        """(seconds, seconds of recording)"""
+        begin = time.perf_counter()
+        n = _paged.rounded(len(self.ids))
+        parts = [_paged.Part([id], self.at, blocks, True) for id, blocks in zip(self.ids, self.blocks)]
+        step = Step(self.network, self.pages, parts, n, n)
+        ids, _ = step.likeliest(self.model.config.vocab)
+        self.ids, self.at = ids.tolist(), self.at + 1
+        return time.perf_counter() - begin, step.recorded - begin
+
+
+def measure(model, shape, kind, count, a):
+    decoding = Decoding(model, count, a.context, a.warmup + a.steps + a.profile)
+    times = [decoding.step() for _ in range(a.warmup + a.steps)][a.warmup:]
+    row = summary("pyflame", shape, kind, count, a.context, *zip(*times))
+    if a.profile:
+        with pf.profiler.profile() as prof:
+            for _ in range(a.profile):
+                decoding.step()
+        print(prof.key_averages().table(sort_by="self_device_time_total", row_limit=24), flush=True)
+    return row
+
+
+def measure_engine(model, shape, kind, count, a):
+    """The same through pf.llm.Engine: texts with prompts, greedy; the steps in which all of them write."""
+    moments = []
+    with pf.llm.Engine(model, max_num_seqs=count, max_num_batched_tokens=max(2048, count), max_model_len=a.context + a.steps + 64, kv_cache_bytes=int(2e10)) as engine:
+        rng = np.random.default_rng(0)
+        done = [engine.submit(rng.integers(0, 1000, a.context).tolist(), pf.llm.Sampling(temperature=0), a.steps + 48, stop_ids=(), receive=lambda e: moments.append(time.perf_counter())) for _ in range(count)]
+        while any(r.finished is None for r in done):
+            time.sleep(0.05)
+    moments = moments[-(a.steps + 1) * count:-count]  # without the ends
+    gaps = [b - a for a, b in zip(moments[::count], moments[count::count])]
+    return summary("pyflame engine", shape, kind, count, a.context, gaps[-a.steps // 2:])
+
+
+def measure_torch(shape, count, a):
+    import torch
+    import torch.nn.functional as F
+
+    layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
+    kind = dict(dtype=torch.bfloat16, device=a.device)
+    weight = lambda n, k: torch.randn(n, k, **kind) * 0.02  # noqa: E731
+    room = a.context + a.warmup + a.steps
+    embedding, output, ones = torch.randn(vocab, hidden, **kind), weight(vocab, hidden), torch.ones(hidden, **kind)
+    blocks = [(weight((heads + 2 * kv_heads) * head, hidden), weight(hidden, heads * head), weight(2 * inner, hidden), weight(hidden, inner), torch.randn(count, kv_heads, room, head, **kind), torch.randn(count, kv_heads, room, head, **kind)) for _ in range(layers)]
+    turns = torch.arange(room, device=a.device)[:, None] * 500000.0 ** (-torch.arange(0, head, 2, device=a.device) / head)
+    cos, sin = (f(torch.cat([turns, turns], 1)).to(torch.bfloat16) for f in (torch.cos, torch.sin))
+
+    def rotated(x, at):
+        return x * cos[at] + torch.cat([-x[..., head // 2:], x[..., : head // 2]], -1) * sin[at]
+
+    @torch.no_grad()
+    def step(ids, at):
+        x = F.embedding(ids, embedding)
+        for qkv, o, up, down, keys, values in blocks:
+            y = F.rms_norm(x, (hidden,), ones, 1e-5)
+            q, k, v = F.linear(y, qkv).view(count, 1, -1, head).transpose(1, 2).split([heads, kv_heads, kv_heads], 1)
+            keys[:, :, at:at + 1], values[:, :, at:at + 1] = rotated(k, at), v
+            y = F.scaled_dot_product_attention(rotated(q, at), keys[:, :, : at + 1], values[:, :, : at + 1], enable_gqa=True)
+            x = x + F.linear(y.transpose(1, 2).reshape(count, -1), o)
+            gate, more = F.linear(F.rms_norm(x, (hidden,), ones, 1e-5), up).chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * more, down)
+        return F.linear(F.rms_norm(x, (hidden,), ones, 1e-5), output).float().argmax(1)
+
+    ids, seconds = torch.arange(count, device=a.device), []
+    for i in range(a.warmup + a.steps):
+        begin = time.perf_counter()
+        ids = step(ids, a.context + i)
+        ids.cpu()
+        seconds.append(time.perf_counter() - begin)
+    return summary("torch eager", shape, "bfloat16", count, a.context, seconds[a.warmup:])
+
+
+def measure_products(kind, rows, outputs, columns, device):
+    """A product alone, with eight weights in turns."""
+    weights = [random_weight(kind, outputs, columns, device) for _ in range(8)]
+    for w in weights:
+        if kind != "bfloat16":
+            w.tile()
+    x = pf.randn(rows, columns, dtype=pf.bfloat16, device=device)
+
+    def turn():
+        with pf.no_grad():
+            return [w.linear(x) if kind != "bfloat16" else pf.nn.functional.linear(x, w) for w in weights]
+
+    for _ in range(8):
+        y = turn()
+        pf.synchronize()
+    seconds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(10):
+            y = turn()
+        pf.synchronize()
+        seconds.append((time.perf_counter() - begin) / 80)
+    assert y
+    s = min(seconds)
+    size = outputs * columns * (2 if kind == "bfloat16" else BLOCKS[kind][0] / BLOCKS[kind][1])
+    print(f"product {kind} rows {rows} weight {outputs}x{columns}: {s * 1e6:.1f} us, {size / s / 1e9:.0f} GB/s", flush=True)
+    return {"program": "pyflame product", "weights": kind, "rows": rows, "outputs": outputs, "columns": columns, "us": s * 1e6, "GB_per_s": size / s / 1e9}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--shape", default="8b", help=f"any of {', '.join(SHAPES)}, with commas")
+    p.add_argument("--weights", default="bfloat16", help=f"bfloat16 or any of {', '.join(BLOCKS)}, with commas")
+    p.add_argument("--sequences", default="1,8,32,128")
+    p.add_argument("--context", type=int, default=550)
+    p.add_argument("--steps", type=int, default=24)
+    p.add_argument("--warmup", type=int, default=16)
+    p.add_argument("--profile", type=int, default=0, help="so many more steps under the profiler")
+    p.add_argument("--engine", action="store_true", help="through pf.llm.Engine, too")
+    p.add_argument("--torch", action="store_true", help="PyTorch, too")
+    p.add_argument("--products", action="store_true", help="only products, for 1, 8 and 32 rows")
+    p.add_argument("--json", help="a file for the results")
+    a = p.parse_args()
+    counts, rows = [int(n) for n in a.sequences.split(",")], []
+    for shape in a.shape.split(","):
+        _, hidden, _, _, _, inner, _ = SHAPES[shape]
+        for kind in a.weights.split(","):
+            if a.products:
+                rows += [measure_products(kind, n, *size, a.device) for size in ((2 * inner, hidden), (hidden, inner)) for n in (1, 8, 32)]
+                continue
+            model = random_model(shape, kind, a.device, 1 << (a.context + 255).bit_length())
+            for count in counts:
+                rows.append(measure(model, shape, kind, count, a))
+                if a.engine:
+                    rows.append(measure_engine(model, shape, kind, count, a))
+            del model
+        if a.torch:
+            rows += [measure_torch(shape, count, a) for count in counts]
+    if a.json:
+        info = pf.device_info(a.device)
+        with open(a.json, "w") as f:
+            json.dump({"device": {k: info[k] for k in ("name", "architecture")}, "version": pf.__version__, "rows": rows}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

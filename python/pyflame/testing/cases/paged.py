@@ -1,0 +1,52 @@
+"""Attention over pages: grouped heads, windows, soft caps, lengths around the sizes of pages and of the parts of keys."""
+
+import numpy as np
+
+from . import FLOATS, Case, Spec, literal
+from .attention import plain
+
+
+def paged_attention(q, keys, values, table, lengths, scale=None, window=None, softcap=None):
+    """Sequence by sequence: q [S, H, D], keys and values [pages, P, Hk, D]."""
+    out = np.zeros(q.shape)
+    together = q.shape[1] // keys.shape[2]
+    for s, n in enumerate(lengths):
+        k, v = (np.repeat(x[table[s]].reshape(-1, *x.shape[2:])[max(0, n - window) if window else 0:n], together, axis=1) for x in (keys, values))
+        if len(k):
+            scores = np.einsum("hd,nhd->hn", q[s], k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+            scores = softcap * np.tanh(scores / softcap) if softcap else scores
+            e = np.exp(scores - scores.max(-1, keepdims=True))
+            out[s] = np.einsum("hn,nhd->hd", e / e.sum(-1, keepdims=True), v)
+    return out
+
+
+def _case(name, dtype, lengths, heads=(2, 2), dim=8, page=4, **options):
+    columns = max(1, -(-max(lengths) // page))
+    order = np.random.default_rng(len(name)).permutation(len(lengths) * columns)
+    table = order.reshape(len(lengths), columns)
+    table = np.where(np.arange(columns) * page < np.array(lengths)[:, None], table, 0).astype(np.int32)
+    cache = Spec((len(order), page, heads[1], dim), dtype, plain)
+    inputs = (Spec((len(lengths), heads[0], dim), dtype, plain), cache, cache, Spec(table.shape, "int32", literal(table)), Spec((len(lengths),), "int32", literal(np.array(lengths, np.int32))))
+
+    def magnitude(q, keys, values, *_):
+        largest = np.abs(q).sum(-1).max() * np.abs(keys).max() * (options.get("scale") or dim**-0.5)
+        return (1 + min(largest, dim**0.5 * 10)) * np.abs(values).max()
+
+    return Case(f"paged-{name}-{dtype}", ("paged_attention",), ("paged_attention",), inputs, lambda pf, *x: pf.paged_attention(*x, **options),
+                lambda *x: paged_attention(*x, **options), c=2, magnitude=magnitude, fused_exact=False)
+
+
+def cases():
+    out = []
+    for dtype in FLOATS:
+        out.append(_case("lengths", dtype, (1, 4, 5, 0, 17)))
+        out.append(_case("grouped", dtype, (9, 70, 131), (6, 2), 16))
+        if dtype in ("float32", "bfloat16"):
+            out.append(_case("one-head-of-keys", dtype, (3, 65), (9, 1), 24, 16))
+            out.append(_case("window", dtype, (3, 64, 200), (4, 2), 16, 16, window=70))
+            out.append(_case("short-window", dtype, (3, 64, 200), (2, 1), 8, 16, window=1))
+            out.append(_case("softcap", dtype, (3, 70), (2, 1), 16, 8, softcap=2.0, scale=0.5))
+            out.append(_case("page-of-one", dtype, (5, 3), page=1))
+            for dim in (5, 40, 64, 128, 256):
+                out.append(_case(f"head-{dim}", dtype, (66, 3), (2, 1), dim, 16))
+    return out

@@ -1,0 +1,106 @@
+// paged_attention: kernels/attention/paged.h.
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/ops/impls.h"
+#include "pyflame/kernels/attention/paged_args.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr int64_t kPagedThreads = 128, kMostTeam = 32, kMostHeads = 8;
+constexpr int64_t kRegisters = 64;  // elements of queries that a lane holds, and as many sums
+
+class PagedAttention final : public Executable {
+ public:
+  explicit PagedAttention(const Problem& p) : node_(p.root()), type_(p.graph.device.type) {
+    const Dims &q = node_.ins[0].shape, &k = node_.ins[1].shape;
+    shape_.sequences = q[0], shape_.heads = q[1], shape_.dim = q[2];
+    shape_.pages = k[0], shape_.kv_heads = k[2], shape_.columns = node_.ins[3].shape[1];
+    shape_.page_log2 = std::countr_zero(static_cast<uint64_t>(k[1]));
+    const int64_t room = shape_.columns * k[1];
+    shape_.most_parts = static_cast<int>(std::clamp<int64_t>(ceil_div(room, pf::kPagedKeys), 1, pf::kPagedParts));
+    stored_ = stored_type(node_.ins[0].dtype);
+    const int64_t vec = 16 / dtype_size(node_.ins[0].dtype);
+    vec_ = shape_.dim % vec == 0 ? vec : 1;
+    together_ = shape_.heads / shape_.kv_heads;
+    kernel(vec_);
+    if (shape_.most_parts > 1)
+      combine_.emplace(type_, kPagedThreads,
+                       kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
+                                     fmt::format("(const pf::C<{0}>* parts, const int* lengths, {0}* out, "
+                                                 "pf::PagedAttention p) {{ pf::paged_combine<{0}, {1}>(parts, lengths, "
+                                                 "out, p); }}",
+                                                 stored_, kPagedThreads)));
+  }
+  size_t workspace() const override {
+    if (shape_.most_parts < 2) return 0;
+    const size_t size = node_.ins[0].dtype == DType::float64 ? sizeof(double) : sizeof(float);
+    return static_cast<size_t>(shape_.sequences * shape_.heads * shape_.most_parts * (shape_.dim + 2)) * size;
+  }
+  void run(const RunContext& ctx) override {
+    pf::PagedAttention s = shape_;
+    s.scale = ctx.params[node_.ins[5].param].as_f64(), s.window = ctx.params[node_.ins[6].param].as_i64();
+    s.cap = ctx.params[node_.ins[7].param].as_f64();
+    s.fault = fault_of(ctx), s.site = ctx.site;
+    const auto in = [&](size_t i) -> const void* { return ctx.bindings[node_.ins[i].binding]; };
+    void* const out = ctx.bindings[node_.outs[0].binding];
+    int64_t vec = vec_;
+    for (const size_t i : {0, 1, 2})
+      if (reinterpret_cast<uintptr_t>(in(i)) % 16 != 0) vec = 1;
+    const int64_t chunks = ceil_div(together_, lanes_of(vec).heads);
+    kernel(vec).launch(
+        ctx.device, {static_cast<unsigned>(s.sequences * s.kv_heads * chunks), static_cast<unsigned>(s.most_parts), 1},
+        in(0), in(1), in(2), in(3), in(4), out, ctx.workspace, s);
+    if (combine_)
+      combine_->launch(ctx.device, {static_cast<unsigned>(s.sequences * s.heads), 1, 1}, ctx.workspace, in(4), out, s);
+  }
+
+ private:
+  // How the elements of a head are divided among lanes, and how many query heads a workgroup has.
+  struct Lanes {
+    int64_t team = 1, pieces = 1, heads = 1, ahead = 1;
+  };
+  Lanes lanes_of(int64_t vec) const {
+    Lanes l;
+    while (l.team < kMostTeam && l.team * vec < shape_.dim) l.team *= 2;
+    l.pieces = ceil_div(shape_.dim, l.team * vec);
+    const int64_t most = std::clamp<int64_t>(kRegisters / (l.pieces * vec), 1, kMostHeads);
+    l.heads = ceil_div(together_, ceil_div(together_, most));
+    l.ahead = l.pieces * vec > 4 ? 1 : 2;
+    return l;
+  }
+  Kernel& kernel(int64_t vec) {
+    std::optional<Kernel>& k = kernels_[vec > 1 ? 1 : 0];
+    if (k) return *k;
+    const Lanes l = lanes_of(vec);
+    k.emplace(
+        type_, kPagedThreads,
+        kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
+                      fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
+                                  "lengths, {0}* out, pf::C<{0}>* parts, pf::PagedAttention p) {{ "
+                                  "pf::paged_attention<{0}, {1}, {2}, {3}, {4}, {5}, {6}>(q, keys, values, "
+                                  "table, lengths, out, parts, p); }}",
+                                  stored_, vec, l.team, l.pieces, l.heads, l.ahead, kPagedThreads)));
+    return *k;
+  }
+
+  Node node_;
+  DeviceType type_;
+  pf::PagedAttention shape_;
+  const char* stored_ = "";
+  int64_t vec_ = 1, together_ = 1;
+  std::optional<Kernel> kernels_[2], combine_;
+};
+
+}  // namespace
+
+std::span<const Impl> paged_attention_impls(DeviceType) {
+  static const Impl impl{"gpu.paged_attention", accepts_all, make_of<PagedAttention>};
+  return {&impl, 1};
+}
+
+}  // namespace pyflame::gpu
