@@ -196,6 +196,32 @@ def test_post_hooks_and_the_end_of_backward():
     assert said == ["a", "end"]
 
 
+def test_gradients_that_are_ready():
+    """A hook gets the whole gradient of a leaf while others are still to come; not where that is not known."""
+    from pyflame import _C
+
+    said = []
+    a, b, c = (pf.full((2,), value, requires_grad=True) for value in (2.0, 3.0, 5.0))
+    for name, leaf in (("a", a), ("b", b), ("c", c)):
+        _C._register_ready_hook(leaf, lambda g, name=name, leaf=leaf: said.append((name, g.tolist(), leaf.grad is None)))
+    first = a * b  # computed last
+    second = first + c
+    (second * c + a).sum().backward()
+    assert [name for name, _, _ in said] == ["c", "a", "b"] or [name for name, _, _ in said] == ["c", "b", "a"]
+    assert sorted(said) == [("a", [16.0, 16.0], True), ("b", [10.0, 10.0], True), ("c", [16.0, 16.0], True)]
+    assert a.grad.tolist() == [16.0, 16.0] and c.grad.tolist() == [16.0, 16.0]
+    said.clear()
+    handle = b.register_hook(lambda g: g * 2)
+    (a * b).sum().backward()
+    assert [name for name, _, _ in said] == ["a"]  # b's gradient is what the hook makes of it
+    handle.remove()
+    said.clear()
+    pf.utils.checkpoint.checkpoint(lambda x: x * b, a).sum().backward()
+    (a * b).sum().backward(create_graph=True)
+    pf.autograd.grad((a * b).sum(), [a])
+    assert said == []
+
+
 def test_a_hook_that_starts_a_backward_pass():
     """The inner pass leaves what the outer one runs at its end."""
     from pyflame import _C
