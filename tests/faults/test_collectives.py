@@ -1,14 +1,10 @@
 """Collectives of emulated GPUs in several processes, over the RCCL of emulator/working: what they compute, and what is said when something is wrong."""
 import pathlib
 import socket
-import sys
 
 import pytest
 
-from conftest import EMULATOR
-
 HERE = pathlib.Path(__file__).parent
-PYTHON_TESTS = HERE.parent / "python"
 
 
 @pytest.fixture
@@ -17,7 +13,7 @@ def ranks(program):
 
     def run(text, world=2, library=True, fail=False, **variables):
         if library:
-            program.libraries = f"{EMULATOR}:{EMULATOR}/working"
+            program.libraries = f"{program.libraries}:{program.libraries}/working"
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
