@@ -196,6 +196,23 @@ def test_post_hooks_and_the_end_of_backward():
     assert said == ["a", "end"]
 
 
+def test_post_hooks_copy_nothing():
+    """A leaf with such a hook gets its gradient as it is, not a copy of it."""
+    recorded = []
+    for hooked in (False, True):
+        x, w = pf.ones(3, 4), pf.ones(4, 5, requires_grad=True)
+        if hooked:
+            w.register_post_accumulate_grad_hook(lambda p: None)
+
+        def step():
+            w.grad = None
+            (x @ w).sum().backward()
+
+        step()
+        recorded.append([line for line in str(pf.explain(step)).splitlines() if " ops in " in line and line.startswith("  ")])
+    assert len(recorded[0]) == 1 and recorded[0][0].split(";")[0] == recorded[1][0].split(";")[0], recorded
+
+
 def test_gradients_that_are_ready():
     """A hook gets the whole gradient of a leaf while others are still to come; not where that is not known."""
     from pyflame import _C

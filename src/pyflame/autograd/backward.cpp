@@ -56,10 +56,14 @@ ReadyHooks& ready_hooks() {
 }
 std::atomic<bool> g_any_ready_hook{false};
 
+// A list may be there for the hooks of others, which know a leaf by it.
+bool any_hook(const std::vector<TensorHook>& hooks) {
+  return std::any_of(hooks.begin(), hooks.end(), [](const TensorHook& h) { return bool(h); });
+}
+
 void run_ready_hooks(const Tensor& leaf, const Tensor& g) {
   const AutogradMeta& m = autograd_meta(leaf);
-  // A hook that may replace the gradient runs at the end.
-  if (!m.hooks || std::any_of(m.hooks->begin(), m.hooks->end(), [](const TensorHook& h) { return bool(h); })) return;
+  if (!m.hooks || any_hook(*m.hooks)) return;  // a hook that may replace the gradient runs at the end
   ReadyHooks::List now;
   {
     const std::lock_guard lock(ready_hooks().mutex);
@@ -158,7 +162,7 @@ class Walk {
     for (Tensor& t : leaf_order_) {
       const AutogradMeta& m = autograd_meta(t);
       Tensor& g = (only_wanted_ ? wanted_leaves_ : leaves_).at(t.impl());
-      if (m.hooks) g = call_hooks(*m.hooks, g);
+      if (m.hooks && any_hook(*m.hooks)) g = call_hooks(*m.hooks, g);
     }
     for (auto& [to, g] : retained_) *to = g;
     if (only_wanted_) return;
