@@ -129,6 +129,29 @@ print(refused(RuntimeError, lambda: dist.all_reduce(pf.ones(4, 5))))
     assert "all_reduce(sum) of float32 (4, 5) at" in out[0][0] and ": rank 1 is gone; the process ended; the group cannot be used any more; hint: start the processes again" in out[0][0], out
 
 
+def test_a_path_that_changes_bytes(ranks):
+    """The sum that is checked when GPUs are connected; a later call asks again."""
+    said = ranks("""
+import pyflame.distributed as dist
+from pyflame.distributed import _device
+whole = _device.Transport.all_reduce
+def wrong(self, signature, x, reduction, async_op):
+    whole(self, signature, x, reduction, async_op)
+    if dist.get_rank() == 1:
+        x[7:9] += 1
+dist.init_process_group(timeout=60)
+pf.set_device(f"rocm:{dist.get_rank()}")
+_device.Transport.all_reduce = wrong
+print(refused(RuntimeError, lambda: dist.all_reduce(pf.ones(2))))
+_device.Transport.all_reduce = whole
+x = pf.ones(2)
+work = dist.all_reduce(x, async_op=True)
+assert work.wait(30) and x.tolist() == [2.0, 2.0]
+""")
+    assert said == ["all_reduce: the sum over the GPUs of the group is wrong; got 2 of 1024 elements on rank 1 (rocm:1); expected none; hint: `pyflame doctor --comm` finds the path; "
+                    "NCCL_P2P_DISABLE=1 avoids peer-to-peer transfers\n"] * 2
+
+
 def test_unused_parameters(ranks):
     said = ranks(START + """
 from pyflame.nn.parallel import DistributedDataParallel as DDP
