@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "python_command.h"
 #include "tools/doctor/audit.h"
 #include "tools/doctor/page.h"
 #include "tools/doctor/shell_env.h"
@@ -21,7 +22,8 @@ namespace {
 using Json = nlohmann::json;
 
 struct Options {
-  bool json = false, fix = false, verbose = false, topology = false;
+  bool json = false, fix = false, verbose = false, topology = false, comm = false;
+  std::string nproc = "gpu", python;
   std::string html, env_file, root, record, only = "info", workload, lint_file, arch, rocm;
   int64_t pid = 0;
 };
@@ -43,7 +45,16 @@ Json examine(const Options& o, const tools::system::Host& host) {
   return tools::doctor::audit(tools::system::collect(host, collect), audit);
 }
 
+// One process for each GPU; python/pyflame/distributed/check.py checks the paths between them.
+int check_paths(const Options& o) {
+  PythonCommand c("doctor", "pyflame.distributed.check", o.python);
+  c.add("--launch", o.nproc);
+  if (o.json) c.add("--json");
+  c.start();
+}
+
 int run_doctor(const Options& o) {
+  if (o.comm) return check_paths(o);
   const auto host = o.root.empty() ? tools::system::this_machine() : tools::system::recorded(o.root);
   if (!o.record.empty()) {
     const int64_t files = tools::system::record(*host, o.record, o.pid ? std::optional(o.pid) : std::nullopt);
@@ -86,6 +97,16 @@ void add_doctor(CLI::App& app, Run& run) {
       ->check(CLI::IsMember({"crit", "high", "med", "low", "info"}, CLI::ignore_case));
   cmd->add_flag("--verbose", o->verbose, "Show findings of the level INFO in full");
   cmd->add_flag("--topology", o->topology, "Show only how the GPUs are linked");
+  CLI::Option* comm = cmd->add_flag(
+      "--comm", o->comm,
+      "Check the paths between the GPUs: each two send each other numbers, and all add numbers whose sum is known; "
+      "latency and bandwidth of each path. Exit code 1 if anything came otherwise");
+  cmd->add_option("--nproc", o->nproc, "With --comm: this many processes on the CPU, instead of one for each GPU")
+      ->needs(comm)
+      ->type_name("N");
+  cmd->add_option("--python", o->python, "With --comm: the Python interpreter that has PyFlame")
+      ->needs(comm)
+      ->type_name("FILE");
   cmd->add_option("--workload", o->workload, "What the GPU will do; some advice depends on it")
       ->check(CLI::IsMember({"training", "inference", "multi-gpu", "benchmark"}));
   CLI::Option* env =

@@ -1,6 +1,7 @@
 // Gradients for Python: grad modes, backward, hooks, functions written in Python, recomputation. Backward passes run
 // without the GIL; the Python code in them (hooks, Function.backward, a checkpointed function) acquires it.
 #include "pyflame/autograd/autograd.h"
+#include "pyflame/autograd/ready.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -272,6 +273,17 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
         });
       },
       "leaf"_a, "hook"_a);
+  m.def(
+      "_register_ready_hook",
+      [](const Tensor& leaf, nb::handle hook) {
+        auto held = std::make_shared<Held>(hook);
+        return autograd::register_ready_hook(leaf, [held](const Tensor& g) {
+          const Locked gil;
+          held->handle()(g);
+        });
+      },
+      "leaf"_a, "hook"_a);
+  m.def("_remove_ready_hook", &autograd::remove_ready_hook, "leaf"_a, "id"_a);
   m.def(
       "_run_at_end_of_backward",
       [](nb::handle fn) {

@@ -3,10 +3,19 @@
 #include "distributed.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+
+#include <mutex>
 
 #include "pyflame/base/fallbacks.h"
 #include "pyflame/distributed/group.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/record/recorder.h"
+#include "pyflame/runtime/communicators.h"
+#include "pyflame/runtime/in_flight.h"
+#include "pyflame/runtime/taint.h"
+#include "pyflame/tensor/grad_node.h"
 
 namespace pyflame::python {
 
@@ -56,6 +65,7 @@ void bind_group(nb::module_& m) {
   c.def_static("memory_bytes", &Group::memory_bytes, "size"_a);
   c.def("transport", &Group::transport, "peer"_a);
   c.def("close", &Group::close);
+  c.def("gone", &Group::gone);
   c.def("barrier", [](Group& g, const std::string& s, const std::string& t, double timeout) {
     run_call(s, t, timeout, [&](const Call& call) { g.barrier(call); });
   });
@@ -96,10 +106,211 @@ void bind_group(nb::module_& m) {
            size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.recv(call, peer, at(data), bytes); }); });
 }
 
+// The memory of a tensor for work that is queued behind all that computes it. `write`: as an in-place op.
+void* device_address(const Tensor& x, bool write) {
+  fix_layout(x);
+  PF_CHECK(x.is_contiguous(), Runtime, "distributed: the tensor is not contiguous; got strides {}", x.strides().str());
+  void* at = write ? x.mutable_data() : const_cast<void*>(x.data());
+  raise_if_tainted(*x.storage());
+  return at;
+}
+
+// A collective on a device, with the tensors that it uses. Memory that was freed is taken again in the order of the device's own stream, so
+// the tensors live until that stream has been told to wait.
+class DeviceCollective {
+ public:
+  DeviceCollective(std::unique_ptr<QueuedCollective> queued, std::vector<Tensor> used, std::vector<uint64_t> written)
+      : queued_(std::move(queued)), used_(std::move(used)), written_(std::move(written)) {}
+  ~DeviceCollective() {
+    try {
+      join();
+    } catch (const Error&) {  // the device is lost: whoever uses it next is told
+    }
+  }
+  DeviceCollective(const DeviceCollective&) = delete;
+  DeviceCollective& operator=(const DeviceCollective&) = delete;
+  // What is recorded from now on comes after it.
+  void join() {
+    const std::lock_guard lock(mutex_);
+    if (used_.empty()) return;
+    queued_->join();
+    used_.clear();
+  }
+  bool passed() { return queued_->passed(); }
+  void wait() { queued_->wait(); }
+  void failed(const std::string& message) const { taint(written_, ErrorKind::Runtime, message); }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<QueuedCollective> queued_;
+  std::vector<Tensor> used_;
+  std::vector<uint64_t> written_;  // ids of storages
+};
+
+Collective::Combine combine_from(const std::string& name) {
+  return static_cast<Collective::Combine>(reduction_from(name));
+}
+
+using Queued = std::shared_ptr<DeviceCollective>;
+
+Queued queue_collective(Communicator& to, Collective c, const Tensor* in, const Tensor* out) {
+  const Unlocked u;
+  std::vector<Tensor> used;
+  std::vector<uint64_t> written;
+  if (out) {
+    c.out = device_address(*out, true);
+    c.in = c.out;
+    c.dtype = out->dtype();
+    used.push_back(*out);
+    written.push_back(out->storage()->id);
+  }
+  if (in) {
+    c.in = device_address(*in, false);
+    c.dtype = in->dtype();
+    used.push_back(*in);
+    if (c.kind == Collective::Kind::broadcast) c.out = const_cast<void*>(c.in);  // the root keeps what it has
+  }
+  return std::make_shared<DeviceCollective>(to.queue(c), std::move(used), std::move(written));
+}
+
+size_t numel(const Tensor& x) { return static_cast<size_t>(x.numel()); }
+
+void bind_communicator(nb::module_& m) {
+  using Parts = std::vector<std::pair<int, Tensor>>;
+  nb::class_<Communicator> c(m, "_Communicator", "The devices of a group; pyflame.distributed makes it.");
+  c.def("failure", [](Communicator& of) {
+    const Unlocked u;
+    return of.failure();
+  });
+  c.def("abort", [](Communicator& of) {
+    const Unlocked u;
+    of.abort();
+  });
+  c.def("all_reduce", [](Communicator& to, const Tensor& x, const std::string& op) {
+    return queue_collective(to, {.kind = Collective::Kind::all_reduce, .combine = combine_from(op), .count = numel(x)},
+                            nullptr, &x);
+  });
+  c.def("reduce", [](Communicator& to, const Tensor& x, const std::string& op, int root, bool here) {
+    return queue_collective(
+        to, {.kind = Collective::Kind::reduce, .combine = combine_from(op), .count = numel(x), .root = root},
+        here ? nullptr : &x, here ? &x : nullptr);
+  });
+  c.def("broadcast", [](Communicator& to, const Tensor& x, int root, bool here) {
+    return queue_collective(to, {.kind = Collective::Kind::broadcast, .count = numel(x), .root = root},
+                            here ? &x : nullptr, here ? nullptr : &x);
+  });
+  c.def("all_gather", [](Communicator& to, const Tensor& in, const Tensor& out) {
+    return queue_collective(to, {.kind = Collective::Kind::all_gather, .count = numel(in)}, &in, &out);
+  });
+  c.def("reduce_scatter", [](Communicator& to, const Tensor& in, const Tensor& out, const std::string& op) {
+    return queue_collective(
+        to, {.kind = Collective::Kind::reduce_scatter, .combine = combine_from(op), .count = numel(out)}, &in, &out);
+  });
+  c.def("exchange", [](Communicator& to, const Parts& sends, const Parts& takes) {
+    const Unlocked u;
+    Collective what{.kind = Collective::Kind::exchange};
+    std::vector<Tensor> used;
+    std::vector<uint64_t> written;
+    for (const bool send : {true, false})
+      for (const auto& [peer, x] : send ? sends : takes) {
+        (send ? what.sends : what.takes).push_back({peer, device_address(x, !send), numel(x)});
+        what.dtype = x.dtype();
+        used.push_back(x);
+        if (!send) written.push_back(x.storage()->id);
+      }
+    return std::make_shared<DeviceCollective>(to.queue(what), std::move(used), std::move(written));
+  });
+}
+
+// What DistributedDataParallel does for each parameter in each step.
+void bind_buckets(nb::module_& m) {
+  m.def(
+      "_pack",
+      [](const std::vector<Tensor>& gradients) {
+        const grad_mode::Guard off(false);
+        Tensors flat;
+        flat.reserve(gradients.size());
+        for (const Tensor& g : gradients) flat.push_back(reshape(g, {g.numel()}));
+        return flat.size() == 1 ? clone(flat[0]) : cat(flat, 0);
+      },
+      "gradients"_a, "The elements of tensors, one behind the other.");
+  m.def(
+      "_unpack_gradients",
+      [](const Tensor& flat, const std::vector<Tensor>& leaves, const std::vector<bool>& fresh) {
+        const grad_mode::Guard off(false);
+        int64_t begin = 0;
+        for (size_t i = 0; i < leaves.size(); ++i) {
+          const Tensor& leaf = leaves[i];
+          const Tensor now = leaf.grad();
+          if (now) {
+            const Tensor g = reshape(narrow(flat, 0, begin, leaf.numel()), leaf.shape());
+            if (fresh[i]) leaf.set_grad(g);
+            else copy_(now.detach(), g);
+          }
+          begin += leaf.numel();
+        }
+      },
+      "flat"_a, "leaves"_a, "fresh"_a,
+      "The parts of `flat` become .grad of the leaves that have one: `fresh`, or are copied to it.");
+}
+
+void bind_device_collectives(nb::module_& m) {
+  nb::class_<DeviceCollective>(m, "_DeviceCollective", "A collective that was queued on a device.")
+      .def(
+          "join",
+          [](DeviceCollective& c) {
+            const Unlocked u;
+            c.join();
+          },
+          "What is recorded from now on comes after it.")
+      .def("passed",
+           [](DeviceCollective& c) {
+             const Unlocked u;
+             return c.passed();
+           })
+      .def("wait",
+           [](DeviceCollective& c) {
+             const Unlocked u;
+             c.wait();
+           })
+      .def(
+          "failed", [](DeviceCollective& c, const std::string& message) { c.failed(message); }, "message"_a);
+  m.def(
+      "_communicator_library",
+      [](nb::handle device) {
+        std::string why;
+        const Device d = device_from(device);
+        const CommunicatorLibrary* library = communicators(d.type, &why);
+        return std::make_tuple(library ? library->version() : "", why);
+      },
+      "device"_a, "(name and version of the library of collectives, why there is none)");
+  m.def("_communicator_takes", [](nb::handle device, DTypeArg dtype) {
+    const CommunicatorLibrary* library = communicators(device_from(device).type, nullptr);
+    return library && library->takes(dtype.require("distributed"));
+  });
+  m.def("_communicator_id", [](nb::handle device) {
+    const std::string id = communicators(device_from(device).type, nullptr)->new_id();
+    return nb::bytes(id.data(), id.size());
+  });
+  m.def(
+      "_connect_devices",
+      [](nb::handle device, const nb::bytes& id, int rank, int size) {
+        const Device d = device_from(device);
+        const std::string bytes(id.c_str(), id.size());
+        const Unlocked u;
+        cut_window();
+        return communicators(d.type, nullptr)->connect(d.index, bytes, rank, size).release();
+      },
+      nb::rv_policy::take_ownership);
+}
+
 }  // namespace
 
 void bind_distributed(nb::module_& m) {
   bind_group(m);
+  bind_communicator(m);
+  bind_device_collectives(m);
+  bind_buckets(m);
   m.def(
       "_host_address",
       [](const Tensor& x, bool write) {

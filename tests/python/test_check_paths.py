@@ -3,7 +3,7 @@ import pytest
 from processes import run
 
 import pyflame as pf
-from pyflame.distributed.check import check_paths, is_good
+from pyflame.distributed.check import check_paths, is_good, main
 
 PROGRAM = """
 from pyflame.distributed import check
@@ -43,3 +43,16 @@ def test_one_process():
     for name in ("nbytes", "repeat"):
         with pytest.raises(ValueError, match=f"check_paths: {name} is not a number above 0; got 0; expected such as"):
             check_paths(**{name: 0})
+
+
+def test_the_command(capfd):
+    """`pyflame doctor --comm` starts the processes by this."""
+    assert main(["--launch", "2", "--bytes", "4000", "--repeat", "2"]) == 0
+    assert "2 ranks, tensors on cpu" in capfd.readouterr().out
+
+
+def test_the_command_without_a_gpu(capsys, monkeypatch):
+    monkeypatch.setattr(pf.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(pf, "rocm_device_count", lambda: 0)
+    assert main(["--launch", "gpu"]) == 1
+    assert capsys.readouterr().err == "pyflame doctor: there is no GPU; got --comm; expected at least one; hint: `pyflame doctor` says why, --nproc 2 checks processes on the CPU\n"

@@ -196,6 +196,49 @@ def test_post_hooks_and_the_end_of_backward():
     assert said == ["a", "end"]
 
 
+def test_post_hooks_copy_nothing():
+    """A leaf with such a hook gets its gradient as it is, not a copy of it."""
+    recorded = []
+    for hooked in (False, True):
+        x, w = pf.ones(3, 4), pf.ones(4, 5, requires_grad=True)
+        if hooked:
+            w.register_post_accumulate_grad_hook(lambda p: None)
+
+        def step():
+            w.grad = None
+            (x @ w).sum().backward()
+
+        step()
+        recorded.append([line for line in str(pf.explain(step)).splitlines() if " ops in " in line and line.startswith("  ")])
+    assert len(recorded[0]) == 1 and recorded[0][0].split(";")[0] == recorded[1][0].split(";")[0], recorded
+
+
+def test_gradients_that_are_ready():
+    """A hook gets the whole gradient of a leaf while others are still to come; not where that is not known."""
+    from pyflame import _C
+
+    said = []
+    a, b, c = (pf.full((2,), value, requires_grad=True) for value in (2.0, 3.0, 5.0))
+    for name, leaf in (("a", a), ("b", b), ("c", c)):
+        _C._register_ready_hook(leaf, lambda g, name=name, leaf=leaf: said.append((name, g.tolist(), leaf.grad is None)))
+    first = a * b  # computed last
+    second = first + c
+    (second * c + a).sum().backward()
+    assert [name for name, _, _ in said] == ["c", "a", "b"] or [name for name, _, _ in said] == ["c", "b", "a"]
+    assert sorted(said) == [("a", [16.0, 16.0], True), ("b", [10.0, 10.0], True), ("c", [16.0, 16.0], True)]
+    assert a.grad.tolist() == [16.0, 16.0] and c.grad.tolist() == [16.0, 16.0]
+    said.clear()
+    handle = b.register_hook(lambda g: g * 2)
+    (a * b).sum().backward()
+    assert [name for name, _, _ in said] == ["a"]  # b's gradient is what the hook makes of it
+    handle.remove()
+    said.clear()
+    pf.utils.checkpoint.checkpoint(lambda x: x * b, a).sum().backward()
+    (a * b).sum().backward(create_graph=True)
+    pf.autograd.grad((a * b).sum(), [a])
+    assert said == []
+
+
 def test_a_hook_that_starts_a_backward_pass():
     """The inner pass leaves what the outer one runs at its end."""
     from pyflame import _C

@@ -351,3 +351,14 @@ print(dist.group.WORLD.transports()[1 - rank], [f for f in open_files if "pyflam
 """
     assert run(2, program, tmp_path) == ["shared memory []\n"] * 2
     assert subprocess.run([sys.executable, "-W", "error", "-c", "import pyflame.distributed"], check=True).returncode == 0
+
+
+def test_setting_that_compares_calls(monkeypatch):
+    from pyflame.distributed import _device
+
+    monkeypatch.setenv("PYFLAME_CHECK_COLLECTIVES", "maybe")
+    with pytest.raises(ValueError, match="PYFLAME_CHECK_COLLECTIVES: not a valid value; got 'maybe'; expected 0 or 1"):
+        _device.checks_calls()
+    for value, on in (("1", True), ("on", True), ("off", False), ("0", False), ("", False)):
+        monkeypatch.setenv("PYFLAME_CHECK_COLLECTIVES", value)
+        assert _device.checks_calls() == on

@@ -11,7 +11,7 @@ BASE = ["base/", "version.h"]
 TENSOR = BASE + ["tensor/"]
 # The names of ops, their attributes and the form of a recorded graph: read by everything from the recorder up.
 TABLE = ["ops/op.h", "ops/attrs.h", "ops/ops.def"]
-CONTRACT = TABLE + ["record/ir.h", "backends/backend.h"]
+CONTRACT = TABLE + ["record/ir.h", "backends/backend.h", "backends/communicator.h"]
 RECORD = TENSOR + CONTRACT + ["record/"]
 OPS = RECORD + ["ops/"]
 ENGINE = OPS + ["autograd/", "compile/", "runtime/"]
@@ -36,6 +36,7 @@ LAYERS = [
     ("src/pyflame/ops/op.", TENSOR + TABLE),
     ("src/pyflame/record/ir.h", TENSOR + TABLE),
     ("src/pyflame/backends/backend.", TENSOR + CONTRACT),
+    ("src/pyflame/backends/communicator.", TENSOR),
     # The one file that names the concrete backends.
     ("src/pyflame/runtime/register_backends.cpp",
      ENGINE + ["backends/", "tools/system/absence.h"]),

@@ -3,7 +3,7 @@
 A program calls init_process_group(), which finds its rank and the others by the variables of `pyflame run`, torchrun, SLURM, Open MPI or MPICH. Without
 such variables the process is the only one: every function works there and moves nothing, so one script runs everywhere. Tensors on the CPU go through
 shared memory within a host and through TCP between hosts; the values of a reduction are combined in the order of the ranks, so results have the same bits
-in each run.
+in each run. Tensors on GPUs go through NCCL or RCCL.
 """
 import atexit
 import os
@@ -60,8 +60,10 @@ _all_gather_base, _reduce_scatter_base = all_gather_into_tensor, reduce_scatter_
 
 
 def is_nccl_available():
-    """False: tensors of a GPU go through the host's memory."""
-    return False
+    """Whether there is a GPU and its library of collectives, NCCL or RCCL."""
+    from .. import _C
+
+    return any(count() and _C._communicator_library(kind)[0] for kind, count in (("cuda", _C.cuda_device_count), ("rocm", _C.rocm_device_count)))
 
 
 def is_mpi_available():

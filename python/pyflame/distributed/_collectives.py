@@ -4,10 +4,9 @@ import time
 
 from .. import _C
 from .._C import Tensor
+from . import _device
 from ._group import Work, line_of_caller
 from ._state import ReduceOp, get_global_rank, get_group_rank, is_outside, resolved
-
-_REASON = "no NCCL or RCCL transport"
 
 
 def _name(dtype):
@@ -38,8 +37,8 @@ class _Staging:
     """The tensors of a call as contiguous ones on the CPU, and the way back for those that are written. What goes through the host's memory although it is
     on a GPU is in the ledger of fallbacks."""
 
-    def __init__(self, op):
-        self.op, self.back, self.gpu, self.seconds, self.kept = op, [], None, 0.0, []
+    def __init__(self, op, group):
+        self.op, self.group, self.back, self.gpu, self.seconds, self.kept = op, group, [], None, 0.0, []
 
     def _on_host(self, t):
         if t.device.type != "cpu":
@@ -73,7 +72,8 @@ class _Staging:
             t.copy_(h)
         if self.gpu:
             seconds = self.seconds + time.perf_counter() - begin
-            _C._note_fallback(self.op, self.gpu, "the host's memory", _REASON, f"distributed.{self.op} of a tensor on {self.gpu} goes through the host's memory, because there is {_REASON}", seconds)
+            why = _device.why_host(self.group, self.gpu.partition(":")[0])
+            _C._note_fallback(self.op, self.gpu, "the host's memory", why, f"distributed.{self.op} of a tensor on {self.gpu} goes through the host's memory: {why}", seconds)
 
 
 def _run(op, group, signature, call, staging, async_op, result=None, lane="collectives"):
@@ -120,9 +120,12 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     group = resolved("all_reduce", group)
     if _single(group):
         return _alone(async_op, [tensor])
-    s = _Staging("all_reduce")
+    signature = f"all_reduce({reduction}) of {_name(tensor.dtype)} {_shape(tensor)}"
+    if gpu := _device.of("all_reduce", group, tensor, reduction):
+        return gpu.all_reduce(signature, tensor, reduction, async_op)
+    s = _Staging("all_reduce", group)
     at = s.write(tensor)
-    return _run("all_reduce", group, f"all_reduce({reduction}) of {_name(tensor.dtype)} {_shape(tensor)}",
+    return _run("all_reduce", group, signature,
                 lambda *said: group._group.all_reduce(*said, at, tensor.numel(), tensor.dtype, reduction), s, async_op, [tensor])
 
 
@@ -132,9 +135,13 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
     group = resolved("reduce", group)
     if _single(group):
         return _alone(async_op, [tensor])
-    root, s = _peer("reduce", group, dst, "dst", group_dst), _Staging("reduce")
+    root = _peer("reduce", group, dst, "dst", group_dst)
+    signature = f"reduce({reduction}, dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}"
+    if gpu := _device.of("reduce", group, tensor, reduction):
+        return gpu.reduce(signature, tensor, reduction, root, group.rank() == root, async_op)
+    s = _Staging("reduce", group)
     at = s.write(tensor) if group.rank() == root else s.read(tensor)
-    return _run("reduce", group, f"reduce({reduction}, dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}",
+    return _run("reduce", group, signature,
                 lambda *said: group._group.reduce(*said, at, tensor.numel(), tensor.dtype, reduction, root), s, async_op, [tensor])
 
 
@@ -144,9 +151,13 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     group = resolved("broadcast", group)
     if _single(group):
         return _alone(async_op, [tensor])
-    root, s = _peer("broadcast", group, src, "src", group_src), _Staging("broadcast")
+    root = _peer("broadcast", group, src, "src", group_src)
+    signature = f"broadcast(src={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}"
+    if gpu := _device.of("broadcast", group, tensor):
+        return gpu.broadcast(signature, tensor, root, group.rank() == root, async_op)
+    s = _Staging("broadcast", group)
     at = s.read(tensor) if group.rank() == root else s.write(tensor, read=False)
-    return _run("broadcast", group, f"broadcast(src={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}",
+    return _run("broadcast", group, signature,
                 lambda *said: group._group.broadcast(*said, at, tensor.nbytes, root), s, async_op, [tensor])
 
 
@@ -162,9 +173,12 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
     if _single(group):
         output_tensor.detach().copy_(input_tensor.detach().reshape(tuple(output_tensor.shape)))
         return _alone(async_op, [output_tensor])
-    s = _Staging(op)
+    signature = f"{op} of {_name(input_tensor.dtype)} {_shape(input_tensor)}"
+    if gpu := _device.of(op, group, input_tensor):
+        return gpu.all_gather(op, signature, input_tensor, output_tensor, async_op)
+    s = _Staging(op, group)
     read, write = s.read(input_tensor), s.write(output_tensor, read=False)
-    return _run(op, group, f"{op} of {_name(input_tensor.dtype)} {_shape(input_tensor)}", lambda *said: group._group.all_gather(*said, read, write, input_tensor.nbytes), s, async_op, [output_tensor])
+    return _run(op, group, signature, lambda *said: group._group.all_gather(*said, read, write, input_tensor.nbytes), s, async_op, [output_tensor])
 
 
 def _sizes(op, big_name, big, small_name, small, n):
@@ -183,13 +197,18 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
     if _single(group):
         tensor_list[0].detach().copy_(tensor.detach())
         return _alone(async_op, tensor_list)
-    s = _Staging("all_gather")
+    signature = f"all_gather of {_name(tensor.dtype)} {_shape(tensor)}"
+    if gpu := _device.of("all_gather", group, tensor):
+        whole = _C.empty((n, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+        parts = [t.detach() for t in tensor_list]
+        return gpu.all_gather("all_gather", signature, tensor, whole, async_op, lambda: [p.copy_(whole[i]) for i, p in enumerate(parts)], tensor_list)
+    s = _Staging("all_gather", group)
     s.gpu = str(tensor.device) if tensor.device.type != "cpu" else None
     read = s.read(tensor)
     whole = _C.empty((n, *tensor.shape), dtype=tensor.dtype, device="cpu")
     s.back = [(t.detach(), whole[i]) for i, t in enumerate(tensor_list)]
     write = _C._host_address(whole, True)
-    return _run("all_gather", group, f"all_gather of {_name(tensor.dtype)} {_shape(tensor)}", lambda *said: group._group.all_gather(*said, read, write, tensor.nbytes), s, async_op, tensor_list)
+    return _run("all_gather", group, signature, lambda *said: group._group.all_gather(*said, read, write, tensor.nbytes), s, async_op, tensor_list)
 
 
 def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
@@ -204,9 +223,12 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
     if _single(group):
         output.detach().copy_(input.detach().reshape(tuple(output.shape)))
         return _alone(async_op, [output])
-    s = _Staging(name)
+    signature = f"{name}({reduction}) of {_name(input.dtype)} {_shape(input)}"
+    if gpu := _device.of(name, group, input, reduction):
+        return gpu.reduce_scatter(name, signature, input, output, reduction, async_op)
+    s = _Staging(name, group)
     read, write = s.read(input), s.write(output, read=False)
-    return _run(name, group, f"{name}({reduction}) of {_name(input.dtype)} {_shape(input)}",
+    return _run(name, group, signature,
                 lambda *said: group._group.reduce_scatter(*said, read, write, output.numel(), output.dtype, reduction), s, async_op, [output])
 
 
@@ -227,8 +249,12 @@ def _elements(counts, item):
     return [c * item for c in counts]
 
 
-def _exchange(op, group, signature, staging, dtype, parts_in, parts_out, async_op, result):
+def _exchange(op, group, signature, dtype, parts_in, parts_out, async_op, result):
     """Parts to and from each rank, as lists of tensors (None: nothing)."""
+    some = next(p for p in [*parts_in, *parts_out] if p is not None)
+    if gpu := _device.of(op, group, some):
+        return gpu.exchange(op, signature, *([(r, p) for r, p in enumerate(parts) if p is not None] for parts in (parts_in, parts_out)), async_op, result)
+    staging = _Staging(op, group)
     item = dtype.itemsize
     given = [p for p in parts_in if p is not None]
     read = staging.read(_C.cat([p.detach().reshape(-1) for p in given], 0) if len(given) != 1 else given[0]) if given else 0
@@ -263,7 +289,7 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
         _check_list("gather", "gather_list", gather_list, n, tensor)
     elif gather_list:
         raise ValueError(f"gather: gather_list is given on rank {group.ranks[group.rank()]}; got {len(gather_list)} tensors; expected None on every rank but dst={group.ranks[root]}")
-    return _exchange("gather", group, f"gather(dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}", _Staging("gather"), tensor.dtype,
+    return _exchange("gather", group, f"gather(dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}", tensor.dtype,
                      [tensor if r == root else None for r in range(n)], gather_list if group.rank() == root else [None] * n, async_op, gather_list)
 
 
@@ -282,7 +308,7 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
         _check_list("scatter", "scatter_list", scatter_list, n, tensor)
     elif scatter_list:
         raise ValueError(f"scatter: scatter_list is given on rank {group.ranks[group.rank()]}; got {len(scatter_list)} tensors; expected None on every rank but src={group.ranks[root]}")
-    return _exchange("scatter", group, f"scatter(src={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}", _Staging("scatter"), tensor.dtype,
+    return _exchange("scatter", group, f"scatter(src={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}", tensor.dtype,
                      scatter_list if group.rank() == root else [None] * n, [tensor if r == root else None for r in range(n)], async_op, [tensor])
 
 
@@ -299,7 +325,7 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     if _single(group):
         outs[0].detach().copy_(ins[0].detach())
         return _alone(async_op, output_tensor_list)
-    return _exchange("all_to_all", group, f"all_to_all of {_name(ins[0].dtype)}", _Staging("all_to_all"), ins[0].dtype, ins, outs, async_op, output_tensor_list)
+    return _exchange("all_to_all", group, f"all_to_all of {_name(ins[0].dtype)}", ins[0].dtype, ins, outs, async_op, output_tensor_list)
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
@@ -328,7 +354,7 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     if _single(group):
         output.detach().copy_(input.detach())
         return _alone(async_op, [output])
-    return _exchange(op, group, f"{op} of {_name(input.dtype)}", _Staging(op), input.dtype, ins, outs, async_op, [output])
+    return _exchange(op, group, f"{op} of {_name(input.dtype)}", input.dtype, ins, outs, async_op, [output])
 
 
 def barrier(group=None, async_op=False, device_ids=None):
@@ -357,7 +383,11 @@ def _message(op, tensor, peer, name, group, tag, group_peer, async_op):
     r = _peer(op, group, peer, name, group_peer)
     if r == group.rank():
         raise ValueError(f"{op}: {name} is this rank; got {group.ranks[r]}; expected another one")
-    s = _Staging(op)
+    if gpu := _device.of(op, group, tensor):
+        signature = f"{op} of {_name(tensor.dtype)} {_shape(tensor)} ({name}={group.ranks[r]})"
+        parts = [(r, tensor)]
+        return gpu.exchange(op, signature, *((parts, []) if op == "send" else ([], parts)), async_op, [tensor])
+    s = _Staging(op, group)
     signature = f"a message of {_name(tensor.dtype)} {_shape(tensor)}, tag {tag}"
     line = line_of_caller()
     if op == "send":
@@ -408,5 +438,12 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list):
-    """Starts messages together; returns a Work for each."""
+    """Starts messages together; returns a Work for each. Those of GPUs are one call of their library, so that both ranks may send before they receive."""
+    if p2p_op_list and all(p.tensor.device.type != "cpu" for p in p2p_op_list):
+        group = resolved("batch_isend_irecv", p2p_op_list[0].group)
+        same = group is not None and all(resolved("batch_isend_irecv", p.group) is group for p in p2p_op_list)
+        if same and (gpu := _device.of("batch_isend_irecv", group, p2p_op_list[0].tensor)):
+            peers = [_peer("batch_isend_irecv", group, p.peer, "peer", p.group_peer) for p in p2p_op_list]
+            both = ([(r, p.tensor) for r, p in zip(peers, p2p_op_list) if p.op is op] for op in (isend, irecv))
+            return [gpu.exchange("batch_isend_irecv", f"batch_isend_irecv of {len(peers)} messages", *both, True, [p.tensor for p in p2p_op_list])] * len(peers)
     return [p.op(p.tensor, p.peer, p.group, p.tag, p.group_peer) for p in p2p_op_list]

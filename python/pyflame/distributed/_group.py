@@ -249,6 +249,7 @@ class ProcessGroup:
         self.ranks, self._timeout, self._children = list(ranks), timeout, []
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self.store, self._lanes, self._pid = store, {}, os.getpid()
+        self._prefix, self._devices = prefix, {}  # by type of device: a Transport (_device.py), or why there is none
         self._group = None
         if self._rank >= 0 and len(self.ranks) > 1:
             self._group = _Meeting(op, store, prefix, self._rank, self.ranks, timeout).connect()
@@ -262,11 +263,13 @@ class ProcessGroup:
         return len(self.ranks)
 
     def name(self):
-        """The name of the transport."""
-        return "host"
+        """The name of the transport: 'nccl' or 'rccl' once the group has connected its GPUs, otherwise 'host'."""
+        from ._device import library
+
+        return library(self) or "host"
 
     def transports(self):
-        """How bytes go to each rank of the group: 'shared memory', 'TCP' or 'itself'."""
+        """How bytes of the host go to each rank of the group: 'shared memory', 'TCP' or 'itself'."""
         return [self._group.transport(r) for r in range(self.size())] if self._group else ["itself"] * self.size()
 
     def _lane(self, key):
@@ -285,12 +288,19 @@ class ProcessGroup:
         return None
 
     def stop(self):
-        """Calls under way raise."""
+        """Calls under way raise. What is queued on GPUs ends before, or is given up."""
+        for transport in self._devices.values():
+            if not isinstance(transport, str) and self._pid == os.getpid():
+                transport.finish()
         if self._group:
             self._group.close()
 
     def close(self):
         """Ends the connections; calls under way raise."""
+        for transport in self._devices.values():
+            if not isinstance(transport, str):
+                transport.close()
+        self._devices = {}
         if self._group:
             self._group.close()
             self._group = None

@@ -98,9 +98,10 @@ def _place(op, init_method, rank, world_size):
 def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", pg_options=None, device_id=None, device=None):
     """Connects this process with the others of its job, and makes the group of all of them.
 
-    backend: 'host' or None; 'gloo' is the same, and with 'nccl' or 'rccl' tensors of a GPU go through the host's memory, which is said once. init_method:
+    backend: 'host' or None; 'gloo', 'nccl' and 'rccl' are the same. Tensors of a GPU go through NCCL or RCCL where each rank has it, whatever the name; otherwise through the host's memory, which is said once. init_method:
     'env://' (the variables of torchrun, `pyflame run`, SLURM, Open MPI or MPICH) or 'tcp://HOST:PORT' of rank 0. timeout: of this call and of each
-    collective, a timedelta or seconds; 600 s by default. rank and world_size: in place of the variables. device: the default device from now on.
+    collective, a timedelta or seconds; 600 s by default. rank and world_size: in place of the variables. device: the default device from now on; 'cuda' and 'rocm' without a number are
+    the GPU whose number is the rank among the processes of this host (LOCAL_RANK). The GPUs are then connected here, rather than by the first collective.
     ValueError names the variables that are missing where others are set. RuntimeError names the ranks that did not come within the timeout.
     """
     op = "init_process_group"
@@ -123,9 +124,24 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     _World.default, _World.place, _World.made = default, place, 0
     where = device if device is not None else device_id
     if where is not None:
-        from .. import _C
+        _use_device(op, where, default, place)
 
-        _C.set_device(where)
+
+def _use_device(op, where, default, place):
+    """Makes a device the default one, and connects the GPUs of all ranks if it is one."""
+    from .. import _C
+
+    where = str(where)
+    if where in ("cuda", "rocm"):
+        count = getattr(_C, f"{where}_device_count")()
+        if place.local_rank >= count > 0:
+            raise ValueError(f"{op}: there are fewer GPUs than processes of this host; got LOCAL_RANK={place.local_rank} and {count} GPU{'s' * (count > 1)}; expected a GPU for each; hint: device='{where}:0' shares one, through the host's memory")
+        where = f"{where}:{place.local_rank}"
+    _C.set_device(where)
+    if default.size() > 1 and where != "cpu":
+        from . import _device
+
+        _device.of(op, default, _C.empty((1,), device=where))
 
 
 def destroy_process_group(group=None):
@@ -236,8 +252,11 @@ def get_node_local_rank(fallback_rank=None):
 
 
 def get_backend(group=None):
-    """'host': the transport that moves the bytes."""
-    return "host"
+    """What moves the bytes of tensors on GPUs: 'nccl' (also where RCCL does) once the group has connected its GPUs; otherwise 'host'."""
+    from ._device import library
+
+    group = group or _World.default
+    return "nccl" if isinstance(group, ProcessGroup) and library(group) else "host"
 
 
 def get_process_group_ranks(group=None):

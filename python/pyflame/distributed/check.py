@@ -51,7 +51,7 @@ def _pair(group, rank, peer, nbytes, repeat, device):
     wrong = (got != want).nonzero()
     latency = _round_trips(first, peer, group, pf.zeros(2, dtype=pf.int32, device=device), repeat) / 2
     seconds = _round_trips(first, peer, group, own, max(1, repeat // 4)) / 2
-    return {"from": group.ranks[peer], "to": group.ranks[rank], "transport": group.transports()[peer], "wrong": int(wrong.shape[0]), "first_wrong": int(wrong[0, 0].item()) if wrong.shape[0] else None,
+    return {"from": group.ranks[peer], "to": group.ranks[rank], "transport": group.name() if group.name() != "host" and pf.device(str(device)).type != "cpu" else group.transports()[peer], "wrong": int(wrong.shape[0]), "first_wrong": int(wrong[0, 0].item()) if wrong.shape[0] else None,
             "elements": count, "latency_us": latency * 1e6, "bandwidth_gb_s": own.nbytes / seconds / 1e9}
 
 
@@ -69,6 +69,8 @@ def check_paths(group=None, *, nbytes=1 << 20, repeat=20, device="cpu"):
     if group is None or group.size() == 1:
         return {"ranks": 1, "device": str(device), "paths": [], "sums_wrong": {}}
     rank, n, mine = group.rank(), group.size(), []
+    if pf.device(str(device)).type != "cpu":
+        dist.all_reduce(pf.zeros(1, device=device), group=group)  # all ranks connect their GPUs; a message between two of them would not
     for a in range(n):
         for b in range(a + 1, n):
             dist.barrier(group)  # one pair at a time, so that times are those of one path
@@ -99,18 +101,33 @@ def is_good(report):
     return not report["sums_wrong"] and not any(p["wrong"] for p in report["paths"])
 
 
+def _launch(args):
+    """Runs this module in several processes: `pyflame doctor --comm`."""
+    from .run import main as run
+
+    if args.launch == "gpu" and not max(pf.cuda.device_count(), pf.rocm_device_count()):
+        print("pyflame doctor: there is no GPU; got --comm; expected at least one; hint: `pyflame doctor` says why, --nproc 2 checks processes on the CPU", file=sys.stderr)
+        return 1
+    words = ["--bytes", str(args.bytes), "--repeat", str(args.repeat), "--timeout", str(args.timeout), "--device", "gpu" if args.launch == "gpu" else "cpu", *(["--json"] if args.json else [])]
+    return run(["--nproc", args.launch, "--no-prefix", "-m", "pyflame.distributed.check", *words])
+
+
 def main(words=None):
     p = argparse.ArgumentParser(prog="pyflame.distributed.check", description="Checks the paths between processes.")
     p.add_argument("--bytes", type=int, default=1 << 20, help="of a message")
     p.add_argument("--repeat", type=int, default=20, help="round trips that are timed")
-    p.add_argument("--device", default="cpu")
+    p.add_argument("--device", default="cpu", help="cpu, cuda, rocm, or gpu: the one of the last two that is there")
     p.add_argument("--timeout", type=float, default=60.0, help="seconds after which a rank that does not answer is named")
     p.add_argument("--json", action="store_true")
+    p.add_argument("--launch", metavar="N", help="starts N processes that check; gpu: one for each GPU")
     args = p.parse_args(words)
     if args.bytes < 1 or args.repeat < 1:
         p.error("--bytes and --repeat are above 0")
-    dist.init_process_group(timeout=args.timeout)
-    report = check_paths(nbytes=args.bytes, repeat=args.repeat, device=args.device)
+    if args.launch:
+        return _launch(args)
+    device = args.device if args.device != "gpu" else "cuda" if pf.cuda.device_count() else "rocm"
+    dist.init_process_group(timeout=args.timeout, device=device)
+    report = check_paths(nbytes=args.bytes, repeat=args.repeat, device=pf.get_device())
     if dist.get_rank() == 0:
         print(json.dumps(report) if args.json else _text(report))
     dist.barrier()

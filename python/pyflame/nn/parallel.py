@@ -1,6 +1,7 @@
 """Modules on several devices, by PyTorch's names."""
 import contextlib
 import copy
+import functools
 import weakref
 
 from .. import _C, distributed
@@ -97,10 +98,11 @@ class DistributedDataParallel(Module):
         self.process_group, self.device_ids, self.output_device, self.dim = process_group, device_ids, output_device, dim
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.require_backward_grad_sync = True
-        self._sync, self._pending = True, None
+        self._sync, self._pending, self._pass = True, None, None
         self._limit = max(1, int(limit * _MIB))
         self._alone = distributed.get_world_size(process_group) == 1
         self._buckets = _buckets(named[::-1], min(_MIB, self._limit), self._limit)
+        self._on_gpus = all(b.device.type != "cpu" for b in self._buckets)
         if self._alone:
             return
         from ..distributed._sharding import check_not_divided
@@ -116,12 +118,17 @@ class DistributedDataParallel(Module):
         """Hears of each gradient of its parameters."""
         me = weakref.ref(self)
         self._hooks = [p.register_post_accumulate_grad_hook(lambda p, me=me: _used(me, p)) for b in self._buckets for p in b.parameters]
+        if self._on_gpus:
+            for k, b in enumerate(self._buckets):
+                for i, p in enumerate(b.parameters):
+                    _C._register_ready_hook(p, functools.partial(_ready, me, weakref.ref(p), k, i))
+        self._pass = None
 
     def __deepcopy__(self, memo):
         """A copy, in the same process group, that reduces the gradients of its own parameters."""
         made = memo[id(self)] = type(self).__new__(type(self))
-        made.__dict__.update({k: v if k == "process_group" else copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_hooks", "_pending")})
-        made._pending = None
+        made.__dict__.update({k: v if k == "process_group" else copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_hooks", "_pending", "_pass")})
+        made._pending = made._pass = None
         if not made._alone:
             made._watch()
         return made
@@ -148,7 +155,7 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs, **kwargs):
         """Calls the module."""
         if not self._alone:
-            self._sync, self._pending = self.require_backward_grad_sync, None  # a backward pass that raised may have left some
+            self._sync, self._pending, self._pass = self.require_backward_grad_sync, None, None  # a backward pass that raised may have left some
             if self.broadcast_buffers and self.training and self._sync:
                 buffers = list(self.module.buffers())
                 if buffers:
@@ -158,7 +165,10 @@ class DistributedDataParallel(Module):
     def _reduce(self):
         """Averages the gradients, bucket by bucket. Each bucket ends with two numbers for each parameter: 1 where this process used it in this pass, and 1
         where it has a gradient, which may be from passes before."""
-        used, self._pending = self._pending, None
+        used, self._pending = self._pending or set(), None
+        if self._on_gpus and not self.find_unused_parameters:
+            started, self._pass = self._pass or _Pass(self._buckets), None
+            return self._finish(started, used)
         works = []
         for b in self._buckets:
             gradients = [_C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) if p.grad is None else p.grad.detach() for p in b.parameters]
@@ -186,6 +196,56 @@ class DistributedDataParallel(Module):
                     else:
                         p.grad.detach().copy_(g)
                 begin += p.numel()
+
+
+    def _start(self, gradients):
+        """Starts to average gradients, behind what computes them; what is recorded afterwards runs beside it."""
+        flat = _C._pack(gradients)
+        return flat, distributed.all_reduce(flat, op=distributed.ReduceOp.AVG, group=self.process_group, async_op=True)
+
+    def _finish(self, started, used):
+        """On GPUs, at the end of a backward pass: starts the buckets that were not whole before, and makes .grad of each parameter the average. Whether a
+        parameter was used is known on this rank; the host waits for no other."""
+        for b in self._buckets[len(started.works) :]:
+            started.works.append(self._start([_C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) if p.grad is None else p.grad.detach() for p in b.parameters]))
+        for b, (flat, work) in zip(self._buckets, started.works):
+            work.wait()
+            _C._unpack_gradients(flat, b.parameters, [id(p) in started.new for p in b.parameters])
+        if len(used) == sum(len(b.parameters) for b in self._buckets):
+            return
+        unused = sorted(name for b in self._buckets for name, p in zip(b.names, b.parameters) if id(p) not in used)
+        if unused:
+            raise RuntimeError(
+                f"DistributedDataParallel: parameters got no gradient; got {', '.join(unused)} on rank {distributed.get_rank()}; expected a loss that depends on "
+                "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made"
+            )
+
+
+class _Pass:
+    """What a backward pass on GPUs has started. ready: for each bucket its gradients by place. new: the parameters that had no .grad before."""
+
+    def __init__(self, buckets):
+        self.ready, self.new, self.works = [{} for _ in buckets], set(), []
+
+
+def _ready(me, p, bucket, place, g):
+    """A parameter on a GPU has the whole gradient of this backward pass. Buckets are started in their order, on every rank."""
+    self, p = me(), p()
+    if self is None or p is None or not self._sync or self.find_unused_parameters:
+        return
+    now = self._pass = self._pass or _Pass(self._buckets)
+    before = p.grad
+    if before is None:
+        now.new.add(id(p))
+    else:
+        g = before.detach() + g
+    now.ready[bucket][place] = g
+    while len(now.works) < len(self._buckets):
+        next_one = now.ready[len(now.works)]
+        if len(next_one) < len(self._buckets[len(now.works)].parameters):
+            return
+        now.works.append(self._start([next_one[i] for i in range(len(next_one))]))
+        next_one.clear()
 
 
 def _used(me, p):

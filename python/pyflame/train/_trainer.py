@@ -74,9 +74,9 @@ class Trainer:
         self.dtype, self.clip, self.lr, self.loss, self.metrics = names[mixed_precision], clip, lr, loss, dict(metrics or {})
         self.device = _C.get_device() if device is None else str(device)
         self.out, self.resume, self.smoke, self.tensorboard = None if out is None else os.fspath(out), resume, bool(smoke), bool(tensorboard)
-        self.model, self._log = model.to(self.device), log
         self._distributed = bool(distributed)
         self._begin_processes()
+        self.model, self._log = model.to(self.device), log
         self.train_loader = self._loader(train, shuffle=True)
         self.validation_loader = None if validation is None else self._loader(validation, shuffle=False)
         self.epoch = self.step = 0
@@ -128,7 +128,9 @@ class Trainer:
 
     def _begin_processes(self):
         if self._distributed and not distributed.is_initialized():
-            distributed.init_process_group()
+            on_gpu = self.device in ("cuda", "rocm")  # each process takes its own
+            distributed.init_process_group(device=self.device if on_gpu else None)
+            self.device = _C.get_device() if on_gpu else self.device
         ready = self._distributed and distributed.is_initialized()
         self._rank, self._world = (distributed.get_rank(), distributed.get_world_size()) if ready else (0, 1)
 

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "pyflame/autograd/autograd.h"
+#include "pyflame/autograd/ready.h"
 #include "pyflame/base/events.h"
+
 #include "pyflame/base/location.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/cut_cause.h"
@@ -41,6 +43,36 @@ PostHooks& post_hooks() {
   return all;
 }
 std::atomic<bool> g_any_post_hook{false};
+
+// The same for hooks that run when a leaf's gradient is whole.
+struct ReadyHooks {
+  using List = std::vector<std::function<void(const Tensor&)>>;
+  std::mutex mutex;
+  std::map<std::weak_ptr<std::vector<TensorHook>>, List, std::owner_less<>> of;
+};
+ReadyHooks& ready_hooks() {
+  static auto& all = *new ReadyHooks;  // leaked: programs compute in exit handlers
+  return all;
+}
+std::atomic<bool> g_any_ready_hook{false};
+
+// A list may be there for the hooks of others, which know a leaf by it.
+bool any_hook(const std::vector<TensorHook>& hooks) {
+  return std::any_of(hooks.begin(), hooks.end(), [](const TensorHook& h) { return bool(h); });
+}
+
+void run_ready_hooks(const Tensor& leaf, const Tensor& g) {
+  const AutogradMeta& m = autograd_meta(leaf);
+  if (!m.hooks || any_hook(*m.hooks)) return;  // a hook that may replace the gradient runs at the end
+  ReadyHooks::List now;
+  {
+    const std::lock_guard lock(ready_hooks().mutex);
+    const auto at = ready_hooks().of.find(m.hooks);
+    if (at != ready_hooks().of.end()) now = at->second;
+  }
+  for (const auto& hook : now)
+    if (hook) hook(g);
+}
 
 std::vector<std::function<void()>>& at_end() {
   thread_local std::vector<std::function<void()>> t_at_end;
@@ -122,19 +154,20 @@ class Walk {
   }
 
   void run() {
+    const RunsAtEnd scope;
+    if (g_any_ready_hook && !only_wanted_ && !create_) count_edges_to_leaves();
     collect();
     grad_mode::Guard mode(create_, false);
     // After the last hook, so that a failure before leaves every .grad unchanged.
     for (Tensor& t : leaf_order_) {
       const AutogradMeta& m = autograd_meta(t);
       Tensor& g = (only_wanted_ ? wanted_leaves_ : leaves_).at(t.impl());
-      if (m.hooks) g = call_hooks(*m.hooks, g);
+      if (m.hooks && any_hook(*m.hooks)) g = call_hooks(*m.hooks, g);
     }
     for (auto& [to, g] : retained_) *to = g;
     if (only_wanted_) return;
     for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
-    if (!g_any_post_hook) return;
-    const RunsAtEnd scope;
+    if (!g_any_post_hook && !g_any_ready_hook) return;
     for (const Tensor& t : leaf_order_) run_post_hooks(t);
     RunsAtEnd::run();
   }
@@ -175,6 +208,25 @@ class Walk {
     }
   }
 
+  // How many gradients each leaf gets. What a checkpoint gives to leaves is not known before it runs, so then nothing is counted.
+  void count_edges_to_leaves() {
+    std::vector<const GradNode*> open;
+    Set<const GradNode*> seen;
+    const auto visit = [&](const Ref<GradNode>& n) {
+      if (seen.insert(n.get()).second) open.push_back(n.get());
+    };
+    for (const auto& [sequence, r] : ready_) visit(r.node);
+    while (!open.empty()) {
+      const GradNode* n = open.back();
+      open.pop_back();
+      if (n->run_always) return missing_.clear();
+      for (const Edge& e : n->edges) {
+        if (e.node) visit(e.node);
+        else if (e.leaf) ++missing_[e.leaf.impl()];
+      }
+    }
+  }
+
   struct Ready {
     Ref<GradNode> node;
     Tensors grads;
@@ -201,6 +253,9 @@ class Walk {
     auto [it, added] = leaves_.try_emplace(t.impl());
     if (added) leaf_order_.push_back(t);
     accumulate(it->second, g);
+    if (missing_.empty()) return;
+    const auto missing = missing_.find(t.impl());
+    if (missing != missing_.end() && --missing->second == 0) run_ready_hooks(t, borrow(it->second));
   }
 
   void deposit(const Tensor& t, Tensor g) {
@@ -281,6 +336,7 @@ class Walk {
   bool retain_, create_, only_wanted_ = false;
   std::map<uint64_t, Ready, std::greater<>, Pooled<std::pair<const uint64_t, Ready>>> ready_;  // by sequence
   Map<const TensorImpl*, Tensor> leaves_, wanted_leaves_;
+  Map<const TensorImpl*, size_t> missing_;  // gradients that a leaf still gets; empty: not known
   std::unordered_map<const GradNode*, std::unordered_map<uint32_t, Tensor>> wanted_nodes_;
   Tensors leaf_order_;
   std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>> retained_;
@@ -473,6 +529,24 @@ size_t register_post_hook(const Tensor& leaf, std::function<void()> hook) {
   list.push_back(std::move(hook));
   g_any_post_hook = true;
   return list.size() - 1;
+}
+
+size_t register_ready_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
+  AutogradMeta& m = autograd_meta(leaf);
+  if (!m.hooks) m.hooks = std::make_shared<std::vector<TensorHook>>();
+  const std::lock_guard lock(ready_hooks().mutex);
+  std::erase_if(ready_hooks().of, [](const auto& entry) { return entry.first.expired(); });
+  ReadyHooks::List& list = ready_hooks().of[m.hooks];
+  list.push_back(std::move(hook));
+  g_any_ready_hook = true;
+  return list.size() - 1;
+}
+
+void remove_ready_hook(const Tensor& leaf, size_t id) {
+  const AutogradMeta& m = autograd_meta(leaf);
+  const std::lock_guard lock(ready_hooks().mutex);
+  const auto at = m.hooks ? ready_hooks().of.find(m.hooks) : ready_hooks().of.end();
+  if (at != ready_hooks().of.end() && id < at->second.size()) at->second[id] = nullptr;
 }
 
 void run_at_end(std::function<void()> fn) { at_end().push_back(std::move(fn)); }

@@ -171,6 +171,17 @@ std::string Group::transport(int peer) const {
   return peers_[static_cast<size_t>(peer)]->out ? "shared memory" : "TCP";
 }
 
+std::vector<int> Group::gone() const {
+  std::vector<int> found;
+  if (in_child_) return found;
+  for (int p = 0; p < size(); ++p) {
+    pollfd asked{peers_[static_cast<size_t>(p)]->control, POLLRDHUP, 0};
+    if (asked.fd >= 0 && ::poll(&asked, 1, 0) == 1 && (asked.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+      found.push_back(names_[static_cast<size_t>(p)]);
+  }
+  return found;
+}
+
 std::string Group::name(int peer) const { return fmt::format("rank {}", names_[static_cast<size_t>(peer)]); }
 
 std::string Group::names(const std::vector<int>& ranks) const {

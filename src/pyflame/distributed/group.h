@@ -62,6 +62,7 @@ class Group {
   void close();           // calls under way and later ones fail; the sockets are closed when the group is destroyed
   void close_in_child();  // after a fork: the parent's connections must end with the parent
   std::string transport(int peer) const;  // "shared memory", "TCP" or "itself"
+  std::vector<int> gone() const;          // the ranks (in the world) whose processes ended; asks, and waits for nothing
 
  private:
   void unmap();

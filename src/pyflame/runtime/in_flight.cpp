@@ -15,6 +15,7 @@
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/executor.h"
 #include "pyflame/runtime/state.h"
+#include "pyflame/runtime/taint.h"
 
 namespace pyflame {
 
@@ -332,6 +333,14 @@ void wait_for_devices() {
       if (!f->of_parent) used.emplace_back(f->device, f->memory);
   }
   for (const auto& [d, m] : used) wait_for_device(d, *m, [m = m] { m->wait(); });
+}
+
+void taint(const std::vector<uint64_t>& storages, ErrorKind kind, const std::string& message) {
+  const auto poison = make_poison(kind, message);
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  for (const uint64_t id : storages) a.taints[id] = poison;
+  a.tainted = !a.taints.empty();
 }
 
 std::shared_ptr<const Poison> taint_of(const Storage& s) {

@@ -6,6 +6,7 @@
 #include "pyflame/backends/null/null_backend.h"
 #include "pyflame/backends/reference/reference.h"
 #include "pyflame/backends/rocm/rocm_backend.h"
+#include "pyflame/runtime/communicators.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/markers.h"
 #include "tools/system/absence.h"
@@ -20,6 +21,16 @@ const Backend* registered_backend(DeviceType type) {
     case DeviceType::rocm: return PYFLAME_USE_ROCM ? &rocm_backend() : nullptr;
     case DeviceType::cuda: return PYFLAME_USE_CUDA ? &cuda_backend() : nullptr;
   }
+  return nullptr;
+}
+
+const CommunicatorLibrary* communicators(DeviceType type, std::string* why) {
+  if (device_available(type)) {
+    if (PYFLAME_USE_ROCM && type == DeviceType::rocm) return rocm_communicators(why);
+    if (PYFLAME_USE_CUDA && type == DeviceType::cuda) return cuda_communicators(why);
+  }
+  if (why)
+    *why = has_own_memory(type) ? unavailable_reason(type) : "devices of this kind have no library of collectives";
   return nullptr;
 }
 

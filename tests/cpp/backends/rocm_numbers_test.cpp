@@ -52,3 +52,38 @@ TEST(GpuBlas, NumbersAreHipblaslts) {
 }  // namespace
 }  // namespace pyflame
 #endif
+
+#if __has_include(<rccl/rccl.h>)
+#include <rccl/rccl.h>
+#define PYFLAME_COMMUNICATOR_HEADER 1
+#elif __has_include(<nccl.h>)
+#include <nccl.h>
+#define PYFLAME_COMMUNICATOR_HEADER 1
+#endif
+#ifdef PYFLAME_COMMUNICATOR_HEADER
+#include "pyflame/backends/gpu/libs/communicator.h"
+
+namespace pyflame {
+namespace {
+
+TEST(GpuCommunicator, NumbersAreTheLibrarys) {
+  constexpr gpu::CommunicatorNumbers n;
+  EXPECT_EQ(n.int8, ncclInt8);
+  EXPECT_EQ(n.uint8, ncclUint8);
+  EXPECT_EQ(n.int32, ncclInt32);
+  EXPECT_EQ(n.int64, ncclInt64);
+  EXPECT_EQ(n.float16, ncclFloat16);
+  EXPECT_EQ(n.float32, ncclFloat32);
+  EXPECT_EQ(n.float64, ncclFloat64);
+  EXPECT_EQ(n.bfloat16, ncclBfloat16);
+  EXPECT_EQ(n.sum, ncclSum);
+  EXPECT_EQ(n.product, ncclProd);
+  EXPECT_EQ(n.max, ncclMax);
+  EXPECT_EQ(n.min, ncclMin);
+  EXPECT_EQ(n.avg, ncclAvg);
+  EXPECT_EQ(gpu::kCommunicatorIdBytes, sizeof(ncclUniqueId));
+}
+
+}  // namespace
+}  // namespace pyflame
+#endif

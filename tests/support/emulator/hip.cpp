@@ -308,6 +308,14 @@ EXPORT hipStreamWaitEvent(void* stream, void* event, unsigned) {
   return kSuccess;
 }
 
+// Libraries beside the emulator queue their work by this.
+EXPORT hipLaunchHostFunc(void* stream, void (*fn)(void*), void* data) {
+  ENTER
+  Work w;
+  w.kind = Work::Kind::host, w.call = fn, w.data = data;
+  return submit(stream_of(stream), w);
+}
+
 EXPORT hipEventCreateWithFlags(void** event, unsigned) {
   ENTER
   *event = new Event;

@@ -18,4 +18,8 @@ const Backend& cuda_backend() {
   return backend;
 }
 
+const CommunicatorLibrary* cuda_communicators(std::string* why) {
+  return gpu::communicator_library(DeviceType::cuda, gpu::kNcclNames, why);
+}
+
 }  // namespace pyflame

@@ -23,4 +23,8 @@ const Backend& rocm_backend() {
   return backend;
 }
 
+const CommunicatorLibrary* rocm_communicators(std::string* why) {
+  return gpu::communicator_library(DeviceType::rocm, gpu::kRcclNames, why);
+}
+
 }  // namespace pyflame

@@ -1,0 +1,62 @@
+// Collectives of the devices of several processes: what a vendor's library of them does for the runtime.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pyflame/tensor/device.h"
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame {
+
+// What the devices of a group of processes do together. Addresses are of the communicator's device. Each process makes the same calls in
+// the same order.
+struct Collective {
+  enum class Kind : uint8_t { all_reduce, reduce, broadcast, all_gather, reduce_scatter, exchange };
+  enum class Combine : uint8_t { sum, avg, product, min, max };
+  struct Part {
+    int peer;
+    void* data;
+    size_t count;
+  };
+  Kind kind = Kind::all_reduce;
+  DType dtype = DType::float32;
+  Combine combine = Combine::sum;
+  const void* in = nullptr;
+  void* out = nullptr;
+  size_t count = 0;                          // elements: of `out` for reduce_scatter, else of `in`
+  int root = 0;                              // reduce, broadcast
+  std::vector<Part> sends = {}, takes = {};  // exchange; parts between two ranks have the same order on both
+};
+
+// A collective that was queued. It runs on a stream of its own, after all work of the device that was queued before it.
+class QueuedCollective {
+ public:
+  virtual ~QueuedCollective() = default;
+  virtual void join() = 0;    // later work of the device comes after it; does not wait
+  virtual bool passed() = 0;  // whether the device has done it; does not wait
+  virtual void wait() = 0;
+};
+
+// One process's end of a group of devices. One thread at a time calls queue(); any thread may call the others.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual std::unique_ptr<QueuedCollective> queue(const Collective& c) = 0;
+  virtual std::string failure() = 0;  // what the library noticed since; empty: nothing
+  virtual void abort() = 0;           // ends what is under way, on the device as well; nothing can be queued afterwards
+};
+
+// The vendor's library of collectives.
+class CommunicatorLibrary {
+ public:
+  virtual ~CommunicatorLibrary() = default;
+  virtual std::string version() const = 0;  // "nccl 2.28.9"
+  virtual bool takes(DType dtype) const = 0;
+  virtual std::string new_id() const = 0;  // bytes, which one process makes and all of its group get
+  // Returns when all processes of the group have called it.
+  virtual std::unique_ptr<Communicator> connect(int device, const std::string& id, int rank, int size) const = 0;
+};
+
+}  // namespace pyflame

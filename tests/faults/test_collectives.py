@@ -1,0 +1,166 @@
+"""Collectives of emulated GPUs in several processes, over the RCCL of emulator/working: what they compute, and what is said when something is wrong."""
+import pathlib
+import socket
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.fixture
+def ranks(program):
+    """Runs a text in several processes with an emulated GPU each; their outputs."""
+
+    def run(text, world=2, library=True, fail=False, **variables):
+        if library:
+            program.libraries = f"{program.libraries}:{program.libraries}/working"
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        common = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYFLAME_EMULATOR_DEVICES": str(world), "PYFLAME_EMULATOR_EAGER": "1"}
+        processes = [program.start(text, **{**common, "RANK": str(r), "LOCAL_RANK": str(r), **variables}) for r in range(world)]
+        if not fail:
+            return [program.finish(p, timeout=120) for p in processes]
+        return [p.communicate(timeout=120) for p in processes]
+
+    return run
+
+
+PROGRAM = f"import sys\nsys.argv = ['p', 'rocm']\nexec(open({str(HERE / 'collectives_program.py')!r}).read())"
+START = """
+import pyflame.distributed as dist
+dist.init_process_group(timeout=float(os.environ.get('SECONDS', 60)), device='rocm')
+rank = dist.get_rank()
+"""
+
+
+def test_every_collective(ranks):
+    assert ranks(PROGRAM, PYFLAME_EMULATOR_EAGER="0") == ["right\n"] * 2
+
+
+def test_without_the_library(ranks):
+    """Tensors go through the host's memory, and one line says why."""
+    said = ranks(START + """
+for _ in range(2):
+    x = pf.full((3,), rank + 1.0)
+    dist.all_reduce(x)
+    assert x.tolist() == [3.0] * 3 and dist.get_backend() == 'host'
+print([f['reason'] for f in pf.fallbacks() if 'all_reduce' in str(f)])
+""", library=False)
+    assert said == ["['RCCL (librccl.so.1) was not found; install ROCm\\'s rccl package']\n".replace("\\'", "'").replace("['", '["').replace("']", '"]')] * 2
+
+
+def test_two_ranks_on_one_gpu(ranks):
+    said = ranks("""
+import pyflame.distributed as dist
+dist.init_process_group(timeout=60, device='rocm:0')
+x = pf.ones(3)
+dist.all_reduce(x)
+assert x.tolist() == [2.0] * 3
+print(str(pf.fallbacks()))
+""")
+    assert all("ranks 0 and 1 use the same GPU; pyflame.set_device() or init_process_group(device=) gives each its own" in s for s in said)
+
+
+def test_fewer_gpus_than_processes(ranks):
+    (out, _), (told, _) = ranks("""
+import pyflame.distributed as dist
+print(refused(ValueError if os.environ['RANK'] == '1' else RuntimeError, lambda: dist.init_process_group(timeout=60, device='rocm')))
+""", fail=True, PYFLAME_EMULATOR_DEVICES="1")
+    assert told == "init_process_group: there are fewer GPUs than processes of this host; got LOCAL_RANK=1 and 1 GPU; expected a GPU for each; hint: device='rocm:0' shares one, through the host's memory\n"
+    assert "rank 1 is gone" in out
+
+
+def test_a_tensor_on_another_gpu(ranks):
+    said = ranks(START + "print(refused(ValueError, lambda: dist.all_reduce(pf.ones(2, device=f'rocm:{1 - rank}'))))\ndist.barrier()\n")
+    assert said == [f"all_reduce: the tensor is on another GPU than this rank's collectives; got rocm:{1 - r}; expected rocm:{r}; hint: one process for each GPU\n" for r in range(2)]
+
+
+def test_a_library_that_fails_to_connect(ranks):
+    said = ranks(START + "x = pf.ones(2)\ndist.all_reduce(x)\nassert x.tolist() == [2.0, 2.0]\nprint(pf.fallbacks())\n", PYFLAME_EMULATOR_LIBRARY_FAILS="ncclCommInitRank")
+    assert all("rccl cannot connect the devices; got error 2, unhandled system error" in s for s in said)
+
+
+def test_a_call_that_the_library_refuses(ranks):
+    said = ranks(START + """
+os.environ['PYFLAME_EMULATOR_LIBRARY_FAILS'] = 'rccl'
+import ctypes
+ctypes.CDLL(None).setenv(b'PYFLAME_EMULATOR_LIBRARY_FAILS', b'rccl', 1)
+x = pf.ones(2)
+print(refused(RuntimeError, lambda: dist.all_reduce(x)))
+assert x.tolist() == [1.0, 1.0]
+dist.barrier()
+""")
+    assert said == [f"distributed: rccl cannot queue an all_reduce; got error 2, unhandled system error on rank {r} of 2, on rocm:{r}; expected success; hint: NCCL_DEBUG=INFO prints what it does\n" for r in range(2)]
+
+
+def test_calls_that_differ(ranks):
+    """With PYFLAME_CHECK_COLLECTIVES ranks compare their calls before each of them, and stay usable."""
+    said = ranks(START + """
+print(refused(ValueError, lambda: dist.all_reduce(pf.ones(2 + rank))))
+x = pf.ones(2)
+dist.all_reduce(x)
+assert x.tolist() == [2.0, 2.0]
+""", PYFLAME_CHECK_COLLECTIVES="1")
+    assert all("all_reduce(sum) of float32 (2,)" in s and "all_reduce(sum) of float32 (3,)" in s for s in said), said
+
+
+def test_a_rank_that_does_not_come(ranks):
+    said = ranks(START + """
+x = pf.ones(2)
+dist.all_reduce(x)
+if rank == 0:
+    told = refused(RuntimeError, lambda: dist.all_reduce(pf.ones(4, 5)))
+    print(told)
+    assert refused(RuntimeError, lambda: dist.all_reduce(x)) == told
+dist.monitored_barrier(timeout=60)
+""", SECONDS="2")
+    assert said[0].startswith("all_reduce(sum) of float32 (4, 5) at ") and ": timed out after 2 s on rocm:0; got rank 1 did not come; its last call was all_reduce(sum) of float32 (2,) at " in said[0], said[0]
+
+
+def test_a_rank_that_ends(ranks):
+    out = ranks(START + """
+x = pf.ones(2)
+dist.all_reduce(x)
+if rank == 1:
+    os.kill(os.getpid(), 9)
+print(refused(RuntimeError, lambda: dist.all_reduce(pf.ones(4, 5))))
+""", fail=True)
+    assert "all_reduce(sum) of float32 (4, 5) at" in out[0][0] and ": rank 1 is gone; the process ended; the group cannot be used any more; hint: start the processes again" in out[0][0], out
+
+
+def test_a_path_that_changes_bytes(ranks):
+    """The sum that is checked when GPUs are connected; a later call asks again."""
+    said = ranks("""
+import pyflame.distributed as dist
+from pyflame.distributed import _device
+whole = _device.Transport.all_reduce
+def wrong(self, signature, x, reduction, async_op):
+    whole(self, signature, x, reduction, async_op)
+    if dist.get_rank() == 1:
+        x[7:9] += 1
+dist.init_process_group(timeout=60)
+pf.set_device(f"rocm:{dist.get_rank()}")
+_device.Transport.all_reduce = wrong
+print(refused(RuntimeError, lambda: dist.all_reduce(pf.ones(2))))
+_device.Transport.all_reduce = whole
+x = pf.ones(2)
+work = dist.all_reduce(x, async_op=True)
+assert work.wait(30) and x.tolist() == [2.0, 2.0]
+""")
+    assert said == ["all_reduce: the sum over the GPUs of the group is wrong; got 2 of 1024 elements on rank 1 (rocm:1); expected none; hint: `pyflame doctor --comm` finds the path; "
+                    "NCCL_P2P_DISABLE=1 avoids peer-to-peer transfers\n"] * 2
+
+
+def test_unused_parameters(ranks):
+    said = ranks(START + """
+from pyflame.nn.parallel import DistributedDataParallel as DDP
+model = pf.nn.ModuleList([pf.nn.Linear(2, 1), pf.nn.Linear(2, 1)])
+ddp = DDP(model)
+print(refused(RuntimeError, lambda: model[0](pf.ones(1, 2)).sum().backward()))
+both = DDP(pf.nn.ModuleList([pf.nn.Linear(2, 1), pf.nn.Linear(2, 1)]), find_unused_parameters=True)
+(both.module[rank](pf.ones(1, 2)).sum()).backward()
+assert both.module[0].bias.grad.tolist() == both.module[1].bias.grad.tolist() == [0.5]
+""")
+    assert said == [f"DistributedDataParallel: parameters got no gradient; got 1.bias, 1.weight on rank {r}; expected a loss that depends on all parameters; hint: find_unused_parameters=True, "
+                    "or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made\n" for r in range(2)]
