@@ -201,7 +201,8 @@ HWY_INLINE void expect_row(const T* x, int64_t ld, int64_t index, int64_t n) {
   const uintptr_t row =
       reinterpret_cast<uintptr_t>(x) + static_cast<uintptr_t>(index) * static_cast<uintptr_t>(ld) * sizeof(T);
   for (int64_t at = 0; at < n * static_cast<int64_t>(sizeof(T)); at += kLine)
-    hwy::Prefetch(reinterpret_cast<const char*>(row + static_cast<uintptr_t>(at)));  // NOLINT(performance-no-int-to-ptr)
+    hwy::Prefetch(
+        reinterpret_cast<const char*>(row + static_cast<uintptr_t>(at)));  // NOLINT(performance-no-int-to-ptr)
 }
 
 // The first `n` elements of rows, kVectors vectors at a time, which are in registers.
