@@ -131,6 +131,28 @@ struct HookHandle {
   }
 };
 
+// The two functions of saved_tensors_hooks().
+class PythonSavedHooks final : public SavedHooks {
+ public:
+  PythonSavedHooks(nb::handle pack, nb::handle unpack) : pack_(pack), unpack_(unpack) {}
+  std::shared_ptr<void> pack(const Tensor& t) override {
+    const Locked gil;
+    const nb::object kept = pack_.handle()(nb::cast(t));
+    return std::make_shared<Held>(kept);
+  }
+  Tensor unpack(const std::shared_ptr<void>& packed) override {
+    const Locked gil;
+    const nb::object made = unpack_.handle()(static_cast<const Held*>(packed.get())->handle());
+    const Tensor* t = as_tensor(made);
+    PF_CHECK(t, Type, "saved_tensors_hooks: unpack_hook returned no tensor; got {}; expected a tensor",
+             kind_name(made));
+    return *t;
+  }
+
+ private:
+  Held pack_, unpack_;
+};
+
 HookHandle register_hook(const Tensor& x, nb::handle hook) {
   PF_CHECK(PyCallable_Check(hook.ptr()), Type, "register_hook: not callable; got {}", kind_name(hook));
   auto held = std::make_shared<Held>(hook);
@@ -154,6 +176,11 @@ void bind_modes(nb::module_& m) {
   m.def("_set_autocast", [](const std::string& device_type, bool enabled, DType dtype) {
     autocast::set_state(device_from_text(device_type).type, {enabled, dtype});
   });
+  m.def(
+      "_push_saved_hooks",
+      [](nb::handle pack, nb::handle unpack) { push_saved_hooks(std::make_shared<PythonSavedHooks>(pack, unpack)); },
+      "pack_hook"_a, "unpack_hook"_a);
+  m.def("_pop_saved_hooks", &pop_saved_hooks);
   m.def("_set_grad_mode", [](bool on, bool inference) { grad_mode::set(on, inference); });
 }
 

@@ -6,6 +6,7 @@
 #include "pyflame/base/gpu_arch.h"
 #include "pyflame/base/location.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/runtime/address_space.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/debug_memory.h"
 #include "pyflame/runtime/executor.h"
@@ -96,6 +97,7 @@ nb::list segment_list(nb::handle device) {
 }
 
 void bind_log(nb::module_& m) {
+  m.def("_set_reads_of_null", &set_reads_are_zeros, "on"_a);
   m.def("_start_memory_log", &memory_log::start, "most_changes"_a);
   m.def("_stop_memory_log", &memory_log::stop);
   m.def("_memory_log", &log_dict, "device"_a.none());

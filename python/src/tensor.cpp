@@ -77,12 +77,14 @@ PrintOptions g_print_options;
 std::string repr(const Tensor& x) {
   const CutCause why("the tensor's text (print, repr)");
   std::string out = "tensor(";
-  {
+  if (x.device().type == DeviceType::null) {
+    out += "..., size=" + x.shape().str();  // it has no values
+  } else {
     Unlocked u;
     const Tensor host = x.on_host();
     out += format_tensor(host.data(), host.shape(), host.strides(), host.dtype(), 7, g_print_options);
   }
-  if (x.numel() == 0 && x.dim() > 1) out += ", shape=" + x.shape().str();
+  if (x.numel() == 0 && x.dim() > 1 && x.device().type != DeviceType::null) out += ", shape=" + x.shape().str();
   out += fmt::format(", dtype=pyflame.{}", dtype_name(x.dtype()));
   if (x.device().type != DeviceType::cpu) out += fmt::format(", device='{}'", x.device().str());
   if (Ref<GradNode> fn = x.grad_fn()) out += fmt::format(", grad_fn=<{}>", fn->name);

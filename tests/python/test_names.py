@@ -109,7 +109,7 @@ REFUSED = {
     "Tensor.share_memory_: not available": lambda: pf.ones(2).share_memory_(),
     "distributed.FileStore: not available": lambda: pf.distributed.FileStore("file", 2),
     "cuda.CUDAGraph: not available": lambda: pf.cuda.CUDAGraph(),
-    "autograd.graph.saved_tensors_hooks: not available": lambda: pf.autograd.graph.saved_tensors_hooks(None, None),
+    "autograd.graph.allow_mutation_on_saved_tensors: not available": lambda: pf.autograd.graph.allow_mutation_on_saved_tensors(),
     "checkpoint: context_fn is not available": lambda: pf.utils.checkpoint.checkpoint(abs, pf.ones(1), context_fn=abs),
 }
 

@@ -1,5 +1,7 @@
 """Idioms of PyTorch programs that stopped on a missing path, keyword or kind of argument."""
 import collections
+import copy
+import io
 import os
 import subprocess
 import sys
@@ -183,6 +185,20 @@ def test_meta_names_the_device_without_values():
     skeleton = nn.Linear(3, 2).to("meta")
     assert pf.func.functional_call(skeleton, {"weight": pf.ones(2, 3), "bias": pf.zeros(2)}, (pf.ones(1, 3),)).tolist() == [[3.0, 3.0]]
     assert pf.empty(10**9, 1000, device="meta").shape == (10**9, 1000)
+
+
+def test_values_of_meta_cannot_be_read():
+    t = pf.arange(6.0, device="meta").view(2, 3)
+    one = (t * 2).sum()
+    for read in (t.tolist, one.item, t.cpu, lambda: float(one), lambda: bool(one), lambda: t.to("cpu"), lambda: pf.zeros(2, 3).copy_(t),
+                 lambda: nn.Linear(3, 2, device="meta").to("cpu"), lambda: pf.save({"t": t}, io.BytesIO())):
+        with pytest.raises(NotImplementedError, match="read: a tensor of the device 'null' .'meta'. has no values; got shape .*hint"):
+            read()
+    assert repr(t) == "tensor(..., size=(2, 3), dtype=pyflame.float32, device='null')" and str(one).startswith("tensor(..., size=()")
+    assert pf.zeros(0, device="meta").tolist() == []
+    assert nn.Linear(3, 2, device="meta").to_empty(device="cpu").weight.cpu().shape == (2, 3)
+    made = pf.empty(2, 3, device="meta").copy_(pf.ones(2, 3))  # values may be given to it, and are forgotten
+    assert made.is_meta and copy.deepcopy(made).is_meta
 
 
 def test_dropouts_are_not_each_other():

@@ -15,14 +15,16 @@ DEVICE = "null"
 @contextlib.contextmanager
 def planning(like=None):
     """Inside, new tensors are made on the null device, and mixed precision is on as it is for the device `like` (default: the current one). Random
-    numbers continue afterwards as if none had been drawn."""
+    numbers continue afterwards as if none had been drawn. Values that a step reads inside, such as a loss, are zeros; elsewhere such a read is an error."""
     device, state, own = _C.get_device(), _C.get_rng_state(), _C._autocast(DEVICE)
+    reads = _C._set_reads_of_null(True)
     _C._set_autocast(DEVICE, *_C._autocast(like or device))
     empty()
     _C.set_device(DEVICE)
     try:
         yield
     finally:
+        _C._set_reads_of_null(reads)
         _C.set_device(device)
         _C._set_autocast(DEVICE, *own)
         _C.set_rng_state(state)

@@ -302,7 +302,15 @@ class Walk {
     bool goes_on = node.run_always;
     for (const Edge& e : node.edges) goes_on |= e.needed();
     if (!goes_on) return;
-    Tensors result = node.apply(grads);
+    struct Forgets {
+      GradNode& node;
+      ~Forgets() { node.forget_unpacked(); }
+    };
+    Tensors result;
+    {
+      const Forgets after{node};
+      result = node.apply(grads);
+    }
     if (g_anomaly)
       for (const Tensor& g : result) check_no_nan(node, g);
     PF_CHECK(result.size() <= node.edges.size(), Runtime,

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace pyflame {
 
@@ -21,11 +22,15 @@ void* reserve_addresses(size_t nbytes) {
 
 namespace {
 std::atomic<bool> g_written{false};
-}
+thread_local bool t_reads_are_zeros = false;
+}  // namespace
 
 void may_be_written() {
   if (!g_written.load(std::memory_order_relaxed)) g_written = true;
 }
+
+bool reads_are_zeros() { return t_reads_are_zeros; }
+bool set_reads_are_zeros(bool on) { return std::exchange(t_reads_are_zeros, on); }
 
 void release_addresses(void* p, size_t nbytes) { munmap(p, nbytes); }
 

@@ -29,6 +29,10 @@ void complete(Storage& s) {
 }
 
 void check_read(const Tensor& x) {
+  PF_CHECK(x.device().type != DeviceType::null || x.numel() == 0 || reads_are_zeros(), NotImplemented,
+           "read: a tensor of the device 'null' ('meta') has no values; got shape {}; hint: make it on a device that "
+           "computes; Module.to_empty(device=) gives a module memory there",
+           x.shape().str());
   if (debug_memory::fills() && x.device().type != DeviceType::null) [[unlikely]]
     uninitialised::check_read(x);
 }

@@ -14,6 +14,7 @@ namespace {
 
 thread_local bool t_enabled = true;
 thread_local bool t_inference = false;
+thread_local std::vector<std::shared_ptr<SavedHooks>> t_saved_hooks;
 
 std::atomic<uint64_t> g_sequence{0};
 
@@ -49,6 +50,20 @@ AutogradMeta& autograd_meta(const Tensor& t) {
   return *m;
 }
 
+void push_saved_hooks(std::shared_ptr<SavedHooks> hooks) { t_saved_hooks.push_back(std::move(hooks)); }
+void pop_saved_hooks() { t_saved_hooks.pop_back(); }
+
+// What hooks made of a saved tensor.
+struct SavedTensor::Packed {
+  std::shared_ptr<SavedHooks> hooks;
+  std::shared_ptr<void> value;
+  Dims shape;
+  DType dtype;
+  Device device;
+  Tensor leaf;      // whose gradient this is about, if the tensor was a leaf that requires one
+  Tensor unpacked;  // while a gradient is computed: unpack() is called once for it
+};
+
 SavedTensor::SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr)
     : is_output_(is_output), output_nr_(output_nr) {
   if (!t) return;
@@ -57,16 +72,49 @@ SavedTensor::SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr)
            "autograd: a tensor made under inference_mode cannot be saved for the gradient; hint: clone() it outside "
            "inference_mode");
   version_ = version_of(t);
-  if (is_output) {
-    tensor_ = borrow(t);
+  if (!is_output && m) grad_fn_ = t.grad_fn();
+  if (grad_fn_) output_nr_ = m->output_nr;
+  if (!t_saved_hooks.empty()) [[unlikely]] {
+    pack(t);
     return;
   }
-  if (m) grad_fn_ = t.grad_fn();
-  if (grad_fn_) output_nr_ = m->output_nr;
-  tensor_ = m && m->requires_grad && !grad_fn_ ? t : borrow(t);
+  tensor_ = !is_output && m && m->requires_grad && !grad_fn_ ? t : borrow(t);
+}
+
+void SavedTensor::pack(const Tensor& t) {
+  const std::shared_ptr<SavedHooks> hooks = t_saved_hooks.back();
+  const AutogradMeta* m = t.impl()->autograd.get();
+  const bool leaf = !is_output_ && m && m->requires_grad && !grad_fn_;
+  packed_ = std::make_shared<Packed>(Packed{hooks, nullptr, t.shape(), t.dtype(), t.device(), leaf ? t : Tensor(), {}});
+  const grad_mode::Guard off(false);
+  packed_->value = hooks->pack(borrow(t));
+  const uint32_t now = version_of(t);
+  PF_CHECK(now == version_, Runtime,
+           "saved_tensors_hooks: pack_hook modified its argument in place; got version {}; expected version {}", now,
+           version_);
+}
+
+Tensor SavedTensor::unpack_by_hooks(GradNode& node) const {
+  Packed& p = *packed_;
+  if (!p.unpacked) {
+    const grad_mode::Guard off(false);
+    const Tensor made = p.hooks->unpack(p.value);
+    PF_CHECK(made.shape() == p.shape && made.dtype() == p.dtype && made.device() == p.device, Runtime,
+             "saved_tensors_hooks: unpack_hook returned a tensor that is not like the saved one; got {} {} on {}; "
+             "expected {} {} on {}; saved by {} at {}",
+             dtype_name(made.dtype()), made.shape().str(), made.device().str(), dtype_name(p.dtype), p.shape.str(),
+             p.device.str(), node.name, describe_location(node.loc));
+    p.unpacked = borrow(made);
+  }
+  if (!grad_mode::enabled() || !p.leaf) return connected(p.unpacked, node);
+  // A gradient of the gradient must arrive at the leaf itself.
+  const Tensor handle = borrow(p.unpacked);
+  attach("saved", {handle}, {p.leaf}, {}, [](GradNode&, const Tensors& g) -> Tensors { return {g[0]}; });
+  return handle;
 }
 
 Tensor SavedTensor::unpack(GradNode& node) const {
+  if (packed_) return unpack_by_hooks(node);
   if (!tensor_) return {};
   const uint32_t now = version_of(tensor_);
   PF_CHECK(now == version_, Runtime,
@@ -74,10 +122,13 @@ Tensor SavedTensor::unpack(GradNode& node) const {
            "at {}; "
            "hint: clone() it before the in-place op",
            node.name, now, version_, describe_location(node.loc));
-  if (!grad_mode::enabled()) return tensor_;
-  if (is_output_)
-    return has_gradient(tensor_.dtype()) ? with_history(tensor_, Ref<GradNode>(&node), output_nr_) : tensor_;
-  return grad_fn_ ? with_history(tensor_, grad_fn_, output_nr_) : tensor_;
+  return connected(tensor_, node);
+}
+
+Tensor SavedTensor::connected(const Tensor& t, GradNode& node) const {
+  if (!grad_mode::enabled()) return t;
+  if (is_output_) return has_gradient(t.dtype()) ? with_history(t, Ref<GradNode>(&node), output_nr_) : t;
+  return grad_fn_ ? with_history(t, grad_fn_, output_nr_) : t;
 }
 
 GradNode::GradNode(std::string op)
@@ -105,6 +156,11 @@ GradNode::~GradNode() {
 void GradNode::free_saved() {
   saved_tensors.clear();
   released = true;
+}
+
+void GradNode::forget_unpacked() {
+  for (const SavedTensor& s : saved_tensors)
+    if (s.packed_) s.packed_->unpacked = Tensor();
 }
 
 void GradNode::check_not_released() const {

@@ -26,17 +26,33 @@ struct Edge {
   bool needed() const { return node || leaf; }
 };
 
+// What a program does with the tensors that the tape keeps (autograd.graph.saved_tensors_hooks): pack() is called for each of them when
+// it is saved, and its result is kept instead; unpack() makes the tensor again when a gradient needs it.
+struct SavedHooks {
+  virtual ~SavedHooks() = default;
+  virtual std::shared_ptr<void> pack(const Tensor& t) = 0;
+  virtual Tensor unpack(const std::shared_ptr<void>& packed) = 0;
+};
+// The hooks of this thread; the last ones that were pushed count.
+void push_saved_hooks(std::shared_ptr<SavedHooks> hooks);
+void pop_saved_hooks();
+
 // A tensor kept for the backward pass, with its version. A node's own output is kept without its history, to avoid a cycle.
 class SavedTensor {
  public:
   SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr = 0);
   // RuntimeError if it was written in place since; the error names `node`'s op and line.
   Tensor unpack(GradNode& node) const;
-  bool defined() const { return static_cast<bool>(tensor_); }
+  bool defined() const { return tensor_ || packed_; }
 
  private:
   friend class GradNode;
+  struct Packed;
+  void pack(const Tensor& t);
+  Tensor unpack_by_hooks(GradNode& node) const;
+  Tensor connected(const Tensor& t, GradNode& node) const;
   Tensor tensor_;
+  std::shared_ptr<Packed> packed_;  // instead of tensor_, where the thread had hooks
   Ref<GradNode> grad_fn_;  // of an input that is not a leaf; needed only if the gradient is differentiated again
   uint32_t version_ = 0;
   bool is_output_ = false;
@@ -56,6 +72,7 @@ class GradNode : public RefCounted {
 
   bool needs(size_t input) const { return input < edges.size() && edges[input].needed(); }
   Tensor saved(size_t i);  // RuntimeError after free_saved()
+  void forget_unpacked();  // after apply(): tensors that hooks made again for it
   void check_not_released() const;
 
   std::string name;

@@ -8,6 +8,7 @@
 #include "pyflame/compile/inject.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/runtime/address_space.h"
 #include "pyflame/runtime/device.h"
 #include "support/plan.h"
 #include "support/tensor_values.h"
@@ -30,9 +31,13 @@ bool sound(const Tensor& t) {
 
 class Inject : public ::testing::TestWithParam<DeviceType> {
  protected:
-  void SetUp() override { set_current_device(device_); }
+  void SetUp() override {
+    set_current_device(device_);
+    set_reads_are_zeros(true);  // of the null device
+  }
   void TearDown() override {
     flush();
+    set_reads_are_zeros(false);
     stop_injecting();
     set_current_device({});
   }
@@ -103,6 +108,7 @@ TEST_P(Inject, OtherThreadsSeeIt) {
   fail("softmax");
   const Tensor bad = softmax(full({2, 3}, 1.0), 1), good = full({2, 3}, 2.0);
   std::thread([&] {
+    set_reads_are_zeros(true);
     EXPECT_FALSE(sound(add(bad, 1.0)));
     EXPECT_TRUE(sound(add(good, 1.0)));
   }).join();

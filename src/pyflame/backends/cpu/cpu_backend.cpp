@@ -7,6 +7,7 @@
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/tile.h"
+#include "pyflame/backends/cpu/transpose.h"
 #include "pyflame/backends/reference/reference.h"
 #include "pyflame/base/threads.h"
 
@@ -31,10 +32,12 @@ class CpuBackend final : public Backend {
       lists_[i].push_back(kReferenceImpl);
     }
     loop_ = {{"cpu.tile", tile_accepts, tile_make}, kReferenceImpl};
+    transposed_ = {{"cpu.transpose", transpose_accepts, transpose_make}, loop_[0], loop_[1]};
   }
   const char* name() const override { return "cpu"; }
   std::span<const Impl> impls(const Problem& p) const override {
-    if (p.group.kind == GroupKind::Loop) return loop_;
+    // Only where it is accepted: of other loops nobody wants to read why they are no transposed copies.
+    if (p.group.kind == GroupKind::Loop) return transpose_accepts(p) ? loop_ : transposed_;
     return lists_[static_cast<size_t>(p.root().op)];
   }
   MemoryFormat preferred_format(const ImageResult& r) const override {
@@ -50,7 +53,7 @@ class CpuBackend final : public Backend {
 
  private:
   std::array<std::vector<Impl>, static_cast<size_t>(kNumOps)> lists_;
-  std::vector<Impl> loop_;
+  std::vector<Impl> loop_, transposed_;
 };
 
 }  // namespace

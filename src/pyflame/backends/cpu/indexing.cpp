@@ -180,7 +180,7 @@ class EmbeddingBag : public Exec {
       for (int64_t b = begin; b < end; ++b) {
         const int64_t from = offsets[b], to = b + 1 < bags_ ? offsets[b + 1] : rows_;
         index_.check(index + from, to - from, "embedding_bag");
-        vec::sum_rows(table, width_, index + from, to - from, y + b * width_, width_);
+        vec::sum_rows(table, width_, index + from, to - from, rows_ - from, y + b * width_, width_);
       }
     });
     y_.finish(ctx);

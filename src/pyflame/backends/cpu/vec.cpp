@@ -194,20 +194,42 @@ void AddT(T* y, const T* x, int64_t n) {
   map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Add(load(y + i, c), load(x + i, c)), y + i, c); });
 }
 // y = the sum of the rows of x with these numbers, in their order.
+// Where a row that is read soon lies; its lines are asked for now, because rows are anywhere in the table. The index need not be valid.
 template <class T>
-void SumRowsT(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n) {
+HWY_INLINE void expect_row(const T* x, int64_t ld, int64_t index, int64_t n) {
+  constexpr int64_t kLine = 64;
+  const uintptr_t row =
+      reinterpret_cast<uintptr_t>(x) + static_cast<uintptr_t>(index) * static_cast<uintptr_t>(ld) * sizeof(T);
+  for (int64_t at = 0; at < n * static_cast<int64_t>(sizeof(T)); at += kLine)
+    hwy::Prefetch(
+        reinterpret_cast<const char*>(row + static_cast<uintptr_t>(at)));  // NOLINT(performance-no-int-to-ptr)
+}
+
+// The first `n` elements of rows, kVectors vectors at a time, which are in registers.
+template <int kVectors, class T>
+HWY_INLINE int64_t SumColumns(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y,
+                              int64_t n, int64_t j) {
+  constexpr int64_t kAhead = 12;
   const Wide<T> d;
-  int64_t j = 0;
-  for (; j + 4 * lanes<T>() <= n; j += 4 * lanes<T>()) {
-    auto a = hn::Zero(d), b = a, e = a, f = a;
+  const int64_t step = kVectors * lanes<T>();
+  for (; j + step <= n; j += step) {
+    decltype(hn::Zero(d)) sum[kVectors];
+    for (auto& v : sum) v = hn::Zero(d);
     for (int64_t i = 0; i < rows; ++i) {
+      if (i + kAhead < known) expect_row(x + j, ld, index[i + kAhead], step);
       const T* row = x + index[i] * ld + j;
-      a = hn::Add(a, hn::LoadU(d, row)), b = hn::Add(b, hn::LoadU(d, row + lanes<T>()));
-      e = hn::Add(e, hn::LoadU(d, row + 2 * lanes<T>())), f = hn::Add(f, hn::LoadU(d, row + 3 * lanes<T>()));
+      for (int k = 0; k < kVectors; ++k) sum[k] = hn::Add(sum[k], hn::LoadU(d, row + k * lanes<T>()));
     }
-    hn::StoreU(a, d, y + j), hn::StoreU(b, d, y + j + lanes<T>());
-    hn::StoreU(e, d, y + j + 2 * lanes<T>()), hn::StoreU(f, d, y + j + 3 * lanes<T>());
+    for (int k = 0; k < kVectors; ++k) hn::StoreU(sum[k], d, y + j + k * lanes<T>());
   }
+  return j;
+}
+
+template <class T>
+void SumRowsT(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n) {
+  const Wide<T> d;
+  int64_t j = SumColumns<8>(x, ld, index, rows, known, y, n, 0);
+  j = SumColumns<4>(x, ld, index, rows, known, y, n, j);
   for (; j < n; j += lanes<T>()) {
     auto sum = hn::Zero(d);
     for (int64_t i = 0; i < rows; ++i) sum = hn::Add(sum, load(x + index[i] * ld + j, n - j));
@@ -590,8 +612,8 @@ void ToF16(const float* x, float16* y, int64_t n) {
   void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                   \
     GemvRowsT<T>(x, w, ld, k, n, y);                                                                                   \
   }                                                                                                                    \
-  void SumRows##S(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n) {                       \
-    SumRowsT<T>(x, ld, index, rows, y, n);                                                                             \
+  void SumRows##S(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n) {        \
+    SumRowsT<T>(x, ld, index, rows, known, y, n);                                                                      \
   }                                                                                                                    \
   void WeightedRows##S(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {                            \
     WeightedRowsT<T>(x, ld, w, taps, y, n);                                                                            \
@@ -698,8 +720,8 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                    \
     HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                             \
   }                                                                                                                   \
-  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n) {                        \
-    HWY_DYNAMIC_DISPATCH(SumRows##S)(x, ld, index, rows, y, n);                                                       \
+  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n) {         \
+    HWY_DYNAMIC_DISPATCH(SumRows##S)(x, ld, index, rows, known, y, n);                                                \
   }                                                                                                                   \
   void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {                             \
     HWY_DYNAMIC_DISPATCH(WeightedRows##S)(x, ld, w, taps, y, n);                                                      \

@@ -47,8 +47,8 @@ struct SgdNumbers {
   void take_max(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n);                                                 \
   /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                               \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y);                                               \
-  /* y[j] = sum_r x[index[r] * ld + j] for r < rows and j < n, in the order of the rows */                                      \
-  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n);                                   \
+  /* y[j] = sum_r x[index[r] * ld + j] for r < rows and j < n, in this order; known >= rows indices can be read ahead */        \
+  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, int64_t known, T* y, int64_t n);                    \
   /* y[j] = sum_t w[t] x[t * ld + j] for j < n, in the order of the taps */                                                     \
   void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n);                                        \
   /* y[i] = sum_t w[t * n + i] x[begin[i] + t] for i < n, in the order of the taps */                                           \
