@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What tuning gains for matrix products: 60 of them, skinny, odd, batched and square, of three dtypes.
+"""What tuning gains for matrix products and convolutions: 60 products, skinny, odd, batched and square, of three dtypes, and 20 convolutions with their gradients.
 
-First `pyflame tune --problems` measures them in a cache folder of its own. Then two fresh processes, one that uses the measurements and one that ignores
-them (PYFLAME_TUNED=0), compute each product in turns. Operands rotate through more memory than the last cache holds. The ratio of a product is the median
+First `pyflame tune --problems` measures the products in a cache folder of its own, and a process with pf.tuning.measure the convolutions. Then two fresh processes, one that uses the measurements and one that ignores
+them (PYFLAME_TUNED=0), compute each problem in turns. Operands rotate through more memory than the last cache holds. The ratio of a problem is the median
 over the turns of the default's time over the tuned one's, so above 1 tuning helps.
 
     python benchmarks/tuned_products.py --device cuda --json results.json
@@ -33,25 +33,82 @@ def products(scale):
     return [(*(max(1, d // scale) for d in row[:3]), *row[3:]) for row in rows]
 
 
-def worker(device, scale):
-    """Computes the product whose number it reads, with all its operands, so many times, and says how many microseconds one product took."""
+def convolutions(scale):
+    """Images, channels, size, outputs, kernel, stride, groups, dtype, layout: of networks, odd, skinny, with few channels, grouped."""
+    rows = [(32, 64, 56, 64, 3, 1, 1), (32, 128, 28, 128, 3, 1, 1), (32, 256, 14, 256, 3, 1, 1), (32, 512, 7, 512, 3, 1, 1), (32, 256, 56, 64, 1, 1, 1), (32, 1024, 14, 256, 1, 1, 1),
+            (16, 3, 224, 64, 7, 2, 1), (7, 37, 45, 53, 3, 1, 1), (1, 64, 112, 128, 3, 2, 1), (64, 96, 28, 96, 3, 1, 96)]
+    small = [(max(1, n // scale), *row) for n, *row in rows]
+    return [(*row, dtype, layout) for row in small for dtype, layout in (("bfloat16", "channels_last"), ("float32", "contiguous"))]
+
+
+def of_convolution(row):
+    """A convolution with both its gradients. (name, bytes, call)"""
     import pyflame as pf
 
+    n, c, size, k, kernel, stride, groups, dtype, layout = row
+    x, w = pf.randn(n, c, size, size).to(getattr(pf, dtype)), pf.randn(k, c // groups, kernel, kernel).to(getattr(pf, dtype))
+    if layout == "channels_last":
+        x, w = x.to(memory_format=pf.channels_last), w.to(memory_format=pf.channels_last)
+    x.requires_grad = w.requires_grad = True
+
+    def forward():
+        return pf.nn.functional.conv2d(x, w, stride=stride, padding=kernel // 2, groups=groups)
+
+    g = pf.randn(*forward().shape).to(x.dtype)
+    if layout == "channels_last":
+        g = g.to(memory_format=pf.channels_last)
+
+    def call():
+        y = forward()
+        return y, pf.autograd.grad(y, (x, w), g)
+
+    return f"conv {n}x{c}x{size}x{size} {k}x{kernel}x{kernel} stride {stride} groups {groups} {dtype} {layout}", x.nbytes + 2 * g.nbytes + w.nbytes, call
+
+
+def of_problem(row):
     from pyflame.benchmarking.gemms import Gemm
     from pyflame.benchmarking.problems import of_gemm
 
+    if len(row) == 9:
+        return of_convolution(row)
+    g = of_gemm(Gemm(*row))
+    return g.name, g.bytes, g.call
+
+
+def problems(scale):
+    return products(scale) + convolutions(scale)
+
+
+def measure_convolutions(device, scale, budget):
+    import pyflame as pf
+
+    pf.set_device(device)
+    with pf.tuning.measure(budget=budget) as done:
+        for row in convolutions(scale):
+            call = of_problem(row)[2]
+            for _ in range(2):
+                out = call()
+                pf.synchronize()
+                del out
+    print(done())
+
+
+def worker(device, scale):
+    """Computes the problem whose number it reads, with all its operands, so many times, and says how many microseconds one took."""
+    import pyflame as pf
+
     pf.set_device(device)
     gpu = device != "cpu"
-    held, rows = {}, products(scale)
+    held, rows = {}, problems(scale)
     print("ready", flush=True)
     for line in sys.stdin:
         number, calls = map(int, line.split())
         if number not in held:
             held.clear()
             pf.manual_seed(number)
-            one = of_gemm(Gemm(*rows[number]))
-            count = int(max(2, min(32, (GPU_BYTES if gpu else CPU_BYTES) // one.bytes)))
-            held[number] = [one] + [of_gemm(Gemm(*rows[number])) for _ in range(count - 1)]
+            one = of_problem(rows[number])
+            count = int(max(2, min(32, (GPU_BYTES if gpu else CPU_BYTES) // one[1])))
+            held[number] = [one[2]] + [of_problem(rows[number])[2] for _ in range(count - 1)]
             pf.synchronize()
         some = held[number]
         if gpu:
@@ -59,7 +116,7 @@ def worker(device, scale):
             begin.record()
         start = time.perf_counter()
         for _ in range(calls):  # all operands in one program, so that short products wait for the device and not for the host
-            out = [p.call() for p in some]
+            out = [call() for call in some]
             pf._C.cut()
             del out
         if gpu:
@@ -97,6 +154,8 @@ def tune(args, folder):
     ran = subprocess.run([sys.executable, "-m", "pyflame.tuning", "--problems", path, "--device", args.device, "--budget", str(args.budget)],
                          env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, stdout=subprocess.PIPE, text=True, check=True)
     print(ran.stdout.strip().splitlines()[-1], flush=True)
+    subprocess.run([sys.executable, __file__, "--convolutions", "--device", args.device, "--scale", str(args.scale), "--budget", str(args.budget)],
+                   env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, check=True)
     return time.perf_counter() - began
 
 
@@ -109,10 +168,13 @@ def main():
     p.add_argument("--cache", help="a folder for the measurements that is kept")
     p.add_argument("--json")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--convolutions", action="store_true", help=argparse.SUPPRESS)
     args = p.parse_args()
     args.scale = args.scale or (8 if args.device == "cpu" else 1)
     if args.worker:
         return worker(args.device, args.scale)
+    if args.convolutions:
+        return measure_convolutions(args.device, args.scale, args.budget)
     with tempfile.TemporaryDirectory() as folder:
         seconds = tune(args, folder)
         compare(args, args.cache or folder, seconds)
@@ -122,8 +184,8 @@ def main():
 def compare(args, folder, seconds):
     default, tuned = start(args.device, args.scale, "0", folder), start(args.device, args.scale, "1", folder)
     found = []
-    print(f"{'product':44} {'default us':>12} {'tuned us':>12} {'ratio':>7}")
-    for number, row in enumerate(products(args.scale)):
+    print(f"{'problem':68} {'default us':>12} {'tuned us':>12} {'ratio':>7}")
+    for number, row in enumerate(problems(args.scale)):
         ask(default, number, 8), ask(tuned, number, 8)
         calls = max(1, min(50, round(1e4 / max(1.0, 8 * ask(default, number, 4)))))
         times = []
@@ -131,11 +193,14 @@ def compare(args, folder, seconds):
             pair = [ask(p, number, calls) for p in ((default, tuned) if turn % 2 == 0 else (tuned, default))]
             times.append(pair if turn % 2 == 0 else pair[::-1])
         ratios = sorted(a / b for a, b in times)
-        result = {"product": "x".join(map(str, row[:3])) + f" {row[3]} {row[4]}", "default_us": statistics.median(a for a, _ in times), "tuned_us": statistics.median(b for _, b in times),
+        name = "x".join(map(str, row[:3])) + f" {row[3]} {row[4]}" if len(row) == 5 else "conv " + " ".join(map(str, row))
+        result = {"problem": name, "default_us": statistics.median(a for a, _ in times), "tuned_us": statistics.median(b for _, b in times),
                   "ratio": statistics.median(ratios), "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]]}
         found.append(result)
-        print(f"{result['product']:44} {result['default_us']:12.1f} {result['tuned_us']:12.1f} {result['ratio']:7.2f}", flush=True)
+        print(f"{result['problem']:68} {result['default_us']:12.1f} {result['tuned_us']:12.1f} {result['ratio']:7.2f}", flush=True)
     mean = statistics.geometric_mean(r["ratio"] for r in found)
+    for what, some in (("products", found[:len(products(args.scale))]), ("convolutions", found[len(products(args.scale)):])):
+        print(f"geometric mean of {len(some)} {what}: {statistics.geometric_mean(r['ratio'] for r in some):.3f}")
     print(f"geometric mean of {len(found)}: {mean:.3f}; lowest {min(r['ratio'] for r in found):.2f}; tuning took {seconds:.0f} s")
     if args.json:
         import pyflame as pf

@@ -15,7 +15,7 @@ namespace pyflame::apps::cli {
 namespace {
 
 struct OptimizeSettings {
-  std::string metric = "step time", budget = "30m", out, hang = "10m", module, python;
+  std::string metric = "step time", budget = "30m", out, hang = "10m", plugins, module, python;
   int level = 4, pairs = 5;
   bool resume = false, list = false;
 };
@@ -31,6 +31,7 @@ int optimize(const OptimizeSettings& s, const std::vector<std::string>& program)
   c.add("--hang", s.hang);
   std::error_code ignored;
   c.add("--pyflame", std::filesystem::read_symlink("/proc/self/exe", ignored).string());
+  if (!s.plugins.empty()) c.add("--plugins", s.plugins);
   if (!s.out.empty()) c.add("--out", s.out);
   if (s.resume) c.add("--resume");
   if (s.list) c.add("--list");
@@ -68,6 +69,9 @@ void add_optimize(CLI::App& app, Run& run) {
       ->capture_default_str()
       ->check(CLI::Range(3, 1000));
   cmd->add_option("--hang", s->hang, "A run that takes longer than this is ended")->capture_default_str();
+  cmd->add_option("--plugins", s->plugins,
+                  "With --level 5: Python modules that register entries of plug-ins (pf.tuning.register), with commas "
+                  "between them");
   cmd->add_option("--out", s->out, "The folder of the results; default: optimize-PROGRAM");
   cmd->add_flag("--resume", s->resume, "Go on with the journal in the folder of the results");
   cmd->add_flag("--list", s->list, "Print the changes that can be tried, and stop");

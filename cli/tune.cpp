@@ -70,10 +70,10 @@ void add_tune(CLI::App& app, Run& run) {
                   "aiter's table of products")
       ->allow_extra_args(false);
   cmd->add_option("--device", s->device, "The device for --problems and --import")->capture_default_str();
-  cmd->add_option(
-      "--export", s->exported,
-      "Write what is known to a file for other software: tunableop=FILE, hipblaslt=FILE (its override file) or "
-      "aiter=FILE (its table of products)");
+  cmd->add_option("--export", s->exported,
+                  "Write what is known to a file for other software: tunableop=FILE, hipblaslt=FILE and rocblas=FILE "
+                  "(their override "
+                  "files) or aiter=FILE (its table of products)");
   cmd->add_option(
       "--validators", s->validators,
       "A results file of TunableOp, or an override file of hipBLASLt, whose lines about versions the exported file "

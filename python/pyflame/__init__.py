@@ -135,6 +135,10 @@ _accept_other_keywords()
 _further_names.complete(globals())
 _tensor_methods.complete(globals())
 _configuration.load_from_environment()
+if _configuration.os.environ.get("PYFLAME_PLUGINS"):
+    from .tuning import plugin_entries as _plugins
+
+    _plugins.load(_configuration.os.environ["PYFLAME_PLUGINS"])
 _C._markers_follow_environment()
 
 

@@ -1,6 +1,7 @@
 // Devices, synchronisation, counters.
 #include <fmt/format.h>
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/force.h"
 #include "pyflame/compile/inject.h"
+#include "pyflame/compile/plugins.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/ops/op.h"
 #include "pyflame/ops/ops.h"
@@ -304,6 +306,20 @@ void bind_runtime(nb::module_& m) {
         suggest_candidates({std::move(names), alone});
       },
       nb::arg("names"), nb::arg("alone"));
+  m.def(
+      "_add_plugin",
+      [](const std::string& op, const std::string& name, const std::string& device, uintptr_t function,
+         uintptr_t context, bool repeats) {
+        return add_plugin(op, name, device, reinterpret_cast<pyflame_plugin_function>(function),
+                          reinterpret_cast<void*>(context), repeats);
+      },
+      nb::arg("op"), nb::arg("name"), nb::arg("device"), nb::arg("function"), nb::arg("context"), nb::arg("repeats"));
+  m.def("_remove_plugin", &remove_plugin, nb::arg("entry"));
+  m.def("_plugins", [] {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const Plugin& p : plugins()) all.emplace_back(op_name(p.op), p.entry);
+    return all;
+  });
   m.def("_choice_stats", [] {
     const ChoiceStats s = choice_stats();
     nb::dict d;

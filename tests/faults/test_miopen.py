@@ -1,7 +1,10 @@
 """A MIOpen that lists solutions and cannot run them: then PyFlame's own kernels compute the convolutions. And a MIOpen whose solutions run, for what it is
 asked for: deterministic solutions or any."""
+import contextlib
 import pathlib
+import re
 import shutil
+import sqlite3
 import subprocess
 
 import pytest
@@ -54,7 +57,7 @@ typedef struct { Tensor t[3]; Convolution c; int made; float factor; } Call;
 static const char* text =
   "struct Call { struct { int shape[4], strides[4]; } t[3]; int c[6]; int made; float factor; };\\n"
   "#define PF_KERNEL(threads) extern \\"C\\" void\\n"
-  "PF_KERNEL(64) conv(const float* x, const float* w, const float* y, float* to, Call p) {\\n"
+  "PF_KERNEL(64) theirs(const float* x, const float* w, const float* y, float* to, Call p) {\\n"
   "  const int* s = p.t[p.made].shape;\\n"
   "  for (int i = (int)emulated.thread; i < s[0] * s[1] * s[2] * s[3]; i += 64) {\\n"
   "    const int e[4] = {i / (s[1] * s[2] * s[3]), i / (s[2] * s[3]) % s[1], i / s[3] % s[2], i % s[3]};\\n"
@@ -86,11 +89,11 @@ static void* kernel(void) {
   void *program, *module;
   const char* options[] = {"--offload-arch=gfx942"};
   size_t bytes = 0;
-  hiprtcCreateProgram(&program, text, "conv", 0, 0, 0);
+  hiprtcCreateProgram(&program, text, "theirs", 0, 0, 0);
   if (hiprtcCompileProgram(program, 1, options) || hiprtcGetCodeSize(program, &bytes)) abort();
   char* code = malloc(bytes);
   hiprtcGetCode(program, code);
-  if (hipModuleLoadData(&module, code) || hipModuleGetFunction(&function, module, "conv")) abort();
+  if (hipModuleLoadData(&module, code) || hipModuleGetFunction(&function, module, "theirs")) abort();
   return function;
 }
 // The tensors as the function is given them; `roles`: which is image, weight and result.
@@ -153,6 +156,9 @@ def with_miopen(program, tmp_path, *flags):
     program.libraries = libraries
 
 
+# A search compares with PyFlame's own kernel where a solution is slow, as each is in the emulator.
+OWN_IS_SLOW, THEIRS_IS_SLOW = ({"PYFLAME_CONV_SEARCH_MS": "1000", "PYFLAME_EMULATOR_SLOW_KERNEL": f"{name}:50"} for name in ("pf_conv", "theirs"))
+
 CONVOLUTION = """
 def results(device):
     image, weight = (pf.arange(0, n, dtype='float32').reshape(s).sin().to(device) for n, s in ((72, (1, 2, 6, 6)), (36, (2, 2, 3, 3))))
@@ -173,7 +179,7 @@ print('right')
 def test_a_fast_solution_that_is_wrong(program, tmp_path, only):
     """It is tried and never used. A slower solution is used, or a kernel of PyFlame's own."""
     with_miopen(program, tmp_path, "-DRUNS", "-DONLY_WRONG" if only else "-DWRONG")
-    process = program.start(CONVOLUTION, PYFLAME_CONV_SEARCH_MS="1000")
+    process = program.start(CONVOLUTION, **OWN_IS_SLOW)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and "right" in out, out + err
     assert err.count("computes a wrong result") == 3, err  # once for each of the three convolutions
@@ -181,6 +187,47 @@ def test_a_fast_solution_that_is_wrong(program, tmp_path, only):
         assert f"ran {face} 19" in out
         assert (f"ran {face} 20" in out) == (not only)
         assert [line for line in out.splitlines() if line.startswith(f"ran {face}")][-1].endswith("19" if only else "20")
+
+
+def test_what_a_search_found_is_kept(program, tmp_path):
+    """The second process tries nothing: the wrong solution never runs in it. Without the file the search is made anew."""
+    with_miopen(program, tmp_path, "-DRUNS", "-DWRONG")
+    assert "ran Forward 19" in program.run(CONVOLUTION, **OWN_IS_SLOW)
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        found = db.execute("select problem, entry, sound, note from measurements where op = 'convolution plan' and entry like 'solution%' order by problem, sound").fetchall()
+    assert len(found) == 6 and all(problem.startswith("miopen conv2d") and problem.endswith("searched for 1000 ms") for problem, *_ in found)
+    for wrong, right in zip(found[::2], found[1::2]):
+        assert wrong[0] == right[0] and wrong[1:3] == ("solution=19,contiguous", 0) and "expected" in wrong[3]
+        assert right[1:] == ("solution=20,contiguous", 1, "")
+    again = program.run(CONVOLUTION, **OWN_IS_SLOW)
+    assert "right" in again and "ran BackwardData 20" in again and " 19\n" not in again
+    assert "ran Forward 19" in program.run(CONVOLUTION, **OWN_IS_SLOW, PYFLAME_TUNED="0")
+
+
+def test_plans_are_measured_and_forced(program, tmp_path):
+    """The plans of a library are configurations of its entry. The wrong one is noted and does not compute."""
+    with_miopen(program, tmp_path, "-DRUNS", "-DWRONG")
+    program.run(CONVOLUTION, **OWN_IS_SLOW, PYFLAME_TUNE_BUDGET_MS="60000")
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        found = {(op, entry): sound for op, entry, sound in db.execute("select op, entry, sound from measurements")}
+    for op in ("conv2d_grad_input", "conv2d_grad_weight"):  # the forward one is fused with what follows
+        assert found[op, "gpu.dnn"] == 1 and found[op, "gpu.conv"] == 1 and found[op, "gpu.dnn:solution=19,contiguous"] == 0
+    forced = program.start(CONVOLUTION, **OWN_IS_SLOW, PYFLAME_FORCE="conv2d_grad_input:gpu.dnn:solution=7,contiguous")
+    _, err = forced.communicate(timeout=300)
+    assert forced.returncode != 0 and "miopen has no such plan for this convolution; got 'solution=7,contiguous'" in err
+
+
+def test_a_slow_solution_gives_way_to_the_own_kernel(program, tmp_path):
+    """Also in the next process, which tries nothing. Without a search the library's choice is taken."""
+    with_miopen(program, tmp_path, "-DRUNS")
+    explained = CONVOLUTION + "print(pf.explain(lambda: results('rocm')))\n"
+    first = program.run(explained, **THEIRS_IS_SLOW)
+    assert "right" in first and re.search(r"refused by gpu.dnn: the fastest plan of miopen took [0-9.]+ us, PyFlame's own kernel [0-9.]+ us", first), first
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        assert sorted(e for e, in db.execute("select entry from measurements where op = 'convolution plan'")) == ["gpu.conv"] * 3 + ["solution=20,contiguous"] * 3
+    again = program.run(explained, **THEIRS_IS_SLOW)
+    assert "right" in again and "ran " not in again and "refused by gpu.dnn: PyFlame's own kernel was faster than the plans of miopen" in again, again
+    assert "ran BackwardData 20" in program.run(CONVOLUTION, **{**THEIRS_IS_SLOW, "PYFLAME_CONV_SEARCH_MS": "0"})
 
 
 @pytest.mark.parametrize("n", range(2, 9))

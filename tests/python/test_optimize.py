@@ -482,6 +482,11 @@ def test_candidates_follow_the_facts(tmp_path):
     assert "convolution_search" in names(candidates.candidates(4, candidates.Facts("cuda:0"), tmp_path)), "without a profile all are tried"
     assert "defer_reads" not in names(candidates.candidates(4, candidates.Facts("cuda:0", steps=50), tmp_path))
     assert all(c.level <= 1 for c in candidates.candidates(1, facts, tmp_path))
+    assert "plugin_kernels" not in names(candidates.candidates(5, facts, tmp_path)), "no module was named"
+    plugin, = [c for c in candidates.candidates(5, facts, tmp_path, plugins="theirs,ours") if c.level == 5]
+    assert plugin.changes["environment"] == {"PYFLAME_PLUGINS": "theirs,ours"} and plugin.prepare == "measure"
+    assert plugin.changes["engine"]["tuning_file"] not in [c.changes.get("engine", {}).get("tuning_file") for c in found]
+    found.append(plugin)
     for c in found:
         path = tmp_path / "s.toml"
         _configuration.write_settings(path, c.changes, c.name)
@@ -579,7 +584,7 @@ def test_command_lines_that_are_refused(tmp_path):
 
 def test_the_list_of_changes(tmp_path):
     text = session(tmp_path, "--list").stdout
-    assert "level 2: settings of the engine" in text and "float32_products_high" in text and "level 5: kernels of plug-ins: none" in text
+    assert "level 2: settings of the engine" in text and "float32_products_high" in text and re.search("level 5: kernels of plug-ins\n  plugin_kernels +within the tolerance of float32 +entries of MODULE", text)
 
 
 def test_ctrl_c_leaves_the_verified_settings(tmp_path):

@@ -1,5 +1,6 @@
 """pf.tuning and `pyflame tune`: candidates are measured and must compute the right result, one can be forced, a program is tuned as a whole, and an entry that
 ends the process is left out."""
+import contextlib
 import os
 import re
 import shutil
@@ -47,6 +48,26 @@ def test_measured_entries_are_sound_and_in_the_file(file):
     with pf.tuning.measure(budget=60) as done:  # nothing is measured twice
         (a @ b.t()).numpy()
     assert done()["entries"] == 0
+
+
+def test_what_won_for_similar_problems_decides(file):
+    """Two products of a bucket were measured, and one entry was faster for both (the times are written by hand). A third product takes it."""
+    def product(m, dtype=pf.float32):
+        a, b = pf.randn(m, 130, dtype=dtype), pf.randn(130, 90, dtype=dtype)
+        return lambda: a @ b
+    with pf.tuning.measure(budget=60):
+        for m in (72, 88):
+            product(m)().sum().item()
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE measurements SET us = 100, warm_us = 0, spread = 0")
+        db.execute("UPDATE measurements SET us = 50 WHERE entry = 'onednn.sgemm:blocks=1x2'")
+    pf._C.clear_program_cache()
+    assert step(str(pf.explain(product(104)))) == "onednn.sgemm:blocks=1x2"
+    assert step(str(pf.explain(product(104, pf.float64)))) == "openblas.dgemm"
+    with contextlib.closing(sqlite3.connect(file)) as db, db:  # for one of them it was not
+        db.execute("UPDATE measurements SET us = 99 WHERE entry = 'onednn.sgemm:blocks=1x2' AND problem LIKE '%(88, 130)%'")
+    pf._C.clear_program_cache()
+    assert step(str(pf.explain(product(104)))) == "onednn.sgemm"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -195,7 +216,7 @@ def test_lists_of_products(tmp_path):
 
 
 @pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
-                                            (["--export", "miopen=x"], "no such export; got 'miopen=x'; expected tunableop=FILE, hipblaslt=FILE, aiter=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
+                                            (["--export", "miopen=x"], "no such export; got 'miopen=x'; expected tunableop=FILE, hipblaslt=FILE, rocblas=FILE, aiter=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
 def test_words_that_mean_nothing(tmp_path, words, message):
     ran = tune(tmp_path, *words)
     assert ran.returncode != 0 and message in ran.stderr
@@ -216,6 +237,7 @@ RESULTS = """Validator,PT_VERSION,2.5.0
 GemmTunableOp_BFloat16_TN,tn_1024_512_4096_ld_4096_4096_1024,Gemm_Hipblaslt_5021,0.0431
 GemmTunableOp_float_NN,nn_96_64_32,Gemm_Hipblaslt_NN_7,0.01,ld_x
 GemmTunableOp_BFloat16_TN,tn_4096_512_4096,Gemm_Rocblas_-1234,0.0431
+GemmTunableOp_float_NN,nn_96_64_16,Gemm_Other_3,0.01
 GemmTunableOp_float_NN,nn_96_64_16,Default,0.01
 GemmTunableOp_float_NN,nn_96_64_16_ld_128_16_96,Gemm_Hipblaslt_9,0.01
 GemmTunableOp_BFloat16_TN,tn_1024_512_4096,Gemm_Hipblaslt_5022,0.0400
@@ -233,9 +255,9 @@ def test_measurements_of_other_software(tmp_path):
 
     linear = Gemm(512, 1024, 4096, "bfloat16", "NT")
     found, left = of(RESULTS)
-    assert found == [(linear, "gpu.blas:solution=5021"), (Gemm(64, 96, 32, "float32", "NN"), "gpu.blas:solution=7"), (linear, "gpu.blas:solution=5022")]
-    assert [line.split(":")[0] for line in left] == ["4", "5", "6", "7"]
-    for line, what in zip(left, ["no kernel of hipBLASLt", "the library's own choice", "padded rows; got leading dimensions 16 and 128; expected 16 and 96", "another row names gpu.blas:solution=5021"]):
+    assert found == [(linear, "gpu.blas:solution=5021"), (Gemm(64, 96, 32, "float32", "NN"), "gpu.blas:solution=7"), (Gemm(512, 4096, 4096, "bfloat16", "NT"), "rocm.rocblas:solution=-1234"), (linear, "gpu.blas:solution=5022")]
+    assert [line.split(":")[0] for line in left] == ["5", "6", "7", "8"]
+    for line, what in zip(left, ["Gemm_Other_3 is no kernel of hipBLASLt or rocBLAS", "the library's own choice", "padded rows; got leading dimensions 16 and 128; expected 16 and 96", "another row names gpu.blas:solution=5021"]):
         assert what in line, line
     names = "transA,transB,grouped_gemm,batch_count,m,n,k,alpha,lda,a_type,b_type,c_type,d_type,compute_type,hipblaslt-Gflops,solution_index,solution_name"
     assert of(f"Git Version: 1d2f3a4\n    {names}\n    T,N,0,1,1024,512,4096,1,4096,bf16_r,bf16_r,bf16_r,bf16_r,f32_r,400.1,77,Cijk_name\n") == ([(linear, "gpu.blas:solution=77")], [])
@@ -248,6 +270,12 @@ def test_measurements_of_other_software(tmp_path):
                      "gfx942,304,512,1024,4096,False,torch.float8_e4m3fn,torch.bfloat16,False,False,hipblaslt,13,0,9.9,x\n")
     assert found == [(linear, "gpu.blas:solution=13")]
     assert ["a kernel of asm" in left[0], "with a bias" in left[1], "float8_e4m3fn" in left[2]] == [True] * 3
+    head = "transA,transB,M,N,batch_count,K,alpha,beta,lda,ldb,ldc,input_type,output_type,comput_type,solution_index \n"
+    found, left = of(head + "T, N, 1024,512,1,4096,1,0,4096,4096,1024,bf16_r,bf16_r,f32_r,3788 \nT,N,1024,512,1,4096,1,1,4096,4096,1024,bf16_r,bf16_r,f32_r,3788\n"
+                     "T,N,1024,512,1,4096,1,0,4100,4096,1024,bf16_r,bf16_r,f32_r,3788\nT,N,1024,512,1,4096,1,0,4096,4096,1024,bf16_r,f32_r,f32_r,3788\n"
+                     "T,N,1024,512,1,4096,1,0,4096,4096,1024,bf16_r,bf16_r,f32_r,-7\n")
+    assert found == [(linear, "rocm.rocblas:solution=-3798")]
+    assert ["with factors; got alpha 1 and beta 1" in left[0], "padded rows; got leading dimensions 4096 and 4100" in left[1], "operands of two dtypes" in left[2], "from 1 upwards; got '-7'" in left[3]] == [True] * 4
     assert "not a row that is understood" in of("1,2,3,4\n")[1][0] and "a row without a solution" in of("GemmTunableOp_float_NN,nn_96_64_16\n")[1][0]
 
 
@@ -259,8 +287,8 @@ PRODUCTS = [("matmul(bfloat16(512, 4096), bfloat16(4096, 1024) strides (1, 4096)
             ("matmul(float32(8, 16), float32(16, 4)) precision=0 -> float32(8, 4) | relu(float32(8, 4)) -> float32(8, 4)", "gpu.blas:solution=1")]
 
 
-def exported(tmp_path, monkeypatch, kind, validators=None):
-    """The lines that are written for PRODUCTS, what is said, and what an import of the same file takes over."""
+def exported(tmp_path, monkeypatch, kind, validators=None, products=PRODUCTS):
+    """The lines that are written for these products, what is said, and what an import of the same file takes over."""
     from pyflame.tuning import exchange, imports
     from pyflame.tuning.database import Row, Tuned
 
@@ -268,7 +296,7 @@ def exported(tmp_path, monkeypatch, kind, validators=None):
         row = Row("rocm", "", "matmul", problem, entry, 43.1, 0.01, 0.2, True, False, 0, 40.0, "", "")
         return Tuned("matmul", problem, None, row, 3, 0)
 
-    monkeypatch.setattr(exchange, "problems", lambda: [tuned(*p) for p in PRODUCTS])
+    monkeypatch.setattr(exchange, "problems", lambda: [tuned(*p) for p in products])
     said = []
     assert exchange.write(f"{kind}={tmp_path / 'out'}", validators, said.append) == 0
     found, left = imports.read(tmp_path / "out")
@@ -290,6 +318,20 @@ def test_export_of_hipblaslts_overrides(tmp_path, monkeypatch):
     assert "those whose kernel has no number above 0" in said and "Git Version" not in said
     lines, said, _ = exported(tmp_path, monkeypatch, "hipblaslt")
     assert lines[0].startswith("transA") and "no line 'Git Version: …'" in said
+
+
+def test_export_of_rocblas(tmp_path, monkeypatch):
+    """Its override file counts Tensile's kernels from 1; TunableOp has rocBLAS's own numbers."""
+    linear = PRODUCTS[0][0]
+    products = [(linear, "rocm.rocblas:solution=-3798"), (PRODUCTS[1][0], "rocm.rocblas:solution=12"), (PRODUCTS[3][0], "rocm.rocblas:solution=-10"), (PRODUCTS[4][0], "gpu.blas:solution=5")]
+    lines, said, taken = exported(tmp_path, monkeypatch, "rocblas", products=products)
+    assert lines == ["transA,transB,M,N,batch_count,K,alpha,beta,lda,ldb,ldc,input_type,output_type,compute_type,solution_index", "T,N,1024,512,1,4096,1,0,4096,4096,1024,bf16_r,bf16_r,f32_r,3788"]
+    assert taken == [(LINEAR[0], "rocm.rocblas:solution=-3798")] and "1 products are in" in said
+    assert "2 products are not: those whose fastest kernel is one of hipBLASLt" in said and "1 products are not: those whose kernel is none of Tensile" in said
+    lines, _, taken = exported(tmp_path, monkeypatch, "tunableop", products=products[:1])
+    assert lines[-1].split(",")[2] == "Gemm_Rocblas_-3798" and taken == [(LINEAR[0], "rocm.rocblas:solution=-3798")]
+    for kind in ("hipblaslt", "aiter"):
+        assert "1 products are not: those whose fastest kernel is one of rocBLAS" in exported(tmp_path, monkeypatch, kind, products=products[:1])[1]
 
 
 def test_export_of_aiters_table(tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ def _arguments():
     p.add_argument("--resume", action="store_true")
     p.add_argument("--list", action="store_true")
     p.add_argument("--module")
+    p.add_argument("--plugins", default="")
     p.add_argument("--pyflame", default=shutil.which("pyflame"))
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
@@ -86,7 +87,7 @@ def _finish(machine, folder, title, total):
 
 def _list():
     facts = candidates.Facts("cpu", reads=1, loads=True)
-    everything = {c.name: c for device in ("cpu", "cuda:0", "rocm:0") for facts.device in [device] for c in candidates.candidates(5, facts, ".")}
+    everything = {c.name: c for device in ("cpu", "cuda:0", "rocm:0") for facts.device in [device] for c in candidates.candidates(5, facts, ".", plugins="MODULE")}
     for level, title in candidates.LEVELS.items():
         found = [c for c in everything.values() if c.level == level]
         print(f"level {level}: {title}" + ("" if found else ": none"))
@@ -101,7 +102,7 @@ def _optimize(args):
     folder = args.out or f"optimize-{os.path.splitext(title)[0]}"
     journal = _journal(args, program, folder)
     progress = watch.Progress()
-    machine = Machine(program, folder, journal, args.metric, args.budget, args.level, args.pairs, args.hang, lambda text: (progress.clear(), _say(text)), progress, args.pyflame)
+    machine = Machine(program, folder, journal, args.metric, args.budget, args.level, args.pairs, args.hang, lambda text: (progress.clear(), _say(text)), progress, args.pyflame, args.plugins)
     tried, total, code = machine.resume() if args.resume else set(), None, 0
     try:
         total = machine.cycle(tried)

@@ -113,9 +113,20 @@ def _kernels(facts, folder):
     return [Candidate("measured_kernels", 4, {"engine": {"tuning_file": file}}, "implementations are timed for the program's own shapes (pyflame tune)", "float32", gain(facts.share("GEMM", "convolution", "attention"), 1.05), "measure")]
 
 
-def candidates(level, facts, folder, pyflame=None):
-    """All up to this level that could matter for the program, the largest expected gain first. pyflame: the path of the program, or None."""
-    found = [*_environment(facts, pyflame), *_engine(facts), *_rewrites(facts), *_kernels(facts, os.path.abspath(folder))]
+def _plugins(facts, folder, modules):
+    """Entries that these modules register, measured beside all others."""
+    if not modules:
+        return []
+    file = os.path.join(folder, "plugins.sqlite")  # not that of _kernels, which must hold without the modules
+    return [Candidate("plugin_kernels", 5, {"environment": {"PYFLAME_PLUGINS": modules}, "engine": {"tuning_file": file}}, f"entries of {modules} are timed beside all others for the program's own shapes", "float32",
+                      gain(facts.share("GEMM", "convolution", "attention"), 1.1), "measure")]
+
+
+def candidates(level, facts, folder, pyflame=None, plugins=""):
+    """All up to this level that could matter for the program, the largest expected gain first. pyflame: the path of the program, or None; plugins: modules
+    that register entries, with commas between them."""
+    folder = os.path.abspath(folder)
+    found = [*_environment(facts, pyflame), *_engine(facts), *_rewrites(facts), *_kernels(facts, folder), *_plugins(facts, folder, plugins)]
     if facts.shares:  # the profile says that some of them can change next to nothing
         found = [c for c in found if c.gain >= LEAST_GAIN]
     return sorted((c for c in found if c.level <= level), key=lambda c: (-c.gain, c.level, c.name))

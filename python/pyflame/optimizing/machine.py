@@ -67,11 +67,11 @@ def figure_of(metric, outcome, text):
 class Machine:
     """Runs the cycle. say: prints a line; show: Progress."""
 
-    def __init__(self, program, folder, journal, metric, budget, level, pairs, hang, say, progress, pyflame=None):
+    def __init__(self, program, folder, journal, metric, budget, level, pairs, hang, say, progress, pyflame=None, plugins=""):
         self.file, self.module, self.arguments = program
         self.folder, self.journal, self.metric, self.budget, self.level, self.pairs, self.hang = folder, journal, metric, budget, level, pairs, hang
         self._say, self._progress, self._start = say, progress, time.monotonic()
-        self._pyflame = pyflame  # the program, for reports
+        self._pyflame, self._plugins = pyflame, plugins  # the program, for reports; modules that register entries
         own = os.environ.get("PYFLAME_SETTINGS")
         self.base = _configuration.read_settings(own) if own else {}
         self.kept, self.reference, self.head = [], None, None
@@ -330,7 +330,7 @@ class Machine:
             if facts.verdict:
                 self._say(facts.verdict)
             self.save()
-            todo = [c for c in candidates.candidates(self.level, facts, self.folder, self._pyflame) if c.name not in tried]
+            todo = [c for c in candidates.candidates(self.level, facts, self.folder, self._pyflame, self._plugins) if c.name not in tried]
             for line in candidates.table(todo):
                 self._say(line)
             todo = self.used(todo)

@@ -11,8 +11,9 @@ import contextlib
 
 from .. import _C
 from .database import Row, problems, rows, table  # noqa: F401
+from .plugin_entries import plugin_header, plugins, register, unregister  # noqa: F401
 
-__all__ = ["Row", "force", "measure", "path", "problems", "rows", "table"]
+__all__ = ["Row", "force", "measure", "path", "plugin_header", "plugins", "problems", "register", "rows", "table", "unregister"]
 
 
 def path():

@@ -1,6 +1,7 @@
-"""Measurements as the files of other software: results of TunableOp, hipBLASLt's override file, and aiter's table of tuned products.
+"""Measurements as the files of other software: results of TunableOp, the override files of hipBLASLt and rocBLAS, and aiter's table of tuned products.
 
-TunableOp: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cuda/tunable/README.md. hipBLASLt: UserDrivenTuningParser.cpp of its library. aiter:
+TunableOp: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cuda/tunable/README.md. hipBLASLt: UserDrivenTuningParser.cpp of its library. rocBLAS: the
+programmer's guide on rocblas-gemm-tune, and https://github.com/ROCm/rocm-libraries/issues/9985 on the numbers in its file. aiter:
 aiter/configs/bf16_tuned_gemm.csv."""
 import re
 from dataclasses import dataclass
@@ -9,6 +10,10 @@ from .database import problems
 
 # The columns of hipBLASLt's override file that it reads, in its order.
 OVERRIDE = ("transA", "transB", "batch_count", "m", "n", "k", "a_type", "b_type", "c_type", "compute_type", "solution_index")
+# The columns of rocBLAS's override file (ROCBLAS_TENSILE_GEMM_OVERRIDE_PATH), as rocblas-gemm-tune writes it.
+ROCBLAS_OVERRIDE = ("transA", "transB", "M", "N", "batch_count", "K", "alpha", "beta", "lda", "ldb", "ldc", "input_type", "output_type", "compute_type", "solution_index")
+RESERVED = 10  # numbers that rocBLAS keeps for itself: its kernel -11 is the first one of Tensile, which is 1 in the file
+HIPBLASLT, ROCBLAS = "gpu.blas", "rocm.rocblas"  # the entries whose configurations are numbered kernels
 _OVERRIDE_TYPES = {"float32": "f32_r", "float64": "f64_r", "float16": "f16_r", "bfloat16": "bf16_r"}
 _AITER = ("gfx", "cu_num", "M", "N", "K", "bias", "dtype", "outdtype", "scaleAB", "bpreshuffle", "libtype", "solidx", "splitK", "us", "kernelName", "err_ratio", "tflops", "bw")
 
@@ -58,13 +63,13 @@ def product_of(problem):
     return Product(operands[0][1], batch, c[-2], c[-1], a[-1], transposed, ld)
 
 
-def tunableop_row(product, solution, us):
+def tunableop_row(product, solution, us, library="Hipblaslt"):
     """A row of TunableOp's results. Its BLAS is column-major, so that B comes first and m and n change places."""
     letters = "".join("T" if t else "N" for t in reversed(product.transposed))
     batched = "StridedBatched" if product.batch > 1 else ""
     sizes = f"{letters.lower()}_{product.n}_{product.m}_{product.k}" + (f"_B_{product.batch}" if product.batch > 1 else "")
     lds = f"ld_{product.ld[1]}_{product.ld[0]}_{product.n}"
-    return f"Gemm{batched}TunableOp_{_TYPES[product.dtype]}_{letters},{sizes}_{lds},Gemm_Hipblaslt_{solution},{us / 1000:.6g}"
+    return f"Gemm{batched}TunableOp_{_TYPES[product.dtype]}_{letters},{sizes}_{lds},Gemm_{library}_{solution},{us / 1000:.6g}"
 
 
 def dense(p):
@@ -79,6 +84,15 @@ def override_rows(product, solution):
     compute = "f64_r" if product.dtype == "float64" else "f32_r"
     values = (first, second, product.batch, product.n, product.m, product.k, kind, kind, kind, compute, solution)
     return [",".join(OVERRIDE), ",".join(map(str, values))]
+
+
+def rocblas_row(product, solution):
+    """A row of rocBLAS's override file. solution: as rocblas_gemm_ex_get_solutions numbers it, below -RESERVED where it is a kernel of Tensile, which the file counts from 1."""
+    kind = _OVERRIDE_TYPES[product.dtype]
+    second, first = ("T" if t else "N" for t in product.transposed)
+    compute = "f64_r" if product.dtype == "float64" else "f32_r"
+    values = (first, second, product.n, product.m, product.batch, product.k, 1, 0, product.ld[1], product.ld[0], product.n, kind, kind, compute, -int(solution) - RESERVED)
+    return ",".join(map(str, values))
 
 
 def aiter_row(product, solution, us, device):
@@ -124,16 +138,16 @@ def _gpu():
 
 def _tunableop_file(found, validators):
     head = _validators(validators)
-    lines = [tunableop_row(p, solution, row.us) for p, solution, row in found]
+    lines = [tunableop_row(p, solution, row.us, "Rocblas" if _library(row) == ROCBLAS else "Hipblaslt") for p, solution, row in found]
     return [*head, *lines], [] if head else ["the file has no Validator lines, without which PyTorch ignores it; hint: --validators FILE with a results file that this PyTorch wrote"], {}
 
 
 def _override_file(found, validators):
     lines, left = _revision(validators), {}
     notes = [] if lines else ["the file has no line 'Git Version: …', without which hipBLASLt calls it one of another version; hint: --validators FILE with a file that this hipBLASLt wrote (HIPBLASLT_TUNING_FILE)"]
-    for p, solution, _ in found:
-        if int(solution) <= 0 or not dense(p):
-            why = "whose operands have padded rows" if int(solution) > 0 else "whose kernel has no number above 0, which hipBLASLt takes for none"
+    for p, solution, row in found:
+        if _library(row) != HIPBLASLT or int(solution) <= 0 or not dense(p):
+            why = _OF_ROCBLAS if _library(row) != HIPBLASLT else "whose operands have padded rows" if int(solution) > 0 else "whose kernel has no number above 0, which hipBLASLt takes for none"
             left[why] = left.get(why, 0) + 1
             continue
         lines += override_rows(p, solution)
@@ -144,7 +158,7 @@ def _aiter_file(found, validators):
     gpu, lines, left = _gpu(), [",".join(_AITER)], {}
     notes = [] if gpu else ["no AMD GPU is here, so the columns gfx and cu_num are empty; hint: fill them in, because aiter looks for its own GPU"]
     for p, solution, row in found:
-        why = ("that are batched" if p.batch > 1 else "of float64" if p.dtype == "float64" else "that are not a @ weight.T with rows that are not padded"
+        why = (_OF_ROCBLAS if _library(row) != HIPBLASLT else "that are batched" if p.batch > 1 else "of float64" if p.dtype == "float64" else "that are not a @ weight.T with rows that are not padded"
                if p.transposed != (False, True) or not dense(p) else "")
         if why:
             left[why] = left.get(why, 0) + 1
@@ -153,7 +167,25 @@ def _aiter_file(found, validators):
     return lines, notes, left
 
 
-KINDS = {"tunableop": _tunableop_file, "hipblaslt": _override_file, "aiter": _aiter_file}
+def _rocblas_file(found, validators):
+    lines, left = [",".join(ROCBLAS_OVERRIDE)], {}
+    for p, solution, row in found:
+        why = "whose fastest kernel is one of hipBLASLt" if _library(row) != ROCBLAS or int(solution) > 0 else "whose kernel is none of Tensile, which the file cannot name" if int(solution) >= -RESERVED else ""
+        if why:
+            left[why] = left.get(why, 0) + 1
+            continue
+        lines.append(rocblas_row(p, solution))
+    return lines, [], left
+
+
+_OF_ROCBLAS = "whose fastest kernel is one of rocBLAS"
+
+
+def _library(row):
+    return row.entry.partition(":")[0]
+
+
+KINDS = {"tunableop": _tunableop_file, "hipblaslt": _override_file, "rocblas": _rocblas_file, "aiter": _aiter_file}
 
 
 def write(spec, validators, say):
@@ -168,7 +200,7 @@ def write(spec, validators, say):
         if t.op != "matmul":
             continue
         if product is None or solution is None:
-            why = "with other ops fused to them" if product is None else "whose fastest entry is no numbered kernel of hipBLASLt"
+            why = "with other ops fused to them" if product is None else "whose fastest entry is no numbered kernel of hipBLASLt or rocBLAS"
             left[why] = left.get(why, 0) + 1
             continue
         found.append((product, solution[1], t.best))

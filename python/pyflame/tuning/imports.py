@@ -1,13 +1,13 @@
 """Measurements of other software as suggestions. What a file says is tried first, and counts only after it computed the right result and was timed here.
 
-Formats: results of TunableOp (PyTorch), the override file of hipBLASLt (HIPBLASLT_TUNING_OVERRIDE_FILE), and the tables of aiter (*_tuned_gemm.csv)."""
+Formats: results of TunableOp (PyTorch), the override files of hipBLASLt (HIPBLASLT_TUNING_OVERRIDE_FILE) and rocBLAS (ROCBLAS_TENSILE_GEMM_OVERRIDE_PATH), and the tables
+of aiter (*_tuned_gemm.csv)."""
 import csv
 from dataclasses import dataclass
 
 from ..benchmarking import gemms
 from . import exchange
 
-_LIBRARY = "gpu.blas"  # the entry that calls hipBLASLt
 _AITER = {"torch.bfloat16": "bfloat16", "torch.float16": "float16", "torch.float32": "float32"}
 
 
@@ -20,10 +20,10 @@ class Suggestion:
     candidate: str
 
 
-def _solution(number):
+def _solution(number, library=exchange.HIPBLASLT):
     if not number.lstrip("-").isdigit():
         raise ValueError(f"the number of a solution is no whole number; got {number!r}")
-    return f"{_LIBRARY}:solution={number}"
+    return f"{library}:solution={number}"
 
 
 def _dense(gemm):
@@ -41,10 +41,25 @@ def _tunableop(fields):
     if len(fields) < 3:
         raise ValueError("a row without a solution; hint: pyflame tune --problems FILE tunes a list of products")
     name = fields[2]
-    if not name.startswith("Gemm_Hipblaslt_"):
-        what = "the library's own choice, which is measured in any case" if name == "Default" else f"{name} is no kernel of hipBLASLt, which is the library that PyFlame calls"
+    library = next((entry for prefix, entry in (("Gemm_Hipblaslt_", exchange.HIPBLASLT), ("Gemm_Rocblas_", exchange.ROCBLAS)) if name.startswith(prefix)), None)
+    if library is None:
+        what = "the library's own choice, which is measured in any case" if name == "Default" else f"{name} is no kernel of hipBLASLt or rocBLAS, which are the libraries that PyFlame calls"
         raise ValueError(what)
-    return gemm, _solution(name.rsplit("_", 1)[1])
+    return gemm, _solution(name.rsplit("_", 1)[1], library)
+
+
+def _rocblas(row):
+    """A row of rocBLAS's override file. Its numbers are those of Tensile, from 1; rocblas_gemm_ex_get_solutions has them below -RESERVED."""
+    if row["input_type"] != row["output_type"]:
+        raise ValueError(f"operands of two dtypes; got {row['input_type']} and {row['output_type']}; expected one")
+    if float(row["alpha"]) != 1 or float(row["beta"]) != 0:
+        raise ValueError(f"a product with factors; got alpha {row['alpha']} and beta {row['beta']}; expected 1 and 0")
+    gemm = gemms._from_blas(row["M"], row["N"], row["K"], row["input_type"], row["transA"], row["transB"], row["batch_count"])
+    if (int(row["ldb"]), int(row["lda"])) != _dense(gemm):
+        raise ValueError(f"a product of matrices with padded rows; got leading dimensions {row['ldb']} and {row['lda']}; expected {' and '.join(map(str, _dense(gemm)))}")
+    if not row["solution_index"].isdigit() or row["solution_index"] == "0":
+        raise ValueError(f"the number of a solution is no whole number from 1 upwards; got {row['solution_index']!r}")
+    return gemm, _solution(str(-int(row["solution_index"]) - exchange.RESERVED), exchange.ROCBLAS)
 
 
 def _override(row):
@@ -67,12 +82,12 @@ def _aiter(row):
 
 def _row(fields, head):
     if head is not None:
-        return (_aiter if "libtype" in head else _override)(dict(zip(head, fields)))
+        return (_aiter if "libtype" in head else _rocblas if "input_type" in head else _override)(dict(zip(head, fields)))
     if "TunableOp_" in fields[0]:
         return _tunableop(fields)
     if len(fields) >= 11 and fields[0] in ("N", "T") and fields[1] in ("N", "T"):
         return _override(dict(zip(exchange.OVERRIDE, fields)))
-    raise ValueError(f"not a row that is understood; got {','.join(fields)[:80]!r}; expected results of TunableOp, hipBLASLt's overrides or aiter's table")
+    raise ValueError(f"not a row that is understood; got {','.join(fields)[:80]!r}; expected results of TunableOp, the overrides of hipBLASLt or rocBLAS, or aiter's table")
 
 
 def read(path):
@@ -83,7 +98,7 @@ def read(path):
             fields = [x.strip() for x in fields]
             if not any(fields) or fields[0].startswith("#") or fields[0] == "Validator" or (number == 1 and len(fields) == 1):
                 continue  # hipBLASLt's file begins with its version
-            if {"libtype", "solidx", "M", "N", "K"} <= set(fields) or {"transA", "transB", "m", "n", "k"} <= set(fields):
+            if {"libtype", "solidx", "M", "N", "K"} <= set(fields) or {"transA", "transB", "m", "n", "k"} <= set(fields) or {"transA", "transB", "M", "N", "K", "input_type"} <= set(fields):
                 head = fields
                 continue
             line = f"{path}:{number}"

@@ -98,13 +98,17 @@ using Refusal = std::optional<std::string>;
 struct Configurations {
   std::vector<std::string> (*list)(const Problem&);                                       // the most promising first
   std::unique_ptr<Executable> (*make)(const Problem&, const std::string& configuration);  // Error: there is none such
+  bool for_any_size = false;  // whether a text means the same for problems of other sizes that have it in their lists
 };
+
+struct Plugin;  // compile/plugins.h
 
 struct Impl {
   const char* name;  // "cpu.tile", "onednn.matmul", "reference"
   Refusal (*accepts)(const Problem&);
   std::unique_ptr<Executable> (*make)(const Problem&);
   const Configurations* configurations = nullptr;
+  const Plugin* plugin = nullptr;  // not null: it comes from outside and stands in for accepts and make, which are null
 };
 
 struct Limits {
@@ -196,6 +200,7 @@ class Backend {
   virtual int device_count() const { return 1; }
   virtual std::string absence() const { return ""; }                     // why device_count() is 0
   virtual DeviceMemory* memory(int /*index*/) const { return nullptr; }  // null: the host's memory
+  virtual void* stream(int /*index*/) const { return nullptr; }          // in which the device's work is queued
   virtual DeviceInfo info(int index) const;                              // of the host, unless overridden
   virtual std::string libraries(int /*index*/) const { return ""; }      // names and versions of those that are used
   // Implementations for a group, best first; the last one accepts everything.

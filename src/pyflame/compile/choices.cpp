@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -45,6 +46,11 @@ constexpr const char* kFromFirst =
     "ALTER TABLE measurements ADD COLUMN tries INTEGER NOT NULL DEFAULT 0;"
     "CREATE INDEX IF NOT EXISTS problems ON measurements (op, problem);"
     "PRAGMA user_version = 2; COMMIT;";
+// Which measured problems a tier has. Files of earlier versions lack it, and these versions do not mind it.
+constexpr const char* kCreateTiers =
+    "CREATE TABLE IF NOT EXISTS tiers (op TEXT NOT NULL, tier TEXT NOT NULL, problem TEXT NOT NULL, PRIMARY KEY (op, "
+    "tier, problem)) WITHOUT ROWID";
+constexpr Tier kTiers[] = {Tier::bucket, Tier::any_size};
 
 std::mutex g_mutex;
 
@@ -137,14 +143,37 @@ std::string Choices::prepare(const std::string& path) {
     if (s.step() != sqlite::kRow) return path + ": " + db_.message();
     version = s.integer(0);
   }
-  if (version == kSchema) return "";
+  if (version == kSchema) return find_tiers(), "";
   if (version != 0 && version != 1)
     return fmt::format("{}: of another version of PyFlame; got schema {}; expected {}", path, version, kSchema);
-  if (db_.run(kCreate) && db_.run(kFromFirst)) return "";
+  if (db_.run(kCreate) && db_.run(kFromFirst)) return find_tiers(), "";
   const std::string why = path + ": " + db_.message();
   db_.run("ROLLBACK");
   Statement s(db_, "PRAGMA user_version");  // another process may have done it meanwhile
   return s.step() == sqlite::kRow && s.integer(0) == kSchema ? "" : why;
+}
+
+// Fills the table of tiers of a file that lacks it. Where that is not possible, there are no tiers.
+void Choices::find_tiers() {
+  {
+    Statement s(db_, "SELECT 1 FROM sqlite_master WHERE name = 'tiers'");
+    if (s.step() == sqlite::kRow) return;
+  }
+  if (!db_.run("BEGIN IMMEDIATE")) return;
+  if (!db_.run(kCreateTiers)) return static_cast<void>(db_.run("ROLLBACK"));
+  {
+    Statement s(db_, "SELECT DISTINCT op, problem FROM measurements");
+    while (s.step() == sqlite::kRow) add_tiers(s.text(0), s.text(1));
+  }
+  if (!db_.run("COMMIT")) db_.run("ROLLBACK");
+}
+
+void Choices::add_tiers(const std::string& op, const std::string& problem) {
+  for (const Tier tier : kTiers) {
+    Statement s(db_, "INSERT OR IGNORE INTO tiers (op, tier, problem) VALUES (?, ?, ?)");
+    s << op << tier_key(tier, problem) << problem;
+    s.step();
+  }
 }
 
 std::optional<int64_t> Choices::environment_id(const Environment& e, bool make) {
@@ -192,9 +221,12 @@ class ProblemRows {
   Choices::Known finish() {
     const auto end = sound_here_.end();
     const auto own = std::find_if(sound_here_.begin(), end, [](const Measurement& m) { return m.own; });
-    const auto best = std::find_if(sound_here_.begin(), own,
-                                   [&](const Measurement& m) { return own == end || clearly_faster(m, *own); });
-    if (best != end) known_.best = best->entry;
+    const auto wins = [&](const Measurement& m) { return own == end || clearly_faster(m, *own); };
+    for (auto m = sound_here_.begin(); m != end && m <= own; ++m) {
+      if (m != own && !wins(*m)) continue;
+      if (!known_.best) known_.best = std::move(m->entry);
+      else known_.next.push_back(std::move(m->entry));
+    }
     return std::move(known_);
   }
 
@@ -213,7 +245,7 @@ void Choices::forget_if_changed() {
   if (stat(path_.c_str(), &s) == 0) now = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
   if (now == stamp_) return;
   stamp_ = now, asked_ = 0, rows_ = -1;
-  read_.clear(), here_.clear(), all_.clear();
+  read_.clear(), here_.clear(), all_.clear(), tiers_.clear();
 }
 
 int64_t Choices::environment_here(const Environment& e, const std::string& key) {
@@ -282,6 +314,48 @@ Choices::Known Choices::known(const Environment& e, const std::string& op, const
   return read_[key];
 }
 
+std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std::string& op, const std::string& tier) {
+  std::lock_guard lock(g_mutex);
+  if (!trouble_.empty()) return {};
+  forget_if_changed();
+  const std::string environment_key = key_of(e);
+  const auto [at, is_new] = tiers_.try_emplace(environment_key + op + '\n' + tier);
+  if (!is_new) return at->second;
+  ++queries_;
+  Statement s(db_,
+              "SELECT m.problem, m.entry, m.us, m.spread, m.own, m.warm_us FROM tiers t JOIN measurements m ON m.op = "
+              "t.op AND m.problem = t.problem WHERE t.op = ? AND t.tier = ? AND m.environment = ? AND m.sound AND "
+              "m.tries = 0 ORDER BY m.problem, m.own DESC");
+  s << op << tier << environment_here(e, environment_key);
+  struct Wins {
+    size_t problems = 0;
+    double product = 0;  // the sum of the logarithms of its times relative to the own entry's
+  };
+  std::map<std::string, Wins> wins;
+  size_t problems = 0;
+  Measurement own;
+  std::string problem;
+  while (s.step() == sqlite::kRow) {
+    Measurement m;
+    m.entry = s.text(1), m.us = s.real(2), m.spread = s.real(3), m.own = s.integer(4) != 0, m.warm_us = s.real(5);
+    if (std::string next = s.text(0); next != problem) {
+      // Without the own entry there is nothing to compare with.
+      problem = std::move(next), own = m.own ? m : Measurement{};
+      problems += m.own;
+    } else if (own.own && !m.own && clearly_faster(m, own)) {
+      Wins& w = wins[m.entry];
+      ++w.problems, w.product += std::log(m.us / own.us);
+    }
+  }
+  std::vector<std::pair<double, std::string>> order;
+  if (problems >= kLeastProblems)
+    for (const auto& [entry, w] : wins)
+      if (w.problems == problems) order.emplace_back(w.product, entry);
+  std::sort(order.begin(), order.end());
+  for (auto& [product, entry] : order) at->second.push_back(std::move(entry));
+  return at->second;
+}
+
 void Choices::begin(const Environment& e, const std::string& op, const std::string& problem, const std::string& entry) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return;
@@ -339,6 +413,7 @@ void Choices::store(const Environment& e, const std::string& op, const std::stri
         << static_cast<int64_t>(m.workspace) << m.note << int64_t{m.own} << m.warm_us;
       ok &= s.step() == sqlite::kDone;
     }
+    add_tiers(op, problem);
   }
   if (!db_.run(ok ? "COMMIT" : "ROLLBACK")) db_.run("ROLLBACK");
 }

@@ -11,6 +11,7 @@
 
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/sqlite.h"
+#include "pyflame/compile/tiers.h"
 
 namespace pyflame {
 
@@ -55,14 +56,20 @@ class Choices {
   static Choices* if_present(const std::string& file);
 
   struct Known {
-    std::optional<std::string> best;       // the fastest sound entry of this environment
+    std::optional<std::string> best;  // the fastest sound entry of this environment
+    std::vector<std::string>
+        next;  // the others that are no slower than the own one, where the best is not there any more
     std::vector<std::string> tried;        // the entries that need not be measured again
     std::optional<std::string> elsewhere;  // the fastest with other versions on this device; a hint what to measure
   };
+  static constexpr size_t kLeastProblems = 2;  // one alone may be an exception
   Known known(const Environment& e, const std::string& op, const std::string& problem);
   std::optional<std::string> best(const Environment& e, const std::string& op, const std::string& problem) {
     return known(e, op, problem).best;
   }
+  // For a problem that was not measured: the entries that were clearly faster than the own one wherever a problem of the tier was
+  // measured here, the one with the smallest product of times first. None if fewer than kLeastProblems were measured.
+  std::vector<std::string> faster_in_tier(const Environment& e, const std::string& op, const std::string& tier);
   // Notes that an entry is about to run for the first time. If the process does not survive that twice, the entry counts as
   // tried. passed() takes the note back.
   void begin(const Environment& e, const std::string& op, const std::string& problem, const std::string& entry);
@@ -86,15 +93,18 @@ class Choices {
   Known read_one(const Environment& e, const std::string& environment_key, const std::string& op,
                  const std::string& problem);
   void forget_begun();
+  void find_tiers();
+  void add_tiers(const std::string& op, const std::string& problem);
   std::string prepare(const std::string& path);
   std::optional<int64_t> environment_id(const Environment& e, bool make);
   sqlite::Database db_;
   std::string path_;
   std::string trouble_;
   int pid_ = 0;
-  int64_t begun_ = 0;                              // the row of the note; 0: there is none
-  Stamp stamp_;                                    // of the file when read_, here_ and all_ were filled
-  std::unordered_map<std::string, Known> read_;    // what known() has found
+  int64_t begun_ = 0;                            // the row of the note; 0: there is none
+  Stamp stamp_;                                  // of the file when read_, here_ and all_ were filled
+  std::unordered_map<std::string, Known> read_;  // what known() has found
+  std::unordered_map<std::string, std::vector<std::string>> tiers_;  // what faster_in_tier() has found
   std::unordered_map<std::string, int64_t> here_;  // the rows of environments; -1: the file does not have it
   std::set<std::string> all_;                      // environments of which read_ has everything
   int64_t queries_ = 0, asked_ = 0, rows_ = -1;    // asked_, rows_: since the file has changed

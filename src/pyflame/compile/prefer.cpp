@@ -1,12 +1,14 @@
 // prefer: which of the implementations that accept a group computes it.
 //
 // Takes    a group with the first implementation that accepts it.
-// Returns  the candidate that is forced, else the one that was measured to be the fastest, else the first; and, if there
+// Returns  the candidate that is forced, else the one that was measured to be the fastest, else the one that was the fastest for all similar
+// problems that were measured, else the first; and, if there
 // is time for measurements, the others that may be faster.
 // Ensures  a candidate that the device or the library cannot make is not returned, unless it is forced.
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/force.h"
 #include "pyflame/compile/passes.h"
+#include "pyflame/compile/plugins.h"
 
 #include <algorithm>
 
@@ -15,7 +17,7 @@ namespace pyflame {
 std::string Candidate::name() const { return configuration.empty() ? impl->name : impl->name + (":" + configuration); }
 
 std::unique_ptr<Executable> Candidate::make(const Problem& p) const {
-  if (configuration.empty()) return impl->make(p);
+  if (configuration.empty()) return make_impl(*impl, p);
   PF_CHECK(impl->configurations, Value, "{}: it has no configurations; got '{}'; expected none", impl->name,
            configuration);
   return impl->configurations->make(p, configuration);
@@ -28,10 +30,11 @@ namespace {
 std::vector<Candidate> other_candidates(const Backend& backend, const Problem& p, const Selection& s) {
   std::vector<Candidate> all, configured;
   const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
-  for (size_t i = *s.impl; i < end; ++i) {
+  for (size_t i = 0; i < end; ++i) {
     const Impl& impl = s.impls[i];
+    if (i < *s.impl && !impl.plugin) continue;  // it has refused
     if (i != *s.impl) {
-      if (impl.accepts(p)) continue;
+      if (refusal_of(impl, p)) continue;
       all.push_back({&impl, ""});
     }
     if (!impl.configurations) continue;
@@ -53,15 +56,30 @@ Candidate find_candidate(std::span<const Impl> impls, const std::string& name) {
 std::vector<Candidate> find_all(const std::vector<std::string>& names, const Problem& p, const Selection& s) {
   std::vector<Candidate> all;
   for (const std::string& name : names)
-    if (const Candidate c = find_candidate(s.impls, name); c.impl && !c.impl->accepts(p)) all.push_back(c);
+    if (const Candidate c = find_candidate(s.impls, name); c.impl && !refusal_of(*c.impl, p)) all.push_back(c);
   return all;
+}
+
+// The candidate that was clearly faster for each similar problem, if this problem's implementations have it, too.
+std::optional<Candidate> similar(Choices& choices, const Environment& e, const std::string& op, const std::string& key,
+                                 const Problem& p, const Selection& s) {
+  for (const Tier tier : {Tier::bucket, Tier::any_size})
+    for (const std::string& name : choices.faster_in_tier(e, op, tier_key(tier, key))) {
+      Candidate c = find_candidate(s.impls, name);
+      if (!c.impl || refusal_of(*c.impl, p)) continue;
+      if (c.configuration.empty()) return c;
+      if (!c.impl->configurations || !c.impl->configurations->for_any_size) continue;
+      const std::vector<std::string> all = c.impl->configurations->list(p);
+      if (std::find(all.begin(), all.end(), c.configuration) != all.end()) return c;
+    }
+  return std::nullopt;
 }
 
 // Whether there can be other candidates at all; it costs nothing to ask.
 bool has_others(const Backend& backend, const Selection& s) {
   const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
-  for (size_t i = *s.impl; i < end; ++i)
-    if (i > *s.impl || s.impls[i].configurations) return true;
+  for (size_t i = 0; i < end; ++i)
+    if (i < *s.impl ? s.impls[i].plugin != nullptr : i > *s.impl || s.impls[i].configurations) return true;
   return false;
 }
 
@@ -77,13 +95,27 @@ Preference prefer(const Backend& backend, const Problem& p, const Selection& s) 
   const std::string file = choices_file();
   Choices* choices = budget > 0 ? &Choices::in(file) : Choices::if_present(file);
   if (!choices) return {first};
-  const Choices::Known known = choices->known(environment_of(backend, p.graph.device.index), op, problem_key(p));
+  const Environment& here = environment_of(backend, p.graph.device.index);
+  const std::string key = problem_key(p);
+  const Choices::Known known = choices->known(here, op, key);
   Preference result{first};
   if (known.best && uses_choices()) {
-    const Candidate best = find_candidate(s.impls, *known.best);
-    if (best.impl && !best.impl->accepts(p)) result.chosen = best, result.measured = best.name() != first.name();
+    // A plug-in that was the fastest may be missing in this process.
+    std::vector<std::string> order{*known.best};
+    order.insert(order.end(), known.next.begin(), known.next.end());
+    for (const std::string& name : order) {
+      const Candidate best = find_candidate(s.impls, name);
+      if (!best.impl || refusal_of(*best.impl, p)) continue;
+      result.chosen = best, result.measured = best.name() != first.name();
+      break;
+    }
   }
-  if (budget == 0) return result;
+  if (budget == 0) {
+    if (!known.best && uses_choices())
+      if (auto c = similar(*choices, here, op, key, p, s))
+        result.chosen = *c, result.measured = c->name() != first.name();
+    return result;
+  }
   const Suggestions suggested = suggested_candidates();
   std::vector<Candidate> all = find_all(suggested.names, p, s);
   if (!suggested.alone) {

@@ -7,6 +7,7 @@
 #include "pyflame/base/error.h"
 #include "pyflame/compile/force.h"
 #include "pyflame/compile/passes.h"
+#include "pyflame/compile/plugins.h"
 
 namespace pyflame {
 
@@ -44,11 +45,15 @@ std::string forced_name(const Problem& p, std::span<const Impl> impls) {
 Selection select(const Graph& graph, const Group& group, const Backend& backend) {
   const Problem problem{graph, group};
   Selection s;
-  s.impls = backend.impls(problem);
+  s.impls = impls_with_plugins(backend, problem);
   const std::string forced = forced_name(problem, s.impls);
   for (size_t i = 0; i < s.impls.size() && !s.impl; ++i) {
-    Refusal no = forced.empty() || forced == s.impls[i].name ? s.impls[i].accepts(problem)
-                                                             : Refusal("another implementation is forced");
+    const Impl& impl = s.impls[i];
+    if (impl.plugin && impl.plugin->op != problem.root().op) continue;
+    Refusal no;
+    if (!forced.empty() && forced != impl.name) no = "another implementation is forced";
+    else if (forced.empty() && impl.plugin) no = "a plug-in, which computes where it was measured to be faster";
+    else no = refusal_of(impl, problem);
     if (no) s.refused.push_back({s.impls[i].name, std::move(*no)});
     else s.impl = i;
   }

@@ -12,6 +12,7 @@
 #include "pyflame/runtime/debug_memory.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/executor.h"
+#include "pyflame/runtime/searches.h"
 #include "pyflame/runtime/uninitialised.h"
 
 namespace pyflame {
@@ -57,6 +58,8 @@ constinit const RuntimeHooks runtime_hooks{
     .raise_pending_error = raise_pending_error,
     .forget_pending_error = forget_pending_error,
     .find_backend = registered_backend,
+    .recall_search = recall_search,
+    .keep_search = keep_search,
 };
 
 }  // namespace pyflame

@@ -4,6 +4,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "pyflame/tensor/tensor.h"
 
@@ -12,6 +15,13 @@ namespace pyflame {
 class Backend;
 struct Window;
 enum class CutReason : uint8_t;
+
+// One way to compute something, as a backend's own search has found it.
+struct FoundEntry {
+  std::string name;
+  double us = 0;
+  std::string wrong = {};  // why it must not be used; empty: it computes the right result
+};
 
 struct RuntimeHooks {
   // The bytes of storages (runtime/allocator.h).
@@ -35,6 +45,11 @@ struct RuntimeHooks {
   void (*raise_pending_error)();
   void (*forget_pending_error)(const Poison* p);
   const Backend* (*find_backend)(DeviceType type);
+
+  // What a backend's own search has found, in the file of measurements (runtime/searches.cpp). `what` stands in the place of the op.
+  std::optional<std::string> (*recall_search)(Device device, const std::string& what, const std::string& problem);
+  void (*keep_search)(Device device, const std::string& what, const std::string& problem,
+                      const std::vector<FoundEntry>& found);
 };
 
 extern const RuntimeHooks runtime_hooks;

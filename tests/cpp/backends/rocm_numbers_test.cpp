@@ -41,7 +41,8 @@ TEST(GpuBlas, NumbersAreHipblaslts) {
   EXPECT_EQ(r.f32, rocblas_datatype_f32_r);
   EXPECT_EQ(r.f64, rocblas_datatype_f64_r);
   EXPECT_EQ(r.bf16, rocblas_datatype_bf16_r);
-  EXPECT_EQ(rocblas_gemm_algo_standard, 0);
+  EXPECT_EQ(r.standard, rocblas_gemm_algo_standard);
+  EXPECT_EQ(r.by_number, rocblas_gemm_algo_solution_index);
   EXPECT_EQ(rocblas_gemm_flags_none, 0);
   EXPECT_EQ(HIP_R_32F, 0);
   EXPECT_EQ(HIP_R_64F, 1);

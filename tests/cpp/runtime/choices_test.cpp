@@ -62,6 +62,82 @@ TEST(Choices, TheOwnEntryStaysUnlessAnotherIsClearlyFaster) {
   EXPECT_EQ(best(only_cold), "own");
 }
 
+TEST(Tiers, ProblemsOfABucketHaveOneKey) {
+  const auto bucket = [](const std::string& problem) { return tier_key(Tier::bucket, problem); };
+  const std::string p = "matmul(float32(24, 4096) strides (1, 24), float32(4096, 1)) precision=0 -> float32(24, 1)";
+  EXPECT_EQ(
+      bucket(p),
+      "bucket matmul(float32(~32/8, ~4096/8) strides (1, *), float32(~4096/8, 1)) precision=0 -> float32(~32/8, 1)");
+  EXPECT_EQ(tier_key(Tier::any_size, p),
+            "any size matmul(float32(*, *) strides (1, *), float32(*, 1)) precision=0 -> float32(*, 1)");
+  const auto square = [](int n) { return fmt::format("relu(float32({},)) -> float32({},)", n, n); };
+  EXPECT_EQ(bucket(square(40)), bucket(square(56)));
+  EXPECT_NE(bucket(square(40)), bucket(square(41)));  // no multiple of 8
+  EXPECT_NE(bucket(square(40)), bucket(square(72)));
+  EXPECT_EQ(bucket(square(1)), "bucket relu(float32(1,)) -> float32(1,)");
+  EXPECT_NE(tier_key(Tier::any_size, "sum(float32(8, 8)) axes=0"),
+            tier_key(Tier::any_size, "sum(float32(8, 8)) axes=1"));
+  EXPECT_NE(tier_key(Tier::any_size, "sum(float32(8, 8))"), tier_key(Tier::any_size, "sum(float16(8, 8))"));
+  EXPECT_EQ(bucket("sum(float32()) -> float32()"), "bucket sum(float32()) -> float32()");
+}
+
+TEST(Choices, WhatWonForAllProblemsOfATier) {
+  test::TempFolder folder;
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  const auto product = [](int m) {
+    return fmt::format("matmul(float32({0}, 64), float32(64, 64)) -> float32({0}, 64)", m);
+  };
+  const std::string tier = tier_key(Tier::bucket, product(24));
+  const auto store = [&](int m, double first, double second) {
+    Measurement own{"own", 100, 0, true};
+    own.own = true;
+    c.store(kHere, "matmul", product(m),
+            {own, {"first", first, 0, true}, {"second", second, 0, true}, {"wrong", 1, 9, false}});
+  };
+  using Names = std::vector<std::string>;
+  store(24, 80, 90);
+  EXPECT_EQ(c.faster_in_tier(kHere, "matmul", tier), Names{});  // one problem may be an exception
+  store(32, 80, 50);
+  EXPECT_EQ(c.faster_in_tier(kHere, "matmul", tier), (Names{"second", "first"}));
+  store(48, 10, 10);  // another bucket
+  EXPECT_EQ(c.faster_in_tier(kHere, "matmul", tier), (Names{"second", "first"}));
+  EXPECT_EQ(c.faster_in_tier(kHere, "matmul", tier_key(Tier::any_size, product(24))), (Names{"second", "first"}));
+  store(32, 80, 99);  // measured again
+  EXPECT_EQ(c.faster_in_tier(kHere, "matmul", tier), Names{"first"});
+  EXPECT_EQ(c.faster_in_tier({"A", "sm_90", "13000", "", "1"}, "matmul", tier), Names{});
+  EXPECT_EQ(c.faster_in_tier(kHere, "conv2d", tier), Names{});
+}
+
+TEST(Choices, WhatComesNextIfTheBestIsMissing) {
+  test::TempFolder folder;
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  Measurement own{"own", 100, 0, true};
+  own.own = true;
+  c.store(kHere, "matmul", "p",
+          {own, {"fast", 60, 0, true}, {"plugin", 50, 0, true}, {"little", 99, 0, true}, {"slow", 200, 0, true}});
+  const Choices::Known k = c.known(kHere, "matmul", "p");
+  EXPECT_EQ(k.best, "plugin");
+  EXPECT_EQ(k.next, (std::vector<std::string>{"fast", "own"}));
+}
+
+TEST(Choices, FilesWithoutTiersGetThem) {
+  test::TempFolder folder;
+  const std::string path = folder.str() + "/choices.sqlite", copy = folder.str() + "/copy.sqlite";
+  Choices& c = Choices::in(path);
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  for (const int m : {24, 32}) {
+    Measurement own{"own", 100, 0, true};
+    own.own = true;
+    c.store(kHere, "matmul", fmt::format("matmul(float32({}, 64))", m), {own, {"other", 50, 0, true}});
+  }
+  std::filesystem::copy_file(path, copy);
+  { EXPECT_TRUE(sqlite::Database(copy).run("DROP TABLE tiers")); }
+  EXPECT_EQ(Choices::in(copy).faster_in_tier(kHere, "matmul", tier_key(Tier::bucket, "matmul(float32(24, 64))")),
+            std::vector<std::string>{"other"});
+}
+
 TEST(Choices, WhatWonWithOtherVersionsIsAHint) {
   test::TempFolder folder;
   Choices& c = Choices::in(folder.str() + "/choices.sqlite");

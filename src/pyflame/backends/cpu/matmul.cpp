@@ -443,7 +443,7 @@ std::unique_ptr<Executable> make_blocked(const Problem& p, const std::string& co
 }
 std::unique_ptr<Executable> make_matmul(const Problem& p) { return make_blocked(p, ""); }
 std::vector<std::string> list_blocks(const Problem& p) { return Matmul<float>(p).other_blockings(); }
-constexpr Configurations kBlocks{list_blocks, make_blocked};
+constexpr Configurations kBlocks{list_blocks, make_blocked, true};
 
 Refusal accept_gemv(const Problem& p) {
   if (!is_matmul_group(p)) return "takes matmul";

@@ -25,6 +25,12 @@ std::string GpuBackend::absence() const {
 
 DeviceMemory* GpuBackend::memory(int index) const { return &device(type_, index); }
 
+void* GpuBackend::stream(int index) const {
+  GpuDevice& d = device(type_, index);
+  d.enter();
+  return d.stream();
+}
+
 DeviceInfo GpuBackend::info(int index) const { return device(type_, index).info(); }
 
 std::string GpuBackend::libraries(int index) const { return library_versions(device(type_, index)); }

@@ -15,6 +15,7 @@ class GpuBackend final : public Backend {
   int device_count() const override;
   std::string absence() const override;
   DeviceMemory* memory(int index) const override;
+  void* stream(int index) const override;
   DeviceInfo info(int index) const override;
   std::string libraries(int index) const override;
   bool last_is_slow() const override { return false; }

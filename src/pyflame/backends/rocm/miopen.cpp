@@ -123,6 +123,7 @@ class Plan final : public DnnPlan {
         repeats_(p.attrs.any_order == 0) {}
   size_t workspace() const override { return solution_.workspace; }
   bool repeats() const override { return repeats_; }  // MIOpen does not say this of a solution
+  std::string number() const override { return fmt::format("solution={}", solution_.id); }
   void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) override {
     const auto [a, b, c] = kRoles[pass_];
     device.enter();

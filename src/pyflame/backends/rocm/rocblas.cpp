@@ -10,6 +10,8 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -42,18 +44,51 @@ BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device) {
   return handle;
 }
 
-// A product. rocBLAS chooses the algorithm itself.
+// A product, by the kernel that rocBLAS chooses or by one with a number.
 class RocBlasProduct final : public Executable {
  public:
-  explicit RocBlasProduct(const Problem& p)
+  explicit RocBlasProduct(const Problem& p, std::optional<int32_t> solution = std::nullopt)
       : product_(p.root()),
         library_(*rocblas()),
         handle_(rocblas_handle(library_, device(DeviceType::rocm, p.graph.device.index))),
         a_(p.root().ins[0].binding),
         b_(p.root().ins[1].binding),
-        c_(p.root().outs[0].binding) {}
+        c_(p.root().outs[0].binding),
+        solution_(solution) {}
   void run(const RunContext& ctx) override {
     device(DeviceType::rocm, ctx.device).enter();
+    const int algorithm = solution_ ? kRocBlasNumbers.by_number : kRocBlasNumbers.standard;
+    const int status = call(ctx.bindings[a_], ctx.bindings[b_], ctx.bindings[c_], [&](auto... description) {
+      return library_.gemm(description..., algorithm, solution_.value_or(0), 0);
+    });
+    const Product& g = product_;
+    PF_CHECK(status == 0, Runtime, "matmul: rocblas refused the product; got status {} for {} x {} x {} of {}", status,
+             g.m, g.k, g.n, dtype_name(g.dtype));
+  }
+
+  // The numbers of the kernels that can compute it.
+  std::vector<int32_t> solutions() const {
+    std::vector<int32_t> found;
+    if (!library_.solutions) return found;
+    char somewhere[16] = {};  // nothing is read or written there
+    int32_t size = 0;
+    const auto ask = [&](int32_t* list) {
+      return call(somewhere, somewhere, somewhere, [&](auto... description) {
+        return library_.solutions(description..., kRocBlasNumbers.by_number, 0, list, &size);
+      });
+    };
+    if (ask(nullptr) != 0 || size <= 0) return found;
+    found.resize(static_cast<size_t>(size));
+    if (ask(found.data()) != 0) size = 0;
+    found.resize(static_cast<size_t>(std::clamp(size, 0, static_cast<int32_t>(found.size()))));
+    std::erase_if(found, [](int32_t number) { return number == 0; });  // its own choice
+    return found;
+  }
+
+ private:
+  // Calls fn with the product as rocBLAS takes it, up to the type of the sums.
+  template <class Fn>
+  int call(const void* a, const void* b, void* c, Fn fn) const {
     const Product& g = product_;
     const RocBlasNumbers& n = kRocBlasNumbers;
     const MatrixLayout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
@@ -63,23 +98,19 @@ class RocBlasProduct final : public Executable {
     const double wide_one = 1, wide_zero = 0;
     const auto stride = [&](const Dims& batch) { return g.batch.empty() ? int64_t{0} : batch[0]; };
     const auto whole = [](int64_t x) { return static_cast<int>(x); };
-    void* c = ctx.bindings[c_];
     const int64_t ld = g.m == 1 ? g.n : g.c_row;
-    const int status =
-        library_.gemm(handle_, first.transposed ? n.op_t : n.op_n, second.transposed ? n.op_n : n.op_t, whole(g.n),
-                      whole(g.m), whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, ctx.bindings[b_], type,
-                      whole(first.ld), stride(g.b_batch), ctx.bindings[a_], type, whole(second.ld), stride(g.a_batch),
-                      wide ? static_cast<const void*>(&wide_zero) : &zero, c, type, whole(ld), stride(g.c_batch), c,
-                      type, whole(ld), stride(g.c_batch), whole(g.batches()), wide ? n.f64 : n.f32, 0, 0, 0);
-    PF_CHECK(status == 0, Runtime, "matmul: rocblas refused the product; got status {} for {} x {} x {} of {}", status,
-             g.m, g.k, g.n, dtype_name(g.dtype));
+    return fn(handle_, first.transposed ? n.op_t : n.op_n, second.transposed ? n.op_n : n.op_t, whole(g.n), whole(g.m),
+              whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, b, type, whole(first.ld),
+              stride(g.b_batch), a, type, whole(second.ld), stride(g.a_batch),
+              wide ? static_cast<const void*>(&wide_zero) : &zero, static_cast<const void*>(c), type, whole(ld),
+              stride(g.c_batch), c, type, whole(ld), stride(g.c_batch), whole(g.batches()), wide ? n.f64 : n.f32);
   }
 
- private:
   Product product_;
   const RocBlas& library_;
   BlasHandle handle_;
   BindingId a_, b_, c_;
+  std::optional<int32_t> solution_;
 };
 
 bool there() { return rocblas() != nullptr; }
@@ -97,6 +128,26 @@ Refusal refuses(const Problem& p) {
 }
 std::unique_ptr<Executable> make(const Problem& p) { return std::make_unique<RocBlasProduct>(p); }
 
+constexpr std::string_view kSolution = "solution=";
+constexpr size_t kMostSolutions = 256;
+std::vector<std::string> list_solutions(const Problem& p) {
+  std::vector<std::string> names;
+  for (const int32_t number : RocBlasProduct(p).solutions()) {
+    if (names.size() == kMostSolutions) break;
+    names.push_back(fmt::format("{}{}", kSolution, number));
+  }
+  return names;
+}
+std::unique_ptr<Executable> make_solution(const Problem& p, const std::string& name) {
+  for (const int32_t number : RocBlasProduct(p).solutions())
+    if (name == fmt::format("{}{}", kSolution, number)) return std::make_unique<RocBlasProduct>(p, number);
+  PF_FAIL(Value,
+          "matmul: rocblas has no such solution for this product; got '{}'; expected a number that it had when it was "
+          "measured",
+          name);
+}
+constexpr Configurations kSolutions{list_solutions, make_solution};
+
 }  // namespace
 
 const Dylib kRocblas = {.name = "rocBLAS",
@@ -104,8 +155,9 @@ const Dylib kRocblas = {.name = "rocBLAS",
                         .files = kRocblasFiles,
                         .absent = "rocBLAS (librocblas.so) was not found; install ROCm's rocblas package",
                         .computes = true};
-const RocBlasNumbers kRocBlasNumbers = {.op_n = 111, .op_t = 112, .f16 = 150, .f32 = 151, .f64 = 152, .bf16 = 168};
-const PlainBlas kRocblasProducts = {"rocm.rocblas", there, refuses, make};
+const RocBlasNumbers kRocBlasNumbers = {
+    .op_n = 111, .op_t = 112, .f16 = 150, .f32 = 151, .f64 = 152, .bf16 = 168, .standard = 0, .by_number = 1};
+const PlainBlas kRocblasProducts = {"rocm.rocblas", there, refuses, make, &kSolutions};
 
 const RocBlas* rocblas(std::string* why) {
   struct Found {
@@ -127,6 +179,8 @@ const RocBlas* rocblas(std::string* why) {
     bind(f->blas.set_stream, "rocblas_set_stream");
     bind(f->blas.set_workspace, "rocblas_set_workspace");
     bind(f->blas.gemm, "rocblas_gemm_strided_batched_ex");
+    f->blas.solutions = reinterpret_cast<decltype(f->blas.solutions)>(
+        find_symbol(library, "rocblas_gemm_strided_batched_ex_get_solutions"));
     return f;
   }();
   if (why) *why = found->why;

@@ -1,7 +1,7 @@
 // Convolutions by a vendor's library. A tensor is channels-first or channels-last. The library is asked about both
 // layouts, and tensors in the other layout are transposed into the workspace. Tensors for matrix cores (16-bit, or
 // float32 that may be rounded) are made channels-last, which these need; if a search is allowed, the measured time
-// decides.
+// decides. What a search has found is kept in the file of measurements, so that the next process need not search.
 #include "pyflame/backends/gpu/libs/dnn.h"
 
 #include <algorithm>
@@ -17,12 +17,14 @@
 #include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
+#include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame::gpu {
 
 namespace {
 
-constexpr int kMostPlans = 6;  // for each layout
+constexpr int kMostPlans = 6;    // for each memory format, in a search within a budget
+constexpr int kTunedPlans = 24;  // the same, where tuning measures each of them
 constexpr size_t kAlign = 256, kMostWorkspace = size_t{1} << 30;
 size_t whole(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
@@ -31,7 +33,27 @@ struct Choice {
   std::shared_ptr<DnnPlan> plan;
   MemoryFormat format = MemoryFormat::contiguous;
   std::array<bool, 3> transposed{};
+  std::string name = {};  // "plan=3,channels_last"
+  std::string slow = {};  // not empty: there is no plan here, because our own kernel is faster
 };
+
+constexpr const char* kOwn = "gpu.conv";
+using MakeOwn = std::unique_ptr<Executable> (*)(const Problem&);
+
+// From so many microseconds on, a plan is slow enough to try our own kernel beside it. The rates are those that libraries reach on a large GPU; the
+// measurement decides, so they need not fit the device.
+double surprising_us(const ConvCase& c) {
+  const bool half = dtype_size(c.dtype) == 2;
+  const double rate = half                        ? 500e6
+                      : c.dtype == DType::float64 ? 20e6
+                                                  : 40e6,
+               bandwidth = 2.5e6;  // operations and bytes a microsecond
+  const auto count = [](const Operand& o) { return static_cast<double>(o.numel()); };
+  const double flops = 2 * count(c.result) * count(c.weight) / static_cast<double>(c.weight.shape[0]);
+  const double bytes = (count(c.image) + count(c.weight) + count(c.result)) * static_cast<double>(dtype_size(c.dtype));
+  constexpr double kTimes = 8, kLaunch = 10;
+  return kTimes * (kLaunch + std::max(flops / rate, bytes / bandwidth));
+}
 
 std::array<const Operand*, 3> tensors_of(const ConvCase& c) { return {&c.image, &c.weight, &c.result}; }
 
@@ -66,8 +88,9 @@ void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Tran
   if (choice.transposed[made]) transpose_tensor(made, at[made], given[made], !last);
 }
 
-// All choices that the library offers, in its own order of preference.
-std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool all) {
+// The choices that the library offers, in its own order of preference: at most so many for each memory format.
+std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, int most) {
+  const bool all = most > 1;
   const auto tensors = tensors_of(c);
   std::array<size_t, 2> moved{};  // bytes to transpose, by memory format
   for (size_t o = 0; o < 2; ++o)
@@ -88,8 +111,13 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
       p.strides[i] = strides_of(tensors[i]->shape, format);
       choice.transposed[i] = !has_format(*tensors[i], format);
     }
-    for (auto& plan : library.plans(device, p, all ? kMostPlans : 1)) {
+    int place = -1;
+    for (auto& plan : library.plans(device, p, most)) {
+      ++place;
       if (plan->workspace() > kMostWorkspace) continue;
+      const std::string number = plan->number();
+      choice.name = (number.empty() ? fmt::format("plan={}", place) : number) +
+                    (format == MemoryFormat::channels_last ? ",channels_last" : ",contiguous");
       choice.plan = std::move(plan);
       found.push_back(choice);
     }
@@ -113,11 +141,40 @@ float time_choice(GpuDevice& device, const std::array<Event, 2>& events, const s
   return ms;
 }
 
+// Our own kernel for the problem, as a search tries it. Not there: `make` is null.
+struct OwnKernel {
+  const Problem& problem;
+  MakeOwn make;
+  // None if it fails, has no memory, or computes something wrong.
+  std::optional<float> time(GpuDevice& device, const ConvCase& c, const ConvTrial& trial,
+                            const std::array<Event, 2>& events, const std::array<void*, 3>& at) const {
+    void* workspace = nullptr;
+    std::optional<float> ms;
+    try {
+      const std::unique_ptr<Executable> kernel = make(problem);
+      if (const size_t bytes = kernel->workspace(); bytes > 0 && !(workspace = device.allocate(bytes))) return ms;
+      std::vector<void*> bindings(problem.graph.bindings.size());
+      const auto tensors = tensors_of(c);
+      for (size_t i = 0; i < 3; ++i) bindings[tensors[i]->binding.index()] = at[i];
+      const RunContext context{
+          .bindings = bindings.data(), .params = {}, .workspace = workspace, .device = device.index()};
+      trial.spoil(device, at);
+      kernel->run(context);  // compiles it
+      device.wait();
+      if (trial.difference(device, at).empty()) ms = time_choice(device, events, [&] { kernel->run(context); });
+    } catch (const Error&) {  // the library's plan is used
+    }
+    if (workspace) device.release(workspace);
+    return ms;
+  }
+};
+
 // Tries the choices and returns the fastest one that computes what it must. It stops when the budget is used up, but
 // tries until one is correct. None if none is, or if there is no memory for the tests; then `tried` is false. It uses
-// memory and streams of its own, so pending work is not affected.
+// memory and streams of its own, so pending work is not affected. `found` gets what became of each.
 std::optional<size_t> fastest(GpuDevice& device, const char* library, const ConvCase& c, const std::vector<Choice>& all,
-                              double budget_ms, bool& tried) {
+                              double budget_ms, bool& tried, std::vector<FoundEntry>& found, const OwnKernel& own,
+                              std::string& slow) {
   size_t room = 0, tensors = 0;
   for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
   for (const Operand* t : tensors_of(c)) tensors += whole(t->nbytes());
@@ -160,23 +217,76 @@ std::optional<size_t> fastest(GpuDevice& device, const char* library, const Conv
             "conv2d: {} computes a wrong result for image {}, weight {}, {}, by plan {} of {}: {}; the plan is not "
             "used",
             library, c.image.shape.str(), c.weight.shape.str(), dtype_name(c.dtype), i + 1, all.size(), wrong));
+        found.push_back({all[i].name, 1e30, wrong});
         continue;
       }
       const float ms = time_choice(device, events, run);
+      found.push_back({all[i].name, static_cast<double>(ms) * 1e3});
       if (!best || ms < best_ms) best = i, best_ms = ms;
     } catch (const Error& e) {  // a plan that fails is not chosen
       failure = e;
+      found.push_back({all[i].name, 1e30, e.what()});
     }
   }
   if (!best && failure) fall_back(*failure);
+  if (best && own.make && best_ms * 1e3 > surprising_us(c)) {
+    const std::optional<float> own_ms = own.time(device, c, trial, events, at);
+    if (own_ms) found.push_back({kOwn, static_cast<double>(*own_ms) * 1e3});
+    if (own_ms && *own_ms < best_ms)
+      slow = fmt::format("the fastest plan of {} took {:.1f} us, PyFlame's own kernel {:.1f} us", library,
+                         best_ms * 1e3, *own_ms * 1e3);
+  }
   for (const Event e : events) rt.event_destroy(e);
   device.release(memory);
   return best;
 }
 
+constexpr const char* kSearch = "convolution plan";
+
+// What the outcome of a search depends on besides the device and the versions.
+std::string search_key(const DnnLibrary& library, const ConvCase& c, double budget_ms) {
+  constexpr const char* kPasses[] = {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"};
+  const ConvAttrs& a = c.attrs;
+  std::string key =
+      fmt::format("{} {} {} stride {}x{} padding {}x{} dilation {}x{} groups {} any_order {} rounded {}",
+                  library.name(), kPasses[static_cast<size_t>(c.pass)], dtype_name(c.dtype), a.stride_h, a.stride_w,
+                  a.pad_h, a.pad_w, a.dilation_h, a.dilation_w, a.groups, a.any_order, a.rounded);
+  constexpr const char* kNames[] = {"image", "weight", "result"};
+  const auto tensors = tensors_of(c);
+  for (size_t i = 0; i < 3; ++i)
+    key += fmt::format(", {} {}{}{}", kNames[i], tensors[i]->shape.str(),
+                       has_format(*tensors[i], MemoryFormat::contiguous) ? " contiguous" : "",
+                       has_format(*tensors[i], MemoryFormat::channels_last) ? " channels_last" : "");
+  return key + fmt::format(", searched for {} ms", budget_ms);
+}
+
+// The result of the search: of an earlier process, or of one that is made now. None: no choice is correct.
+std::optional<size_t> search(GpuDevice& device, const DnnLibrary& library, const ConvCase& c,
+                             const std::vector<Choice>& all, double budget_ms, bool& tried, const OwnKernel& own,
+                             std::string& slow) {
+  std::vector<FoundEntry> found;
+  if (budget_ms == 0) {
+    const OwnKernel none{own.problem, nullptr};
+    return fastest(device, library.name(), c, all, budget_ms, tried, found, none, slow);
+  }
+  const Device here{device.rt().type, static_cast<int8_t>(device.index())};
+  const std::string key = search_key(library, c, budget_ms);
+  if (const auto known = runtime_hooks.recall_search(here, kSearch, key)) {
+    if (*known == kOwn) slow = fmt::format("PyFlame's own kernel was faster than the plans of {}", library.name());
+    if (*known == kOwn && own.make) return 0;
+    slow.clear();
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i].name == *known) return i;
+  }
+  const std::optional<size_t> best = fastest(device, library.name(), c, all, budget_ms, tried, found, own, slow);
+  if (tried) runtime_hooks.keep_search(here, kSearch, key, found);
+  return best;
+}
+
 // The result for a convolution on a device is kept, and programs share it. Null: the library has no plan, or there is no
 // memory to try one; then nothing is kept, and the next program asks again.
-std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool& tried) {
+std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool& tried,
+                                         const OwnKernel& own) {
   static std::mutex mutex;
   static auto* known = new std::map<std::vector<int64_t>, std::shared_ptr<const Choice>>;
   std::vector<int64_t> key{static_cast<int64_t>(device.rt().type), device.index(), static_cast<int64_t>(c.pass),
@@ -193,19 +303,22 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
   std::lock_guard lock(mutex);
   if (const auto it = known->find(key); it != known->end()) return it->second;
   const auto budget = static_cast<double>(env::conv_search_ms());
-  const std::vector<Choice> all = choices(device, library, c, budget > 0);
+  const std::vector<Choice> all = choices(device, library, c, budget > 0 ? kMostPlans : 1);
   std::shared_ptr<const Choice> best;
-  if (const auto at = all.empty() ? std::nullopt : fastest(device, library.name(), c, all, budget, tried))
-    best = std::make_shared<const Choice>(all[*at]);
+  std::string slow;
+  if (const auto at = all.empty() ? std::nullopt : search(device, library, c, all, budget, tried, own, slow)) {
+    Choice choice = all[*at];
+    if (!slow.empty()) choice.plan = nullptr, choice.slow = std::move(slow);
+    best = std::make_shared<const Choice>(std::move(choice));
+  }
   if (tried) known->emplace(key, best);
   return best;
 }
 
 class Dnn final : public Executable {
  public:
-  Dnn(const Problem& p, std::unique_ptr<Executable> own) : case_(p), type_(p.graph.device.type), own_(std::move(own)) {
-    bool tried = true;
-    choice_ = choice_for(device(type_, p.graph.device.index), *library_of(type_, nullptr), case_, tried);
+  Dnn(const Problem& p, std::unique_ptr<Executable> own, std::shared_ptr<const Choice> choice)
+      : case_(p), type_(p.graph.device.type), choice_(std::move(choice)), own_(std::move(own)) {
     if (std::find(choice_->transposed.begin(), choice_->transposed.end(), true) != choice_->transposed.end())
       transpose_ = std::make_unique<Transpose>(type_, static_cast<int>(dtype_size(case_.dtype)));
   }
@@ -238,7 +351,7 @@ class Dnn final : public Executable {
 
 }  // namespace
 
-Refusal dnn_refuses(const Problem& p) {
+Refusal dnn_refuses(const Problem& p, MakeOwn own) {
   std::string why;
   const DnnLibrary* library = library_of(p.graph.device.type, &why);
   if (!library) return why;
@@ -249,7 +362,9 @@ Refusal dnn_refuses(const Problem& p) {
       return "a tensor is laid out neither channels-first nor channels-last";
   }
   bool tried = true;
-  if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c, tried)) {
+  const auto choice = choice_for(device(p.graph.device.type, p.graph.device.index), *library, c, tried, {p, own});
+  if (choice && !choice->slow.empty()) return choice->slow;
+  if (!choice) {
     if (!tried) return fmt::format("there is no memory to try the plans of {}", library->name());
     return fmt::format("{} has no {}plan of full precision that runs and computes a correct result", library->name(),
                        c.attrs.any_order ? "" : "deterministic ");
@@ -258,7 +373,35 @@ Refusal dnn_refuses(const Problem& p) {
 }
 
 std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own) {
-  return std::make_unique<Dnn>(p, std::move(own));
+  const Device here = p.graph.device;
+  bool tried = true;
+  return std::make_unique<Dnn>(
+      p, std::move(own),
+      choice_for(device(here.type, here.index), *library_of(here.type, nullptr), ConvCase(p), tried, {p, nullptr}));
+}
+
+std::vector<std::string> dnn_plans(const Problem& p) {
+  const Device here = p.graph.device;
+  GpuDevice& d = device(here.type, here.index);
+  const DnnLibrary& library = *library_of(here.type, nullptr);
+  const ConvCase c(p);
+  bool tried = true;
+  const std::shared_ptr<const Choice> own = choice_for(d, library, c, tried, {p, nullptr});
+  std::vector<std::string> names;
+  for (const Choice& choice : choices(d, library, c, kTunedPlans))
+    if (!own || choice.name != own->name) names.push_back(choice.name);
+  return names;
+}
+
+std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own, const std::string& plan) {
+  const Device here = p.graph.device;
+  const DnnLibrary& library = *library_of(here.type, nullptr);
+  for (const Choice& choice : choices(device(here.type, here.index), library, ConvCase(p), kTunedPlans))
+    if (choice.name == plan) return std::make_unique<Dnn>(p, std::move(own), std::make_shared<const Choice>(choice));
+  PF_FAIL(
+      Value,
+      "conv2d: {} has no such plan for this convolution; got '{}'; expected a name that it had when it was measured",
+      library.name(), plan);
 }
 
 }  // namespace pyflame::gpu

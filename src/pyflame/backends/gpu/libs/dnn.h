@@ -26,6 +26,8 @@ class DnnPlan {
   virtual size_t workspace() const = 0;
   // Whether every run gives the same bits; false only if the problem's attribute any_order allows it.
   virtual bool repeats() const = 0;
+  // The library's own number of it, "solution=85"; empty: it has none, and its place in the list tells it from others.
+  virtual std::string number() const { return ""; }
   // Asynchronous, on the device's stream. Pointers are aligned to 16 bytes. Any thread may call, one at a time.
   virtual void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) = 0;
 };
@@ -40,10 +42,15 @@ class DnnLibrary {
   virtual std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const = 0;
 };
 
-// Whether the library of the device type can compute it; first, this checks the refusals that concern any convolution.
-Refusal dnn_refuses(const Problem& p);
+// Whether the library of the device type can compute it, and not much slower than our own kernel; first, this checks the refusals that concern any
+// convolution. `own` makes that kernel, for the convolution alone. It is tried where the library's fastest plan is surprisingly slow.
+Refusal dnn_refuses(const Problem& p, std::unique_ptr<Executable> (*own)(const Problem&));
 // A convolution by the library. `own` is a kernel of ours, which runs if a pointer lacks the alignment that the plan
 // needs.
 std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own);
+// By another plan than the one that the search found: "plan=3,channels_last" is the library's fourth plan for tensors in this memory
+// format, "solution=85,contiguous" the one with this number. Only call these if dnn_refuses did not refuse.
+std::vector<std::string> dnn_plans(const Problem& p);
+std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own, const std::string& plan);
 
 }  // namespace pyflame::gpu

@@ -19,7 +19,7 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
-constexpr int kMostAlgorithms = 32;   // that a library is asked for
+constexpr int kMostAlgorithms = 128;  // that a library is asked for
 constexpr int kAllAlgorithms = 4096;  // for one that somebody else has found
 
 // hipDataType and cudaDataType have the same numbers.

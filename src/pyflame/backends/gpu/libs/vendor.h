@@ -16,6 +16,7 @@ struct PlainBlas {
   bool (*there)();
   Refusal (*refuses)(const Problem& p);
   std::unique_ptr<Executable> (*make)(const Problem& p);
+  const Configurations* configurations;  // null: it has none
 };
 
 struct Vendor {

@@ -275,13 +275,20 @@ class Units final : public Executable {
   std::optional<Kernel> join_;
 };
 
+// Our kernel for the convolution without the group's other nodes.
+std::unique_ptr<Executable> make_alone(const Problem& p) {
+  Group alone;
+  alone.nodes = {p.group.nodes[0]};
+  return std::make_unique<Implicit>(Problem{p.graph, alone}, false);
+}
+
 // Estimates two alternatives in microseconds: our kernel for the group, and the library's convolution followed by a
 // loop. Only the comparison matters; the figures are those of a large GPU. The loop reads and writes the result once
 // more.
 Refusal better_cut(const Problem& p) {
   if (p.size() == 1) return std::nullopt;
   if (Refusal no = ConvOutput(p).refused()) return no;
-  if (dnn_refuses(p)) return std::nullopt;  // our kernel in any case
+  if (dnn_refuses(p, make_alone)) return std::nullopt;  // our kernel in any case
   const ConvCase c(p);
   constexpr double kLaunch = 2, kLibrary = 5, kBandwidth = 2.5e6, kOwnBandwidth = 1.5e6;  // bytes per microsecond
   const bool half = dtype_size(c.dtype) == 2;
@@ -320,10 +327,15 @@ std::unique_ptr<Executable> make_conv_library(const Problem& p) {
   return make_dnn(p, std::make_unique<Implicit>(p, false));
 }
 
+std::unique_ptr<Executable> make_conv_plan(const Problem& p, const std::string& plan) {
+  return make_dnn(p, std::make_unique<Implicit>(p, false), plan);
+}
+constexpr Configurations kPlans{dnn_plans, make_conv_plan};
+
 Refusal accepts_conv_library(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
   if (p.size() > 1) return "a library's convolution stands alone";
-  return dnn_refuses(p);
+  return dnn_refuses(p, make_alone);
 }
 
 Refusal accepts_direct(const Problem& p) {
@@ -363,7 +375,7 @@ std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
 
 std::span<const Impl> conv2d_impls(DeviceType) {
   static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
-                               {"gpu.dnn", accepts_conv_library, make_conv_library},
+                               {"gpu.dnn", accepts_conv_library, make_conv_library, &kPlans},
                                {"gpu.conv.units", accepts_conv_units, make_of<Units>},
                                {"gpu.conv", accepts_implicit, make_implicit}};
   return impls;

@@ -426,6 +426,14 @@ std::unique_ptr<Executable> make_algorithm(const Problem& p, const std::string& 
 }
 constexpr Configurations kAlgorithms{library_algorithms, make_algorithm};
 std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
+std::vector<std::string> list_plain(const Problem& p) {
+  const Configurations* c = plain_blas(p).configurations;
+  return c ? c->list(p) : std::vector<std::string>();
+}
+std::unique_ptr<Executable> make_plain_solution(const Problem& p, const std::string& name) {
+  return with_own(p, plain_blas(p).configurations->make(p, name));
+}
+constexpr Configurations kPlainSolutions{list_plain, make_plain_solution};
 std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
@@ -444,8 +452,8 @@ std::unique_ptr<Executable> make_tiles(const Problem& p, const std::string& name
   }
   PF_FAIL(Value, "matmul: no such configuration; got '{}'; expected one of {}", name, names);
 }
-constexpr Configurations kUnitTiles{list_tiles<true>, make_tiles<true>};
-constexpr Configurations kPlainTiles{list_tiles<false>, make_tiles<false>};
+constexpr Configurations kUnitTiles{list_tiles<true>, make_tiles<true>, true};
+constexpr Configurations kPlainTiles{list_tiles<false>, make_tiles<false>, true};
 
 // A product with the sum of one of its operands. On an H100, the sum makes cuBLASLt's product slower by 28 us for 16384
 // x 2304 bfloat16, and by 1220 us for 16384 x 50304, which a loop sums in 26 and 570 us. So the loop comes first, and
@@ -464,7 +472,8 @@ constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart},
 std::vector<Impl> products(DeviceType type) {
   std::vector<Impl> all{{"gpu.gemv", accepts_gemv, make_gemv},
                         {"gpu.blas", accepts_matmul_library, make_blas, &kAlgorithms}};
-  if (const PlainBlas* plain = vendor(type).plain_blas) all.push_back({plain->entry, accepts_plain, make_plain});
+  if (const PlainBlas* plain = vendor(type).plain_blas)
+    all.push_back({plain->entry, accepts_plain, make_plain, &kPlainSolutions});
   all.push_back({"gpu.matmul_units", accepts_matmul_units, make_units, &kUnitTiles});
   all.push_back({"gpu.matmul", accepts_tile, make_tile, &kPlainTiles});
   return all;
