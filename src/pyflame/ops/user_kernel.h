@@ -1,0 +1,37 @@
+// Kernels that a program brings along as source text in the dialect of kernels/device (pf.kernel). Each is registered once and gets a number,
+// which is an attribute of the op user_kernel.
+#pragma once
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pyflame/record/emit.h"
+
+namespace pyflame {
+
+// The statements of `body` see each input as `const T* name` and each output as `T* name`, contiguous, with T as name_t; each scalar as a
+// value; and name_size, name_rank, name_shape of the tensors whose sizes the text mentions. They run once for each thread.
+struct UserKernel {
+  std::string name;  // an identifier
+  std::string header, body;
+  std::vector<std::string> inputs, outputs, scalars;
+  std::vector<DType> scalar_types;
+  unsigned threads = 0;  // of a workgroup
+  bool operator==(const UserKernel&) const = default;
+};
+
+// The number of the kernel; equal ones have the same. The names and the number of threads must have been checked.
+int64_t register_user_kernel(UserKernel kernel);
+const UserKernel& user_kernel(int64_t number);
+
+// The outputs of one launch. Inputs that are not contiguous are copied. There is no gradient. NotImplemented: the device is no GPU.
+// groups: workgroups in x, y and z. into: tensors that the kernel changes, one for each output; empty: new ones, with arbitrary contents.
+std::vector<Tensor> launch_user_kernel(int64_t number, std::span<const Tensor> inputs, std::span<const Scalar> scalars,
+                                       std::span<const OutSpec> outs, std::array<int64_t, 3> groups, int64_t shared,
+                                       std::span<const Tensor> into = {});
+
+// The op's name, and for a user's kernel its own.
+std::string shown_name(OpId op, std::span<const int64_t> attrs);
+
+}  // namespace pyflame
