@@ -12,9 +12,11 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_generate(app, run);
   cli::add_bench(app, run);
   cli::add_chat(app, run);
+  cli::add_convert(app, run);
   cli::add_debug(app, run);
   cli::add_diagnose(app, run);
   cli::add_doctor(app, run);
+  cli::add_embed(app, run);
   cli::add_env(app, run);
   cli::add_fit(app, run);
   cli::add_explain(app, run);

@@ -287,7 +287,7 @@ def _of_folder(folder, dtype, device):
 
 
 def _place(path):
-    """The path of a file or folder. The name of an installed package stands for the GGUF file in it."""
+    """The path of a file or folder. The name of an installed package stands for the GGUF file in it, or for the folder with config.json and weights."""
     path = os.fsdecode(path)
     if os.path.exists(path) or os.path.basename(path) != path or path.endswith((".gguf", ".json")):
         return path
@@ -295,10 +295,10 @@ def _place(path):
         files = importlib.metadata.files(path) or []
     except (importlib.metadata.PackageNotFoundError, ValueError):
         raise FileNotFoundError(errno.ENOENT, "llm: there is no such file, and no installed package of this name; expected a GGUF file, a folder with config.json, or a package with a GGUF file", path) from None
-    models = [f for f in files if f.suffix == ".gguf"]
+    models = [f for f in files if f.suffix == ".gguf"] or [f.parent for f in files if f.name == "model.safetensors" and f.parent / "config.json" in files]
     if len(models) != 1:
-        raise ValueError(f"llm: the package '{path}' is no language model; got {len(models)} GGUF files in it; expected one; hint: pass a file's path")
-    return os.fspath(models[0].locate())
+        raise ValueError(f"llm: the package '{path}' is no language model; got {len(models)} GGUF files or folders with config.json in it; expected one; hint: pass a file's path")
+    return os.fspath(importlib.metadata.distribution(path).locate_file(models[0]))
 
 
 def load(path, dtype=None, device=None):

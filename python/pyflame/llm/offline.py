@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .. import _C
 from ._pieces import Pieces
+from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
 from .grammar import Grammar
 from .language_model import LanguageModel, load
@@ -121,6 +122,21 @@ class RequestOutput:
     outputs: list
 
 
+@dataclass
+class EmbeddingOutput:
+    """A vector. embedding: a list of float."""
+
+    embedding: list
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    """What a prompt became. prompt_token_ids: a list; outputs: an EmbeddingOutput."""
+
+    prompt_token_ids: list
+    outputs: EmbeddingOutput
+
+
 class _Writing:
     """Collects one text on the engine's thread."""
 
@@ -152,31 +168,75 @@ class _Writing:
                 self.llm.engine.cancel(request)
 
 
+def _several(prompts):
+    single = isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and all(isinstance(i, int) for i in prompts))
+    return [prompts] if single else prompts
+
+
+def _text_or_ids(op, prompt):
+    """The text or the ids of a prompt, which may be a dict. TypeError."""
+    if not isinstance(prompt, dict):
+        return prompt
+    found = prompt.get("prompt_token_ids", prompt.get("prompt"))
+    if found is None:
+        raise TypeError(f"{op}: a prompt is of the wrong type; got a dict with {', '.join(map(str, prompt))}; expected 'prompt' or 'prompt_token_ids'")
+    return found
+
+
 class LLM:
     """A language model that writes many texts at once.
 
-    model: a LanguageModel, or a path that pf.llm.load takes. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
+    model: a LanguageModel, an EmbeddingModel, or a path that pf.llm.load or load_embedding takes. runner: 'generate' for texts, 'pooling' for embeddings, 'auto': by the
+    files. pooler_config: how hidden states become embeddings, a PoolerConfig or a dict. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
     arguments are the Engine's. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
 
-    def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False):
-        if isinstance(model, LanguageModel):
+    def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
+                 pooler_config=None):
+        if runner not in ("auto", "generate", "pooling"):
+            raise ValueError(f"LLM: there is no such runner; got {runner!r}; expected 'auto', 'generate' or 'pooling'")
+        if isinstance(model, (LanguageModel, EmbeddingModel)):
             self.model = model
         else:
             if isinstance(dtype, str) and dtype not in _DTYPES:
                 raise ValueError(f"LLM: the dtype is not available; got {dtype!r}; expected one of {', '.join(_DTYPES)}")
-            self.model = load(os.fspath(model), _DTYPES[dtype] if isinstance(dtype, str) else dtype, device)
+            model, dtype = os.fspath(model), _DTYPES[dtype] if isinstance(dtype, str) else dtype
+            if runner == "auto" and is_encoder(model):
+                runner = "pooling"
+            self.model = load_embedding(model, dtype, device, pooler_config) if runner == "pooling" else load(model, dtype, device)
+        if isinstance(self.model, LanguageModel) and runner == "pooling":
+            self.model = load_embedding(self.model, pooler_config=pooler_config)
+        self.engine = None
+        if isinstance(self.model, EmbeddingModel):
+            if runner == "generate":
+                raise ValueError(f"LLM: the model writes no texts; got {self.model!r} and runner='generate'; expected runner='pooling'")
+            return
+        if pooler_config is not None:
+            raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
         self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant)
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
     def close(self):
-        self._end()
+        if self.engine is not None:
+            self._end()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.close()
+
+    def embed(self, prompts, pooling_params=None, use_tqdm=True):
+        """The embeddings of prompts, by vLLM's names: a list of EmbeddingRequestOutput in their order. prompts: as in generate(); pooling_params: a PoolingParams for all.
+        use_tqdm is ignored. ValueError, TypeError; ValueError for a model that was loaded to write texts."""
+        if not isinstance(self.model, EmbeddingModel):
+            raise ValueError("embed: the model was loaded to write texts; got runner 'generate'; expected one for embeddings; hint: LLM(model, runner='pooling')")
+        p = PoolingParams() if pooling_params is None else pooling_params
+        if not isinstance(p, PoolingParams):
+            raise TypeError(f"embed: pooling_params is of the wrong type; got {type(p).__name__}; expected PoolingParams")
+        ids = [self.model.ids(_text_or_ids("embed", prompt), p.truncate_prompt_tokens) for prompt in _several(prompts)]
+        vectors = self.model.vectors(ids, p.dimensions, p.normalize)
+        return [EmbeddingRequestOutput(i, EmbeddingOutput([float(x) for x in v])) for i, v in zip(ids, vectors)]
 
     def get_tokenizer(self):
         """The model's tokenizer, or None."""
@@ -192,21 +252,22 @@ class LLM:
         prompts: one or a list; each is a text, a list of token ids, or a dict with 'prompt' or 'prompt_token_ids'. sampling_params: one for all, or a list with
         one for each; by default those of the model's files, with max_tokens 16. use_tqdm: a line of progress, where standard error is a terminal.
         ValueError, TypeError; RuntimeError with the engine's words where a text could not be finished. If one fails, the others are cancelled."""
-        single = isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and all(isinstance(i, int) for i in prompts))
-        return self._write([self._prompt(p) for p in ([prompts] if single else prompts)], sampling_params, use_tqdm)
+        self._needs_texts("generate")
+        return self._write([self._prompt(p) for p in _several(prompts)], sampling_params, use_tqdm)
 
     def chat(self, messages, sampling_params=None, use_tqdm=True, tools=None):
         """Answers to conversations by the model's chat template: a list of RequestOutput. messages: a conversation ([{'role': 'user', 'content': 'Hello'}, …]),
         or a list of conversations. tools: functions in OpenAI's form, for templates that take them; calls are part of the text. The rest is as in generate()."""
+        self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
         return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm)
 
+    def _needs_texts(self, op):
+        if self.engine is None:
+            raise ValueError(f"{op}: the model makes embeddings; got {self.model!r}; expected one that writes texts; hint: embed()")
+
     def _prompt(self, prompt):
-        text = prompt
-        if isinstance(prompt, dict):
-            text = prompt.get("prompt_token_ids", prompt.get("prompt"))
-            if text is None:
-                raise TypeError(f"generate: a prompt is of the wrong type; got a dict with {', '.join(map(str, prompt))}; expected 'prompt' or 'prompt_token_ids'")
+        text = _text_or_ids("generate", prompt)
         return text if isinstance(text, str) else None, self.model._ids("generate", text)
 
     def _text_of(self, id):
