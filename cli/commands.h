@@ -7,7 +7,6 @@ namespace pyflame::apps::cli {
 void add_info(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);
-void add_convert(CLI::App& app, Run& run);
 void add_debug(CLI::App& app, Run& run);
 void add_diagnose(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);

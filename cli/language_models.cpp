@@ -1,4 +1,4 @@
-// `pyflame chat`, `embed`, `convert` and the --model of `pyflame generate`: language models from GGUF files and Hugging Face folders. Python computes them
+// `pyflame chat`, `embed` and the --model of `pyflame generate`: language models from GGUF files and Hugging Face folders. Python computes them
 // (python/pyflame/llm); this file checks the command line. Without --model, `generate` is the command of the GPT program.
 #include <CLI/Error.hpp>
 #include <CLI/Validators.hpp>
@@ -121,11 +121,6 @@ struct EmbedSettings {
   bool raw = false, similarity = false;
 };
 
-struct ConvertSettings {
-  std::string input, output, python, type, text;
-  bool json = false, force = false;
-};
-
 // Options that were given, as they were written.
 void forward_given(const CLI::App* cmd, std::initializer_list<const char*> names_of, PythonCommand& to) {
   for (const char* name : names_of)
@@ -159,32 +154,6 @@ void add_embed(CLI::App& app, Run& run) {
       c.add("--");
       c.add(s->model);
       for (const std::string& text : s->texts) c.add(text);
-      c.start();
-    };
-  });
-}
-
-void add_convert(CLI::App& app, Run& run) {
-  CLI::App* cmd = app.add_subcommand("convert", "Convert a language model between file formats, and quantize it");
-  auto s = std::make_shared<ConvertSettings>();
-  cmd->add_option("INPUT", s->input, "A GGUF file or a Hugging Face folder")->required();
-  cmd->add_option("OUTPUT", s->output, "FILE.gguf, or a folder that is made in Hugging Face's layout")->required();
-  cmd->add_option("--type", s->type, "Type of matrices; default: as they are")
-      ->check(CLI::IsMember({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"}));
-  cmd->add_option("--text", s->text, "A file with a text: also print its perplexity before and after")
-      ->check(CLI::ExistingFile);
-  cmd->add_flag("--json", s->json, "Print the report as one JSON object");
-  cmd->add_flag("--force", s->force, "Replace an output that exists");
-  add_python_option(cmd, s->python);
-  cmd->final_callback([&run, cmd, s] {
-    run = [=]() -> int {
-      PythonCommand c("convert", "pyflame.llm.convert", s->python);
-      forward_given(cmd, {"--type", "--text"}, c);
-      for (const char* flag : {"--json", "--force"})
-        if (cmd->count(flag) > 0) c.add(flag);
-      c.add("--");
-      c.add(s->input);
-      c.add(s->output);
       c.start();
     };
   });

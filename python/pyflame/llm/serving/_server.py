@@ -241,16 +241,22 @@ class Server:
     async def _get_metrics(self, request):
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    def _card(self):
-        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "pyflame", "max_model_len": self.engine.max_model_len}
+    @property
+    def names(self):
+        """The names of the model and of its adapters."""
+        return [self.name, *getattr(self.engine, "lora_names", ())]
+
+    def _card(self, name):
+        adapter = {} if name == self.name else {"parent": self.name}
+        return {"id": name, "object": "model", "created": self.created, "owned_by": "pyflame", "max_model_len": self.engine.max_model_len, **adapter}
 
     async def _models(self, request):
-        return web.json_response({"object": "list", "data": [self._card()]})
+        return web.json_response({"object": "list", "data": [self._card(name) for name in self.names]})
 
     async def _model(self, request):
-        if request.match_info["name"] != self.name:
-            requests.check_model(requests.Fields("models", {"model": request.match_info["name"]}), [self.name])
-        return web.json_response(self._card())
+        name = request.match_info["name"]
+        requests.check_model(requests.Fields("models", {"model": name}), self.names)
+        return web.json_response(self._card(name))
 
     # Work.
 
@@ -271,12 +277,12 @@ class Server:
 
     async def _tokenize(self, request):
         self._check_writes("tokenize")
-        document = await self._in_pool(request, "tokenize", partial(requests.tokenized, model=self.model, names=[self.name], most_tokens=self.engine.max_model_len))
+        document = await self._in_pool(request, "tokenize", partial(requests.tokenized, model=self.model, names=self.names, most_tokens=self.engine.max_model_len))
         return web.Response(body=encoded(document), content_type="application/json")
 
     async def _detokenize(self, request):
         self._check_writes("detokenize")
-        document = await self._in_pool(request, "detokenize", partial(requests.detokenized, model=self.model, names=[self.name]))
+        document = await self._in_pool(request, "detokenize", partial(requests.detokenized, model=self.model, names=self.names))
         return web.Response(body=encoded(document), content_type="application/json")
 
     async def _chat(self, request):
@@ -292,7 +298,7 @@ class Server:
             if not isinstance(self.model, EmbeddingModel):
                 raise RequestError(f"embeddings: the model writes texts; got {self.name}; expected one for embeddings; hint: pyflame serve --runner pooling", param="model", code="unsupported_parameter")
             begin = time.monotonic()
-            job = await self._in_pool(request, "embeddings", partial(embedding_job, model=self.model, names=[self.name]))
+            job = await self._in_pool(request, "embeddings", partial(embedding_job, model=self.model, names=self.names))
             waiting = self.engine.waiting
             if waiting + len(job.ids) > self.limits.choices:
                 raise RequestError(f"embeddings: the queue is full; got {waiting} texts that wait; expected at most {self.limits.choices}; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
@@ -319,8 +325,8 @@ class Server:
         self._busy += 1
         self._idle.clear()
         try:
-            job = await self._in_pool(request, op, partial(make_job, model=self.model, names=[self.name], most_tokens=self.engine.max_model_len))
-            return await self._answer(request, op, job, form(form.prefix + _notes.get().id, self.name, self.model.tokenizer, job.logprobs, job.include_usage))
+            job = await self._in_pool(request, op, partial(make_job, model=self.model, names=self.names, most_tokens=self.engine.max_model_len))
+            return await self._answer(request, op, job, form(form.prefix + _notes.get().id, job.lora or self.name, self.model.tokenizer, job.logprobs, job.include_usage))
         finally:
             self._busy -= 1
             if not self._busy:
