@@ -180,6 +180,7 @@ def test_tls(tmp_path):
         with urllib.request.urlopen(urllib.request.Request(f"https://127.0.0.1:{port}/v1/completions", body, {"Content-Type": "application/json"}), context=context, timeout=60) as response:
             assert json.load(response)["object"] == "text_completion"
     finally:
+        program.process.send_signal(signal.SIGTERM)
         program.end()
 
 
