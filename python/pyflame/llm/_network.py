@@ -287,8 +287,6 @@ class Network:
 
     def _feed_forward(self, i, x, adapt=None):
         act, layer = _ACTIVATIONS[self.config.activation], self.layers[i]
-        if "experts" in layer:
-            return layer["experts"](x, act)
         if "gate_up" in layer:
             gate, up = self._product(i, "gate_up", x, adapt).split(self.config.inner, dim=-1)
             x = act(gate) * up
