@@ -8,7 +8,8 @@ kernels of all processors, has 13 MB (3.9 MB instead of 10.7 MB compressed):
 - Only the functions that the module and the program call are exported, and only what these reach is linked.
 - The tables of kernels (setparam_*.o, one for each processor) name also the kernels for complex numbers and for bfloat16. No function that is linked
   reads those entries, so they name one function that ends the process. If PyFlame calls a function of complex numbers, all kernels stay.
-- The GNU Fortran library that LAPACK needs is linked statically, so libgfortran and libquadmath are removed.
+- The GNU Fortran library that LAPACK needs is linked statically where gfortran is installed, and libgfortran and libquadmath are removed. Elsewhere they stay,
+  and the wheel has 1.2 MB more.
 - OpenBLAS starts no threads when it is loaded. PyFlame's own threads call it, and each call runs on one thread.
 
 No processor loses a kernel. decisions/0001-dependencies.md has what was measured."""
@@ -85,7 +86,14 @@ def absent_kernels(archive):
     return sorted(kernels - named)
 
 
-def link(archive, exported, absent, compiler, linker, folder, output):
+def fortran(compiler, libs):
+    """The linker's flags for the GNU Fortran library."""
+    if pathlib.Path(said(compiler, "-print-file-name=libgfortran.a").strip()).is_absolute():
+        return ["-Wl,-Bstatic", "-lgfortran", "-lquadmath", "-Wl,-Bdynamic"]
+    return [str(f) for f in sorted(libs.glob("libgfortran.so.*"))]
+
+
+def link(archive, exported, absent, compiler, linker, flags_of_fortran, folder, output):
     source, script, flags = folder / "absent.cpp", folder / "exports.map", folder / "flags"
     aliases = "".join(f'void {name}() __attribute__((alias("pyflame_absent_kernel"), visibility("hidden")));\n' for name in absent)
     source.write_text(SOURCE + aliases + "}\n")
@@ -93,7 +101,7 @@ def link(archive, exported, absent, compiler, linker, folder, output):
     flags.write_text("\n".join(f"-Wl,-u,{name}" for name in exported) + "\n")
     said(compiler, "-O1", "-fPIC", "-c", str(source), "-o", str(folder / "absent.o"))
     said(compiler, *([f"-fuse-ld={linker}"] if linker else []), "-shared", "-o", str(output), "-Wl,-soname," + output.name, "-Wl,--gc-sections", "-Wl,-s", "-Wl,-z,defs", "-Wl,--wrap=blas_thread_init",
-         f"-Wl,--version-script={script}", f"@{flags}", str(folder / "absent.o"), str(archive), "-Wl,-Bstatic", "-lgfortran", "-lquadmath", "-Wl,-Bdynamic", "-lm", "-lpthread")
+         f"-Wl,--version-script={script}", f"@{flags}", str(folder / "absent.o"), str(archive), *flags_of_fortran, "-lm", "-lpthread")
 
 
 def libraries_of(file):
@@ -120,15 +128,16 @@ def main():
     absent = [] if complex_too else absent_kernels(args.archive)
     with tempfile.TemporaryDirectory() as folder:
         new = pathlib.Path(folder) / library.name
-        link(args.archive, exported, absent, args.compiler, args.linker, pathlib.Path(folder), new)
+        link(args.archive, exported, absent, args.compiler, args.linker, fortran(args.compiler, libs), pathlib.Path(folder), new)
         lost = set(exported) - dynamic(new, "defined")
         if lost:
             fail(f"the new library lacks functions; got no {', '.join(sorted(lost))}; hint: {args.archive} is of another version than {library.name}")
         library.write_bytes(new.read_bytes())
     # What only the old one asked for. The licences of what is now inside stay.
-    for name in ("libgfortran.so.5", "libquadmath.so.0"):
-        if (libs / name).exists() and not any(name in libraries_of(f) for f in [*users, library] if f.name != name and not f.name.startswith("libgfortran")):
-            (libs / name).unlink()
+    for pattern in ("libgfortran.so.*", "libquadmath.so.*"):  # the first asks for the second
+        for file in libs.glob(pattern):
+            if not any(file.name in libraries_of(f) for f in [*libs.glob("*.so*"), *users] if f.exists()):
+                file.unlink()
     print(f"openblas_subset: {len(exported)} functions, {len(absent)} kernels of complex numbers left out; {before / 1e6:.1f} MB became {library.stat().st_size / 1e6:.1f} MB")
 
 
