@@ -73,3 +73,42 @@ def test_source_distribution(tmp_path):
     assert {"CMakeLists.txt", "LICENSE", "PKG-INFO", "cmake/openblas_subset.py", "python/pyflame/__init__.py", "src/pyflame/version.h"} <= names
     foreign = re.compile(r"(build|\.venv|\.bench-venv|runs|\.ci|shared)/|.*(\.so|\.o|\.pyc|\.a|\.whl)$")
     assert not sorted(n for n in names if foreign.match(n) and not n.startswith("tests/inspect/data/"))
+
+
+def packages_of_bootstrap():
+    """The packages with headers and libraries that tools/bootstrap.sh installs for a build without tests."""
+    text = (ROOT / "tools/bootstrap.sh").read_text()
+    return {p for p in re.findall(r"^need_file (\S+)", text, re.M) if p not in ("libgtest-dev", "libbenchmark-dev")}
+
+
+@pytest.mark.parametrize("name", ["cpu", "rocm"])
+def test_container_files_install_what_a_build_needs(name):
+    text = (ROOT / f"packaging/containers/Containerfile.{name}").read_text()
+    first, last = re.split(r"^FROM .*$", text, flags=re.M)[1:]
+    assert packages_of_bootstrap() <= set(re.findall(r"[\w-]+", first))
+    assert not re.search(r"-dev\b", last), "the second stage has what only a build needs"
+    for image in re.findall(r"^FROM (\S+)", text, re.M):  # images by their names: the registry is the user's choice
+        assert re.fullmatch(r"[a-z-]+(/[a-z0-9.-]+)?:\S+", image) and not image.endswith(":latest") and "." not in image.partition("/")[0].partition(":")[0]
+    assert re.search(r"^USER 10001$", last, re.M), "the image runs as root"
+
+
+def test_debian_folder_follows_the_tree():
+    folder = ROOT / "packaging/debian"
+    control, changelog = (folder / "control").read_text(), (folder / "changelog").read_text()
+    assert re.match(r"pyflame \(([^)]+)\)", changelog)[1] == VERSION
+    needed = re.search(r"^Build-Depends:(.*?)\n\n", control, re.M | re.S)[1]
+    assert packages_of_bootstrap() <= set(re.findall(r"[\w-]+", needed))
+    assert re.findall(r"^Package: (\S+)", control, re.M) == ["pyflame", "python3-pyflame", "libpyflame-dev"]
+    rules, cmake = (folder / "rules").read_text(), "".join((ROOT / f).read_text() for f in ("CMakeLists.txt", "cli/CMakeLists.txt", "python/CMakeLists.txt"))
+    components = set(re.findall(r"--component (\w+)", rules))
+    assert components == {"cpp", "cli", "python"} and components <= set(re.findall(r"COMPONENT (\w+)", cmake))
+    assert {o for o in re.findall(r"-D(PYFLAME_\w+)=", rules)} <= set(re.findall(r"option\((PYFLAME_\w+)", cmake + (ROOT / "cmake/PyFlameUnity.cmake").read_text()))
+    assert (folder / "rules").stat().st_mode & 0o111
+
+
+def test_pages_for_reports_ask_for_a_recording():
+    forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+    assert {f.name for f in forms} >= {"bug.yml", "finding.yml", "speed.yml"}
+    for form in forms:
+        if form.name != "config.yml":
+            assert "pyflame doctor --record FOLDER" in form.read_text(), form.name
