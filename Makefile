@@ -54,6 +54,14 @@ build-times:  ## what compiling cost by folder, from Ninja's log of build/releas
 install-venv: build
 	@tools/install_venv.sh $(BUILD) $(VENV)
 
+# An installation whose Python files are links to python/pyflame: an edit counts at the next start, without another installation. A new file, and C++, need
+# `make develop` again.
+.PHONY: develop
+develop: install-venv  ## .venv with links to the Python files of this tree, for work on them (instead of pip install -e)
+	@site=$$($(PY) -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])'); \
+	find python/pyflame -name '*.pyi' -prune -o -name __pycache__ -prune -o -type f -printf '%P\n' | while read -r file; do ln -sfn "$(CURDIR)/python/pyflame/$$file" "$$site/pyflame/$$file"; done; \
+	cd / && $(PY) -c 'import pyflame; print("develop:", pyflame.__file__)'
+
 # The demo builds what it uses: for the CPU neither the GPU backends nor the tools.
 DEMO_TARGET  = $(if $(filter cpu,$(DEVICE)),pyflame_gpt_cpu,pyflame_cli)
 DEMO_PROGRAM = $(BUILD)/bin/$(if $(filter cpu,$(DEVICE)),pyflame-gpt,pyflame)
