@@ -42,8 +42,58 @@ def kernel(source, name, *, inputs, outputs=("out",), scalars=None, result=None,
     return Kernel(source, name, inputs, outputs, scalars or {}, result, grid, threads, shared_bytes, header, fill, reference, backward)
 
 
-class Kernel:
+class UserOp:
+    """A function of tensors that the program brings along: what pf.kernel returns, and an op of an extension (utils.cpp_extension)."""
+
+    # _inputs, _outputs: names. _scalars: name -> the type of a number. _reference, _backward: functions or None.
+
+    def __repr__(self):
+        return f"pyflame.{type(self).__name__.lower()}({self.name}({', '.join([*self._inputs, *self._scalars])}) -> {', '.join(self._outputs)})"
+
+    def __call__(self, *inputs, **scalars):
+        """The results for these tensors and numbers: a tensor, or a tuple if there are several outputs."""
+        inputs, scalars = self._arguments(inputs, scalars)
+        if not self._backward:
+            if self._by_reference(inputs):  # its ops have gradients
+                return self._one_or_all(_tuple(self._reference(*inputs, **scalars)))
+            if _C.is_grad_enabled() and any(t.requires_grad for t in inputs):
+                raise NotImplementedError(f"{self.name}: the kernel has no gradient; got an input that requires one; expected {self._wants_backward}, or a call under pf.no_grad()")
+            return self._one_or_all(self._run(inputs, scalars))
+        return self._one_or_all(_with_gradient().apply(self, scalars, *inputs))
+
+    def _one_or_all(self, results):
+        return results[0] if len(self._outputs) == 1 else tuple(results)
+
+    def _arguments(self, inputs, scalars):
+        if len(inputs) != len(self._inputs):
+            raise TypeError(f"{self.name}: the number of tensors is wrong; got {len(inputs)}; expected {len(self._inputs)}: {', '.join(self._inputs)}")
+        for name, t in zip(self._inputs, inputs):
+            if not isinstance(t, Tensor):
+                raise TypeError(f"{self.name}: {name} is no tensor; got {type(t).__name__}; expected a tensor; hint: numbers are scalars=")
+        if set(scalars) != set(self._scalars):
+            raise TypeError(f"{self.name}: the scalars are others; got {', '.join(sorted(scalars)) or 'none'}; expected {', '.join(self._scalars) or 'none'}, by keyword")
+        return inputs, {name: self._number_of(name, kind, scalars[name]) for name, kind in self._scalars.items()}
+
+    def _number_of(self, name, kind, value):
+        value = value.item() if isinstance(value, Tensor) else value
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if kind != "bool" or not isinstance(value, bool):
+                raise TypeError(f"{self.name}: {name} is no number of its type; got {value!r}; expected {kind}")
+        if _SCALARS[kind] is not float and not isinstance(value, int):
+            raise TypeError(f"{self.name}: {name} is no integer; got {value!r}; expected {kind}")
+        bits = {"int32": 31, "int64": 63}.get(kind)
+        if bits and not -(1 << bits) <= value < 1 << bits:
+            raise ValueError(f"{self.name}: {name} is too large; got {value}; expected {kind}")
+        return _SCALARS[kind](value)
+
+    def _by_reference(self, inputs):
+        return False
+
+
+class Kernel(UserOp):
     """What pf.kernel returns."""
+
+    _wants_backward = "backward= of pf.kernel"
 
     def __init__(self, source, name, inputs, outputs, scalars, result, grid, threads, shared_bytes, header, fill, reference, backward):
         self.name = name
@@ -66,20 +116,6 @@ class Kernel:
         body = f"{_INDEX if _mentions(source, 'i') and not _declares(source, 'i') else ''}{source}"
         self._number = _C._register_kernel(name, header, body, self._inputs, self._outputs, list(self._scalars), [_dtype(k) for k in self._scalars.values()], threads)
 
-    def __repr__(self):
-        return f"pyflame.kernel({self.name}({', '.join([*self._inputs, *self._scalars])}) -> {', '.join(self._outputs)})"
-
-    def __call__(self, *inputs, **scalars):
-        """The result of the kernel for these tensors. See pf.kernel."""
-        inputs, scalars = self._arguments(inputs, scalars)
-        if not self._backward:
-            if self._by_reference(inputs):  # its ops have gradients
-                return self._one_or_all(_tuple(self._reference(*inputs, **scalars)))
-            if _C.is_grad_enabled() and any(t.requires_grad for t in inputs):
-                raise NotImplementedError(f"{self.name}: the kernel has no gradient; got an input that requires one; expected backward=; hint: give pf.kernel a backward, or call it under pf.no_grad()")
-            return self._one_or_all(self._run(inputs, scalars))
-        return self._one_or_all(_with_gradient().apply(self, scalars, *inputs))
-
     def check(self, *inputs, rtol=None, atol=None, **scalars):
         """AssertionError unless the kernel computes on these arguments what its reference does, within assert_close's tolerances of the dtype or the given ones.
         ValueError without a reference, or for tensors on the CPU."""
@@ -95,37 +131,16 @@ class Kernel:
             for output, a, b in zip(self._outputs, self._run(inputs, scalars), want, strict=True):
                 assert_close(a, b, rtol=rtol, atol=atol, msg=lambda text, output=output: f"{self.name}.check: {output}: {text.removeprefix('assert_close: ')}")
 
-    def _one_or_all(self, results):
-        return results[0] if len(self._outputs) == 1 else tuple(results)
-
-    def _arguments(self, inputs, scalars):
-        if len(inputs) != len(self._inputs):
-            raise TypeError(f"{self.name}: the number of tensors is wrong; got {len(inputs)}; expected {len(self._inputs)}: {', '.join(self._inputs)}")
-        for name, t in zip(self._inputs, inputs):
-            if not isinstance(t, Tensor):
-                raise TypeError(f"{self.name}: {name} is no tensor; got {type(t).__name__}; expected a tensor; hint: numbers are scalars=")
-        if set(scalars) != set(self._scalars):
-            raise TypeError(f"{self.name}: the scalars are others; got {', '.join(sorted(scalars)) or 'none'}; expected {', '.join(self._scalars) or 'none'}, by keyword")
-        values = {}
-        for name, kind in self._scalars.items():
-            value = scalars[name].item() if isinstance(scalars[name], Tensor) else scalars[name]
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                if kind != "bool" or not isinstance(value, bool):
-                    raise TypeError(f"{self.name}: {name} is no number of its type; got {value!r}; expected {kind}")
-            if _SCALARS[kind] is not float and not isinstance(value, int):
-                raise TypeError(f"{self.name}: {name} is no integer; got {value!r}; expected {kind}")
-            bits = {"int32": 31, "int64": 63}.get(kind)
-            if bits and not -(1 << bits) <= value < 1 << bits:
-                raise ValueError(f"{self.name}: {name} is too large; got {value}; expected {kind}")
-            values[name] = _SCALARS[kind](value)
-        return inputs, values
-
     def _by_reference(self, inputs):
         return self._reference is not None and inputs[0].device.type == "cpu"
 
     def _run(self, inputs, scalars):
         if self._by_reference(inputs):
             return _tuple(self._reference(*inputs, **scalars))
+        device = inputs[0].device
+        if device.type == "cpu":
+            raise NotImplementedError(
+                f"{self.name}: the kernel has no implementation for this device; got {device}; expected a GPU; hint: give reference=, a function of tensors, or use the wave emulator (docs/kernels.md)")
         outs = self._result_of(inputs, scalars)
         grid = self._grid(*inputs, **scalars) if callable(self._grid) else self._grid
         if grid is None:
@@ -134,7 +149,7 @@ class Kernel:
         if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) for n in grid):
             raise TypeError(f"{self.name}: the grid is no number of workgroups; got {grid!r}; expected an int or up to three")
         shared = self._shared(*inputs, **scalars) if callable(self._shared) else self._shared
-        into = [_C.full(shape, self._fill, dtype=dtype, device=inputs[0].device) for shape, dtype in outs] if self._fill is not None else []
+        into = [_C.full(shape, self._fill, dtype=dtype, device=device) for shape, dtype in outs] if self._fill is not None else []
         return _C._launch_kernel(self._number, list(inputs), list(scalars.values()), [s for s, _ in outs], [d for _, d in outs], *(*grid, 1, 1)[:3], shared, into)
 
     def _result_of(self, inputs, scalars):
@@ -193,7 +208,7 @@ def _with_gradient():
         return _function
     from .autograd.function import Function
 
-    class UserKernel(Function):
+    class UserOpFunction(Function):
         @staticmethod
         def forward(ctx, kernel, scalars, *inputs):
             outputs = tuple(kernel._run(inputs, scalars))
@@ -210,5 +225,5 @@ def _with_gradient():
                 raise TypeError(f"{ctx.kernel.name}: backward gave a wrong number of gradients; got {len(result)}; expected one or None for each of {', '.join(ctx.kernel._inputs)}")
             return (None, None, *result)
 
-    _function = UserKernel
+    _function = UserOpFunction
     return _function

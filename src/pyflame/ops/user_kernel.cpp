@@ -17,7 +17,7 @@ std::deque<UserKernel>& table() {  // of the whole process: programs refer to th
   static auto* all = new std::deque<UserKernel>;
   return *all;
 }
-const AtFork g_at_fork{ForkOrder::UserKernels, [] { g_mutex.lock(); }, [](bool) { g_mutex.unlock(); }};
+const AtFork g_user_kernels_at_fork{ForkOrder::UserKernels, [] { g_mutex.lock(); }, [](bool) { g_mutex.unlock(); }};
 
 }  // namespace
 
@@ -47,11 +47,6 @@ std::vector<Tensor> launch_user_kernel(int64_t number, std::span<const Tensor> i
     PF_CHECK(!is_complex(t.dtype()), Type, "{}: complex numbers are not available; got {}; expected real ones; hint: view_as_real",
              op, dtype_name(t.dtype()));
   }
-  const DeviceType device = inputs[0].device().type;
-  PF_CHECK(device == DeviceType::rocm || device == DeviceType::cuda || device == DeviceType::null, NotImplemented,
-           "{}: the kernel has no implementation for this device; got {}; expected a GPU; hint: give reference=, a function of "
-           "tensors, or use the wave emulator (docs/kernels.md)",
-           op, inputs[0].device().str());
   const std::array<int64_t, 3> most = {std::numeric_limits<int32_t>::max(), 65535, 65535};
   for (size_t i = 0; i < 3; ++i)
     PF_CHECK(groups[i] >= 0 && groups[i] <= most[i], Value, "{}: the grid is too large; got {} workgroups in dim {}; expected 0 to {}",

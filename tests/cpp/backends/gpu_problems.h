@@ -282,8 +282,12 @@ class GpuProblems {
       case OpId::grid_sample_grad_input:
       case OpId::grid_sample_grad_grid: return grids(op);
       case OpId::user_kernel: {
-        const int64_t kernel = register_user_kernel({"doubled", "", "for (pf::i64 i = pf::thread(); i < x_size; i += 64) pf::store(out + i, f * pf::load(x + i));",
-                                                     {"x"}, {"out"}, {"f"}, {DType::float32}, 64});
+        UserKernel text;
+        text.name = "doubled";
+        text.body = "for (pf::i64 i = pf::thread(); i < x_size; i += 64) pf::store(out + i, f * pf::load(x + i));";
+        text.inputs = {"x"}, text.outputs = {"out"}, text.scalars = {"f"};
+        text.scalar_types = {DType::float32}, text.threads = 64;
+        const int64_t kernel = register_user_kernel(text);
         return add(op, "", {x({100}), number()}, {x({100})}, UserKernelAttrs{kernel, 1, 1, 1, 0}), void();
       }
       case OpId::pdist: return add(op, "", {x({100, 64})}, {x({4950})}), void();

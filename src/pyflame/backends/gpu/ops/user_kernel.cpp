@@ -3,6 +3,7 @@
 
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
+#include "pyflame/backends/plugin_call.h"
 #include "pyflame/kernels/device/view.h"
 
 namespace pyflame::gpu {
@@ -17,7 +18,7 @@ const char* scalar_type(DType d) {
 pf::View view_of(const Operand& o) {
   pf::View v;
   v.rank = static_cast<int>(o.shape.size());
-  for (size_t i = 0; i < o.shape.size(); ++i) v.shape[i] = o.shape[i], v.strides[i] = o.strides[i];
+  for (int i = 0; i < v.rank; ++i) v.shape[i] = o.shape[i], v.strides[i] = o.strides[i];
   return v;
 }
 
@@ -101,11 +102,15 @@ class UserKernelRun final : public Executable {
   std::optional<Kernel> kernel_;
 };
 
+Refusal accept_text(const Problem& p) {
+  return user_kernel(p.root().attr<UserKernelAttrs>().kernel).function ? Refusal("it is a compiled function") : std::nullopt;
+}
+
 }  // namespace
 
 std::span<const Impl> user_kernel_impls(DeviceType) {
-  static const Impl impl{"gpu.user_kernel", accepts_all, make_of<UserKernelRun>};
-  return {&impl, 1};
+  static const Impl impls[] = {{"gpu.user_kernel", accept_text, make_of<UserKernelRun>}, extension_impls()[0]};
+  return impls;
 }
 
 }  // namespace pyflame::gpu
