@@ -9,9 +9,11 @@ namespace pyflame::python {
 namespace {
 
 // The shapes and dtypes of an op's outputs.
-std::vector<std::pair<std::vector<int64_t>, DType>> extension_results(const std::string& name, uintptr_t results, uintptr_t context,
+std::vector<std::pair<std::vector<int64_t>, DType>> extension_results(const std::string& name, uintptr_t results,
+                                                                      uintptr_t context,
                                                                       const std::vector<Tensor>& inputs,
-                                                                      const std::vector<Scalar>& scalars, size_t count) {
+                                                                      const std::vector<Scalar>& scalars,
+                                                                      size_t count) {
   std::vector<pyflame_plugin_tensor> described;
   std::vector<Dims> strides;
   strides.reserve(inputs.size());
@@ -41,7 +43,8 @@ std::vector<std::pair<std::vector<int64_t>, DType>> extension_results(const std:
   for (const pyflame_plugin_result& r : found) {
     outs.emplace_back(std::vector<int64_t>(r.shape, r.shape + r.rank), described_dtype(r.type_code, r.bits));
     for (const int64_t size : outs.back().first)
-      PF_CHECK(size >= 0, Value, "{}: the extension gives a result a negative size; got {}; expected 0 or more", name, size);
+      PF_CHECK(size >= 0, Value, "{}: the extension gives a result a negative size; got {}; expected 0 or more", name,
+               size);
   }
   return outs;
 }
@@ -73,12 +76,13 @@ void bind_kernels(nb::module_& m) {
         return register_user_kernel(std::move(k));
       },
       "name"_a, "library"_a, "inputs"_a, "outputs"_a, "scalars"_a, "scalar_types"_a, "function"_a, "context"_a);
-  m.def("_extension_results", extension_results, "name"_a, "results"_a, "context"_a, "inputs"_a, "scalars"_a, "count"_a);
+  m.def("_extension_results", extension_results, "name"_a, "results"_a, "context"_a, "inputs"_a, "scalars"_a,
+        "count"_a);
   m.def(
       "_launch_kernel",
       [](int64_t number, const std::vector<Tensor>& inputs, const std::vector<Scalar>& scalars,
-         const std::vector<DimsArg>& shapes, const std::vector<DType>& dtypes, int64_t x, int64_t y, int64_t z, int64_t shared,
-         const std::vector<Tensor>& into) {
+         const std::vector<DimsArg>& shapes, const std::vector<DType>& dtypes, int64_t x, int64_t y, int64_t z,
+         int64_t shared, const std::vector<Tensor>& into) {
         std::vector<OutSpec> outs;
         for (size_t i = 0; i < shapes.size(); ++i)
           outs.push_back({shapes[i], dtypes[i], contiguous_strides(shapes[i])});

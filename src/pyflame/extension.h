@@ -183,8 +183,8 @@ struct Reader {
 
 // One function of an op: for one combination of dtypes.
 struct Variant {
-  std::string kinds;           // of the arguments
-  std::vector<Type> in, out;   // of the tensors
+  std::string kinds;          // of the arguments
+  std::vector<Type> in, out;  // of the tensors
   void (*run)(const pyflame_plugin_call&);
   bool fits(const pyflame_plugin_call& c) const {
     size_t at = 0;
@@ -273,7 +273,8 @@ class Op {
       const Arguments arguments(*c);
       const auto shapes = op.shapes_ ? op.shapes_(arguments) : std::vector<Shape>(v.out.size(), arguments.shape(0));
       if (shapes.size() != v.out.size())
-        throw std::invalid_argument("result() gave " + std::to_string(shapes.size()) + " shapes for " + std::to_string(v.out.size()) + " outputs");
+        throw std::invalid_argument("result() gave " + std::to_string(shapes.size()) + " shapes for " +
+                                    std::to_string(v.out.size()) + " outputs");
       for (size_t i = 0; i < shapes.size(); ++i) {
         if (shapes[i].size() > PYFLAME_PLUGIN_MAX_RANK) throw std::invalid_argument("a result has too many dims");
         results[i].rank = static_cast<int32_t>(shapes[i].size());
@@ -297,7 +298,8 @@ class Ops {
     op.variants_ = {detail::variant<F>(F)...};
     op.kinds_ = op.variants_[0].kinds;
     for (const detail::Variant& v : op.variants_)
-      if (v.kinds != op.kinds_) throw std::invalid_argument(op.signature_ + ": its functions have different kinds of arguments");
+      if (v.kinds != op.kinds_)
+        throw std::invalid_argument(op.signature_ + ": its functions have different kinds of arguments");
     return op;
   }
 
@@ -305,7 +307,8 @@ class Ops {
   const pyflame_extension* table() {
     if (listed_.empty())
       for (Op& op : all_)
-        listed_.push_back({op.signature_.c_str(), op.kinds_.c_str(), op.gradient_.c_str(), &Op::run, &Op::results, &op});
+        listed_.push_back(
+            {op.signature_.c_str(), op.kinds_.c_str(), op.gradient_.c_str(), &Op::run, &Op::results, &op});
     table_ = {PYFLAME_PLUGIN_VERSION, static_cast<int32_t>(listed_.size()), listed_.data(), error_.c_str()};
     return &table_;
   }
@@ -328,10 +331,10 @@ class Ops {
 }  // namespace pyflame::extension
 
 // Begins the function that lists the ops of the library. There is one in a library.
-#define PYFLAME_OPS(name)                                                                                  \
-  static void pyflame_define_ops(::pyflame::extension::Ops& name);                                         \
+#define PYFLAME_OPS(name)                                                                                    \
+  static void pyflame_define_ops(::pyflame::extension::Ops& name);                                           \
   extern "C" __attribute__((visibility("default"))) const pyflame_extension* pyflame_extension_table(void) { \
-    static ::pyflame::extension::Ops ops(pyflame_define_ops);                                              \
-    return ops.table();                                                                                    \
-  }                                                                                                        \
+    static ::pyflame::extension::Ops ops(pyflame_define_ops);                                                \
+    return ops.table();                                                                                      \
+  }                                                                                                          \
   static void pyflame_define_ops(::pyflame::extension::Ops& name)

@@ -10,7 +10,8 @@ extern "C" {
 #endif
 
 #define PYFLAME_PLUGIN_VERSION 1
-#define PYFLAME_PLUGIN_NUMBER 0  // the device_type of a number, which stands behind the tensors in the inputs of an extension's op
+#define PYFLAME_PLUGIN_NUMBER \
+  0  // the device_type of a number, which stands behind the tensors in the inputs of an extension's op
 #define PYFLAME_PLUGIN_MAX_RANK 8
 
 // The members of DLPack's DLTensor, in its layout. Strides are in elements and never null.
@@ -56,9 +57,10 @@ typedef struct {
 
 typedef struct {
   const char* signature;  // "name(x, number) -> out, more"
-  const char* kinds;      // of each argument: t an input, d a number of float64, i one of int64, b one that is 0 or 1 (int64), o an output, s the stream:
-                          // the op computes on GPUs
-  const char* gradient;   // the op of the extension that computes the gradient, or an empty text
+  const char*
+      kinds;  // of each argument: t an input, d a number of float64, i one of int64, b one that is 0 or 1 (int64), o an output, s the stream:
+              // the op computes on GPUs
+  const char* gradient;  // the op of the extension that computes the gradient, or an empty text
   pyflame_plugin_function function;
   int (*results)(pyflame_plugin_call* call, pyflame_plugin_result* results);  // describes the outputs for these inputs
   void* context;

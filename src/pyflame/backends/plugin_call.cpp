@@ -28,7 +28,8 @@ int32_t device_number(Device d) {
   const std::string name = d.str();
   if (name.starts_with("cuda")) return 2;
   if (name.starts_with("rocm")) return 10;
-  PF_CHECK(name.starts_with("cpu"), Value, "plug-in: there are none for this device; got {}; expected cpu, cuda or rocm", name);
+  PF_CHECK(name.starts_with("cpu"), Value,
+           "plug-in: there are none for this device; got {}; expected cpu, cuda or rocm", name);
   return 1;
 }
 
@@ -36,7 +37,9 @@ int32_t device_number(Device d) {
 
 pyflame_plugin_tensor described_tensor(DType dtype, Device device, const Dims& shape, const Dims& strides, void* data) {
   const DataType type = data_type(dtype);
-  return {data, device_number(device), device.index, shape.size(), type.code, type.bits, 1, shape.begin(), strides.begin(), 0};
+  return {
+      data, device_number(device), device.index, shape.size(), type.code, type.bits, 1, shape.begin(), strides.begin(),
+      0};
 }
 
 DType described_dtype(uint8_t type_code, uint8_t bits) {
@@ -44,7 +47,9 @@ DType described_dtype(uint8_t type_code, uint8_t bits) {
     const DataType type = data_type(static_cast<DType>(d));
     if (type.code == type_code && type.bits == bits) return static_cast<DType>(d);
   }
-  PF_FAIL(Value, "plug-in: no dtype of PyFlame's; got DLPack's code {} with {} bits; expected one of docs/extensions.md", type_code, bits);
+  PF_FAIL(Value,
+          "plug-in: no dtype of PyFlame's; got DLPack's code {} with {} bits; expected one of docs/extensions.md",
+          type_code, bits);
 }
 
 PluginCall::PluginCall(Target target, const Problem& p)
@@ -54,7 +59,8 @@ PluginCall::PluginCall(Target target, const Problem& p)
   inputs_ = operands_.size();
   operands_.insert(operands_.end(), n.outs.begin(), n.outs.end());
   numbers_.resize(operands_.size());
-  for (size_t i = 0; i < operands_.size(); ++i) {  // the addresses of the copies, which stay where they are from here on
+  for (size_t i = 0; i < operands_.size();
+       ++i) {  // the addresses of the copies, which stay where they are from here on
     const Operand& o = operands_[i];
     tensors_.push_back(described_tensor(o.dtype, p.graph.device, o.shape, o.strides, nullptr));
     if (o.is_param) tensors_[i].device_type = PYFLAME_PLUGIN_NUMBER, tensors_[i].rank = 0;
@@ -85,8 +91,8 @@ void PluginCall::run(const RunContext& ctx) {
   call.stream = backend_.stream(ctx.device);
   call.workspace = ctx.workspace, call.workspace_bytes = workspace_;
   const int status = target_.function(&call);
-  PF_CHECK(status == 0, Runtime, "{}: the plug-in {} failed; got status {}{}{}; expected 0", target_.op, target_.entry, status,
-           why_[0] ? ": " : "", why_.data());
+  PF_CHECK(status == 0, Runtime, "{}: the plug-in {} failed; got status {}{}{}; expected 0", target_.op, target_.entry,
+           status, why_[0] ? ": " : "", why_.data());
 }
 
 pyflame_plugin_call PluginCall::described() {

@@ -33,7 +33,9 @@ std::string attributes_of(const Graph& g, const Node& n) {
 }
 
 PluginCall call_of(const Plugin& plugin, const Problem& p) {
-  return PluginCall({plugin.function, plugin.context, plugin.entry, op_name(p.root().op), attributes_of(p.graph, p.root()), plugin.repeats}, p);
+  return PluginCall({plugin.function, plugin.context, plugin.entry, op_name(p.root().op),
+                     attributes_of(p.graph, p.root()), plugin.repeats},
+                    p);
 }
 
 Refusal cannot_be_described(const Problem& p) {
@@ -59,8 +61,8 @@ std::string add_plugin(const std::string& op, const std::string& name, const std
   while (number < static_cast<size_t>(kNumOps) && op_name(static_cast<OpId>(number)) != op) ++number;
   PF_CHECK(number < static_cast<size_t>(kNumOps), Value,
            "register: no such op; got '{}'; expected a name that pf.explain prints, such as matmul", op);
-  PF_CHECK(std::any_of(std::begin(kKinds), std::end(kKinds), [&](std::string_view k) { return k == device; }),
-           Value, "register: no such kind of device; got '{}'; expected cpu, rocm or cuda", device);
+  PF_CHECK(std::any_of(std::begin(kKinds), std::end(kKinds), [&](std::string_view k) { return k == device; }), Value,
+           "register: no such kind of device; got '{}'; expected cpu, rocm or cuda", device);
   PF_CHECK(!name.empty() && name.find_first_of(":; \t\n") == std::string::npos, Value,
            "register: not a name for an entry; got '{}'; expected characters without colons, semicolons and blanks",
            name);

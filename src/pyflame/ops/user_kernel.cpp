@@ -42,15 +42,16 @@ std::vector<Tensor> launch_user_kernel(int64_t number, std::span<const Tensor> i
   const char* op = kernel.name.c_str();
   for (const Tensor& t : inputs) {
     PF_CHECK(t.device() == inputs[0].device(), Value,
-             "{}: the inputs are on different devices; got {} and {}; expected one; hint: move them with .to(device)", op,
-             inputs[0].device().str(), t.device().str());
-    PF_CHECK(!is_complex(t.dtype()), Type, "{}: complex numbers are not available; got {}; expected real ones; hint: view_as_real",
-             op, dtype_name(t.dtype()));
+             "{}: the inputs are on different devices; got {} and {}; expected one; hint: move them with .to(device)",
+             op, inputs[0].device().str(), t.device().str());
+    PF_CHECK(!is_complex(t.dtype()), Type,
+             "{}: complex numbers are not available; got {}; expected real ones; hint: view_as_real", op,
+             dtype_name(t.dtype()));
   }
   const std::array<int64_t, 3> most = {std::numeric_limits<int32_t>::max(), 65535, 65535};
   for (size_t i = 0; i < 3; ++i)
-    PF_CHECK(groups[i] >= 0 && groups[i] <= most[i], Value, "{}: the grid is too large; got {} workgroups in dim {}; expected 0 to {}",
-             op, groups[i], i, most[i]);
+    PF_CHECK(groups[i] >= 0 && groups[i] <= most[i], Value,
+             "{}: the grid is too large; got {} workgroups in dim {}; expected 0 to {}", op, groups[i], i, most[i]);
   std::vector<Tensor> kept;  // arguments do not keep tensors alive
   kept.reserve(inputs.size());
   for (const Tensor& t : inputs) kept.push_back(contiguous(t));

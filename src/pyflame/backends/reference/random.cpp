@@ -88,9 +88,7 @@ void run_source(const Call& c) {
   }
 }
 
-void run_user_kernel(const Call& c) {
-  PF_FAIL(NotImplemented, "{}: the reference has no kernel for it", c.name());
-}
+void run_user_kernel(const Call& c) { PF_FAIL(NotImplemented, "{}: the reference has no kernel for it", c.name()); }
 
 void run_randperm(const Call& c) {
   const Stream s(c);

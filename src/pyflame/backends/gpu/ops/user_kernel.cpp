@@ -22,6 +22,11 @@ pf::View view_of(const Operand& o) {
   return v;
 }
 
+// Names of <cmath> that compilers at run time lack.
+const std::string kNames =
+    "#ifndef INFINITY\n#define INFINITY pf::float_of_bits(0x7f800000u)\n#endif\n"
+    "#ifndef NAN\n#define NAN pf::float_of_bits(0x7fc00000u)\n#endif\n";
+
 class UserKernelRun final : public Executable {
  public:
   explicit UserKernelRun(const Problem& p)
@@ -50,7 +55,7 @@ class UserKernelRun final : public Executable {
     kernel_.emplace(p.graph.device.type, spec_.threads,
                     kernel_source({}, spec_.threads,
                                   fmt::format("({}) {{\n{}{}}}\n", parameters, before, from_user(spec_.body, "")),
-                                  from_user(spec_.header, " (header)"), spec_.name),
+                                  kNames + from_user(spec_.header, " (header)"), spec_.name),
                     static_cast<unsigned>(attrs_.shared));
   }
 
@@ -61,7 +66,9 @@ class UserKernelRun final : public Executable {
     std::vector<void*> addresses(sized_.size());
     std::vector<pf::View> views(sized_.size());
     std::vector<uint32_t> sizes;
-    const auto pass = [&](void* p, size_t bytes) { pointers.push_back(p), sizes.push_back(static_cast<uint32_t>(bytes)); };
+    const auto pass = [&](void* p, size_t bytes) {
+      pointers.push_back(p), sizes.push_back(static_cast<uint32_t>(bytes));
+    };
     for (size_t i = 0; i < sized_.size(); ++i) {
       const Operand& o = i < spec_.inputs.size() ? node_.ins[i] : node_.outs[i - spec_.inputs.size()];
       addresses[i] = ctx.bindings[o.binding];
@@ -84,7 +91,8 @@ class UserKernelRun final : public Executable {
         default: put(given.as_i64() != 0); break;
       }
     }
-    kernel_->run(ctx.device, {static_cast<unsigned>(attrs_.x), static_cast<unsigned>(attrs_.y), static_cast<unsigned>(attrs_.z)},
+    kernel_->run(ctx.device,
+                 {static_cast<unsigned>(attrs_.x), static_cast<unsigned>(attrs_.y), static_cast<unsigned>(attrs_.z)},
                  pointers.data(), sizes);
   }
 
@@ -103,7 +111,8 @@ class UserKernelRun final : public Executable {
 };
 
 Refusal accept_text(const Problem& p) {
-  return user_kernel(p.root().attr<UserKernelAttrs>().kernel).function ? Refusal("it is a compiled function") : std::nullopt;
+  return user_kernel(p.root().attr<UserKernelAttrs>().kernel).function ? Refusal("it is a compiled function")
+                                                                       : std::nullopt;
 }
 
 }  // namespace
