@@ -118,7 +118,7 @@ Refusal accept_text(const Problem& p) {
 }  // namespace
 
 std::span<const Impl> user_kernel_impls(DeviceType) {
-  static const Impl impls[] = {{"gpu.user_kernel", accept_text, make_of<UserKernelRun>}, extension_impls()[0]};
+  static const Impl impls[] = {extension_impls()[0], {"gpu.user_kernel", accept_text, make_of<UserKernelRun>}};
   return impls;
 }
 
