@@ -54,6 +54,14 @@ build-times:  ## what compiling cost by folder, from Ninja's log of build/releas
 install-venv: build
 	@tools/install_venv.sh $(BUILD) $(VENV)
 
+# An installation whose Python files are links to python/pyflame: an edit counts at the next start, without another installation. A new file, and C++, need
+# `make develop` again.
+.PHONY: develop
+develop: install-venv  ## .venv with links to the Python files of this tree, for work on them (instead of pip install -e)
+	@site=$$($(PY) -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])'); \
+	find python/pyflame -name '*.pyi' -prune -o -name __pycache__ -prune -o -type f -printf '%P\n' | while read -r file; do ln -sfn "$(CURDIR)/python/pyflame/$$file" "$$site/pyflame/$$file"; done; \
+	cd / && $(PY) -c 'import pyflame; print("develop:", pyflame.__file__)'
+
 # The demo builds what it uses: for the CPU neither the GPU backends nor the tools.
 DEMO_TARGET  = $(if $(filter cpu,$(DEVICE)),pyflame_gpt_cpu,pyflame_cli)
 DEMO_PROGRAM = $(BUILD)/bin/$(if $(filter cpu,$(DEVICE)),pyflame-gpt,pyflame)
@@ -176,7 +184,7 @@ emulator: $(BUILD)/build.ninja  ## the wave emulator: build/release/emulator, fo
 test-emulator: install-venv  ## the tests of the GPU backend over the wave emulator, waves of 64 and of 32
 	@rc=0; $(BUILD)/tests/support/emulator/pyflame_emulator_test --gtest_brief=1 || rc=1; \
 	PYFLAME_TEST_EMULATOR=$(EMULATOR) $(PYTEST) tests/faults || rc=1; \
-	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py || rc=1; \
+	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py tests/python/test_kernels.py || rc=1; \
 	printf '%s\n' $(EMULATOR_RUNS) | xargs -P $$(nproc) -I EACH bash -c \
 	  'run=EACH; log=$(BUILD)/emulator-$${run%%:*}.log; $(MAKE) --no-print-directory emulator-run RUN=EACH >$$log 2>&1; rc=$$?; cat $$log; exit $$rc' || rc=1; \
 	exit $$rc

@@ -10,6 +10,7 @@ void add_chat(CLI::App& app, Run& run);
 void add_debug(CLI::App& app, Run& run);
 void add_diagnose(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
+void add_embed(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
 void add_fit(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);

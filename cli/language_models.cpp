@@ -1,8 +1,10 @@
-// `pyflame chat` and the --model of `pyflame generate`: language models from GGUF files and Hugging Face folders. Python computes them
+// `pyflame chat`, `embed` and the --model of `pyflame generate`: language models from GGUF files and Hugging Face folders. Python computes them
 // (python/pyflame/llm); this file checks the command line. Without --model, `generate` is the command of the GPT program.
 #include <CLI/Error.hpp>
+#include <CLI/Validators.hpp>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +26,7 @@ void add_python_option(CLI::App* cmd, std::string& python) {
 void forward(const CLI::App* cmd, PythonCommand& to) {
   constexpr std::array kForwarded = {"prompt", "device",      "max_tokens", "temperature",        "top_k",
                                      "top_p",  "min_p",       "seed",       "repetition_penalty", "stop",
-                                     "system", "json_schema", "grammar"};
+                                     "system", "json_schema", "grammar",    "speculative_config", "lora"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
@@ -34,7 +36,7 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
 
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct LanguageModelSettings {
-  std::string model, python, system, device, json_schema, grammar;
+  std::string model, python, system, device, json_schema, grammar, speculative_config, lora;
   double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
   int64_t max_tokens = 0, top_k = 0, seed = 0;
   std::vector<std::string> stop;
@@ -51,6 +53,9 @@ void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
   CLI::Option* schema =
       cmd->add_option(names("json_schema"), s.json_schema, "A file with a JSON schema: the text is JSON that fits it");
   cmd->add_option("--grammar", s.grammar, "A file with a grammar, GBNF or Lark: the text is of it")->excludes(schema);
+  cmd->add_option(names("speculative_config"), s.speculative_config,
+                  "Drafts of tokens, a JSON object such as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}");
+  cmd->add_option("--lora", s.lora, "A folder with an adapter (LoRA) of PEFT, which changes the model");
 }
 
 }  // namespace
@@ -68,7 +73,8 @@ void add_generate(CLI::App& app, Run& run) {
   cmd->parse_complete_callback([&run, cmd, checkpoint, of_checkpoint, s] {
     const bool of_model = !s->model.empty();
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
-    for (const char* name : {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar"})
+    for (const char* name :
+         {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar", "--speculative_config", "--lora"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
     if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {
@@ -102,6 +108,52 @@ void add_chat(CLI::App& app, Run& run) {
       c.add("chat");
       c.add("--model", s->model);
       forward(cmd, c);
+      c.start();
+    };
+  });
+}
+
+namespace {
+
+struct EmbedSettings {
+  std::string model, python, device, dtype, pooling, file;
+  std::vector<std::string> texts;
+  bool raw = false, similarity = false;
+};
+
+// Options that were given, as they were written.
+void forward_given(const CLI::App* cmd, std::initializer_list<const char*> names_of, PythonCommand& to) {
+  for (const char* name : names_of)
+    for (const std::string& value : cmd->get_option(name)->results()) to.add(name, value);
+}
+
+}  // namespace
+
+void add_embed(CLI::App& app, Run& run) {
+  CLI::App* cmd = app.add_subcommand("embed", "Embeddings of texts: a vector of numbers for each");
+  auto s = std::make_shared<EmbedSettings>();
+  cmd->add_option("MODEL", s->model, "A Hugging Face folder, a GGUF file, or an installed package with one of these")
+      ->required();
+  cmd->add_option("TEXT", s->texts, "Texts");
+  cmd->add_option("--file", s->file, "A file with a text in each line")->check(CLI::ExistingFile);
+  cmd->add_option("--pooling", s->pooling, "How tokens become a vector; default: what the model's files say")
+      ->check(CLI::IsMember({"MEAN", "CLS", "LAST"}));
+  cmd->add_flag("--raw", s->raw,
+                "Vectors as the model computes them; otherwise they have the length 1 if the model's files say so");
+  cmd->add_flag("--similarity", s->similarity, "Print the cosine of the angle between each two texts");
+  cmd->add_option("--device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
+  cmd->add_option("--dtype", s->dtype, "Type of the weights; default: float32")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
+  add_python_option(cmd, s->python);
+  cmd->final_callback([&run, cmd, s] {
+    run = [=]() -> int {
+      PythonCommand c("embed", "pyflame.llm.embed", s->python);
+      forward_given(cmd, {"--file", "--pooling", "--device", "--dtype"}, c);
+      for (const char* flag : {"--raw", "--similarity"})
+        if (cmd->count(flag) > 0) c.add(flag);
+      c.add("--");
+      c.add(s->model);
+      for (const std::string& text : s->texts) c.add(text);
       c.start();
     };
   });

@@ -15,6 +15,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_debug(app, run);
   cli::add_diagnose(app, run);
   cli::add_doctor(app, run);
+  cli::add_embed(app, run);
   cli::add_env(app, run);
   cli::add_fit(app, run);
   cli::add_explain(app, run);

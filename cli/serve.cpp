@@ -18,19 +18,21 @@ CLI::Range seconds() { return {0.0, 1e9}; }
 
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct ServeSettings {
-  std::string model, python, host, device, dtype, model_name;
+  std::string model, python, host, device, dtype, model_name, ssl_certfile, ssl_keyfile;
+  std::string speculative_config, runner, pooler_config;
   int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
   int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
   double request_seconds = 0, drain_seconds = 0;
-  std::vector<std::string> api_key, cors;
+  std::vector<std::string> api_key, cors, lora_modules;
 };
 
 void forward_serve(const CLI::App* cmd, PythonCommand& to) {
   constexpr std::array kForwarded = {
-      "host",           "port",        "device",        "dtype",          "model_name",
-      "api_key",        "cors",        "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
-      "kv_cache_bytes", "max_clients", "max_choices",   "max_body_bytes", "request_seconds",
-      "drain_seconds"};
+      "host",           "port",         "device",        "dtype",          "model_name",
+      "api_key",        "cors",         "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
+      "kv_cache_bytes", "max_clients",  "max_choices",   "max_body_bytes", "request_seconds",
+      "drain_seconds",  "ssl_certfile", "ssl_keyfile",   "lora_modules",   "speculative_config",
+      "runner",         "pooler_config"};
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);
@@ -54,6 +56,17 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
   cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
                   "Memory for keys and values; default: what the texts need, at most 1 GiB if one fits")
       ->check(from_one());
+}
+
+void add_model_options(CLI::App* cmd, ServeSettings& s) {
+  cmd->add_option("--runner", s.runner, "What the model is for: texts, or embeddings; default: auto, by its files")
+      ->check(CLI::IsMember({"auto", "generate", "pooling"}));
+  cmd->add_option(names("pooler_config"), s.pooler_config,
+                  "How tokens become an embedding, a JSON object such as {\"pooling_type\": \"MEAN\"}");
+  cmd->add_option(names("speculative_config"), s.speculative_config,
+                  "Drafts of tokens, a JSON object such as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}");
+  add_several(cmd, names("lora_modules"), s.lora_modules,
+              "NAME=FOLDER: an adapter (LoRA) of PEFT, which requests choose by this name of a model");
 }
 
 void add_limits(CLI::App* cmd, ServeSettings& s) {
@@ -81,7 +94,13 @@ void add_serve(CLI::App& app, Run& run) {
                   "Name in requests and answers; default: that of the file or folder");
   add_several(cmd, names("api_key"), s->api_key, "A key that requests need; PYFLAME_API_KEY hides it from `ps`");
   add_several(cmd, "--cors", s->cors, "Origin of web pages that may use the server, or *");
+  cmd->add_option(names("ssl_certfile"), s->ssl_certfile, "File with the certificate (PEM): the server speaks HTTPS")
+      ->check(CLI::ExistingFile);
+  cmd->add_option(names("ssl_keyfile"), s->ssl_keyfile,
+                  "File with the certificate's key, if it is not in the same file")
+      ->check(CLI::ExistingFile);
   add_engine_options(cmd, *s);
+  add_model_options(cmd, *s);
   add_limits(cmd, *s);
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");

@@ -28,6 +28,23 @@ def mapped():
     return {line.split(None, 5)[5] for line in lines if re.search(r"/\S+\.so(\.|$)", line)}
 
 
+def check_linalg(pf):
+    """OpenBLAS is there in part (cmake/openblas_subset.py): each routine of it is called once, for both dtypes, with matrices that its block algorithms divide."""
+    n = 150
+    for dtype, tolerance in ((pf.float64, 1e-9), (pf.float32, 1e-2)):
+        pf.manual_seed(0)
+        a, b = pf.randn(n, n, dtype=dtype) + 10 * pf.eye(n, dtype=dtype), pf.randn(n, 3, dtype=dtype)
+        spd, la = a @ a.T / n + pf.eye(n, dtype=dtype), pf.linalg
+        c, (q, r), (u, s, v), (w, e) = la.cholesky(spd), la.qr(a), la.svd(a), la.eigh(spd)
+        wide = {"lstsq " + d: (a @ la.lstsq(a, b, driver=d).solution, b) for d in ("gels", "gelsd", "gelss", "gelsy")}
+        pairs = {"solve": (a @ la.solve(a, b), b), "cholesky": (c @ c.T, spd), "qr": (q @ r, a), "svd": (u * s @ v, a), "eigh": (e * w @ e.T, spd),
+                 "ldl": (spd @ la.ldl_solve(*la.ldl_factor(spd), b), b), "eigvals": (la.eigvals(a).sum().real, a.trace()), **wide}
+        for name, (got, expected) in pairs.items():
+            error = (got - expected).abs().max().item() / max(expected.abs().max().item(), 1)
+            if not error < tolerance:
+                sys.exit(f"check_wheel: linalg.{name} of {dtype} is wrong; got an error of {error}; expected at most {tolerance}")
+
+
 def main():
     import numpy as np
 
@@ -39,6 +56,8 @@ def main():
     loss = (pf.nn.functional.conv2d(x, w).reshape(36, 4) @ pf.ones(4, 4)).sum()
     loss.backward()
     np.testing.assert_allclose(x.grad.numpy()[0, 0, 4, 4], 9 * 4 * 4)
+
+    check_linalg(pf)
 
     loaded = {str(pathlib.Path(p).resolve()) for p in mapped() - before}
     standard = pathlib.Path(sysconfig.get_path("stdlib")).resolve()

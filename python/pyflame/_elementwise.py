@@ -285,19 +285,18 @@ def frexp(input):
     if not input.is_floating_point():
         raise TypeError(f"frexp: not a floating dtype; got {input.dtype}; expected a floating dtype")
     x = input if input.dtype in (_C.float32, _C.float64) else input.float()
-    digits, far = (24, 1e30) if x.dtype == _C.float32 else (53, 1e290)
+    digits = 24 if x.dtype == _C.float32 else 53
     with _no_grad():
-        size = _C.abs(x.detach())
-        tiny, huge = size < 1 / far, size > far  # moved to where nothing below is subnormal or overflows
-        scale = _C.where(tiny, 2.0**64, _C.where(huge, 2.0**-64, 1.0)).to(x.dtype)
+        small = _C.abs(x.detach()) < 1  # moved to where nothing below is subnormal or overflows
+        scale = _C.where(small, 2.0**64, 2.0**-64).to(x.dtype)
     moved = x * scale
     with _no_grad():
-        # The largest power of 2 that is not above a number: all other bits vanish by rounding (Rump, 2009).
-        shifted = moved.detach() * (2.0 ** (digits - 1) + 1)
+        # Twice the largest power of 2 that is not above a number: all other bits vanish by rounding (Rump, 2009).
+        shifted = moved.detach() * (2.0**digits + 2)
         power = _C.abs(shifted - shifted * (1 - 2.0**-digits))
         plain = power > 0  # not for 0, an infinite number (whose power is NaN) and NaN
-        exponent = _C.round(_C.log2(power)) + _C.where(tiny, -63.0, _C.where(huge, 65.0, 1.0))
-        divisor = _C.where(plain, power * 2, scale)
+        exponent = _C.round(_C.log2(power)) + _C.where(small, -64.0, 64.0)
+        divisor = _C.where(plain, power, scale)
     return _Frexp((moved / divisor).to(input.dtype), _C.where(plain, exponent, 0.0).to(_C.int32))
 
 

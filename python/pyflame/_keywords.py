@@ -11,6 +11,7 @@ OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memo
 # PyTorch's words of single functions: for sizes that may also be given one by one, and for other arguments.
 SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "view", "expand"), "size"), "reshape": "shape", "permute": "dims"}
 WORDS = {"pow": ("exponent", "other"), "dropout": ("train", "training")}
+_RELEVANT = OTHERS | frozenset(RENAMED.values())
 _CATEGORIES = ("bool", "int", "float", "complex")
 
 
@@ -95,13 +96,19 @@ def retry(function, args, keywords):
     return _call(function, args, keywords)
 
 
+@functools.lru_cache(None)  # many functions have the same ones, and `import pyflame` asks for each function
+def _further(own):
+    """The keywords that a function with these own ones takes, too."""
+    return frozenset(word for word in OTHERS - own if word not in RENAMED or RENAMED[word] in own)
+
+
 def accepting(function):
     """The function, which also takes these keywords, except those that it has itself."""
     code = function.__code__
-    own = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if code.co_flags & 0x08:  # it takes any keyword
         return function
-    others = {word for word in OTHERS - own if word not in RENAMED or RENAMED[word] in own}
+    others = _further(_RELEVANT.intersection(own))
     if not others:
         return function
 

@@ -72,6 +72,24 @@ def test_an_unknown_ceiling_has_no_expected_time(monkeypatch):
     assert "expected 1" not in text and "of cpu" not in text and "at the ceilings" not in text and " 80 B\n" in text
 
 
+def test_ceilings_are_measured_without_forced_implementations(tmp_path, monkeypatch):
+    (tmp_path / ceilings.FILE).unlink()
+    monkeypatch.setattr(ceilings, "SECONDS", 0.01)
+    monkeypatch.setattr(ceilings, "EDGE", {"cpu": 64, "gpu": 64})
+    used = []
+    measured = ceilings._measure_gflops
+
+    def look(device, dtype):
+        used.append(pf._C._force_entry("matmul", ""))
+        return measured(device, dtype)
+
+    monkeypatch.setattr(ceilings, "_measure_gflops", look)
+    with pf.tuning.force("matmul", "cpu.gemv"):  # refuses a product of two matrices
+        assert ceilings.ceilings("cpu", ("float32",)).gflops["float32"] > 0
+        assert pf._C._force_entry("matmul", "cpu.gemv") == "cpu.gemv"  # it is forced again
+    assert used == [""]
+
+
 def test_ceilings_are_measured_once_and_kept(tmp_path, monkeypatch):
     (tmp_path / ceilings.FILE).write_text("not json")
     monkeypatch.setattr(ceilings, "SECONDS", 0.01)

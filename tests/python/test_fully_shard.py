@@ -312,7 +312,7 @@ for bad in (False, True):
     assert all(p.equal(q) for p, q in zip(m.parameters(), before) if p.numel()) == bad and scaler.get_scale() == (2.0 if bad else 4.0), (rank, bad)
 
 # What is wrong is said on every rank.
-import copy, pickle
+import copy, os, pickle, tempfile
 def told(error, text, call):
     try:
         call()
@@ -334,8 +334,11 @@ told(ValueError, f"ZeroRedundancyOptimizer: there are more ranks than parameters
 told(RuntimeError, "deepcopy: a sharded module cannot be copied; got FSDPNet", lambda: copy.deepcopy(m))
 told(RuntimeError, "pickle: a sharded module cannot be pickled; got FSDPNet", lambda: pickle.dumps(m))
 told(RuntimeError, "pickle: the tensor is a part of a larger one", lambda: pickle.dumps(m.first.weight))
-told(RuntimeError, "save: the tensor is a part of a larger one; got a part on each rank; expected a whole tensor; hint: full_tensor(), or distributed.checkpoint.save", lambda: pf.save(m.state_dict(), "never"))
-told(RuntimeError, "save: the tensor is a part of a larger one", lambda: pf.save(m.state_dict(), "never", format="pt"))
+folder = tempfile.mkdtemp()
+told(RuntimeError, "save: the tensor is a part of a larger one; got a part on each rank; expected a whole tensor; hint: full_tensor(), or distributed.checkpoint.save", lambda: pf.save(m.state_dict(), os.path.join(folder, "never")))
+told(RuntimeError, "save: the tensor is a part of a larger one", lambda: pf.save(m.state_dict(), os.path.join(folder, "never"), format="pt"))
+assert not os.listdir(folder)
+os.rmdir(folder)
 print("told")
 """
 

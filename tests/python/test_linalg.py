@@ -214,6 +214,19 @@ def test_low_rank():
 SMALL = RNG.standard_normal((3, 3)) + 2 * np.eye(3)
 
 
+
+@pytest.mark.parametrize("m, n, mode", [(200, 200, "reduced"), (301, 225, "reduced"), (210, 301, "reduced"), (250, 130, "complete"), (230, 0, "complete"), (70, 40, "complete"), (40, 70, "reduced")])
+def test_qr_in_blocks(m, n, mode):
+    """Panels of 32 reflectors and tiles of 64 columns, also where neither divides the size."""
+    a = np.random.default_rng(m).standard_normal((m, n))
+    q, r = (x.numpy() for x in L.qr(pf.tensor(a), mode=mode))
+    columns = m if mode == "complete" else min(m, n)
+    assert q.shape == (m, columns) and r.shape == (columns, n)
+    np.testing.assert_allclose(q.T @ q, np.eye(columns), atol=1e-12)
+    np.testing.assert_allclose(q @ r, a, atol=1e-12)
+    np.testing.assert_array_equal(np.tril(r, -1), 0)
+
+
 @pytest.mark.parametrize("name, f, x", [
     ("matrix_exp", L.matrix_exp, SMALL), ("pinv", L.pinv, TALL), ("pinv of low rank", L.pinv, np.outer([1.0, 2], [3.0, 1, 2]) * 0 + np.eye(2, 3)), ("lstsq", lambda x: L.lstsq(x, x * x).solution, TALL),
     ("lu wide", lambda x: L.lu_factor(x).LU, WIDE), ("lu tall", lambda x: L.lu_factor(x).LU, TALL), ("qr wide", lambda x: pf.cat([*L.qr(x)], 1), WIDE), ("qr tall", lambda x: pf.cat([*L.qr(x)], 0), TALL),

@@ -528,7 +528,7 @@ def test_a_package_stands_for_its_file(tmp_path, monkeypatch):
     assert "llama" in repr(pf.llm.load("small-model"))
     assert pf.llm.load_tokenizer("small_model").vocab_size > 0
     folder = installed_package(tmp_path, "two_models", ["a.gguf", "b.gguf"])
-    with pytest.raises(ValueError, match="llm: the package 'two-models' is no language model; got 2 GGUF files in it; expected one; hint: pass a file's path"):
+    with pytest.raises(ValueError, match="llm: the package 'two-models' is no language model; got 2 GGUF files or folders with config.json in it; expected one; hint: pass a file's path"):
         pf.llm.load("two-models")
     with pytest.raises(FileNotFoundError, match="llm: there is no such file, and no installed package of this name; expected a GGUF file, .*: 'no-such-model'"):
         pf.llm.load("no-such-model")

@@ -111,3 +111,15 @@ def test_wrong_files(capsys, folder, tmp_path):
     assert code == 1 and "bench llm: the file has no prompts; got" in err
     assert run(capsys, tmp_path / "none.gguf", "--throughput")[0] == 1
     assert math.isinf(bench._arguments([str(folder), "--serve"]).request_rate)
+
+
+def test_guessed_tokens(capsys, folder):
+    words = [folder, "--throughput", "--num_prompts", 2, "--input_len", 9, "--output_len", 60, "--speculative_config", '{"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 2}']
+    code, out, _ = run(capsys, *words, "--json")
+    g = json.loads(out)["speculation"]
+    assert code == 0 and 0 < g["drafts"] <= g["draft_tokens"] and g["acceptance_rate"] == g["accepted_tokens"] / g["draft_tokens"] and g["mean_acceptance_length"] == 1 + g["accepted_tokens"] / g["drafts"]
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "guessed tokens: " in out and "tokens for a step with guesses" in out
+    with pytest.raises(SystemExit):
+        bench.main([str(w) for w in words[:-1]] + ["ngram"])
+    assert "--speculative_config is no JSON; got ngram" in capsys.readouterr().err

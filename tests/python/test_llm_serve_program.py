@@ -1,11 +1,15 @@
 """`pyflame serve` as a program: how it starts, and how it ends at a signal. Real sockets."""
+import json
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -154,3 +158,41 @@ def test_records_of_benchmarks_do_not_show_the_key(monkeypatch):
 
     monkeypatch.setenv("PYFLAME_API_KEY", "secret")
     assert describe("cpu")["settings"]["PYFLAME_API_KEY"] == "(not shown)"
+
+
+# HTTPS.
+
+
+def test_tls(tmp_path):
+    folder = small.write_random_model(tmp_path / "small")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    if shutil.which("openssl") is None:
+        pytest.skip("the program openssl is not installed")
+    subprocess.run([str(w) for w in words], check=True, capture_output=True)
+    program = Program("--model", folder, "--port", 0, "--ssl_certfile", certificate, "--ssl_keyfile", key)
+    try:
+        port = int(program.find(r" is at https://127\.0\.0\.1:(\d+)").group(1))
+        context = ssl.create_default_context(cafile=str(certificate))
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/health", context=context, timeout=60) as response:
+            assert json.load(response) == {"status": "ok"}
+        body = json.dumps({"prompt": "a", "max_tokens": 2}).encode()
+        with urllib.request.urlopen(urllib.request.Request(f"https://127.0.0.1:{port}/v1/completions", body, {"Content-Type": "application/json"}), context=context, timeout=60) as response:
+            assert json.load(response)["object"] == "text_completion"
+    finally:
+        program.process.send_signal(signal.SIGTERM)
+        program.end()
+
+
+def test_wrong_options(tmp_path, capsys):
+    from pyflame.llm.serving.__main__ import main
+
+    (tmp_path / "no.pem").write_text("nothing", encoding="utf-8")
+    for words, message in (
+        (["--ssl_certfile", tmp_path / "no.pem"], "serve: the certificate cannot be used; got"),
+        (["--ssl_keyfile", tmp_path / "no.pem"], "serve: the key has no certificate; got --ssl_keyfile alone; expected --ssl_certfile, too"),
+        (["--lora_modules", "name"], "serve: an adapter has another form; got --lora_modules 'name'; expected NAME=FOLDER"),
+        (["--speculative_config", "ngram"], "serve: --speculative_config is no JSON; got 'ngram'"),
+        (["--pooler_config", "[]"], "serve: --pooler_config has another form; got '[]'; expected a JSON object"),
+    ):
+        assert main(["--model", "none", *map(str, words)]) == 1 and message in capsys.readouterr().err

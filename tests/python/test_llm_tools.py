@@ -59,6 +59,7 @@ def test_texts_are_divided(size):
 
 def test_the_format_is_the_templates():
     assert format_of(small.TOOLS_TEMPLATE) is HERMES and format_of("{{ '[TOOL_CALLS]' }}") is MISTRAL and format_of('{"name": function name, "parameters": x}') is LLAMA
+    assert format_of("{{ tool.function['parameters'] }} {\"parameters\": {}}") is None  # functions are described, and nothing says how one is called
     assert format_of("{{ messages }}") is None and format_of(None) is None
 
 

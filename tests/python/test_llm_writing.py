@@ -121,7 +121,7 @@ def test_a_conversation_that_outgrows_the_cache_computes_only_what_is_new(lm, mo
     monkeypatch.setattr(_network, "STEP", 16)
     monkeypatch.setattr(lm, "_cache", None)
     monkeypatch.setattr(lm, "_cached", [])
-    monkeypatch.setattr(lm._network, "_block", lambda ids, cache, begin: blocks.append(begin) or block(ids, cache, begin))
+    monkeypatch.setattr(lm._network, "_block", lambda ids, cache, begin, adapt: blocks.append(begin) or block(ids, cache, begin, adapt))
     first = [5, 6, 7] * 20
     list(lm.tokens(first, 1, Sampling(temperature=0), stop_ids=()))
     got = list(lm.tokens(first + [9, 8] * 20, 3, Sampling(temperature=0), stop_ids=()))
@@ -158,7 +158,7 @@ def test_a_continued_text_keeps_its_first_space(lm, monkeypatch):
     # SentencePiece's tokens begin with the space before a word. Only at the beginning of a text it stands for nothing.
     parts = Parts(["<s>", "\u2581on", "ce", "\u2581the"], None, lambda text, first: [], "spaces", [AddedToken(0, "<s>")], prefix=(0,), strip_first_space=True)
     monkeypatch.setattr(lm, "tokenizer", Tokenizer(parts))
-    monkeypatch.setattr(lm, "_tokens", lambda ids, most, sampler, stops: iter([3, 2]))
+    monkeypatch.setattr(lm, "_tokens", lambda ids, most, sampler, stops, *_: iter([3, 2]))
     assert lm.generate([0, 1, 2]) == " thece" and lm.tokenizer.decode([0, 1, 2, 3, 2]) == "once thece"
     assert lm.generate([0]) == "thece"
     assert list(lm.generate([0, 1], stream=True)) == [" the", "ce"]
@@ -192,7 +192,7 @@ def test_the_context_ends_a_text(lm):
 def test_end_tokens_and_stop_texts(lm, monkeypatch):
     # A network that writes a fixed text shows where the text ends.
     written = lm.tokenizer.encode("one STOP two")
-    monkeypatch.setattr(lm, "_tokens", lambda ids, most, sampler, stops: iter(written))
+    monkeypatch.setattr(lm, "_tokens", lambda ids, most, sampler, stops, *_: iter(written))
     assert lm.generate("x") == "one STOP two"
     assert lm.generate("x", stop="STOP") == "one " and lm.generate("x", stop=["zzz", "two", "STOP"]) == "one "
     pieces = list(lm.generate("x", stop="STOP", stream=True))

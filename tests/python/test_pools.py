@@ -77,6 +77,21 @@ def test_windows_of_pools(dims, ceil):
     np.testing.assert_allclose(getattr(F, f"lp_pool{dims}d")(pf.tensor(np.abs(x)), 3.0, k, s, ceil).numpy(), want.numpy(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("channels", (3, 8, 16, 21, 64))
+def test_channels_last_pools(channels):
+    """The same values and places as in planes, with and without indices."""
+    x = np.random.default_rng(channels).integers(-4, 5, (2, channels, 11, 10)).astype(np.float32)
+    x[0, 1, 4, 4], x[1, 2, 3, 7], x[1, 0, 0, 0] = np.nan, np.inf, -np.inf
+    planes = pf.tensor(x)
+    last = planes.to(memory_format=pf.channels_last)
+    for settings in ((3, 2, 1), (2, 2, 0), (3, 1, 1), ((3, 2), (1, 3), (1, 0))):
+        values, places = (v.numpy() for v in F.max_pool2d(planes, *settings, return_indices=True))
+        for got, expected in zip(F.max_pool2d(last, *settings, return_indices=True), (values, places)):
+            np.testing.assert_array_equal(got.numpy(), expected)
+        np.testing.assert_array_equal(F.max_pool2d(last, *settings).numpy(), values)
+        np.testing.assert_array_equal(F.avg_pool2d(last, *settings).numpy(), F.avg_pool2d(planes, *settings).numpy())
+
+
 @pytest.mark.parametrize("dims", SPATIAL)
 def test_unpool(dims):
     """Undoes max_pool; an element that several windows took is written once, and each window gets its gradient."""

@@ -1,6 +1,5 @@
 """pf.explain and `pyflame explain`: what was computed, how, what it should cost, and where and why it was divided."""
 from .. import _C
-from . import document, text
 
 
 def _synchronize():
@@ -19,6 +18,9 @@ def explain(fn, *args, **kwargs):
     TypeError if fn cannot be called, RuntimeError for an explain inside of another one. What fn raises is raised."""
     if not callable(fn):
         raise TypeError(f"explain: not a function; got {type(fn).__name__}; expected something to call; hint: pf.explain(lambda: x @ w)")
+    from ..profiler import last_averages
+    from . import document, text
+
     _C.synchronize()
     _C._explain_begin(False)
     try:
@@ -27,6 +29,4 @@ def explain(fn, *args, **kwargs):
     finally:
         found = _C._explain_end(False)
     del result
-    from ..profiler import last_averages
-
     return text.render(document.make(found, averages=last_averages()))

@@ -9,12 +9,14 @@
 
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install pyflame[llm].
 docs/language-models.md describes it all."""
+from ._speculation import SpeculativeConfig
+from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, load_embedding
 from .engine import Engine, EngineFull, Finished, Request, Token
 from .grammar import Grammar
 from .language_model import LanguageModel, load, load_tokenizer
-from .offline import LLM, CompletionOutput, Logprob, RequestOutput, SamplingParams, StructuredOutputsParams
+from .offline import LLM, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Logprob, LoRARequest, RequestOutput, SamplingParams, StructuredOutputsParams
 from .sampling import Sampler, Sampling
 from .tokenizer import TextStream, Tokenizer
 
-__all__ = ["CompletionOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "Logprob", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "StructuredOutputsParams", "TextStream", "Token",
-           "Tokenizer", "load", "load_tokenizer"]
+__all__ = ["CompletionOutput", "EmbeddingModel", "EmbeddingOutput", "EmbeddingRequestOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "LoRARequest", "Logprob", "PoolerConfig", "PoolingParams", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "SpeculativeConfig", "StructuredOutputsParams", "TextStream", "Token",
+           "Tokenizer", "load", "load_embedding", "load_tokenizer"]

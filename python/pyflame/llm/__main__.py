@@ -1,12 +1,14 @@
 """`pyflame generate --model` and `pyflame chat`, whose command lines the program checks first."""
 import argparse
+import json
 import os
 import signal
 import sys
 import time
 
 import pyflame as pf
-from pyflame.llm import Grammar
+from pyflame.llm import Grammar, SpeculativeConfig
+from pyflame.llm._speculation import draft_model
 
 
 def _arguments(words):
@@ -22,11 +24,26 @@ def _arguments(words):
     parser.add_argument("--stop", action="append", default=[])
     parser.add_argument("--json_schema")
     parser.add_argument("--grammar")
+    parser.add_argument("--speculative_config")
+    parser.add_argument("--lora")
     return parser.parse_args(words)
 
 
 def _options(args):
     return {name: getattr(args, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")} | {"stop": tuple(args.stop), "grammar": _grammar(args)}
+
+
+def _of_model(args, lm):
+    """The options that need the model."""
+    config = None
+    if args.speculative_config is not None:
+        try:
+            config = json.loads(args.speculative_config)
+        except (ValueError, RecursionError) as e:
+            raise ValueError(f"{args.command}: --speculative_config is no JSON; got {args.speculative_config[:80]!r}: {e}; expected a JSON object") from None
+    config = SpeculativeConfig.of(config)
+    draft_model(config, lm)  # loads it once
+    return {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
 
 
 def _grammar(args):
@@ -54,7 +71,7 @@ def _write(pieces):
 def _generate(args):
     lm = pf.llm.load(args.model, device=args.device)
     begin = time.perf_counter()
-    pieces = lm.generate(args.prompt, stream=True, **_options(args))  # wrong arguments fail here, before anything is printed
+    pieces = lm.generate(args.prompt, stream=True, **_options(args), **_of_model(args, lm))  # wrong arguments fail here, before anything is printed
     sys.stdout.write(args.prompt)
     text = _write(pieces)
     seconds, tokens = time.perf_counter() - begin, len(lm.tokenizer.encode(text, add_special=False))
@@ -69,7 +86,7 @@ def _chat(args):
     lm = pf.llm.load(args.model, device=args.device)
     interactive = sys.stdin.isatty()
     start = [{"role": "system", "content": args.system}] if args.system else []
-    messages, options = list(start), _options(args)
+    messages, options = list(start), {**_options(args), **_of_model(args, lm)}
     if interactive:
         print(f"{lm}\n{_HELP}", file=sys.stderr)
     while True:

@@ -67,9 +67,9 @@ class Blocks:
             else:
                 self._free.append(block)
 
-    def find(self, ids, most):
-        """The longest known beginning of ids in whole blocks, with at most `most` tokens: a list of (block, content)."""
-        found, content = [], ROOT
+    def find(self, ids, most, root=ROOT):
+        """The longest known beginning of ids in whole blocks, with at most `most` tokens: a list of (block, content). root: the content before the text."""
+        found, content = [], root
         for begin in range(0, most - self.size + 1, self.size):
             known = self._index.get((content, tuple(ids[begin:begin + self.size])))
             if known is None:

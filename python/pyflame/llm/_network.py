@@ -238,13 +238,22 @@ class Network:
         part = part * cos + turned * sin
         return part if n == x.shape[-1] else _C.cat([part, x[..., n:]], dim=-1)
 
-    def _attention(self, i, layer, x, cache, begin, masks):
-        c, t = self.config, x.shape[0]
+    def _product(self, i, name, x, adapt=None):
+        """x times a weight of layer i, and what adapters add to it."""
+        y = _linear(x, self.layers[i][name])
+        return y if adapt is None else adapt(i, name, x, y)
+
+    def _queries_keys_values(self, i, x, adapt=None):
+        c = self.config
         q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        if "qkv" in layer:
-            q, k, v = _linear(x, layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
-        else:
-            q, k, v = (_linear(x, layer[name]) for name in "qkv")
+        if "qkv" in self.layers[i]:
+            return self._product(i, "qkv", x, adapt).split([q_size, kv_size, kv_size], dim=-1)
+        return [self._product(i, name, x, adapt) for name in "qkv"]
+
+    def _attention(self, i, layer, x, cache, begin, masks, adapt=None):
+        c, t = self.config, x.shape[0]
+        q_size = c.heads * c.head_dim
+        q, k, v = self._queries_keys_values(i, x, adapt)
         q, k, v = (z.reshape(1, t, h, c.head_dim).transpose(1, 2) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
         if "q_norm" in layer:
             q, k = self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"])
@@ -258,14 +267,14 @@ class Network:
         seen, length = masks
         if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
             y = F.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
-            return _linear(y.transpose(1, 2).reshape(t, q_size), layer["o"])
+            return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
         keys, values = keys[:, :, :length], values[:, :, :length]
         mask = seen(windowed)
         if c.attention_cap:
             y = self._capped(q, keys, values, mask)
         else:
             y = F.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
-        return _linear(y.transpose(1, 2).reshape(t, q_size), layer["o"])
+        return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
 
     def _capped(self, q, k, v, mask):
         """softmax(cap tanh(q k^T scale / cap)) v (arXiv:2408.00118)."""
@@ -276,18 +285,18 @@ class Network:
         scores = scores.masked_fill(~mask, -math.inf)
         return (scores.softmax(-1).to(self.dtype) @ v.unsqueeze(2)).reshape(1, c.heads, t, c.head_dim)
 
-    def _feed_forward(self, layer, x):
-        act = _ACTIVATIONS[self.config.activation]
+    def _feed_forward(self, i, x, adapt=None):
+        act, layer = _ACTIVATIONS[self.config.activation], self.layers[i]
         if "gate_up" in layer:
-            gate, up = _linear(x, layer["gate_up"]).split(self.config.inner, dim=-1)
+            gate, up = self._product(i, "gate_up", x, adapt).split(self.config.inner, dim=-1)
             x = act(gate) * up
         elif "gate" in layer:
-            x = act(_linear(x, layer["gate"])) * _linear(x, layer["up"])
+            x = act(self._product(i, "gate", x, adapt)) * self._product(i, "up", x, adapt)
         else:
-            x = act(_linear(x, layer["up"]))
-        return _linear(x, layer["down"])
+            x = act(self._product(i, "up", x, adapt))
+        return self._product(i, "down", x, adapt)
 
-    def _block(self, ids, cache, begin):
+    def _block(self, ids, cache, begin, adapt=None):
         """Hidden states (T, hidden) of T tokens from position `begin` on. Keys and values are written to the cache."""
         import numpy as np
 
@@ -308,9 +317,9 @@ class Network:
         if self.positions is not None:
             x = x + self.positions[begin:begin + t]
         for i, layer in enumerate(self.layers):
-            y = self._attention(i, layer, self._norm(x, layer["attn_norm"]), cache, begin, (seen, length))
+            y = self._attention(i, layer, self._norm(x, layer["attn_norm"]), cache, begin, (seen, length), adapt)
             x = x + (self._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
-            y = self._feed_forward(layer, self._norm(x, layer["ffn_norm"]))
+            y = self._feed_forward(i, self._norm(x, layer["ffn_norm"]), adapt)
             x = x + (self._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
         return x
 
@@ -318,23 +327,29 @@ class Network:
         logits = _linear(self._norm(x, self.output_norm), (self.output, None)).float()
         return (logits / self.config.logit_cap).tanh() * self.config.logit_cap if self.config.logit_cap else logits
 
-    def forward(self, ids, cache, every=False):
-        """Appends tokens to the cache. Logits, float32: (T, vocab) with every, otherwise (vocab,) of the last token. The caller checks the lengths."""
-        ids, parts, last = list(ids), [], None
+    def hidden(self, ids):
+        """The hidden states of a text after the last norm, float32 (T, hidden). The caller checks the length."""
+        return self.forward(ids, Cache(self, len(ids) + BLOCKS[-1]), every=True, head=lambda x: self._norm(x, self.output_norm).float())
+
+    def forward(self, ids, cache, every=False, head=None, adapt=None, blocks=None):
+        """Appends tokens to the cache. Logits, float32: (T, vocab) with every, otherwise (vocab,) of the last token. The caller checks the lengths.
+
+        head: what is computed of hidden states instead of logits; adapt: adapters (_lora.py); blocks: sizes of the parts, in falling order."""
+        ids, parts, last, head, blocks = list(ids), [], None, head or self._head, blocks or BLOCKS
         with no_grad():
             while ids:
                 begin = cache.length
-                size = 1 if len(ids) == 1 else next((b for b in BLOCKS if b <= len(ids)), BLOCKS[-1])
+                size = 1 if len(ids) == 1 else next((b for b in blocks if b <= len(ids)), blocks[-1])
                 size = min(size, cache.capacity - begin)
                 if self.positions is not None:
                     size = min(size, self.config.context - begin)
                 taken, ids = ids[:size], ids[size:]
-                x = self._block(taken + [0] * (size - len(taken)), cache, begin)
+                x = self._block(taken + [0] * (size - len(taken)), cache, begin, adapt)
                 cache.length = begin + len(taken)
                 if every:
-                    parts.append(self._head(x)[:len(taken)])
+                    parts.append(head(x)[:len(taken)])
                 elif not ids:
-                    last = self._head(x[len(taken) - 1:len(taken)])[0]
+                    last = head(x[len(taken) - 1:len(taken)])[0]
         return _C.cat(parts, dim=0) if every else last
 
 

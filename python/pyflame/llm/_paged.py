@@ -9,7 +9,7 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
-from ._network import STEP, _linear, _rows
+from ._network import STEP, _rows
 
 BLOCK = 16  # tokens in a block
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
@@ -40,12 +40,12 @@ class Pages:
 
 class Part:
     """The tokens of one text that a step computes. ids: their ids; begin: how many tokens of the text are in the cache; blocks: the text's blocks, with room
-    for the new tokens; wanted: are the logits after the last one wanted."""
+    for the new tokens; wanted: after how many of its last tokens the logits are wanted; adapter: its number, or None."""
 
-    __slots__ = ("ids", "begin", "blocks", "wanted")
+    __slots__ = ("ids", "begin", "blocks", "wanted", "adapter")
 
-    def __init__(self, ids, begin, blocks, wanted):
-        self.ids, self.begin, self.blocks, self.wanted = ids, begin, blocks, wanted
+    def __init__(self, ids, begin, blocks, wanted, adapter=None):
+        self.ids, self.begin, self.blocks, self.wanted, self.adapter = ids, begin, blocks, int(wanted), adapter
 
     @property
     def end(self):
@@ -106,9 +106,10 @@ def _blocks_of(pages):
 
 
 class Step:
-    """The forward pass of some parts. rows: of the matrix, at least the parts' tokens; logits: rows of logits, at least the parts that want them."""
+    """The forward pass of some parts. rows: of the matrix, at least the parts' tokens; logits: rows of logits, at least those that the parts want. adapters: an
+    Adapters (_lora.py), where a part has one."""
 
-    def __init__(self, network, pages, parts, rows, logits):
+    def __init__(self, network, pages, parts, rows, logits, adapters=None):
         self.network, self.pages, self.parts, self.rows = network, pages, parts, rows
         ids, at, slots, self.begins = [], [], [], []
         for p in parts:
@@ -116,7 +117,11 @@ class Step:
             ids += p.ids
             at += range(p.begin, p.end)
             slots += (p.blocks[i // BLOCK] * BLOCK + i % BLOCK for i in range(p.begin, p.end))
-        last = [begin + len(p.ids) - 1 for begin, p in zip(self.begins, parts) if p.wanted]
+        last = [row for begin, p in zip(self.begins, parts) for row in range(begin + len(p.ids) - p.wanted, begin + len(p.ids))]
+        self.adapt = None
+        if adapters is not None and any(p.adapter is not None for p in parts):
+            chosen = [p.adapter for p in parts for _ in p.ids]
+            self.adapt = adapters.of_rows(chosen + [None] * (rows - len(ids)))
         self.wanted = len(last)
         network.reserve(-(-max(p.end for p in parts) // STEP) * STEP)
         self.ids, self.at, self.slots, self.last = (
@@ -153,17 +158,13 @@ class Step:
             for i, layer in enumerate(n.layers):
                 y = self._attention(i, layer, n._norm(x, layer["attn_norm"]))
                 x = x + (n._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
-                y = n._feed_forward(layer, n._norm(x, layer["ffn_norm"]))
+                y = n._feed_forward(i, n._norm(x, layer["ffn_norm"]), self.adapt)
                 x = x + (n._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
             return n._head(x.index_select(0, self.last)) if self.wanted else x
 
     def _attention(self, i, layer, x):
         n, c, rows = self.network, self.network.config, self.rows
-        q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        if "qkv" in layer:
-            q, k, v = _linear(x, layer["qkv"]).split([q_size, kv_size, kv_size], dim=-1)
-        else:
-            q, k, v = (_linear(x, layer[name]) for name in "qkv")
+        q, k, v = n._queries_keys_values(i, x, self.adapt)
         q, k, v = (z.reshape(rows, h, c.head_dim) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
         if "q_norm" in layer:
             q, k = n._norm(q, layer["q_norm"]), n._norm(k, layer["k_norm"])
@@ -186,7 +187,7 @@ class Step:
             else:
                 z = self._sequences(q, keys, values)
             y = z if y is None else y + z
-        return _linear(y.reshape(rows, q_size), layer["o"])
+        return n._product(i, "o", y.reshape(rows, c.heads * c.head_dim), self.adapt)
 
     def _zeros(self, rows):
         n, c = self.network, self.network.config

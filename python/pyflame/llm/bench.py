@@ -197,6 +197,9 @@ def _table(s):
     if "goodput" in s:
         limits = ", ".join(f"{k} <= {v:g} ms" for k, v in s["goodput"]["limits_ms"].items())
         lines.append(f"goodput ({limits}): {100 * s['goodput']['share']:.1f} % of the requests, {s['goodput']['requests_per_second']:.2f} requests/s")
+    if "speculation" in s:
+        g = s["speculation"]
+        lines.append(f"guessed tokens: {g['draft_tokens']}, of which {100 * g['acceptance_rate']:.1f} % were right; {g['mean_acceptance_length']:.2f} tokens for a step with guesses")
     if s["failed"]:
         lines.append(f"FAILED: {s['failed']} requests; the first one: {s['first_error']}")
     return "\n".join(lines)
@@ -233,6 +236,7 @@ def _arguments(words):
     p.add_argument("--goodput", type=_goodput, action="append", default=[], metavar="NAME:MS", help="a limit such as ttft:200; counts the requests within all limits")
     p.add_argument("--max_num_seqs", type=int, default=8)
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
+    p.add_argument("--speculative_config", help='drafts of tokens, a JSON object such as {"method": "ngram", "num_speculative_tokens": 4}')
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--json", action="store_true", help="print one JSON object for each run")
     args = p.parse_args(words)
@@ -241,6 +245,13 @@ def _arguments(words):
             p.error(f"--{name} is out of range; got {getattr(args, name)}; expected a whole number from 1 upwards")
     if not 0 <= args.range_ratio < 1 or not args.request_rate > 0 or min(args.batch_sizes) < 1:
         p.error("a ratio outside of [0, 1), a rate of 0 or less, or an empty batch")
+    if args.speculative_config is not None:
+        try:
+            args.speculation = json.loads(args.speculative_config)
+        except (ValueError, RecursionError) as e:
+            p.error(f"--speculative_config is no JSON; got {args.speculative_config[:80]}: {e}; expected an object")
+        if args.url:
+            p.error("--speculative_config belongs to a server that is started, not to --url")
     if args.url and not args.serve:
         p.error("--url belongs to --serve")
     if not args.model and not (args.url and args.dataset):
@@ -253,6 +264,14 @@ def _say(args, title, s):
     return s["failed"]
 
 
+def _guessed(before, after):
+    """What became of guessed tokens between two Engine.stats(): a dict, empty without speculative_config."""
+    if "spec_decode_num_drafts" not in after:
+        return {}
+    drafts, tokens, accepted = (after[f"spec_decode_num_{n}"] - before[f"spec_decode_num_{n}"] for n in ("drafts", "draft_tokens", "accepted_tokens"))
+    return {"speculation": {"drafts": drafts, "draft_tokens": tokens, "accepted_tokens": accepted, "acceptance_rate": accepted / tokens if tokens else 0.0, "mean_acceptance_length": 1 + accepted / drafts if drafts else 1.0}}
+
+
 def _load(args):
     return pf.llm.load(args.model, dtype=getattr(pf, args.dtype) if args.dtype else None, device=args.device)
 
@@ -262,7 +281,8 @@ def _offline(args):
     sampling = Sampling(temperature=0)
     longest = math.ceil((args.input_len + args.output_len) * (1 + args.range_ratio)) + 1 if args.dataset is None else None
     seqs = max(args.batch_sizes) if args.latency else args.max_num_seqs
-    with Engine(lm, seqs, max(args.max_num_batched_tokens, seqs), min(longest or lm.config.context, lm.config.context), max_waiting=max(1024, args.num_prompts)) as engine:
+    with Engine(lm, seqs, max(args.max_num_batched_tokens, seqs), min(longest or lm.config.context, lm.config.context), max_waiting=max(1024, args.num_prompts),
+                speculative_config=getattr(args, "speculation", None)) as engine:
         first = prompts(args, lm.tokenizer, lm._known())[:1]
         seconds = run_engine(engine, first, sampling)
         if not args.json:
@@ -272,24 +292,27 @@ def _offline(args):
             run_engine(engine, prompts(args, lm.tokenizer, lm._known())[:seqs], sampling)  # compiles for full batches
             args.seed += 1
             texts = prompts(args, lm.tokenizer, lm._known())
-            return _say(args, f"throughput: {len(texts)} texts at once, at most {seqs} running", summary(texts, run_engine(engine, texts, sampling), dict(args.goodput)))
+            before = engine.stats()
+            seconds = run_engine(engine, texts, sampling)
+            return _say(args, f"throughput: {len(texts)} texts at once, at most {seqs} running", {**summary(texts, seconds, dict(args.goodput)), **_guessed(before, engine.stats())})
         for size in args.batch_sizes:
-            texts, total = [], 0.0
+            texts, total, before = [], 0.0, {}
             for i in range(args.iters + 1):  # the first run compiles for this size, and is in no figure
                 args.seed += 1  # other tokens, so that no prompt is known already
                 batch = (prompts(args, lm.tokenizer, lm._known()) * size)[:size]
                 batch = [Text(list(t.ids), t.wanted) for t in batch]
+                before = before if i > 1 else engine.stats()
                 seconds = run_engine(engine, batch, sampling)
                 if i > 0:
                     total, texts = total + seconds, texts + batch
-            failed += _say(args, f"latency: {size} at a time, {args.iters} runs", summary(texts, total, dict(args.goodput)))
+            failed += _say(args, f"latency: {size} at a time, {args.iters} runs", {**summary(texts, total, dict(args.goodput)), **_guessed(before, engine.stats())})
     return failed
 
 
 def _start_server(args):
     """(process, URL) of a server of the model, in a process of its own."""
     words = [sys.executable, "-m", "pyflame.llm.serving", "--model", args.model, "--port", "0", "--max_num_seqs", str(args.max_num_seqs), "--max_num_batched_tokens", str(args.max_num_batched_tokens)]
-    for name in ("device", "dtype"):
+    for name in ("device", "dtype", "speculative_config"):
         if getattr(args, name):
             words += ["--" + name, getattr(args, name)]
     environment = {k: v for k, v in os.environ.items() if k != "PYFLAME_API_KEY"}

@@ -14,8 +14,10 @@ import weakref
 from dataclasses import dataclass, field
 
 from ._blocks import ROOT, Blocks
+from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
+from ._speculation import NGrams, SpeculativeConfig, draft_model
 from .sampling import Sampling, logprobs
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
@@ -47,17 +49,24 @@ class Finished:
 class Request:
     """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written."""
 
-    def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive):
+    def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive, adapter=None):
         self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None
         self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
         self._rank, self._receive = (priority, number), receive
         self._sampler = sampler
         self._cancelled, self._counted = None, False
+        self._adapter, self._ngrams = adapter, None
         self._clear()
 
     def _clear(self):
         self._blocks, self._computed = [], 0  # tokens of ids whose keys and values are in the blocks
-        self._registered, self._content = 0, ROOT  # blocks whose content is known, and the content of the last of them
+        self._registered, self._content = 0, self._root  # blocks whose content is known, and the content of the last of them
+        self._room, self._drafted = 0, 0  # guesses that the blocks have room for; tokens whose keys and values the draft model has
+
+    @property
+    def _root(self):
+        """The content before the text: with an adapter, keys and values are others."""
+        return ROOT if self._adapter is None else (ROOT, self._adapter)
 
     def __lt__(self, other):
         return self._rank < other._rank
@@ -85,9 +94,11 @@ class Engine:
 
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
+    speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
     ValueError for arguments out of range or a cache that is too small; MemoryError."""
 
-    def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False):
+    def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
+                 lora_modules=None):
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
                                  ("max_waiting", max_waiting, 1)):
             if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
@@ -100,6 +111,12 @@ class Engine:
         self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
         self._network = model._network
         self._known = model._known()
+        self.speculative_config = SpeculativeConfig.of(speculative_config)
+        if self.speculative_config and batch_invariant:
+            raise ValueError("Engine: speculative_config and batch_invariant exclude each other; got both; expected one of them, because guesses change the shapes of products")
+        draft = draft_model(self.speculative_config, model)
+        self._draft = draft and draft._network
+        self._adapters = Adapters(self._network, [read_adapter(name, path, self._network) for name, path in (lora_modules or {}).items()]) if lora_modules else None
         self._pages_of(max_model_len, kv_cache_bytes)
         self.batch_invariant, self._rows, self._chunk = batch_invariant, None, None
         if batch_invariant:
@@ -108,6 +125,10 @@ class Engine:
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
+        self._accepted = []
+        if self.speculative_config:
+            self._totals.update(dict.fromkeys(("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"), 0))
+            self._accepted = [0] * self.speculative_config.num_speculative_tokens
         self._pid = os.getpid()
         self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
         self._thread = threading.Thread(target=self._work, name="pyflame.llm.Engine", daemon=True)
@@ -115,7 +136,7 @@ class Engine:
         _engines.add(self)
 
     def _pages_of(self, max_model_len, kv_cache_bytes):
-        bytes_each = block_bytes(self._network)
+        bytes_each = block_bytes(self._network) + (block_bytes(self._draft) if self._draft else 0)
         length = max_model_len or self.model.config.context
         one = -(-length // BLOCK)
         if kv_cache_bytes is None:
@@ -128,7 +149,11 @@ class Engine:
             count = min(count, one * self.max_num_seqs)
         self.max_model_len = min(length, count * BLOCK)
         self._blocks = Blocks(count, BLOCK, first=1)
-        self._pages = Pages(self._network, count)
+        self._make_pages()
+
+    def _make_pages(self):
+        self._pages = Pages(self._network, self._blocks.count)
+        self._draft_pages = Pages(self._draft, self._blocks.count) if self._draft else None
 
     def _invariant_rows(self):
         """The number of rows of a writing step: the smallest in which all rows of all products get the same bits, by a test on this machine."""
@@ -151,12 +176,26 @@ class Engine:
 
     # What other threads call.
 
-    def submit(self, prompt_ids, sampling=None, max_tokens=256, *, stop_ids=None, logprobs=None, priority=0, receive):
+    def add_lora(self, name, path):
+        """Adds an adapter (PEFT's folder) under a name, for requests that come from now on. A name that is there already stays what it is. OSError, ValueError."""
+        with self._wake:
+            if self._adapters is not None and any(a.name == name for a in self._adapters.adapters):
+                return
+        adapter = read_adapter(name, path, self._network)
+        with self._wake:
+            self._adapters = Adapters(self._network, [*(self._adapters.adapters if self._adapters else []), adapter])
+
+    @property
+    def lora_names(self):
+        """The names of the adapters, a list."""
+        return [a.name for a in self._adapters.adapters] if self._adapters else []
+
+    def submit(self, prompt_ids, sampling=None, max_tokens=256, *, stop_ids=None, logprobs=None, priority=0, lora=None, receive):
         """Puts a request into the queue. Returns a Request at once.
 
         prompt_ids: token ids, or a text; sampling: a Sampling (default: the files' settings); stop_ids: tokens that end the text (default: the model's);
         logprobs: None, or from 0 to 20: each Token has its logprob and so many likeliest tokens; priority: requests with a lower number go first, equal ones
-        in the order of their coming; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
+        in the order of their coming; lora: the name of an adapter; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
         Finished. An exception that it raises ends this request alone. ValueError, TypeError; EngineFull where max_waiting requests wait; RuntimeError after close()."""
         ids = self.model._ids("generate", prompt_ids)
         if len(ids) > self.max_model_len:
@@ -173,10 +212,13 @@ class Engine:
         if not isinstance(sampling, Sampling):
             raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")
         sampling.check_vocabulary(self._known)
+        names = self.lora_names
+        if lora is not None and lora not in names:
+            raise ValueError(f"generate: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
         stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
         if os.getpid() != self._pid:
             raise RuntimeError("generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
-        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive)
+        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive, None if lora is None else names.index(lora))
         with self._wake:
             if self._closing:
                 raise RuntimeError("generate: the engine is closed; got a request after close(); expected it before")
@@ -210,9 +252,11 @@ class Engine:
 
     def stats(self):
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
-        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total."""
+        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total. With speculative_config also
+        spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
         with self._wake:
-            return {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals}
+            found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals}
+            return {**found, "spec_decode_num_accepted_tokens_per_pos": list(self._accepted)} if self._accepted else found
 
     def __repr__(self):
         s = self.stats()
@@ -281,6 +325,7 @@ class Engine:
             if r in self._running and not self._is_chunk(r) and self._grow(r, 1):
                 writing.append(self._part(r, 1))
                 budget -= 1
+        budget = self._reserve(writing, budget)
         for r in list(self._running):
             if r in self._running and self._is_chunk(r):
                 budget = self._plan_chunk(r, budget, writing, chunks)
@@ -289,6 +334,19 @@ class Engine:
         if self._chunk is None:
             return [writing + chunks] if writing or chunks else []
         return ([writing] if writing else []) + [[c] for c in chunks]
+
+    def _reserve(self, writing, budget):
+        """Makes room for guesses, as far as blocks are free and the budget has tokens. Returns the rest of the budget."""
+        for r, _ in writing:
+            r._room = 0
+            if self.speculative_config is not None:
+                most = min(self.speculative_config.num_speculative_tokens, self._limit(r) - len(r.ids) - 1, budget)
+                needed = -(-(len(r.ids) + most) // BLOCK) - len(r._blocks) if most > 0 else 0
+                if most > 0 and (taken := self._blocks.take(max(0, needed))) is not None:
+                    r._blocks += taken
+                    r._room = most
+                    budget -= most
+        return budget
 
     def _is_chunk(self, r):
         """Is the next part of this request a part of a prompt. With batch_invariant, what has been written is computed again as it was at first."""
@@ -329,20 +387,20 @@ class Engine:
             begin = r._registered * BLOCK
             r._content = self._blocks.register(r._blocks[r._registered], r._content, r.ids[begin:begin + BLOCK])
             r._registered += 1
-        return r, Part(r.ids[r._computed:end], r._computed, r._blocks, end == len(r.ids))
+        return r, Part(r.ids[r._computed:end], r._computed, r._blocks, end == len(r.ids), r._adapter)
 
     def _admit(self):
         """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them."""
         r, unit = self._waiting[0], self._chunk or BLOCK
         most = len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
-        found = self._blocks.find(r.ids, most)
+        found = self._blocks.find(r.ids, most, r._root)
         found = found[: len(found) * BLOCK // unit * unit // BLOCK]
         blocks = [block for block, _ in found]
         if -(-len(r.ids) // BLOCK) - len(blocks) > self._blocks.available - self._blocks.kept_among(blocks):
             return None
         self._waiting.pop(0)
         self._blocks.hold(blocks)
-        r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1][1] if found else ROOT
+        r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1][1] if found else r._root
         bisect.insort(self._running, r)
         if not r._counted:  # and not again after it was preempted
             r._counted = True
@@ -355,24 +413,79 @@ class Engine:
 
     def _compute(self, parts):
         """One forward pass and what follows of it. False where it failed: the blocks are new then."""
-        tokens, wanted = sum(len(p.ids) for _, p in parts), sum(p.wanted for _, p in parts)
-        rows, logits_rows = rounded(tokens), rounded(max(1, wanted))
-        if self._chunk is not None:
-            chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
-            rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
         try:
-            step = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows)
+            drafts = self._drafts_of(parts) if self.speculative_config is not None else {}
+            for r, p in parts:
+                p.ids, p.wanted = p.ids + drafts.get(r, []), p.wanted + len(drafts.get(r, []))
+            tokens, wanted = sum(len(p.ids) for _, p in parts), sum(p.wanted for _, p in parts)
+            rows, logits_rows = rounded(tokens), rounded(max(1, wanted))
+            if self._chunk is not None:
+                chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
+                rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
+            step = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows, self._adapters)
             # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
             greedy = wanted > 0 and _on_gpu(self._network.device) and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
-            logits = zip(*step.likeliest(self._known)) if greedy else iter(step.run()[:, : self._known])
+            logits = list(zip(*step.likeliest(self._known))) if greedy else step.run()[:, : self._known]
         except Exception as e:
             self._failed([r for r, _ in parts], e)
             return False
+        at = 0
         for r, p in parts:
-            r._computed = p.end
+            guesses = drafts.get(r, [])
+            r._computed = p.end - len(guesses)
             if p.wanted:
-                self._write(r, next(logits), greedy)
+                self._take(r, logits[at:at + p.wanted], guesses, greedy)
+                at += p.wanted
         return True
+
+    def _take(self, r, logits, guesses, greedy):
+        """Draws the next token, and those after it as long as the guesses are right. logits: after the last token and after each guess."""
+        before, right = len(r.ids), 0
+        while self._write(r, logits[right], greedy) and right < len(guesses) and r.ids[-1] == guesses[right]:
+            right += 1
+            r._computed += 1  # the guess's keys and values are the token's
+        if guesses:
+            accepted = 0  # the last one may have ended the text
+            while accepted < min(len(guesses), len(r.ids) - before) and r.ids[before + accepted] == guesses[accepted]:
+                accepted += 1
+            r._drafted = min(r._drafted, r._computed)
+            with self._wake:
+                self._totals["spec_decode_num_drafts"] += 1
+                self._totals["spec_decode_num_draft_tokens"] += len(guesses)
+                self._totals["spec_decode_num_accepted_tokens"] += accepted
+                for i in range(accepted):
+                    self._accepted[i] += 1
+
+    def _drafts_of(self, parts):
+        """Guesses for the requests of a step: {request: list of ids}."""
+        c, found = self.speculative_config, {}
+        wants = [r for r, p in parts if r._room and len(p.ids) == 1 and p.wanted and not r._cancelled]
+        if self._draft is not None:
+            return self._drafts_of_model(wants)
+        for r in wants:
+            if r._ngrams is None:
+                r._ngrams = NGrams(c.prompt_lookup_min, c.prompt_lookup_max)
+            if guesses := r._ngrams.propose(r.ids, r._room):
+                found[r] = guesses
+        return found
+
+    def _drafts_of_model(self, wants):
+        """What the draft model takes for the likeliest: one forward pass for each guess, of all requests at once. It first reads what it has not seen."""
+        wants = [r for r in wants if len(r.ids) + r._room <= self._draft.config.context]
+        for r in wants:
+            while len(r.ids) - r._drafted > self.max_num_batched_tokens:
+                end = r._drafted + self.max_num_batched_tokens
+                Step(self._draft, self._draft_pages, [Part(r.ids[r._drafted:end], r._drafted, r._blocks, False)], self.max_num_batched_tokens, 1).run()
+                r._drafted = end
+        found, left = {r: [] for r in wants}, list(wants)
+        while left:
+            parts = [Part((r.ids + found[r])[r._drafted:], r._drafted, r._blocks, True) for r in left]
+            step = Step(self._draft, self._draft_pages, parts, rounded(sum(len(p.ids) for p in parts)), rounded(len(parts)))
+            for r, p, id in zip(left, parts, step.likeliest(self._known)[0]):
+                r._drafted = p.end
+                found[r].append(int(id))
+            left = [r for r in left if len(found[r]) < r._room]
+        return found
 
     def _failed(self, requests, error):
         """Ends these requests. The others are computed again, because a failed step leaves no block that can be trusted."""
@@ -382,15 +495,15 @@ class Engine:
                 if r not in requests:
                     bisect.insort(self._waiting, r)
             self._blocks.clear()
-            self._pages = None
+            self._pages = self._draft_pages = None
         for r in requests:
             self._deliver(r, Finished("error", f"{type(error).__name__}: {error}"))
-        self._pages = Pages(self._network, self._blocks.count)
+        self._make_pages()
 
     def _write(self, r, logits, greedy):
-        """Draws a request's next token and hands it over. logits: of the vocabulary; with greedy, (id, logit) of the likeliest token."""
+        """Draws a request's next token and hands it over. logits: of the vocabulary; with greedy, (id, logit) of the likeliest token. Returns whether the text goes on."""
         if r._cancelled:
-            return
+            return False
         end, token = None, None
         try:
             id = r._sampler.likeliest(*logits) if greedy else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
@@ -410,6 +523,7 @@ class Engine:
             with self._wake:
                 self._remove(r)
             self._deliver(r, end)
+        return end is None and not r._cancelled
 
     def _deliver(self, r, event):
         receive = r._receive

@@ -12,9 +12,12 @@ from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
+from ._lora import Adapters, read_adapter
 from ._network import Cache, Network, _on_gpu, unpaired
 from ._packed import PackedWeight
+from ._paged import rounded
 from ._pieces import Pieces
+from ._speculation import Drafter, SpeculativeConfig, draft_model
 from ._templates import Template
 from .grammar import Vocabulary
 from .sampling import Sampler, Sampling
@@ -34,7 +37,7 @@ class LanguageModel:
         named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
         self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
         self.defaults = defaults or {}
-        self._cache, self._cached, self._lock = None, [], threading.Lock()
+        self._cache, self._cached, self._cached_by, self._lock = None, [], None, threading.Lock()
         self._vocabulary_made, self._vocabulary_lock = None, threading.Lock()
 
     def __repr__(self):
@@ -107,15 +110,25 @@ class LanguageModel:
         if self._cache.capacity < needed:
             self._cache.grow(self._network, max(needed, min(2 * self._cache.capacity, self.config.context + 32)))
 
-    def tokens(self, prompt, max_tokens=256, sampling=None, stop_ids=None):
+    def load_lora(self, path, name="adapter"):
+        """An adapter (LoRA) of PEFT's folder with adapter_config.json and adapter_model.safetensors, for generate(lora=) and chat(lora=). OSError; ValueError for
+        a kind that is not available, and with a list of what does not fit the model."""
+        return Adapters(self._network, [read_adapter(name, path, self._network)])
+
+    def tokens(self, prompt, max_tokens=256, sampling=None, stop_ids=None, speculative_config=None, lora=None):
         """An iterator over the ids of new tokens, each an int. prompt: a text or ids; sampling: a Sampling (default: the files' settings); stop_ids: tokens
         that end it (default: end_ids; they are not returned). It also ends where the context is full. Ids that the tokenizer does not have are never
-        drawn. Iterators may take turns, also in several threads: each gives what it would give alone. ValueError, TypeError."""
+        drawn. Iterators may take turns, also in several threads: each gives what it would give alone. speculative_config: how tokens are guessed, a
+        SpeculativeConfig or a dict of its fields; the text is the same. lora: what load_lora has returned. ValueError, TypeError."""
         ids = self._ids("generate", prompt)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
         sampler = self._sampler(sampling or self._sampling({}))
-        return self._tokens(ids, max_tokens, sampler, self.end_ids if stop_ids is None else frozenset(stop_ids))
+        speculative = SpeculativeConfig.of(speculative_config)
+        drafter = Drafter(speculative, draft_model(speculative, self)) if speculative else None
+        if lora is not None and (not isinstance(lora, Adapters) or lora.network is not self._network):
+            raise TypeError(f"generate: lora is of the wrong type; got {type(lora).__name__}; expected what this model's load_lora() has returned")
+        return self._tokens(ids, max_tokens, sampler, self.end_ids if stop_ids is None else frozenset(stop_ids), drafter, lora)
 
     def _known(self):
         """How many ids can be drawn. A model may have more rows than its tokenizer has tokens."""
@@ -133,38 +146,52 @@ class LanguageModel:
         sampling.check_vocabulary(self._known())
         return Sampler(sampling, None if sampling.grammar is None else sampling.grammar.matcher(self._vocabulary()))
 
-    def _tokens(self, ids, max_tokens, sampler, stop_ids):
-        ids, known, prompt = list(ids), self._known(), len(ids)
-        for count in range(min(max_tokens, self.config.context - len(ids))):
+    def _tokens(self, ids, max_tokens, sampler, stop_ids, drafter=None, lora=None):
+        ids, known, prompt, begin = list(ids), self._known(), len(ids), len(ids)
+        end = min(begin + max_tokens, self.config.context)
+        adapt = None if lora is None else lora.all_rows(0)
+        while len(ids) < end:
+            guesses = drafter.propose(ids, min(drafter.count, end - len(ids) - 1)) if drafter is not None and len(ids) > begin and end - len(ids) > 1 else []
             with self._lock:
-                if count == 0 or self._cached != ids[:-1]:  # otherwise nobody else has used the cache meanwhile
-                    self._prepared(ids, max_tokens - count)
-                new = ids[len(self._cached):]
+                if len(ids) == begin or self._cached_by is not lora or self._cached[: len(ids) - 1] != ids[:-1]:  # somebody else has used the cache meanwhile
+                    if self._cached_by is not lora:
+                        self._cached, self._cached_by = [], lora
+                    self._prepared(ids, end - len(ids))
+                    guesses = guesses if len(self._cached) == len(ids) - 1 else []
+                del self._cached[len(ids) - 1:]
+                new = ids[len(self._cached):] + guesses
                 self._cache.length = len(self._cached)
-                if self._cache.capacity < len(ids):
-                    self._cache.grow(self._network, min(2 * self._cache.capacity, self.config.context + 32))
+                if self._cache.capacity < len(ids) + len(guesses):
+                    self._cache.grow(self._network, max(len(ids) + len(guesses), min(2 * self._cache.capacity, self.config.context + 32)))
                 # The next line may fail; the cache then counts only what is complete.
-                logits = self._network.forward(new, self._cache).cpu().numpy()
+                if guesses:
+                    logits = self._network.forward(new, self._cache, every=True, adapt=adapt, blocks=(rounded(len(new)),)).cpu().numpy()
+                else:
+                    logits = self._network.forward(new, self._cache, adapt=adapt).cpu().numpy()[None]
                 self._cached.extend(new)
-            token = sampler(logits[:known], ids, prompt, stop_ids)
-            if token in stop_ids or sampler.ended:
-                return
-            ids.append(token)
-            yield token
+            for i in range(len(guesses) + 1):
+                token = sampler(logits[i, :known], ids, prompt, stop_ids)
+                if token in stop_ids or sampler.ended:
+                    return
+                ids.append(token)
+                yield token
+                if i == len(guesses) or token != guesses[i]:
+                    break
 
     def _sampling(self, given):
         values = {k: v for k, v in self.defaults.items() if k in Sampling.__dataclass_fields__}
         return Sampling(**{**values, **{k: v for k, v in given.items() if v is not None}})
 
-    def generate(self, prompt, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None):
+    def generate(self, prompt, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None, speculative_config=None, lora=None):
         """The text that follows a prompt (a text or ids), a str.
 
         max_tokens: the most tokens that are written. Settings of sampling that are None are those of the model's files (generation_config), otherwise Sampling's. stop: a text or several; the result ends
         before the first of them. stream: returns an iterator over pieces of the text instead, each as soon as it is certain. grammar: a Grammar, such as
-        Grammar.json(); the text is of it, unless max_tokens cuts it off. ValueError, TypeError."""
-        return self._generate(prompt, True, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop, stream, grammar)
+        Grammar.json(); the text is of it, unless max_tokens cuts it off. speculative_config, lora: as of tokens(). ValueError, TypeError."""
+        return self._generate(prompt, True, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop, stream, grammar, speculative_config, lora)
 
-    def _generate(self, prompt, continues, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None):
+    def _generate(self, prompt, continues, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None, speculative_config=None,
+                  lora=None):
         given = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, grammar=grammar)
         stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
         if not isinstance(stops, (tuple, list, set, frozenset)) or not all(isinstance(s, str) for s in stops):
@@ -173,7 +200,7 @@ class LanguageModel:
             raise ValueError(f"generate: a stop text is empty; got {stop!r}; expected texts")
         ids = self._ids("generate", prompt)
         self._needed("generate", self.tokenizer, "tokenizer")
-        pieces = self._pieces(self.tokens(ids, max_tokens, self._sampling(given)), tuple(stops), continues and self._has_text(ids))
+        pieces = self._pieces(self.tokens(ids, max_tokens, self._sampling(given), None, speculative_config, lora), tuple(stops), continues and self._has_text(ids))
         return pieces if stream else "".join(pieces)
 
     def _has_text(self, ids):
@@ -287,7 +314,7 @@ def _of_folder(folder, dtype, device):
 
 
 def _place(path):
-    """The path of a file or folder. The name of an installed package stands for the GGUF file in it."""
+    """The path of a file or folder. The name of an installed package stands for the GGUF file in it, or for the folder with config.json and weights."""
     path = os.fsdecode(path)
     if os.path.exists(path) or os.path.basename(path) != path or path.endswith((".gguf", ".json")):
         return path
@@ -295,10 +322,10 @@ def _place(path):
         files = importlib.metadata.files(path) or []
     except (importlib.metadata.PackageNotFoundError, ValueError):
         raise FileNotFoundError(errno.ENOENT, "llm: there is no such file, and no installed package of this name; expected a GGUF file, a folder with config.json, or a package with a GGUF file", path) from None
-    models = [f for f in files if f.suffix == ".gguf"]
+    models = [f for f in files if f.suffix == ".gguf"] or [f.parent for f in files if f.name == "model.safetensors" and f.parent / "config.json" in files]
     if len(models) != 1:
-        raise ValueError(f"llm: the package '{path}' is no language model; got {len(models)} GGUF files in it; expected one; hint: pass a file's path")
-    return os.fspath(models[0].locate())
+        raise ValueError(f"llm: the package '{path}' is no language model; got {len(models)} GGUF files or folders with config.json in it; expected one; hint: pass a file's path")
+    return os.fspath(importlib.metadata.distribution(path).locate_file(models[0]))
 
 
 def load(path, dtype=None, device=None):

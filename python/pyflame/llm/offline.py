@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .. import _C
 from ._pieces import Pieces
+from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
 from .grammar import Grammar
 from .language_model import LanguageModel, load
@@ -31,6 +32,15 @@ class StructuredOutputsParams:
     def grammar_of(self):
         """The Grammar."""
         return Grammar.of(self.json, self.regex, self.choice, self.grammar, self.json_object)
+
+
+@dataclass
+class LoRARequest:
+    """An adapter of a call, by vLLM's names. lora_name: its name in the engine; lora_path: PEFT's folder. lora_int_id is not used."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
 
 
 @dataclass
@@ -121,10 +131,26 @@ class RequestOutput:
     outputs: list
 
 
+@dataclass
+class EmbeddingOutput:
+    """A vector. embedding: a list of float."""
+
+    embedding: list
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    """What a prompt became. prompt_token_ids: a list; outputs: an EmbeddingOutput."""
+
+    prompt_token_ids: list
+    outputs: EmbeddingOutput
+
+
 class _Writing:
     """Collects one text on the engine's thread."""
 
-    def __init__(self, llm, job, output, params):
+    def __init__(self, llm, job, output, params, lora=None):
+        self.lora = lora
         self.llm, self.job, self.output, self.params, self.request = llm, job, output, params, None
         tokenizer = llm.model.tokenizer
         self.pieces = Pieces(tokenizer, params.stop, llm.model._has_text(job.prompt_token_ids)) if tokenizer else None
@@ -152,31 +178,76 @@ class _Writing:
                 self.llm.engine.cancel(request)
 
 
+def _several(prompts):
+    single = isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and all(isinstance(i, int) for i in prompts))
+    return [prompts] if single else prompts
+
+
+def _text_or_ids(op, prompt):
+    """The text or the ids of a prompt, which may be a dict. TypeError."""
+    if not isinstance(prompt, dict):
+        return prompt
+    found = prompt.get("prompt_token_ids", prompt.get("prompt"))
+    if found is None:
+        raise TypeError(f"{op}: a prompt is of the wrong type; got a dict with {', '.join(map(str, prompt))}; expected 'prompt' or 'prompt_token_ids'")
+    return found
+
+
 class LLM:
     """A language model that writes many texts at once.
 
-    model: a LanguageModel, or a path that pf.llm.load takes. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
-    arguments are the Engine's. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
+    model: a LanguageModel, an EmbeddingModel, or a path that pf.llm.load or load_embedding takes. runner: 'generate' for texts, 'pooling' for embeddings, 'auto': by the
+    files. pooler_config: how hidden states become embeddings, a PoolerConfig or a dict. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
+    arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
 
-    def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False):
-        if isinstance(model, LanguageModel):
+    def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
+                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None):
+        if runner not in ("auto", "generate", "pooling"):
+            raise ValueError(f"LLM: there is no such runner; got {runner!r}; expected 'auto', 'generate' or 'pooling'")
+        if isinstance(model, (LanguageModel, EmbeddingModel)):
             self.model = model
         else:
             if isinstance(dtype, str) and dtype not in _DTYPES:
                 raise ValueError(f"LLM: the dtype is not available; got {dtype!r}; expected one of {', '.join(_DTYPES)}")
-            self.model = load(os.fspath(model), _DTYPES[dtype] if isinstance(dtype, str) else dtype, device)
-        self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant)
+            model, dtype = os.fspath(model), _DTYPES[dtype] if isinstance(dtype, str) else dtype
+            if runner == "auto" and is_encoder(model):
+                runner = "pooling"
+            self.model = load_embedding(model, dtype, device, pooler_config) if runner == "pooling" else load(model, dtype, device)
+        if isinstance(self.model, LanguageModel) and runner == "pooling":
+            self.model = load_embedding(self.model, pooler_config=pooler_config)
+        self.engine = None
+        if isinstance(self.model, EmbeddingModel):
+            if runner == "generate":
+                raise ValueError(f"LLM: the model writes no texts; got {self.model!r} and runner='generate'; expected runner='pooling'")
+            return
+        if pooler_config is not None:  # otherwise load_embedding has had it
+            raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
+        self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
+                             speculative_config=speculative_config, lora_modules=lora_modules)
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
     def close(self):
-        self._end()
+        if self.engine is not None:
+            self._end()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.close()
+
+    def embed(self, prompts, pooling_params=None, use_tqdm=True):
+        """The embeddings of prompts, by vLLM's names: a list of EmbeddingRequestOutput in their order. prompts: as in generate(); pooling_params: a PoolingParams for all.
+        use_tqdm is ignored. ValueError, TypeError; ValueError for a model that was loaded to write texts."""
+        if not isinstance(self.model, EmbeddingModel):
+            raise ValueError("embed: the model was loaded to write texts; got runner 'generate'; expected one for embeddings; hint: LLM(model, runner='pooling')")
+        p = PoolingParams() if pooling_params is None else pooling_params
+        if not isinstance(p, PoolingParams):
+            raise TypeError(f"embed: pooling_params is of the wrong type; got {type(p).__name__}; expected PoolingParams")
+        ids = [self.model.ids(_text_or_ids("embed", prompt), p.truncate_prompt_tokens) for prompt in _several(prompts)]
+        vectors = self.model.vectors(ids, p.dimensions, p.normalize)
+        return [EmbeddingRequestOutput(i, EmbeddingOutput([float(x) for x in v])) for i, v in zip(ids, vectors)]
 
     def get_tokenizer(self):
         """The model's tokenizer, or None."""
@@ -186,34 +257,48 @@ class LLM:
         """The SamplingParams of the model's files (generation_config)."""
         return SamplingParams(**{k: v for k, v in self.model.defaults.items() if k in SamplingParams.__dataclass_fields__})
 
-    def generate(self, prompts, sampling_params=None, use_tqdm=True):
+    def generate(self, prompts, sampling_params=None, use_tqdm=True, lora_request=None):
         """The texts that follow prompts: a list of RequestOutput in their order.
 
         prompts: one or a list; each is a text, a list of token ids, or a dict with 'prompt' or 'prompt_token_ids'. sampling_params: one for all, or a list with
-        one for each; by default those of the model's files, with max_tokens 16. use_tqdm: a line of progress, where standard error is a terminal.
+        one for each; by default those of the model's files, with max_tokens 16. lora_request: None, a LoRARequest or the name of an adapter of lora_modules, or
+        a list with one of these for each prompt. use_tqdm: a line of progress, where standard error is a terminal.
         ValueError, TypeError; RuntimeError with the engine's words where a text could not be finished. If one fails, the others are cancelled."""
-        single = isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and all(isinstance(i, int) for i in prompts))
-        return self._write([self._prompt(p) for p in ([prompts] if single else prompts)], sampling_params, use_tqdm)
+        self._needs_texts("generate")
+        return self._write([self._prompt(p) for p in _several(prompts)], sampling_params, use_tqdm, lora_request)
 
-    def chat(self, messages, sampling_params=None, use_tqdm=True, tools=None):
+    def chat(self, messages, sampling_params=None, use_tqdm=True, tools=None, lora_request=None):
         """Answers to conversations by the model's chat template: a list of RequestOutput. messages: a conversation ([{'role': 'user', 'content': 'Hello'}, …]),
         or a list of conversations. tools: functions in OpenAI's form, for templates that take them; calls are part of the text. The rest is as in generate()."""
+        self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
-        return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm)
+        return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
+
+    def _needs_texts(self, op):
+        if self.engine is None:
+            raise ValueError(f"{op}: the model makes embeddings; got {self.model!r}; expected one that writes texts; hint: embed()")
 
     def _prompt(self, prompt):
-        text = prompt
-        if isinstance(prompt, dict):
-            text = prompt.get("prompt_token_ids", prompt.get("prompt"))
-            if text is None:
-                raise TypeError(f"generate: a prompt is of the wrong type; got a dict with {', '.join(map(str, prompt))}; expected 'prompt' or 'prompt_token_ids'")
+        text = _text_or_ids("generate", prompt)
         return text if isinstance(text, str) else None, self.model._ids("generate", text)
 
     def _text_of(self, id):
         t = self.model.tokenizer
         return t.token_bytes(id, False).decode("utf-8", "replace") if t and id < t.vocab_size else None
 
-    def _write(self, prompts, params, progress):
+    def _lora_names(self, given, count):
+        """The name of the adapter of each prompt, or None. Adapters that the engine does not have are loaded."""
+        given = list(given) if isinstance(given, (list, tuple)) else [given] * count
+        if len(given) != count:
+            raise ValueError(f"generate: the adapters do not fit; got {len(given)} lora_request for {count} prompts; expected one for all, or one for each")
+        for g in given:
+            if isinstance(g, LoRARequest):
+                self.engine.add_lora(g.lora_name, g.lora_path)
+            elif g is not None and not isinstance(g, str):
+                raise TypeError(f"generate: lora_request is of the wrong type; got {type(g).__name__}; expected a LoRARequest, a name or None")
+        return [g.lora_name if isinstance(g, LoRARequest) else g for g in given]
+
+    def _write(self, prompts, params, progress, lora=None):
         params = self.get_default_sampling_params() if params is None else params
         params = list(params) if isinstance(params, (list, tuple)) else [params] * len(prompts)
         if len(params) != len(prompts):
@@ -224,10 +309,10 @@ class LLM:
             if p.stop:
                 self.model._needed("generate", self.model.tokenizer, "tokenizer")
         jobs, writings = [], []
-        for (text, ids), p in zip(prompts, params):
+        for (text, ids), p, name in zip(prompts, params, self._lora_names(lora, len(prompts))):
             job = RequestOutput(text, ids, [CompletionOutput(i, logprobs=None if p.logprobs is None else []) for i in range(p.n)])
             jobs.append(job)
-            writings += [_Writing(self, job, output, p) for output in job.outputs]
+            writings += [_Writing(self, job, output, p, name) for output in job.outputs]
         with self._change:
             self._left = 0
         try:
@@ -247,7 +332,7 @@ class LLM:
         stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else self.model.end_ids)
         with self._change:
             w.request = self.engine.submit(w.job.prompt_token_ids, p._sampling(w.output.index), self.model.config.context if p.max_tokens is None else p.max_tokens,
-                                           stop_ids=stop_ids, logprobs=p.logprobs, receive=w.receive)
+                                           stop_ids=stop_ids, logprobs=p.logprobs, lora=w.lora, receive=w.receive)
             self._left += 1
 
     def _ended(self, w):

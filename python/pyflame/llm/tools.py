@@ -31,7 +31,7 @@ class Format:
 FORMATS = (
     Format("hermes", "<tool_call>", "<tool_call>", "</tool_call>"),  # Hermes, Qwen 2.5 and 3, SmolLM3
     Format("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]", "", lists=True),
-    Format("llama", '"parameters"', "", "", arguments="parameters"),  # Llama 3.1 to 3.3
+    Format("llama", '{"name": function name, "parameters":', "", "", arguments="parameters"),  # Llama 3.1 to 3.3
 )
 
 

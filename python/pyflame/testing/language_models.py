@@ -117,3 +117,45 @@ def write_random_model(folder, model_type="llama", seed=0, template=_TEMPLATE, *
         with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
             json.dump(document, f)
     return folder
+
+
+ENCODER_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "window", "door", "is", "open", "shut", "a", "##s", "##ing", "house", "and", "to", "in", *"bcdefghijklmnopqrstuvwxyz")
+
+
+def write_random_encoder(folder, seed=0, pooling="mean_tokens", normalize=True, **changes):
+    """Writes a BERT encoder with random weights and a WordPiece tokenizer of ENCODER_WORDS, in the layout of Sentence Transformers. Returns the folder.
+
+    pooling: what pooling_mode_ is true, or None for a folder without the files of Sentence Transformers; changes: other keys and values of config.json."""
+    from .. import manual_seed
+    from ..io import save
+    from ..models import BertConfig, BertModel
+
+    folder = os.fspath(folder)
+    os.makedirs(os.path.join(folder, "1_Pooling"), exist_ok=True)
+    config = {"model_type": "bert", "vocab_size": len(ENCODER_WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64, "initializer_range": 0.3, **changes}
+    manual_seed(seed)
+    save(dict(BertModel(BertConfig.from_dict(config)).state_dict()), os.path.join(folder, "model.safetensors"))
+    special = {t: {"id": t, "ids": [i], "tokens": [t]} for i, t in enumerate(ENCODER_WORDS[:5])}
+    documents = {
+        "config": config,
+        "tokenizer": {
+            "version": "1.0",
+            "added_tokens": [{"id": i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False} for i, t in enumerate(ENCODER_WORDS[:5])],
+            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+                               "pair": [], "special_tokens": special},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": {t: i for i, t in enumerate(ENCODER_WORDS)}},
+        },
+        "tokenizer_config": {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"},
+    }  # fmt: skip
+    if pooling is not None:
+        kinds = ["Transformer", "Pooling"] + (["Normalize"] if normalize else [])
+        documents["modules"] = [{"idx": i, "name": str(i), "path": "" if i == 0 else f"{i}_{k}", "type": f"sentence_transformers.models.{k}"} for i, k in enumerate(kinds)]
+        documents["1_Pooling/config"] = {"word_embedding_dimension": config["hidden_size"], **{f"pooling_mode_{k}": k == pooling for k in ("mean_tokens", "cls_token", "lasttoken", "max_tokens")}}
+        documents["sentence_bert_config"] = {"max_seq_length": 32, "do_lower_case": False}
+    for name, document in documents.items():
+        with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
+            json.dump(document, f)
+    return folder

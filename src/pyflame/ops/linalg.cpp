@@ -321,7 +321,7 @@ std::pair<Tensor, Tensor> qr(const Tensor& a, bool complete, bool with_q) {
     const auto [factored, tau] = geqrf(a);
     r = triu(complete ? factored : narrow(factored, -2, 0, k));
     if (!with_q) q = zeros({0}, a.dtype(), a.device());
-    else q = householder_product(factored, tau, complete ? m : k);
+    else q = emit(OpId::orgqr, {factored, tau}, with(batch_of(a), {m, complete ? m : k}), a.dtype(), NoAttrs{});
   }
   const int refused = !with_q ? 1 : complete && m > n ? 2 : 0;
   attach("qr", {q, r}, {a}, {q, r}, [refused](GradNode& node, const Tensors& g) -> Tensors {

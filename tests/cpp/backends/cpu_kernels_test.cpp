@@ -453,34 +453,37 @@ TEST(CpuPool, ForwardAndGradients) {
                           {9, 7, 4, 3, 3, 2, 2, 2, 1, 0, 2, 2},   {7, 7, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1},
                           {5, 70, 3, 35, 3, 3, 2, 2, 1, 1, 1, 1},  // longer than vectors
                           {5, 70, 5, 70, 3, 3, 1, 1, 1, 1, 1, 1}, {5, 70, 1, 23, 3, 4, 3, 3, 0, 0, 1, 1}};
+  const auto check = [](DType d, const Shape& s, int64_t channels, int64_t include) {
+    Case t;
+    t.attrs = {s.kh, s.kw, s.sh, s.sw, s.ph, s.pw, s.dh, s.dw, include};
+    t.op = OpId::max_pool2d;
+    t.ins = {in(d, {2, channels, s.h, s.w})};
+    t.ins[0].memory[5] = t.ins[0].memory[24] = t.ins[0].memory[25] = NAN;
+    t.ins[0].memory[33] = -INFINITY;
+    t.outs = {out(d, {2, channels, s.oh, s.ow}), out(DType::int64, {2, channels, s.oh, s.ow})};
+    check_orders(t, {0}, {});
+    const Array taken = plane_indices(t);
+    t.outs = {transposed(t.outs[0]), transposed(t.outs[1])};
+    check_orders(t, {0}, {});
+    t.op = OpId::max_pool2d_grad;
+    t.ins = {in(d, {2, channels, s.oh, s.ow}), taken};
+    t.outs = {out(d, {2, channels, s.h, s.w})};
+    t.growth = static_cast<double>(s.kh * s.kw);
+    check_orders(t, {0, 1}, {0});
+    t.op = OpId::avg_pool2d;
+    t.ins = {in(d, {2, channels, s.h, s.w})};
+    t.outs = {out(d, {2, channels, s.oh, s.ow})};
+    check_orders(t, {0}, {0});
+    t.op = OpId::avg_pool2d_grad;
+    t.ins = {in(d, {2, channels, s.oh, s.ow})};
+    t.outs = {out(d, {2, channels, s.h, s.w})};
+    check_orders(t, {0}, {0});
+  };
+  // 19 channels: two vectors of float32 and some more
   for (DType d : kFloats)
     for (const Shape& s : shapes)
-      for (int64_t include : {0, 1}) {
-        Case t;
-        t.attrs = {s.kh, s.kw, s.sh, s.sw, s.ph, s.pw, s.dh, s.dw, include};
-        t.op = OpId::max_pool2d;
-        t.ins = {in(d, {2, 3, s.h, s.w})};
-        t.ins[0].memory[5] = t.ins[0].memory[24] = t.ins[0].memory[25] = NAN;
-        t.ins[0].memory[33] = -INFINITY;
-        t.outs = {out(d, {2, 3, s.oh, s.ow}), out(DType::int64, {2, 3, s.oh, s.ow})};
-        check_orders(t, {0}, {});
-        const Array taken = plane_indices(t);
-        t.outs = {transposed(t.outs[0]), transposed(t.outs[1])};
-        check_orders(t, {0}, {});
-        t.op = OpId::max_pool2d_grad;
-        t.ins = {in(d, {2, 3, s.oh, s.ow}), taken};
-        t.outs = {out(d, {2, 3, s.h, s.w})};
-        t.growth = static_cast<double>(s.kh * s.kw);
-        check_orders(t, {0, 1}, {0});
-        t.op = OpId::avg_pool2d;
-        t.ins = {in(d, {2, 3, s.h, s.w})};
-        t.outs = {out(d, {2, 3, s.oh, s.ow})};
-        check_orders(t, {0}, {0});
-        t.op = OpId::avg_pool2d_grad;
-        t.ins = {in(d, {2, 3, s.oh, s.ow})};
-        t.outs = {out(d, {2, 3, s.h, s.w})};
-        check_orders(t, {0}, {0});
-      }
+      for (int64_t include : {0, 1})
+        for (int64_t channels : {3, 19}) check(d, s, channels, include);
 }
 
 TEST(CpuOptim, AdamAndSgd) {

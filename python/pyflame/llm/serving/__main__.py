@@ -3,20 +3,34 @@ import argparse
 import asyncio
 import contextlib
 import ipaddress
+import json
 import logging
 import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
 
 import pyflame as pf
+from pyflame.llm import EmbeddingModel
 
 
 def _say(text):
     print(f"pyflame serve: {text}", file=sys.stderr, flush=True)
+
+
+def _object(name, text):
+    """A JSON object of the command line. ValueError."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"serve: --{name} is no JSON; got {text[:80]!r}: {e}; expected an object such as {{\"method\": \"ngram\"}}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"serve: --{name} has another form; got {text[:80]!r}; expected a JSON object")
+    return found
 
 
 def _arguments(words):
@@ -38,13 +52,44 @@ def _arguments(words):
     p.add_argument("--max_body_bytes", type=int, default=4 << 20)
     p.add_argument("--request_seconds", type=float, default=600.0)
     p.add_argument("--drain_seconds", type=float, default=30.0)
+    p.add_argument("--runner", choices=("auto", "generate", "pooling"), default="auto")
+    p.add_argument("--pooler_config")
+    p.add_argument("--speculative_config")
+    p.add_argument("--lora_modules", action="append", default=[])
+    p.add_argument("--ssl_certfile")
+    p.add_argument("--ssl_keyfile")
     args = p.parse_args(words)
     args.api_key += [k for k in os.environ.get("PYFLAME_API_KEY", "").split(",") if k]
     if not all(args.api_key):
         raise ValueError("serve: an API key is empty; got ''; expected a text")
     if args.dtype not in (None, "float32", "float16", "bfloat16"):
         raise ValueError(f"serve: there is no such dtype for weights; got '{args.dtype}'; expected float32, float16 or bfloat16")
+    for name in ("pooler_config", "speculative_config"):
+        if getattr(args, name) is not None:
+            setattr(args, name, _object(name, getattr(args, name)))
+    if args.ssl_keyfile and not args.ssl_certfile:
+        raise ValueError("serve: the key has no certificate; got --ssl_keyfile alone; expected --ssl_certfile, too")
+    args.lora_modules = dict(_lora_module(m) for m in args.lora_modules)
     return args
+
+
+def _lora_module(text):
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise ValueError(f"serve: an adapter has another form; got --lora_modules {text!r}; expected NAME=FOLDER")
+    return name, path
+
+
+def _tls(certificate, key):
+    """An SSLContext, or None without a certificate. OSError."""
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: "")  # and no question in the terminal
+    except (OSError, ssl.SSLError) as e:
+        raise OSError(f"serve: the certificate cannot be used; got {e} with {certificate} and {key or 'no other file'}; expected a certificate and its key without a password, in PEM") from None
+    return context
 
 
 def _listener(host, port):
@@ -94,11 +139,12 @@ def _progress(text):
     _say(f"{text}: done in {time.monotonic() - begin:.1f} s")
 
 
-def _announce(server, host, port, keys):
+def _announce(server, host, port, keys, scheme):
     shown = f"[{host}]" if ":" in host else host
     key = " -H 'Authorization: Bearer KEY'" if keys else ""
-    _say(f"{server.name} is at http://{shown}:{port} (a page to chat; OpenAI's API below /v1)")
-    _say(f"try: curl http://{shown}:{port}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}], \"max_tokens\": 40}}'")
+    _say(f"{server.name} is at {scheme}://{shown}:{port} (a page to chat; OpenAI's API below /v1)")
+    path, body = ("embeddings", '{"input": "Hello"}') if isinstance(server.model, EmbeddingModel) else ("chat/completions", '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}')
+    _say(f"try: curl {scheme}://{shown}:{port}/v1/{path} -H 'Content-Type: application/json'{key} -d '{body}'")
     if not keys and not _is_loopback(host):
         _say(f"WARNING: {host} can be reached from other machines, and there is no API key: everybody may use the model; hint: --api_key KEY, or --host 127.0.0.1")
 
@@ -125,25 +171,38 @@ async def serve(server, listener, drain_seconds, ready):
 
 
 def _run(args):
-    from . import Limits, Server
+    from ..embedding import is_encoder, load_embedding
     from ..engine import Engine
+    from . import Limits, Server
+    from ._embeddings import Embedder
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < args.max_clients + 256:
         wanted = args.max_clients + 256
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted), hard))
+    context = _tls(args.ssl_certfile, args.ssl_keyfile)
     listener = _listener(args.host, args.port)
+    dtype = getattr(pf, args.dtype) if args.dtype else None
+    pools = args.runner == "pooling" or (args.runner == "auto" and is_encoder(args.model))
+    if not pools and args.pooler_config is not None:
+        raise ValueError("serve: --pooler_config belongs to embeddings; got it with a model that writes texts; expected --runner pooling")
+    for name in ("speculative_config", "lora_modules"):
+        if pools and getattr(args, name):
+            raise ValueError(f"serve: --{name} belongs to models that write texts; got it with one for embeddings; expected none")
     with _progress(f"loading {args.model}"):
-        model = pf.llm.load(args.model, dtype=getattr(pf, args.dtype) if args.dtype else None, device=args.device)
+        model = load_embedding(args.model, dtype, args.device, args.pooler_config) if pools else pf.llm.load(args.model, dtype, args.device)
     if model.tokenizer is None:
         raise ValueError("serve: the model's files have no tokenizer; got none; expected one")
-    engine = Engine(model, max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes,
-                    max_waiting=args.max_choices)
+    if pools:
+        engine = Embedder(model)
+    else:
+        engine = Engine(model, max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes,
+                        max_waiting=args.max_choices, speculative_config=args.speculative_config, lora_modules=args.lora_modules)
     limits = Limits(body_bytes=args.max_body_bytes, clients=args.max_clients, choices=args.max_choices, request_seconds=args.request_seconds)
     name = args.model_name or os.path.basename(os.path.abspath(args.model)).removesuffix(".gguf")
-    server = Server(model, engine, name, args.api_key, limits, args.cors)
-    code = asyncio.run(serve(server, listener, args.drain_seconds, lambda: _announce(server, args.host, listener.getsockname()[1], args.api_key)))
+    server = Server(model, engine, name, args.api_key, limits, args.cors, context)
+    code = asyncio.run(serve(server, listener, args.drain_seconds, lambda: _announce(server, args.host, listener.getsockname()[1], args.api_key, "https" if context else "http")))
     engine.close(drain=False)
     return code
 

@@ -141,7 +141,7 @@ class Answer:
                 sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
                 choice.request = self.engine.submit(
                     self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=self.job.logprobs, priority=self.job.priority,
-                    receive=partial(self._mailbox.put, choice),
+                    **({"lora": self.job.lora} if self.job.lora is not None else {}), receive=partial(self._mailbox.put, choice),
                 )  # fmt: skip
         except EngineFull as e:
             self.cancel()

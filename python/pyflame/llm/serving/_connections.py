@@ -29,7 +29,8 @@ class Connections:
         if self._lingering >= self.MOST_LINGERING:
             transport.close()
             return False
-        transport.write_eof()
+        if transport.can_write_eof():  # not with TLS
+            transport.write_eof()
         self._lingering += 1
         self._timers[transport] = asyncio.get_running_loop().call_later(self.LINGER, transport.abort)
         return True

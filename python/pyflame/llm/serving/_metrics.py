@@ -16,6 +16,9 @@ _COUNTERS = (
     ("prefix_cache_hits", "prefix_cache_hits", "Tokens of prompts that were in the cache"),
     ("prefix_cache_queries", "prefix_cache_queries", "Tokens of prompts that were looked up in the cache"),
     ("num_preemptions", "preemptions_total", "Sequences that gave their memory to others"),
+    ("spec_decode_num_drafts", "spec_decode_num_drafts", "Steps of sequences with guessed tokens"),
+    ("spec_decode_num_draft_tokens", "spec_decode_num_draft_tokens", "Tokens that were guessed"),
+    ("spec_decode_num_accepted_tokens", "spec_decode_num_accepted_tokens", "Guessed tokens that were right"),
 )
 
 
@@ -50,6 +53,12 @@ class Metrics:
                     family = kind("vllm:" + name, text, labels=["model_name"])
                     family.add_metric([self._name], stats[key])
                     yield family
+
+        if "spec_decode_num_accepted_tokens_per_pos" in stats:
+            family = CounterMetricFamily("vllm:spec_decode_num_accepted_tokens_per_pos", "Guessed tokens that were right, by their place among the guesses", labels=["model_name", "position"])
+            for position, count in enumerate(stats["spec_decode_num_accepted_tokens_per_pos"]):
+                family.add_metric([self._name, str(position)], count)
+            yield family
 
     def describe(self):
         return []  # the names are known only when they are asked for

@@ -122,6 +122,7 @@ class Job:
     continues: list = field(default_factory=list)  # of each prompt: is there text before what is written
     tool_format: object = None  # how calls of functions are written, where there are some
     tool_names: frozenset = frozenset()
+    lora: str = None  # the name of an adapter
     shown: frozenset = frozenset()  # special tokens that are part of the text
 
 
@@ -368,8 +369,14 @@ def _chat_ids(f, model, tools=()):
         raise RequestError(str(e), param="messages") from None
 
 
+def _lora(f, names):
+    """The adapter that the request's model stands for: the first name is the model itself."""
+    name = f.get("model", str)
+    return name if name in names[1:] else None
+
+
 def chat_job(document, model, names, most_tokens):
-    """The Job of a request to /v1/chat/completions. RequestError."""
+    """The Job of a request to /v1/chat/completions. names: of the model and of its adapters. RequestError."""
     f = Fields("chat", document)
     check_model(f, names)
     f.refuse_what_is_missing()
@@ -384,6 +391,7 @@ def chat_job(document, model, names, most_tokens):
         raise f.wrong("tools", "tools and a grammar of the text exclude each other", "both", "one of them")
     ids = _chat_ids(f, model, tools)
     job = _common(f, model, [ids], [False], most_tokens, None)
+    job.lora = _lora(f, names)
     job.logprobs = (top or 0) if f.get("logprobs", bool, False) else None
     _take_grammar(f, job, model, _take_tools(f, job, model, tools, choice) if tools else grammar)
     return job
@@ -412,6 +420,7 @@ def completion_job(document, model, names, most_tokens):
     f.refuse_what_is_missing({"tools": (), "tool_choice": ("none",)})
     prompts = _prompts(f, model)
     job = _common(f, model, prompts, [model._has_text(ids) for ids in prompts], most_tokens, 16)
+    job.lora = _lora(f, names)
     job.logprobs = f.get("logprobs", int, None, 0, MOST_TOP)
     _take_grammar(f, job, model, _grammar(f))
     return job

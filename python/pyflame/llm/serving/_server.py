@@ -17,9 +17,11 @@ from functools import partial
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from ..embedding import EmbeddingModel
 from . import _requests as requests
 from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, event
 from ._connections import Connections
+from ._embeddings import embedding_job, embedding_document
 from ._metrics import CONTENT_TYPE, Metrics
 from ._requests import RequestError
 
@@ -87,20 +89,21 @@ def page():
 
 
 class Server:
-    """Serves a LanguageModel through an Engine.
+    """Serves a LanguageModel through an Engine, or an EmbeddingModel through an Embedder (_embeddings.py).
 
     name: the model's name in requests and answers; keys: if there are some, each request needs one of them; origins: of other pages that browsers
-    let talk to the server, '*' for all.
+    let talk to the server, '*' for all. tls: an ssl.SSLContext, with which it speaks HTTPS.
 
     start(socket) begins to listen, drain(seconds) refuses what is new and waits for what runs, stop() cuts off what is left. All three are coroutines
     of one loop. The engine is not closed."""
 
-    def __init__(self, model, engine, name=None, keys=(), limits=None, origins=()):
+    def __init__(self, model, engine, name=None, keys=(), limits=None, origins=(), tls=None):
         self.model, self.engine, self.limits = model, engine, limits or Limits()
         self.name = name or model.name or "model"
         self.created, self.is_draining, self.has_failed, self.answers = int(time.time()), False, False, {}
         self._keys, self._origins = [hashlib.sha256(k.encode()).digest() for k in keys], frozenset(origins)
         self._metrics, self._busy, self._idle = Metrics(engine, self.name), 0, None
+        self._tls = tls
         self._page, self._policy = page()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="pyflame-tokenizer")
 
@@ -114,13 +117,13 @@ class Server:
         app.on_response_prepare.append(self._add_headers)
         app.add_routes([
             web.get("/", self._get_page), web.get("/health", self._health), web.get("/metrics", self._get_metrics), web.get("/v1/models", self._models),
-            web.get("/v1/models/{name:.+}", self._model), web.post("/v1/chat/completions", self._chat), web.post("/v1/completions", self._complete),
+            web.get("/v1/models/{name:.+}", self._model), web.post("/v1/chat/completions", self._chat), web.post("/v1/completions", self._complete), web.post("/v1/embeddings", self._embed),
             web.post("/tokenize", self._tokenize), web.post("/detokenize", self._detokenize),
         ])  # fmt: skip
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=75, auto_decompress=False, shutdown_timeout=1.0, logger=_of_library)
         await self._runner.setup()
         self.connections = Connections(self._runner.server, self.limits.clients, self.limits.head_seconds)
-        self._listener = await loop.create_server(self.connections, sock=socket, backlog=1024)
+        self._listener = await loop.create_server(self.connections, sock=socket, backlog=1024, **({"ssl": self._tls, "ssl_handshake_timeout": self.limits.head_seconds or None} if self._tls else {}))
         self._beat = loop.create_task(self._beats())
 
     async def drain(self, seconds):
@@ -238,16 +241,22 @@ class Server:
     async def _get_metrics(self, request):
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    def _card(self):
-        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "pyflame", "max_model_len": self.engine.max_model_len}
+    @property
+    def names(self):
+        """The names of the model and of its adapters."""
+        return [self.name, *getattr(self.engine, "lora_names", ())]
+
+    def _card(self, name):
+        adapter = {} if name == self.name else {"parent": self.name}
+        return {"id": name, "object": "model", "created": self.created, "owned_by": "pyflame", "max_model_len": self.engine.max_model_len, **adapter}
 
     async def _models(self, request):
-        return web.json_response({"object": "list", "data": [self._card()]})
+        return web.json_response({"object": "list", "data": [self._card(name) for name in self.names]})
 
     async def _model(self, request):
-        if request.match_info["name"] != self.name:
-            requests.check_model(requests.Fields("models", {"model": request.match_info["name"]}), [self.name])
-        return web.json_response(self._card())
+        name = request.match_info["name"]
+        requests.check_model(requests.Fields("models", {"model": name}), self.names)
+        return web.json_response(self._card(name))
 
     # Work.
 
@@ -267,11 +276,13 @@ class Server:
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(requests.parse(op, data)))
 
     async def _tokenize(self, request):
-        document = await self._in_pool(request, "tokenize", partial(requests.tokenized, model=self.model, names=[self.name], most_tokens=self.engine.max_model_len))
+        self._check_writes("tokenize")
+        document = await self._in_pool(request, "tokenize", partial(requests.tokenized, model=self.model, names=self.names, most_tokens=self.engine.max_model_len))
         return web.Response(body=encoded(document), content_type="application/json")
 
     async def _detokenize(self, request):
-        document = await self._in_pool(request, "detokenize", partial(requests.detokenized, model=self.model, names=[self.name]))
+        self._check_writes("detokenize")
+        document = await self._in_pool(request, "detokenize", partial(requests.detokenized, model=self.model, names=self.names))
         return web.Response(body=encoded(document), content_type="application/json")
 
     async def _chat(self, request):
@@ -280,12 +291,42 @@ class Server:
     async def _complete(self, request):
         return await self._generate(request, "completions", requests.completion_job, CompletionForm)
 
-    async def _generate(self, request, op, make_job, form):
+    async def _embed(self, request):
         self._busy += 1
         self._idle.clear()
         try:
-            job = await self._in_pool(request, op, partial(make_job, model=self.model, names=[self.name], most_tokens=self.engine.max_model_len))
-            return await self._answer(request, op, job, form(form.prefix + _notes.get().id, self.name, self.model.tokenizer, job.logprobs, job.include_usage))
+            if not isinstance(self.model, EmbeddingModel):
+                raise RequestError(f"embeddings: the model writes texts; got {self.name}; expected one for embeddings; hint: pyflame serve --runner pooling", param="model", code="unsupported_parameter")
+            begin = time.monotonic()
+            job = await self._in_pool(request, "embeddings", partial(embedding_job, model=self.model, names=self.names))
+            waiting = self.engine.waiting
+            if waiting + len(job.ids) > self.limits.choices:
+                raise RequestError(f"embeddings: the queue is full; got {waiting} texts that wait; expected at most {self.limits.choices}; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
+            try:
+                vectors = await asyncio.wait_for(asyncio.wrap_future(self.engine.submit(job)), self.limits.request_seconds or None)
+            except asyncio.TimeoutError:
+                raise RequestError(f"embeddings: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout") from None
+            except (ValueError, RuntimeError, MemoryError) as e:
+                raise RequestError(str(e), status=500, code="error") from None
+            self._metrics.request(time.monotonic() - begin)
+            _notes.get().counts = f" prompt {sum(map(len, job.ids))} vectors {len(job.ids)}"
+            return web.Response(body=encoded(embedding_document(job, vectors, self.name)), content_type="application/json")
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    def _check_writes(self, op):
+        if isinstance(self.model, EmbeddingModel):
+            raise RequestError(f"{op}: the model makes embeddings; got {self.name}; expected one that writes texts; hint: /v1/embeddings", param="model", code="unsupported_parameter")
+
+    async def _generate(self, request, op, make_job, form):
+        self._check_writes(op)
+        self._busy += 1
+        self._idle.clear()
+        try:
+            job = await self._in_pool(request, op, partial(make_job, model=self.model, names=self.names, most_tokens=self.engine.max_model_len))
+            return await self._answer(request, op, job, form(form.prefix + _notes.get().id, job.lora or self.name, self.model.tokenizer, job.logprobs, job.include_usage))
         finally:
             self._busy -= 1
             if not self._busy:

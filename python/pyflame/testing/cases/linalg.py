@@ -97,7 +97,7 @@ def _per_dtype(dtype):
         yield _one("lu_solve-factors", ("lu_factor",), s, lambda pf, x, b: pf.linalg.lu_solve(*pf.linalg.lu_factor(x), b), np.linalg.solve, dtype, (rhs,))
     for s in (square, tall, wide, (2, 5, 3), (2, 3, 5)):
         yield _one("lu", ("lu_factor", "row_order"), s, lambda pf, x: (lambda p, l, u: (p @ l @ u, p))(*pf.linalg.lu(x + 0.0)), lambda x: (x, np.broadcast_to(np.eye(x.shape[-2]), (*x.shape[:-1], x.shape[-2]))), dtype)
-        yield _one("qr", ("geqrf", "triangular_solve"), s, lambda pf, x: _squares(pf.linalg.qr(x)), _qr, dtype)
+        yield _one("qr", ("geqrf", "orgqr", "triangular_solve"), s, lambda pf, x: _squares(pf.linalg.qr(x)), _qr, dtype)
         yield _one("svd-values", ("svd",), s, lambda pf, x: pf.linalg.svdvals(x), lambda x: np.linalg.svd(x, compute_uv=False), dtype)
         yield _one("svd-vectors", ("svd",), s, lambda pf, x: _squares(pf.linalg.svd(x, full_matrices=False)), lambda x: _squares(np.linalg.svd(x, full_matrices=False)), dtype)
         yield _one("pinv", ("svd",), s, lambda pf, x: pf.linalg.pinv(x), np.linalg.pinv, dtype)

@@ -265,6 +265,15 @@ static Refusal accept_taps(const Problem& p, DnnConv::Pass pass) {
            "stride 1";
   return {};
 }
+static Refusal accept_winograd(const Problem& p, DnnConv::Pass pass) {
+  if (const Refusal r = accept_any(p)) return r;
+  if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
+  if (!library_takes(p, pass, ConvKernels::winograd))
+    return "takes 3x3 taps of stride 1 on channels-last images in whole pairs of vectors, where the transforms pay";
+  return {};
+}
+Refusal accept_winograd_conv(const Problem& p) { return accept_winograd(p, DnnConv::Pass::forward); }
+Refusal accept_winograd_grad_input(const Problem& p) { return accept_winograd(p, DnnConv::Pass::grad_input); }
 Refusal accept_tap_conv(const Problem& p) { return accept_taps(p, DnnConv::Pass::forward); }
 Refusal accept_tap_grad_input(const Problem& p) { return accept_taps(p, DnnConv::Pass::grad_input); }
 Refusal accept_tap_grad_weight(const Problem& p) {
@@ -282,28 +291,35 @@ std::unique_ptr<Executable> make_conv_grad_weight(const Problem& p) { return mak
 
 }  // namespace
 
-// Our own kernel is the first one where it was measured to be the fastest: on vectors of 256 bits. Elsewhere it can be chosen (PYFLAME_FORCE).
-static std::array<Impl, 3> in_order(const Impl& taps, const Impl& library, const Impl& unfold) {
+// Our own kernels are the first ones where they were measured to be the fastest: on vectors of 256 bits. Elsewhere they can be chosen (PYFLAME_FORCE).
+static bool own_first() {
   constexpr int64_t kMeasured = 8;
-  if (vec::weight_lanes() == kMeasured) return {taps, library, unfold};
-  return {library, unfold, taps};
+  return vec::weight_lanes() == kMeasured;
+}
+static std::array<Impl, 4> in_order(const Impl& winograd, const Impl& taps, const Impl& library, const Impl& unfold) {
+  if (own_first()) return {winograd, taps, library, unfold};
+  return {library, unfold, taps, winograd};
 }
 std::span<const Impl> conv2d_impls() {
   static const auto impls =
-      in_order({"cpu.conv_taps", accept_tap_conv, make_tap_conv}, {"onednn.conv", accept_dnn_conv, make_library_conv},
+      in_order({"cpu.conv_winograd", accept_winograd_conv, make_winograd_conv},
+               {"cpu.conv_taps", accept_tap_conv, make_tap_conv}, {"onednn.conv", accept_dnn_conv, make_library_conv},
                {"cpu.conv_unfold", accept_conv, make_conv});
   return impls;
 }
 std::span<const Impl> conv2d_grad_input_impls() {
-  static const auto impls = in_order({"cpu.conv_taps", accept_tap_grad_input, make_tap_grad_input},
+  static const auto impls = in_order({"cpu.conv_winograd", accept_winograd_grad_input, make_winograd_grad_input},
+                                     {"cpu.conv_taps", accept_tap_grad_input, make_tap_grad_input},
                                      {"onednn.conv", accept_dnn_grad_input, make_library_grad_input},
                                      {"cpu.conv_unfold", accept_conv, make_conv_grad_input});
   return impls;
 }
 std::span<const Impl> conv2d_grad_weight_impls() {
-  static const auto impls = in_order({"cpu.conv_taps", accept_tap_grad_weight, make_tap_grad_weight},
-                                     {"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
-                                     {"cpu.conv_unfold", accept_conv, make_conv_grad_weight});
+  static constexpr Impl kTaps{"cpu.conv_taps", accept_tap_grad_weight, make_tap_grad_weight},
+      kLibrary{"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
+      kUnfold{"cpu.conv_unfold", accept_conv, make_conv_grad_weight};
+  static const std::array<Impl, 3> impls =
+      own_first() ? std::array{kTaps, kLibrary, kUnfold} : std::array{kLibrary, kUnfold, kTaps};
   return impls;
 }
 

@@ -65,7 +65,12 @@ struct LibraryShape : ConvShape {
   }
   // Images per call of the library: a few megaflops, but still enough calls for many threads.
   int64_t images() const {
-    const int64_t each = 2 * oc * taps() * pixels(), most = std::clamp<int64_t>(n / 16, 1, 1 + 20000000 / (1 + each));
+    const int64_t each = 2 * oc * taps() * pixels();
+    int64_t most = std::clamp<int64_t>(n / 16, 1, 1 + 20000000 / (1 + each));
+    // Transformed weights are large, and so are read for several images; two threads still have work.
+    constexpr int64_t kWinogradPixels = 128;
+    if (kernels == ConvKernels::winograd)
+      most = std::max(most, std::min(n / 2, ceil_div(kWinogradPixels, std::max<int64_t>(1, pixels()))));
     return largest_part(n, most);
   }
   // Parts of a batch whose gradients of the weight are added in order; fewer parts if the weight is large.
@@ -103,7 +108,9 @@ struct LibraryShape : ConvShape {
       const Slab part = slab(k, count);
       if (part.z0 >= part.z1 || part.o0 >= part.o1 || part.before < 0) return {};
       const auto wanted = problem(part, count);
-      found.push_back(kernels == ConvKernels::taps ? find_tap_conv(pass, wanted) : DnnConv::find(pass, wanted));
+      found.push_back(kernels == ConvKernels::taps       ? find_tap_conv(pass, wanted)
+                      : kernels == ConvKernels::winograd ? find_winograd_conv(pass, wanted, n / images_of(count))
+                                                         : DnnConv::find(pass, wanted));
       if (!found.back() || !found.back()->same_weights(*found[0])) return {};
     }
     return found;
@@ -328,11 +335,17 @@ std::unique_ptr<Executable> make_library_conv(const Problem& p) {
 std::unique_ptr<Executable> make_tap_conv(const Problem& p) {
   return std::make_unique<LibraryConv>(p, ConvKernels::taps);
 }
+std::unique_ptr<Executable> make_winograd_conv(const Problem& p) {
+  return std::make_unique<LibraryConv>(p, ConvKernels::winograd);
+}
 std::unique_ptr<Executable> make_library_grad_input(const Problem& p) {
   return std::make_unique<LibraryGradInput>(p, ConvKernels::library);
 }
 std::unique_ptr<Executable> make_tap_grad_input(const Problem& p) {
   return std::make_unique<LibraryGradInput>(p, ConvKernels::taps);
+}
+std::unique_ptr<Executable> make_winograd_grad_input(const Problem& p) {
+  return std::make_unique<LibraryGradInput>(p, ConvKernels::winograd);
 }
 std::unique_ptr<Executable> make_library_grad_weight(const Problem& p) {
   return std::make_unique<LibraryGradWeight>(p);

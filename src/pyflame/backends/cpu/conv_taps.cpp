@@ -12,6 +12,8 @@
 #include "pyflame/backends/cpu/conv_taps.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "pyflame/backends/cpu/vec.h"
 #include "pyflame/backends/cpu/vec_conv.h"
 #include "pyflame/backends/cpu/vec_grid.h"
+#include "pyflame/backends/cpu/vec_winograd.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::cpu {
@@ -36,7 +39,7 @@ int64_t largest_divisor(int64_t of, int64_t most, int64_t unit = 1) {
 // Channels that two vectors hold.
 int64_t two_vectors() { return 2 * vec::weight_lanes(); }
 
-class TapConv final : public DnnConv {
+class TapConv : public DnnConv {
  public:
   TapConv(Pass pass, const Problem& p) : mirrored_(pass == Pass::grad_input), weight_last_(p.weight_last) {
     const auto &from = mirrored_ ? p.out : p.in, &to = mirrored_ ? p.in : p.out;
@@ -75,8 +78,7 @@ class TapConv final : public DnnConv {
     float* packed = static_cast<float*>(to) + part * taps() * t_.inputs * block_;
     for (int64_t c = 0; c < t_.inputs; c += vec::kTapChunk) {
       const int64_t inputs = std::min(vec::kTapChunk, t_.inputs - c);
-      if (mirrored_) pack_mirrored(part * block_, c, inputs, weight, packed);
-      else pack_chunk(part * block_, c, inputs, weight, packed);
+      pack_taps(part, c, inputs, weight, packed);
       packed += taps() * inputs * block_;
     }
   }
@@ -97,11 +99,23 @@ class TapConv final : public DnnConv {
       }
   }
 
- private:
-  static constexpr int64_t kBandBytes = 1 << 18;  // of the input, half of an L2 cache
-  static constexpr int kSlot = 4;                 // of scratch memory; callers use those before it
+ protected:
+  static constexpr int kSlot = 4;  // of scratch memory; callers use those before it
 
   int64_t taps() const { return t_.taps_h * t_.taps_w; }
+  // packed[tap][input][output] of a part's outputs and some inputs.
+  void pack_taps(int64_t part, int64_t input, int64_t inputs, const float* weight, float* packed) const {
+    if (mirrored_) pack_mirrored(part * block_, input, inputs, weight, packed);
+    else pack_chunk(part * block_, input, inputs, weight, packed);
+  }
+
+  bool mirrored_, weight_last_;
+  int64_t block_ = two_vectors();  // outputs whose weights lie together
+  int64_t images_, height_, width_, rows_, top_, left_;
+  vec::TapTile t_;
+
+ private:
+  static constexpr int64_t kBandBytes = 1 << 18;  // of the input, half of an L2 cache
 
   // Rows of an image from `top` on, with zeros outside of it.
   void copy_rows(const float* x, int64_t top, int64_t rows, float* to) const {
@@ -145,11 +159,115 @@ class TapConv final : public DnnConv {
     }
   }
 
-  bool mirrored_, weight_last_;
-  int64_t block_ = two_vectors();  // outputs whose weights lie together
-  int64_t images_, height_, width_, rows_, top_, left_, columns_;
-  vec::TapTile t_;
+  int64_t columns_;
   std::vector<float> zeros_;
+};
+
+// 3x3 taps with stride 1 by Winograd's algorithm. Tiles are taken in blocks, so that the transformed pixels and the
+// products of a block stay in the caches. Rounding errors are relative to the largest pixel that a tile reads. An
+// infinity or NaN in one pixel spreads to all results of the tile, and sums of large pixels overflow: results that are
+// not finite are computed again by the taps, one by one, so these are what a plain convolution gives.
+class WinogradConv final : public TapConv {
+ public:
+  WinogradConv(Pass pass, const Problem& p) : TapConv(pass, p) {
+    const int64_t tiles_h = tiles(rows_), tiles_w = tiles(t_.columns), all = images_ * tiles_h * tiles_w;
+    const int64_t most = std::clamp<int64_t>(kBlockNumbers / std::max(t_.inputs, t_.outputs), kLeastTiles, kMostTiles);
+    count_ = round_up(ceil_div(all, ceil_div(all, most)), vec::kWinogradGroup);
+    w_ = {height_,
+          width_,
+          t_.inputs,
+          rows_,
+          t_.columns,
+          t_.outputs,
+          top_,
+          left_,
+          tiles_h,
+          tiles_w,
+          0,
+          all,
+          vec::winograd_step(count_ * t_.inputs),
+          vec::winograd_step(count_ * t_.outputs),
+          vec::winograd_step(t_.inputs * t_.outputs)};
+    nothing_.assign(static_cast<size_t>(t_.inputs), 0.0f);
+  }
+
+  static bool takes(Pass pass, const Problem& p) {
+    if (!TapConv::takes(pass, p)) return false;
+    for (const size_t dim : {1, 2})
+      if (p.kernel[dim] != 3 || p.stride[dim] != 1 || p.dilation[dim] != 1) return false;
+    return true;
+  }
+  // Whether it is less work for so many calls with the same weights. Counted in products of vectors; the other
+  // instructions are weighted by what they took on vectors of 256 bits.
+  static bool pays(Pass pass, const Problem& p, int64_t calls) {
+    constexpr int64_t kTransform = 90;  // a vector of channels of one tile, pixels or results
+    constexpr int64_t kWeights = 150;   // a vector of weights
+    constexpr int64_t kSum = 10;        // a sum begins, and ends in memory
+    const bool mirrored = pass == Pass::grad_input;
+    const auto& to = mirrored ? p.in : p.out;
+    const int64_t inputs = mirrored ? p.oc : p.ic, outputs = (mirrored ? p.ic : p.oc) / vec::weight_lanes();
+    const int64_t all = p.images * tiles(to[1]) * tiles(to[2]), pixels = p.images * to[1] * to[2];
+    const int64_t each = vec::kWinogradPlaces * round_up(all, vec::kWinogradGroup) * outputs * (inputs + kSum) +
+                         kTransform * all * (ceil_div(inputs, vec::weight_lanes()) + outputs);
+    const int64_t work = calls * each + kWeights * inputs * outputs;
+    return work + work / 8 < calls * pixels * outputs * (9 * inputs + kSum);
+  }
+
+  size_t weight_bytes() const override {
+    return kHead + static_cast<size_t>(vec::kWinogradPlaces * w_.weights_step) * sizeof(float);
+  }
+  // The head is the address of the weights: results that are not finite are computed from them.
+  void pack(int64_t part, const float* weight, void* to) const override {
+    if (part == 0) std::memcpy(to, &weight, sizeof(weight));
+    auto* packed = reinterpret_cast<float*>(static_cast<char*>(to) + kHead) + part * t_.inputs * block_;
+    const int64_t some = std::min(vec::kTapChunk, t_.inputs);
+    float* taken = scratch<float>(kPixels, taps() * some * block_);
+    for (int64_t c = 0; c < t_.inputs; c += some) {
+      const int64_t inputs = std::min(some, t_.inputs - c);
+      pack_taps(part, c, inputs, weight, taken);
+      vec::winograd_weights(taken, inputs, packed + c * block_, w_.weights_step);
+    }
+  }
+
+  void run(const void* a, const void* b, void* out, const float* bias) const override {
+    const auto* weights = reinterpret_cast<const float*>(static_cast<const char*>(b) + kHead);
+    float* pixels = scratch<float>(kPixels, vec::kWinogradPlaces * w_.pixels_step);
+    float* products = scratch<float>(kProducts, vec::kWinogradPlaces * w_.products_step);
+    vec::WinogradTiles t = w_;
+    bool finite = true;
+    for (t.first = 0; t.first < w_.count; t.first += count_) {
+      t.count = std::min(count_, w_.count - t.first);
+      vec::winograd_pixels(t, static_cast<const float*>(a), nothing_.data(), pixels);
+      vec::winograd_products(t, pixels, weights, products);
+      finite &= vec::winograd_results(t, products, bias, static_cast<float*>(out));
+    }
+    if (!finite) compute_again(a, b, static_cast<float*>(out), bias);
+  }
+
+ private:
+  // A result that is finite here is finite by the taps, and has read finite pixels only.
+  void compute_again(const void* a, const void* b, float* y, const float* bias) const {
+    const float* weight = nullptr;
+    std::memcpy(&weight, b, sizeof(weight));
+    std::vector<float> packed(TapConv::weight_bytes() / sizeof(float));
+    for (int64_t i = 0; i < parts(); ++i) TapConv::pack(i, weight, packed.data());
+    std::vector<float> plain(static_cast<size_t>(images_ * rows_ * t_.columns * t_.outputs));
+    TapConv::run(a, packed.data(), plain.data(), bias);
+    for (const float value : plain) {
+      if (!std::isfinite(*y)) *y = value;
+      ++y;
+    }
+  }
+  static int64_t tiles(int64_t size) { return ceil_div(size, vec::kWinogradTile); }
+  static int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
+
+  static constexpr size_t kHead = 64;
+  static constexpr int kPixels = 5, kProducts = 6;  // slots of scratch memory
+  // Tiles in a block: enough that each weight is read for many of them, few enough for the caches.
+  static constexpr int64_t kLeastTiles = 24, kMostTiles = 96, kBlockNumbers = 1 << 15;
+  vec::WinogradTiles w_;
+  int64_t count_;  // of tiles in a block
+  std::vector<float> nothing_;
 };
 
 class TapGradWeight : public Exec {
@@ -274,6 +392,10 @@ class TapGradWeight : public Exec {
 
 }  // namespace
 
+std::shared_ptr<const DnnConv> find_winograd_conv(DnnConv::Pass pass, const DnnConv::Problem& p, int64_t calls) {
+  if (!WinogradConv::takes(pass, p) || !WinogradConv::pays(pass, p, calls)) return nullptr;
+  return std::make_shared<WinogradConv>(pass, p);
+}
 std::shared_ptr<const DnnConv> find_tap_conv(DnnConv::Pass pass, const DnnConv::Problem& p) {
   if (!TapConv::takes(pass, p)) return nullptr;
   return std::make_shared<TapConv>(pass, p);

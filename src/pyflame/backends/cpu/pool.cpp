@@ -40,6 +40,14 @@ struct Geometry {
   int64_t pixel(int64_t y, int64_t x, int64_t i, int64_t j) const {
     return (top(y) + i * a.dilation_h) * w + left(x) + j * a.dilation_w;
   }
+  // The positions of the taps of window (y, x) that are inside the image, in their order; returns how many.
+  int64_t taps(int64_t y, int64_t x, int64_t* to) const {
+    const Range down = rows(y), across = cols(x);
+    int64_t count = 0;
+    for (int64_t i = down.first; i < down.last; ++i)
+      for (int64_t j = across.first; j < across.last; ++j) to[count++] = pixel(y, x, i, j);
+    return count;
+  }
   int64_t top(int64_t y) const { return y * a.stride_h - a.pad_h; }
   int64_t left(int64_t x) const { return x * a.stride_w - a.pad_w; }
   Range rows(int64_t y) const { return clip(top(y), a.kernel_h, a.dilation_h, h); }
@@ -90,13 +98,13 @@ Operand ordered(const Operand& o, bool channels_last) { return channels_last ? a
 template <class T>
 class MaxPool : public Exec {
  public:
-  explicit MaxPool(const Node& node)
+  MaxPool(const Node& node, bool with_index)
       : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape),
         last_(is_channels_last(node.outs[0])),
         x_(ordered(node.ins[0], last_), ws_),
         y_(ordered(node.outs[0], last_), ws_) {
-    with_index_ = node.outs.size() > 1;
-    if (with_index_) index_ = node.outs[1];
+    if (with_index) index_ = node.outs[1];
+    with_index_ = with_index;
     for (int64_t i = 0; i < g_.a.kernel_h; ++i)
       for (int64_t j = 0; j < g_.a.kernel_w; ++j) offsets_.push_back(i * g_.a.dilation_h * g_.w + j * g_.a.dilation_w);
   }
@@ -118,9 +126,30 @@ class MaxPool : public Exec {
   }
 
  private:
-  // A row of windows over pixels of `c` values, tap by tap; for each tap, the windows whose tap is inside the image are
-  // consecutive.
+  void check(bool inside) const {
+    PF_CHECK(inside, Runtime,
+             "max_pool2d: a window is entirely in the padding; got padding ({}, {}) and kernel ({}, {})", g_.a.pad_h,
+             g_.a.pad_w, g_.a.kernel_h, g_.a.kernel_w);
+  }
+  // A row of windows over pixels of `c` values. Many channels are taken window by window, in registers.
   void row(const T* image, int64_t oy, int64_t c, T* y, int64_t* index) const {
+    constexpr int64_t kChannels = 8;
+    if (c < kChannels) return row_by_taps(image, oy, c, y, index);
+    T* at = index ? scratch<T>(0, c) : nullptr;
+    const int64_t most = g_.a.kernel_h * g_.a.kernel_w;
+    int64_t *taken = scratch<int64_t>(1, 2 * most), *offset = taken + most;
+    for (int64_t x = 0; x < g_.ow; ++x, y += c) {
+      const int64_t count = g_.taps(oy, x, taken);
+      check(count > 0);
+      for (int64_t i = 0; i < count; ++i) offset[i] = taken[i] * c;
+      vec::max_of_taps(image, offset, count, y, at, c);
+      if (!index) continue;
+      for (int64_t k = 0; k < c; ++k) index[k] = taken[static_cast<int32_t>(at[k])];
+      index += c;
+    }
+  }
+  // Tap by tap; for each tap, the windows whose tap is inside the image are consecutive.
+  void row_by_taps(const T* image, int64_t oy, int64_t c, T* y, int64_t* index) const {
     const PoolAttrs& a = g_.a;
     T* at = scratch<T>(0, g_.ow * c);
     std::fill_n(at, g_.ow * c, T(-1));
@@ -141,9 +170,7 @@ class MaxPool : public Exec {
     const int64_t corner = g_.top(oy) * g_.w - a.pad_w;
     for (int64_t x = 0; x < g_.ow; ++x)
       for (int64_t k = x * c; k < (x + 1) * c; ++k) {
-        PF_CHECK(at[k] >= 0, Runtime,
-                 "max_pool2d: a window is entirely in the padding; got padding ({}, {}) and kernel ({}, {})", a.pad_h,
-                 a.pad_w, a.kernel_h, a.kernel_w);
+        check(at[k] >= 0);
         if (index) index[k] = corner + x * a.stride_w + offsets_[at[k]];
       }
   }
@@ -230,6 +257,18 @@ class AvgPool : public Exec {
   // As in MaxPool: a window's taps are added in the same order for either layout.
   void row(const T* image, int64_t oy, int64_t c, T* y) const {
     const PoolAttrs& a = g_.a;
+    const T rows_of = static_cast<T>(g_.divisor_of_row(oy));
+    constexpr int64_t kChannels = 8;
+    if (c >= kChannels) {
+      int64_t* taken = scratch<int64_t>(0, a.kernel_h * a.kernel_w);
+      for (int64_t x = 0; x < g_.ow; ++x, y += c) {
+        const int64_t count = g_.taps(oy, x, taken);
+        vec::sum_rows(image, c, taken, count, 0, y, c);
+        const T divisor = rows_of * divisors_[static_cast<size_t>(x)];
+        for (int64_t k = 0; k < c; ++k) y[k] /= divisor;
+      }
+      return;
+    }
     std::fill_n(y, g_.ow * c, T(0));
     const auto rows = g_.rows(oy);
     for (int64_t i = rows.first; i < rows.last; ++i)
@@ -244,7 +283,6 @@ class AvgPool : public Exec {
           for (int64_t x = first; x < end; ++x, from += a.stride_w * c) vec::add(y + x * c, from, c);
         }
       }
-    const T rows_of = static_cast<T>(g_.divisor_of_row(oy));
     if (c == 1) {
       for (int64_t x = 0; x < g_.ow; ++x) y[x] /= rows_of * divisors_[static_cast<size_t>(x)];
       return;
@@ -318,7 +356,20 @@ Refusal accept_pool(const Problem& p) {
   return {};
 }
 
-std::unique_ptr<Executable> make_max_pool(const Problem& p) { return make_by_type<MaxPool>(p); }
+// Whether something reads the indices: the gradient does, or the user holds them.
+bool reads_index(const Problem& p) {
+  if (p.root().outs.size() < 2) return false;
+  const SlotId slot = p.graph.slot(p.root().outs[1]);
+  const auto reads = [&](const Operand& o) { return !o.is_param && p.graph.slot(o) == slot; };
+  return p.graph.slots[slot].live || std::any_of(p.graph.nodes.begin(), p.graph.nodes.end(), [&](const Node& n) {
+           return std::any_of(n.ins.begin(), n.ins.end(), reads);
+         });
+}
+std::unique_ptr<Executable> make_max_pool(const Problem& p) {
+  const bool index = reads_index(p);
+  if (p.root().ins[0].dtype == DType::float64) return std::make_unique<MaxPool<double>>(p.root(), index);
+  return std::make_unique<MaxPool<float>>(p.root(), index);
+}
 std::unique_ptr<Executable> make_max_pool_grad(const Problem& p) { return make_by_type<MaxPoolGrad>(p); }
 std::unique_ptr<Executable> make_avg_pool(const Problem& p) { return make_by_type<AvgPool>(p); }
 std::unique_ptr<Executable> make_avg_pool_grad(const Problem& p) { return make_by_type<AvgPoolGrad>(p); }

@@ -130,17 +130,24 @@ class Accumulated : public Exec {
       for (int64_t i = 0; i < n; ++i, x += x_step, y += y_step) *y = rounded(sum = Op::of(sum, widened(*x)));
       return;
     }
+    if (!lines_.adjacent()) {
+      if (lines == kApart) take_apart<kApart>(x, y, lines);  // in registers
+      else take_apart<kMostTogether>(x, y, lines);
+      return;
+    }
     std::array<Sum, kMostTogether> sums;
     sums.fill(Op::kStart);
-    const int64_t x_line = lines_.x_line(), y_line = lines_.y_line();
-    for (int64_t i = 0; i < n; ++i, x += x_step, y += y_step) {
-      if (lines_.adjacent()) take_adjacent(x, y, lines, sums.data());
-      else
-        for (int64_t l = 0; l < lines; ++l) {
-          Sum& sum = sums[static_cast<size_t>(l)];
-          y[l * y_line] = rounded(sum = Op::of(sum, widened(x[l * x_line])));
-        }
-    }
+    for (int64_t i = 0; i < n; ++i, x += x_step, y += y_step) take_adjacent(x, y, lines, sums.data());
+  }
+  template <int64_t kMost>
+  void take_apart(const S* x, To* y, int64_t lines) const {
+    const int64_t count = kMost == kApart ? kApart : lines;
+    const int64_t x_step = lines_.x_step(), y_step = lines_.y_step(), x_line = lines_.x_line(),
+                  y_line = lines_.y_line();
+    Sum sums[kMost];
+    std::fill_n(sums, count, Sum(Op::kStart));
+    for (int64_t i = 0; i < lines_.n(); ++i, x += x_step, y += y_step)
+      for (int64_t l = 0; l < count; ++l) y[l * y_line] = rounded(sums[l] = Op::of(sums[l], widened(x[l * x_line])));
   }
   // All loads of a part precede its stores, so that the compiler can use vector instructions.
   static void take_adjacent(const S* x, To* y, int64_t lines, Sum* sums) {

@@ -335,6 +335,41 @@ void TakeMaxT(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {
   }
 }
 
+// Two vectors at a time, so that comparisons do not wait for each other.
+template <bool kWhere, class T>
+HWY_INLINE void max_of_taps(const T* x, const int64_t* offset, int64_t taps, T* value, T* at, int64_t n) {
+  const Wide<T> d;
+  const int64_t l = lanes<T>();
+  using V = hn::Vec<Wide<T>>;
+  const auto take = [&](V v, int64_t i, V& best, V& where) HWY_ATTR {
+    const auto better = hn::Or(hn::Gt(v, best), hn::AndNot(hn::IsNaN(best), hn::IsNaN(v)));
+    best = hn::IfThenElse(better, v, best);
+    if constexpr (kWhere) where = hn::IfThenElse(better, hn::Set(d, static_cast<T>(i)), where);
+  };
+  int64_t j = 0;
+  for (; j + 2 * l <= n; j += 2 * l) {
+    const T* from = x + offset[0] + j;
+    V a = hn::LoadU(d, from), b = hn::LoadU(d, from + l), at_a = hn::Zero(d), at_b = at_a;
+    for (int64_t i = 1; i < taps; ++i) {
+      from = x + offset[i] + j;
+      take(hn::LoadU(d, from), i, a, at_a), take(hn::LoadU(d, from + l), i, b, at_b);
+    }
+    hn::StoreU(a, d, value + j), hn::StoreU(b, d, value + j + l);
+    if constexpr (kWhere) hn::StoreU(at_a, d, at + j), hn::StoreU(at_b, d, at + j + l);
+  }
+  for (; j < n; j += l) {
+    V a = load(x + offset[0] + j, n - j), at_a = hn::Zero(d);
+    for (int64_t i = 1; i < taps; ++i) take(load(x + offset[i] + j, n - j), i, a, at_a);
+    store(a, value + j, n - j);
+    if constexpr (kWhere) store(at_a, at + j, n - j);
+  }
+}
+template <class T>
+void MaxOfTapsT(const T* x, const int64_t* offset, int64_t taps, T* value, T* at, int64_t n) {
+  if (at) max_of_taps<true>(x, offset, taps, value, at, n);
+  else max_of_taps<false>(x, offset, taps, value, at, n);
+}
+
 // Strips of eight vectors of columns are held in registers: w is read once, and y is not touched in between.
 template <class T>
 void GemvRowsT(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {
@@ -609,6 +644,9 @@ void ToF16(const float* x, float16* y, int64_t n) {
   void TakeMax##S(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {                                     \
     TakeMaxT<T>(x, stride, tap, value, at, n);                                                                         \
   }                                                                                                                    \
+  void MaxOfTaps##S(const T* x, const int64_t* offset, int64_t taps, T* value, T* at, int64_t n) {                     \
+    MaxOfTapsT<T>(x, offset, taps, value, at, n);                                                                      \
+  }                                                                                                                    \
   void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                   \
     GemvRowsT<T>(x, w, ld, k, n, y);                                                                                   \
   }                                                                                                                    \
@@ -671,6 +709,7 @@ PF_ENTRY(Shift);
 PF_ENTRY(Add);
 PF_ENTRY(Axpy);
 PF_ENTRY(TakeMax);
+PF_ENTRY(MaxOfTaps);
 PF_ENTRY(GemvRows);
 PF_ENTRY(SumRows);
 PF_ENTRY(WeightedRows);
@@ -716,6 +755,9 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   void axpy(T* y, T a, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Axpy##S)(y, a, x, n); }                          \
   void take_max(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {                                      \
     HWY_DYNAMIC_DISPATCH(TakeMax##S)(x, stride, tap, value, at, n);                                                   \
+  }                                                                                                                   \
+  void max_of_taps(const T* x, const int64_t* offset, int64_t taps, T* value, T* at, int64_t n) {                     \
+    HWY_DYNAMIC_DISPATCH(MaxOfTaps##S)(x, offset, taps, value, at, n);                                                \
   }                                                                                                                   \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                    \
     HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                             \

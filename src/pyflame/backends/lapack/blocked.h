@@ -103,6 +103,35 @@ void blocked_qr(int m, int n, T* a, T* tau) {
   }
 }
 
+// The first columns of the product of k reflectors, which geqrf gave, as orgqr. Panel after panel changes the columns of the identity, the
+// last one first; a column is not changed by the panels behind it.
+template <class T>
+void blocked_reflector_product(int m, int columns, int k, const T* a, const T* tau, T* q) {
+  using L = Of<T>;
+  constexpr int kPanel = 32;
+  const int panels = (k + kPanel - 1) / kPanel;
+  T* const t = scratch<T>(5, int64_t{panels} * kPanel * kPanel);
+  const auto panel = [&](int p) { return a + int64_t{p} * kPanel * (m + 1); };
+  const auto factors = [&](int p) { return t + int64_t{p} * kPanel * kPanel; };
+  parallel_for(panels, 1, [&](int64_t from, int64_t last) {
+    for (auto p = static_cast<int>(from); p < last; ++p) {
+      const int below = m - p * kPanel, width = std::min(kPanel, k - p * kPanel), size = kPanel;
+      L::larft("F", "C", &below, &width, panel(p), &m, tau + int64_t{p} * kPanel, factors(p), &size, 1, 1);
+    }
+  });
+  for_tiles(0, columns, [&](int first, int width) {
+    T* const work = scratch<T>(6, kTile * kPanel);
+    T* const to = q + int64_t{first} * m;
+    std::fill_n(to, int64_t{width} * m, T(0));
+    for (int c = 0; c < width; ++c) to[int64_t{c} * m + first + c] = T(1);
+    for (int p = std::min(panels - 1, (first + width - 1) / kPanel); p >= 0; --p) {
+      const int row = p * kPanel, below = m - row, reflectors = std::min(kPanel, k - row), size = kPanel;
+      L::larfb("L", "N", "F", "C", &below, &width, &reflectors, panel(p), &m, factors(p), &size, to + row, &m, work,
+               &width, 1, 1, 1, 1);
+    }
+  });
+}
+
 // The eigenvalues d (ascending) and eigenvectors z of a symmetric tridiagonal matrix with the diagonal d and the elements e beside it, as
 // stedc with one more division: the matrix is two tridiagonal ones and a correction of rank 1. False where LAPACK fails.
 template <class T>

@@ -76,6 +76,7 @@ class Routines {
   void lu_solve();
   void row_order();
   void geqrf();
+  void orgqr();
   static void syevd(const char* job, int n, T* x, T* w, int* bad);
   void eigh();
   void eig();
@@ -210,6 +211,26 @@ void Routines<T>::geqrf() {
     else if (k > 0) with_work(2, [&](T* work, int length) { L::geqrf(&m, &n, x, &m, t, work, &length, &bad); });
     qr.store(b, x);
     tau.store(b, t);
+  });
+}
+
+template <class T>
+void Routines<T>::orgqr() {
+  const Matrices a = in(0), tau = in(1, 1), q = out(0);
+  const int m = whole(a.rows), n = whole(a.columns), k = whole(tau.rows), columns = whole(q.columns);
+  each(q.count, 2.0 * m * columns * k, [&](int64_t b) {
+    T* reflectors = scratch<T>(0, int64_t{m} * std::max(n, columns));
+    T* t = scratch<T>(1, k);
+    a.load(b, reflectors);
+    tau.load(b, t);
+    T* x = reflectors;
+    int bad = 0;
+    if (columns >= kBlockedFrom) {
+      blocked_reflector_product(m, columns, k, reflectors, t, x = scratch<T>(2, int64_t{m} * columns));
+    } else if (m > 0 && columns > 0) {
+      with_work(2, [&](T* work, int length) { L::orgqr(&m, &columns, &k, x, &m, t, work, &length, &bad); });
+    }
+    q.store(b, x);
   });
 }
 

@@ -21,6 +21,7 @@ namespace pyflame::lapack {
   void type##larfb_(const char*, const char*, const char*, const char*, const int*, const int*, const int*, const T*,  \
                     const int*, const T*, const int*, T*, const int*, T*, const int*, size_t, size_t, size_t, size_t); \
   void type##geqrf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                                 \
+  void type##orgqr_(const int*, const int*, const int*, T*, const int*, const T*, T*, const int*, int*);               \
   void type##syevd_(const char*, const char*, const int*, T*, const int*, T*, T*, const int*, int*, const int*, int*,  \
                     size_t, size_t);                                                                                   \
   void type##sytrd_(const char*, const int*, T*, const int*, T*, T*, T*, T*, const int*, int*, size_t);                \
@@ -59,7 +60,7 @@ struct Of;
     static constexpr auto geqrf = type##geqrf_, syevd = type##syevd_, gesdd = type##gesdd_, sytrf = type##sytrf_; \
     static constexpr auto sytrs = type##sytrs_, gels = type##gels_, gelsy = type##gelsy_, gelsd = type##gelsd_;   \
     static constexpr auto gelss = type##gelss_, geev = type##geev_, sytrd = type##sytrd_, stedc = type##stedc_;   \
-    static constexpr auto laed1 = type##laed1_;                                                                   \
+    static constexpr auto laed1 = type##laed1_, orgqr = type##orgqr_;                                             \
   };
 PF_LAPACK_NAMES(s, float)
 PF_LAPACK_NAMES(d, double)

@@ -1,0 +1,58 @@
+"""`pyflame embed`: embeddings of texts, one JSON object in a line for each, or the cosines between them."""
+import argparse
+import json
+import os
+import sys
+
+import numpy as np
+
+import pyflame as pf
+
+from .embedding import POOLINGS, PoolerConfig, load_embedding
+
+
+def _arguments(words):
+    p = argparse.ArgumentParser(prog="pyflame embed", allow_abbrev=False)
+    p.add_argument("--file")
+    p.add_argument("--pooling", choices=POOLINGS)
+    p.add_argument("--raw", action="store_true")
+    p.add_argument("--similarity", action="store_true")
+    p.add_argument("--device")
+    p.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
+    p.add_argument("model")
+    p.add_argument("texts", nargs="*")
+    return p.parse_args(words)
+
+
+def _run(args):
+    texts = list(args.texts)
+    if args.file:
+        with open(args.file, encoding="utf-8") as f:
+            texts += [line for line in f.read().splitlines() if line.strip()]
+    if not texts:
+        raise ValueError("embed: there is no text; got none; expected texts, or --file")
+    model = load_embedding(args.model, getattr(pf, args.dtype) if args.dtype else None, args.device, PoolerConfig(args.pooling, False if args.raw else None))
+    vectors = model.embed(texts)
+    if args.similarity:
+        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        for row in unit @ unit.T:
+            print(" ".join(f"{x:6.3f}" for x in row))
+        return 0
+    for text, vector in zip(texts, vectors):
+        print(json.dumps({"text": text, "embedding": [float(x) for x in vector]}, ensure_ascii=False))
+    return 0
+
+
+def main(words=None):
+    try:
+        return _run(_arguments(words))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
+        print(f"pyflame: {e}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
