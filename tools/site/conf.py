@@ -22,6 +22,7 @@ html_theme = os.environ.get("PYFLAME_SITE_THEME", "pydata_sphinx_theme")
 html_title = "PyFlame"
 html_static_path = ["_static"]
 html_css_files = ["pyflame.css"]
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

@@ -15,7 +15,7 @@ HEADERS = {
     "Gradients and training": ["autograd/autograd.h", "nn/module.h", "nn/layers.h", "nn/init.h", "optim/optim.h", "optim/schedule.h"],
     "Data and files": ["data/text.h", "data/tokenizer.h", "io/safetensors.h", "io/checkpoint.h"],
     "Devices and processes": ["runtime/device.h", "runtime/explain.h", "runtime/profiler.h", "base/error.h", "distributed/group.h"],
-    "Extensions": ["compile/plugin.h", "backends/backend.h"],
+    "Extensions": ["plugin.h", "extension.h", "backends/backend.h"],
 }
 
 
