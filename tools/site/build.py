@@ -152,7 +152,7 @@ def stage(folder, python):
         staging.write(group["name"] + ".md", text)
     toctree = "\n".join(["", "```{toctree}", ":hidden:", "", *[g["name"] for g in navigation], "```", ""])
     index = (HERE / "index.md").read_text(encoding="utf-8")
-    staging.write("index.md", staging.with_links(index, "index.md") + toctree)
+    staging.write("index.md", staging.with_links(index, "tools/site/index.md").replace("](../../", "](") + toctree)
     shutil.copytree(HERE / "static", folder / "_static")
     shutil.copyfile(HERE / "conf.py", folder / "conf.py")
 
