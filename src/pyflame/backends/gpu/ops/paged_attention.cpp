@@ -12,7 +12,8 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr int64_t kPagedThreads = 128, kMostTeam = 32, kMostHeads = 8;
-constexpr int64_t kRegisters = 64;  // elements of queries that a lane holds, and as many sums
+constexpr int64_t kRegisters = 64;  // elements of queries that a lane holds, and as many sums; half as many of keys
+constexpr int64_t kMostAhead = 4;
 
 class PagedAttention final : public Executable {
  public:
@@ -62,15 +63,19 @@ class PagedAttention final : public Executable {
  private:
   // How the elements of a head are divided among lanes, and how many query heads a workgroup has.
   struct Lanes {
-    int64_t team = 1, pieces = 1, heads = 1, ahead = 1;
+    int64_t team = 1, pieces = 1, heads = 1, ahead = 1, threads = kPagedThreads;  // ahead: keys at a time
   };
   Lanes lanes_of(int64_t vec) const {
     Lanes l;
     while (l.team < kMostTeam && l.team * vec < shape_.dim) l.team *= 2;
     l.pieces = ceil_div(shape_.dim, l.team * vec);
-    const int64_t most = std::clamp<int64_t>(kRegisters / (l.pieces * vec), 1, kMostHeads);
+    // A lane has at most one score at a time, so a team has a lane for each.
+    const int64_t most = std::clamp<int64_t>(kRegisters / (l.pieces * vec), 1, std::min(kMostHeads, l.team));
     l.heads = ceil_div(together_, ceil_div(together_, most));
-    l.ahead = l.pieces * vec > 4 ? 1 : 2;
+    const auto scores = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(l.heads)));
+    while (l.ahead < kMostAhead && 2 * l.ahead * scores <= l.team && 2 * l.ahead * l.pieces * vec <= kRegisters / 2)
+      l.ahead *= 2;
+    if (l.pieces * vec > kRegisters / 2) l.threads = kPagedThreads / 2;  // what the teams add lies in shared memory
     return l;
   }
   Kernel& kernel(int64_t vec) {
@@ -78,13 +83,13 @@ class PagedAttention final : public Executable {
     if (k) return *k;
     const Lanes l = lanes_of(vec);
     k.emplace(
-        type_, kPagedThreads,
-        kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
+        type_, l.threads,
+        kernel_source({"device/mma.h", "attention/paged.h"}, l.threads,
                       fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
                                   "lengths, {0}* out, pf::C<{0}>* parts, pf::PagedAttention p) {{ "
                                   "pf::paged_attention<{0}, {1}, {2}, {3}, {4}, {5}, {6}>(q, keys, values, "
                                   "table, lengths, out, parts, p); }}",
-                                  stored_, vec, l.team, l.pieces, l.heads, l.ahead, kPagedThreads)));
+                                  stored_, vec, l.team, l.pieces, l.heads, l.ahead, l.threads)));
     return *k;
   }
 
