@@ -314,6 +314,15 @@ void after_wait(Device d, DeviceMemory& m) {
   if (!f.reports) forget_until(f, f.last - (f.queuing ? 1 : 0));
 }
 
+void after_arrival(Device d, DeviceMemory& m) {
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  InFlight& f = of(d);
+  if (!f.mail_mark) return;              // read already
+  if (!m.passed(f.mail_mark)) m.wait();  // another thread's copy has taken the place of this one's
+  open_mail(f);
+}
+
 Error blamed(Device d, const Error& e) {
   if (e.kind() != ErrorKind::Device) return e;
   All& a = all();

@@ -36,6 +36,9 @@ class QueuedRun {
 
 void before_wait(Device d, DeviceMemory& m);
 void after_wait(Device d, DeviceMemory& m);
+// Between a call of before_wait and this one, work that was queued by then has completed, but maybe not what was queued since: reads what it
+// has reported.
+void after_arrival(Device d, DeviceMemory& m);
 // If the error says that the device is lost, the error with a list of what was in flight.
 Error blamed(Device d, const Error& e);
 
