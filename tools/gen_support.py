@@ -86,6 +86,9 @@ def collect_computed(cases, device):
     return seen
 
 
+USERS = "user_kernel"  # what it computes is in the program (docs/kernels.md)
+
+
 def groups(names):
     """[(heading, ops)] of the op table, which is divided by comments of the form `// --- heading`."""
     result = []
@@ -93,8 +96,9 @@ def groups(names):
         heading, op = re.match(r"// --- (.*)", line), re.match(r"(?:OP|UNARY|BINARY|KERNEL|SPECIAL|ALONG|LINALG)\((\w+),", line)
         if heading:
             result.append((re.split(r"[:;,(]", heading.group(1))[0].strip(), []))
-        elif op:
+        elif op and op.group(1) != USERS:
             result[-1][1].append(op.group(1))
+    result = [(heading, ops) for heading, ops in result if ops]
     listed = [op for _, ops in result for op in ops]
     if listed != names:
         raise SystemExit("gen_support: the op table and the installed module differ; build and install first (make build install-venv)")
@@ -116,7 +120,7 @@ def check_all(device, seen, names, allowed):
 
 
 def page():
-    names = list(pf._C.op_names())
+    names = [n for n in pf._C.op_names() if n != USERS]
     cases = all_cases()
     # A case without elements shows nothing about kernels.
     sized = [c for c in cases if not c.inputs or any(np.prod(s.shape) for s in c.inputs)]
@@ -144,6 +148,8 @@ def page():
         "`pf.explain(fn, *args)` shows which one ran, and why others refused. An empty cell means that no test computes the op in these dtypes,",
         f"because it is not defined for them or casts first (integer division gives floats). *{SLOW}* are correct, but many times",
         "slower than a kernel would be; a message on stderr says so at the first use.",
+        "",
+        f"`{USERS}` is not in the tables: it launches [kernels of your own](kernels.md) on `rocm` and `cuda`.",
         *rows,
         "",
     ])

@@ -52,6 +52,7 @@ _ATTRIBUTES = {
     "checkpoint": "autograd",
     "compile": "_compile",
     "einsum": "_einsum",
+    "kernel": "_kernels",
     "is_anomaly_check_nan_enabled": "_compile",
     "GradScaler": "amp",
     "get_autocast_dtype": "amp",

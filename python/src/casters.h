@@ -201,6 +201,7 @@ void bind_reductions(nb::module_& m, TensorClass& c);
 void bind_layers(nb::module_& m, TensorClass& c);
 void bind_creation(nb::module_& m, TensorClass& c);
 void bind_linalg(nb::module_& m);
+void bind_kernels(nb::module_& m);
 void bind_autograd(nb::module_& m, TensorClass& c);
 void bind_runtime(nb::module_& m);
 void bind_io(nb::module_& m);

@@ -57,6 +57,7 @@ NB_MODULE(_C, m) {
   bind_layers(m, tensor);
   bind_creation(m, tensor);
   bind_linalg(m);
+  bind_kernels(m);
   bind_autograd(m, tensor);
   bind_runtime(m);
   bind_memory(m);

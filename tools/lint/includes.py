@@ -13,9 +13,9 @@ TENSOR = BASE + ["tensor/"]
 TABLE = ["ops/op.h", "ops/attrs.h", "ops/ops.def"]
 CONTRACT = TABLE + ["record/ir.h", "backends/backend.h", "backends/communicator.h"]
 RECORD = TENSOR + CONTRACT + ["record/"]
-OPS = RECORD + ["ops/"]
-ENGINE = OPS + ["autograd/", "compile/", "runtime/"]
-BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/"]
+OPS = RECORD + ["ops/", "plugin.h"]
+ENGINE = OPS + ["backends/plugin_call.h", "autograd/", "compile/", "runtime/"]
+BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/", "plugin.h", "backends/plugin_call.h"]
 ABOVE = ENGINE + ["distributed/", "io/", "data/", "nn/", "optim/"]
 TOP = [""]
 
@@ -37,16 +37,20 @@ LAYERS = [
     ("src/pyflame/record/ir.h", TENSOR + TABLE),
     ("src/pyflame/backends/backend.", TENSOR + CONTRACT),
     ("src/pyflame/backends/communicator.", TENSOR),
+    ("src/pyflame/backends/plugin_call.", OPS + ["backends/plugin_call.h"]),
     # The one file that names the concrete backends.
     ("src/pyflame/runtime/register_backends.cpp",
      ENGINE + ["backends/", "tools/system/absence.h"]),
     ("src/pyflame/base/", BASE),
     ("src/pyflame/version.h", []),
+    # What programs of users include.
+    ("src/pyflame/plugin.h", []),
+    ("src/pyflame/extension.h", ["base/half.h", "plugin.h"]),
     ("src/pyflame/tensor/", TENSOR),
     ("src/pyflame/ops/", OPS),
     ("src/pyflame/record/", RECORD),
     ("src/pyflame/autograd/", OPS + ["autograd/"]),
-    ("src/pyflame/compile/", OPS + ["compile/"]),
+    ("src/pyflame/compile/", OPS + ["backends/plugin_call.h", "compile/"]),
     ("src/pyflame/runtime/", ENGINE),
     # LAPACK on the host, for every backend.
     ("src/pyflame/backends/lapack/", BACKEND + ["backends/lapack/"]),

@@ -10,7 +10,7 @@ _held = {}  # functions by entry, which must stay while they are registered
 
 def plugin_header():
     """The path of plugin.h, the C header that describes a plug-in's function."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin.h")
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "include", "pyflame", "plugin.h")
 
 
 def register(op, name, function, *, device="cpu", version="", context=0, repeats=True):

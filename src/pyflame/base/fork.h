@@ -25,7 +25,8 @@ enum class ForkOrder : uint8_t {
   MemoryLog,
   Python,
   Pool,
-  Groups
+  Groups,
+  UserKernels
 };
 
 // Static objects in the files that have such locks. They are registered before main().

@@ -2,6 +2,7 @@
 #include "pyflame/base/location.h"
 #include "pyflame/compile/passes.h"
 #include "pyflame/compile/work.h"
+#include "pyflame/ops/user_kernel.h"
 
 namespace pyflame {
 
@@ -61,7 +62,7 @@ std::string describe_operand(const Operand& o) {
 
 std::string describe_node(const Graph& g, const Node& n) {
   (void)g;
-  std::string text = fmt::format("{}(", op_name(n.op));
+  std::string text = fmt::format("{}(", shown_name(n.op, n.attrs));
   for (size_t i = 0; i < n.ins.size() && i < 8; ++i) text += (i ? ", " : "") + describe_operand(n.ins[i]);
   if (n.ins.size() > 8) text += fmt::format(", … {} more", n.ins.size() - 8);
   text += ")";

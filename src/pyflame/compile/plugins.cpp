@@ -1,8 +1,6 @@
 #include "pyflame/compile/plugins.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -26,31 +24,7 @@ Registry& registry() {
   return *r;
 }
 
-struct DataType {
-  uint8_t code, bits;
-};
-DataType data_type(DType d) {
-  const auto bits = static_cast<uint8_t>(8 * dtype_size(d));
-  if (d == DType::bool_) return {6, 8};
-  if (d == DType::bfloat16) return {4, 16};
-  if (is_complex(d)) return {5, bits};
-  if (is_float(d)) return {2, bits};
-  return {static_cast<uint8_t>(d == DType::uint8 ? 1 : 0), bits};
-}
-
-// DLPack's numbers of the kinds of devices that plug-ins are for.
-struct DeviceKind {
-  std::string_view name;
-  int32_t number;
-};
-constexpr DeviceKind kKinds[] = {{"cpu", 1}, {"cuda", 2}, {"rocm", 10}};
-
-int32_t device_number(Device d) {
-  const std::string name = d.str();
-  for (const DeviceKind& kind : kKinds)
-    if (name.starts_with(kind.name)) return kind.number;
-  PF_FAIL(Value, "plug-in: there are none for this device; got {}; expected cpu, cuda or rocm", name);
-}
+constexpr std::string_view kKinds[] = {"cpu", "cuda", "rocm"};  // of devices that plug-ins are for
 
 std::string attributes_of(const Graph& g, const Node& n) {
   const std::string text = describe_node(g, n), arrow = " -> ";
@@ -58,71 +32,11 @@ std::string attributes_of(const Graph& g, const Node& n) {
   return text.substr(begin, end - begin);
 }
 
-// The call with everything but the pointers.
-class PluginCall final : public Executable {
- public:
-  PluginCall(std::shared_ptr<const Plugin> plugin, const Problem& p)
-      : plugin_(std::move(plugin)),
-        op_(op_name(p.root().op)),
-        attributes_(attributes_of(p.graph, p.root())),
-        backend_(*find_backend(p.graph.device.type)) {
-    const Node& n = p.root();
-    for (const Operand& o : n.ins) operands_.push_back(o);
-    inputs_ = operands_.size();
-    for (const Operand& o : n.outs) operands_.push_back(o);
-    for (const Operand& o : operands_) {
-      const DataType type = data_type(o.dtype);
-      tensors_.push_back({nullptr, device_number(p.graph.device), p.graph.device.index,
-                          static_cast<int32_t>(o.shape.size()), type.code, type.bits, 1, o.shape.begin(),
-                          o.strides.begin(), 0});
-    }
-    // The addresses of the copies, which stay where they are from here on.
-    for (size_t i = 0; i < operands_.size(); ++i)
-      tensors_[i].shape = operands_[i].shape.begin(), tensors_[i].strides = operands_[i].strides.begin();
-  }
-  Refusal ask() {
-    pyflame_plugin_call call = described();
-    call.asks = 1;
-    if (plugin_->function(&call) != 0) return why_[0] ? why_.data() : "the plug-in refuses it";
-    workspace_ = call.workspace_bytes;
-    return std::nullopt;
-  }
-  size_t workspace() const override { return workspace_; }
-  bool capturable() const override { return false; }  // what it launches is not known
-  bool repeats() const override { return plugin_->repeats; }
-  void run(const RunContext& ctx) override {
-    for (size_t i = 0; i < operands_.size(); ++i) tensors_[i].data = ctx.bindings[operands_[i].binding];
-    pyflame_plugin_call call = described();
-    call.stream = backend_.stream(ctx.device);
-    call.workspace = ctx.workspace, call.workspace_bytes = workspace_;
-    const int status = plugin_->function(&call);
-    PF_CHECK(status == 0, Runtime, "{}: the plug-in {} failed; got status {}{}{}; expected 0", op_, plugin_->entry,
-             status, why_[0] ? ": " : "", why_.data());
-  }
-
- private:
-  pyflame_plugin_call described() {
-    why_[0] = 0;
-    pyflame_plugin_call call{};
-    call.version = PYFLAME_PLUGIN_VERSION;
-    call.op = op_.c_str(), call.attributes = attributes_.c_str();
-    call.input_count = static_cast<int32_t>(inputs_);
-    call.output_count = static_cast<int32_t>(operands_.size() - inputs_);
-    call.inputs = tensors_.data(), call.outputs = tensors_.data() + inputs_;
-    call.why = why_.data(), call.why_size = why_.size();
-    call.context = plugin_->context;
-    return call;
-  }
-
-  std::shared_ptr<const Plugin> plugin_;
-  std::string op_, attributes_;
-  const Backend& backend_;
-  std::vector<Operand> operands_;
-  std::vector<pyflame_plugin_tensor> tensors_;
-  size_t inputs_ = 0;
-  uint64_t workspace_ = 0;
-  std::array<char, 256> why_{};
-};
+PluginCall call_of(const Plugin& plugin, const Problem& p) {
+  return PluginCall({plugin.function, plugin.context, plugin.entry, op_name(p.root().op),
+                     attributes_of(p.graph, p.root()), plugin.repeats},
+                    p);
+}
 
 Refusal cannot_be_described(const Problem& p) {
   if (p.size() > 1) return "a plug-in computes one op";
@@ -147,8 +61,8 @@ std::string add_plugin(const std::string& op, const std::string& name, const std
   while (number < static_cast<size_t>(kNumOps) && op_name(static_cast<OpId>(number)) != op) ++number;
   PF_CHECK(number < static_cast<size_t>(kNumOps), Value,
            "register: no such op; got '{}'; expected a name that pf.explain prints, such as matmul", op);
-  PF_CHECK(std::any_of(std::begin(kKinds), std::end(kKinds), [&](const DeviceKind& k) { return k.name == device; }),
-           Value, "register: no such kind of device; got '{}'; expected cpu, rocm or cuda", device);
+  PF_CHECK(std::any_of(std::begin(kKinds), std::end(kKinds), [&](std::string_view k) { return k == device; }), Value,
+           "register: no such kind of device; got '{}'; expected cpu, rocm or cuda", device);
   PF_CHECK(!name.empty() && name.find_first_of(":; \t\n") == std::string::npos, Value,
            "register: not a name for an entry; got '{}'; expected characters without colons, semicolons and blanks",
            name);
@@ -223,14 +137,14 @@ Refusal refusal_of(const Impl& impl, const Problem& p) {
   if (impl.plugin->op != p.root().op) return "computes another op";
   if (Refusal no = cannot_be_described(p)) return no;
   const auto plugin = shared(impl.plugin);
-  return plugin ? PluginCall(plugin, p).ask() : Refusal("it was removed");
+  return plugin ? call_of(*plugin, p).ask() : Refusal("it was removed");
 }
 
 std::unique_ptr<Executable> make_impl(const Impl& impl, const Problem& p) {
   if (!impl.plugin) return impl.make(p);
   const auto plugin = shared(impl.plugin);
   PF_CHECK(plugin, Value, "{}: the plug-in was removed", impl.name);
-  auto call = std::make_unique<PluginCall>(plugin, p);
+  auto call = std::make_unique<PluginCall>(call_of(*plugin, p));
   if (const Refusal no = call->ask()) PF_FAIL(NotImplemented, "{}: refuses what it had accepted: {}", impl.name, *no);
   return call;
 }

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "pyflame/backends/backend.h"
-#include "pyflame/compile/plugin.h"
+#include "pyflame/backends/plugin_call.h"
 
 namespace pyflame {
 

@@ -54,6 +54,11 @@ struct BlockAttrs {
   int64_t type, rows;
   PF_FIELDS("type,rows")
 };
+// A kernel of the user's (ops/user_kernel.h): its number, the workgroups of a launch, and the bytes of dynamic_shared().
+struct UserKernelAttrs {
+  int64_t kernel, x, y, z, shared;
+  PF_FIELDS("kernel,x,y,z,shared")
+};
 struct TriangularAttrs {
   int64_t upper, unit;  // unit: the diagonal is taken as ones
   PF_FIELDS("upper,unit")

@@ -3,6 +3,7 @@
 
 #include "pyflame/base/location.h"
 #include "pyflame/compile/work.h"
+#include "pyflame/ops/user_kernel.h"
 #include "pyflame/runtime/profiler.h"
 
 namespace pyflame::profiler {
@@ -39,7 +40,8 @@ std::string shape_list(const Graph& g, const Step& step) {
 std::string step_name(const Graph& g, const Step& step) {
   std::string ops;
   const size_t shown = std::min(step.group.nodes.size(), kMostOps);
-  for (size_t i = 0; i < shown; ++i) ops += fmt::format("{}{}", i ? "+" : "", op_name(step.group.node(g, i).op));
+  for (size_t i = 0; i < shown; ++i)
+    ops += fmt::format("{}{}", i ? "+" : "", shown_name(step.group.node(g, i).op, step.group.node(g, i).attrs));
   if (step.group.nodes.size() > shown) ops += fmt::format("+{} more", step.group.nodes.size() - shown);
   return fmt::format("{} {}", step.impl, ops);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/ops/user_kernel.h"
 #include "pyflame/tensor/weight_planes.h"
 
 namespace pyflame {
@@ -280,6 +281,15 @@ class GpuProblems {
       case OpId::grid_sample:
       case OpId::grid_sample_grad_input:
       case OpId::grid_sample_grad_grid: return grids(op);
+      case OpId::user_kernel: {
+        UserKernel text;
+        text.name = "doubled";
+        text.body = "for (pf::i64 i = pf::thread(); i < x_size; i += 64) pf::store(out + i, f * pf::load(x + i));";
+        text.inputs = {"x"}, text.outputs = {"out"}, text.scalars = {"f"};
+        text.scalar_types = {DType::float32}, text.threads = 64;
+        const int64_t kernel = register_user_kernel(text);
+        return add(op, "", {x({100}), number()}, {x({100})}, UserKernelAttrs{kernel, 1, 1, 1, 0}), void();
+      }
       case OpId::pdist: return add(op, "", {x({100, 64})}, {x({4950})}), void();
       case OpId::layer_norm:
       case OpId::layer_norm_grad:

@@ -5,6 +5,7 @@
 
 #include "pyflame/backends/cpu/indexing.h"
 #include "pyflame/backends/cpu/vec_order.h"
+#include "pyflame/backends/plugin_call.h"
 
 namespace pyflame::cpu {
 
@@ -184,6 +185,7 @@ std::span<const Impl> searchsorted_impls() {
   static const Impl impl{"cpu.searchsorted", accept_positions, make_compared<SearchSorted>};
   return {&impl, 1};
 }
+std::span<const Impl> user_kernel_impls() { return extension_impls(); }
 std::span<const Impl> randperm_impls() { return {}; }  // a second implementation of sorting 64-bit keys is not worth it
 
 }  // namespace pyflame::cpu

@@ -88,6 +88,8 @@ void run_source(const Call& c) {
   }
 }
 
+void run_user_kernel(const Call& c) { PF_FAIL(NotImplemented, "{}: the reference has no kernel for it", c.name()); }
+
 void run_randperm(const Call& c) {
   const Stream s(c);
   const View out = c.out(0);

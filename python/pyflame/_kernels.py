@@ -1,0 +1,229 @@
+"""pf.kernel: GPU kernels from source text, one text for AMD and NVIDIA. docs/kernels.md has the language."""
+import keyword
+import re
+
+from . import _C
+from ._C import Tensor
+from ._grad_mode import no_grad
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SCALARS = {"float32": float, "float64": float, "int32": int, "int64": int, "bool": bool}
+_MOST_THREADS = 1024
+_ROWS_OF_LANES = 32  # a workgroup is a multiple of this, so that it is whole waves of 32 and pairs of them are waves of 64
+
+
+def kernel(source, name, *, inputs, outputs=("out",), scalars=None, result=None, grid=None, threads=256, shared_bytes=0, header="", fill=None, reference=None,
+           backward=None):
+    """A function of tensors that a GPU kernel of yours computes. It is compiled at its first call, kept on disk, recorded like any op, and replayed.
+
+    source: statements that every thread runs, in the C++ of docs/kernels.md, the same text for ROCm and CUDA. They see each input as ``const T* name`` and
+    each output as ``T* name``, contiguous; ``name_t`` is T, and ``name_size``, ``name_rank`` and ``name_shape[d]`` are the tensor's sizes. They must write
+    every element of the outputs, unless `fill` is given.
+    name: an identifier; profilers show the kernel as ``pf_<name>``.
+    inputs, outputs: names of tensors. scalars: name -> "float32", "float64", "int32", "int64" or "bool"; their values are arguments by keyword and may
+    change from call to call without another compilation.
+    result: a function of the inputs and scalars that gives (shape, dtype) of the output, or a list of these; None: as the first input.
+    grid: the number of workgroups, an int or up to three, or a function of the inputs and scalars; None: a thread for each element of the first output.
+    threads: of a workgroup, a multiple of 32, at most 1024. shared_bytes: the size of ``pf::dynamic_shared<T>()``, a number or a function.
+    header: functions that the source calls; they begin with PF_DEVICE. fill: a number that outputs hold before the kernel runs, for atomic additions.
+    reference: a function of the same arguments made of tensor ops. It computes where there is no GPU, and check() compares with it.
+    backward: a function (gradients of the outputs, inputs, outputs, **scalars) -> a gradient or None for each input; gradients, inputs and outputs are tuples.
+    Without it, inputs that require a gradient are an error.
+
+    Returns a Kernel: call it with the inputs by position and the scalars by keyword. Its result is a tensor, or a tuple if there are several outputs.
+    Errors: ValueError and TypeError for arguments; RuntimeError with the compiler's messages at the first read of a result of a text that does not compile;
+    NotImplementedError on the CPU without a reference.
+
+        >>> saxpy = pf.kernel("if (i < out_size) out[i] = a * x[i] + y[i];", "saxpy", inputs=["x", "y"], scalars={"a": "float32"},
+        ...                   reference=lambda x, y, a: a * x + y)
+        >>> saxpy(pf.ones(3), pf.arange(3.0), a=2.0)
+        tensor([2., 3., 4.])
+    """
+    return Kernel(source, name, inputs, outputs, scalars or {}, result, grid, threads, shared_bytes, header, fill, reference, backward)
+
+
+class UserOp:
+    """A function of tensors that the program brings along: what pf.kernel returns, and an op of an extension (utils.cpp_extension)."""
+
+    # _inputs, _outputs: names. _scalars: name -> the type of a number. _reference, _backward: functions or None.
+
+    def __repr__(self):
+        return f"pyflame.{type(self).__name__.lower()}({self.name}({', '.join([*self._inputs, *self._scalars])}) -> {', '.join(self._outputs)})"
+
+    def __call__(self, *inputs, **scalars):
+        """The results for these tensors and numbers: a tensor, or a tuple if there are several outputs."""
+        inputs, scalars = self._arguments(inputs, scalars)
+        if not self._backward:
+            if self._by_reference(inputs):  # its ops have gradients
+                return self._one_or_all(_tuple(self._reference(*inputs, **scalars)))
+            if _C.is_grad_enabled() and any(t.requires_grad for t in inputs):
+                raise NotImplementedError(f"{self.name}: the kernel has no gradient; got an input that requires one; expected {self._wants_backward}, or a call under pf.no_grad()")
+            return self._one_or_all(self._run(inputs, scalars))
+        return self._one_or_all(_with_gradient().apply(self, scalars, *inputs))
+
+    def _one_or_all(self, results):
+        return results[0] if len(self._outputs) == 1 else tuple(results)
+
+    def _arguments(self, inputs, scalars):
+        if len(inputs) != len(self._inputs):
+            raise TypeError(f"{self.name}: the number of tensors is wrong; got {len(inputs)}; expected {len(self._inputs)}: {', '.join(self._inputs)}")
+        for name, t in zip(self._inputs, inputs):
+            if not isinstance(t, Tensor):
+                raise TypeError(f"{self.name}: {name} is no tensor; got {type(t).__name__}; expected a tensor; hint: numbers are scalars=")
+        if set(scalars) != set(self._scalars):
+            raise TypeError(f"{self.name}: the scalars are others; got {', '.join(sorted(scalars)) or 'none'}; expected {', '.join(self._scalars) or 'none'}, by keyword")
+        return inputs, {name: self._number_of(name, kind, scalars[name]) for name, kind in self._scalars.items()}
+
+    def _number_of(self, name, kind, value):
+        value = value.item() if isinstance(value, Tensor) else value
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if kind != "bool" or not isinstance(value, bool):
+                raise TypeError(f"{self.name}: {name} is no number of its type; got {value!r}; expected {kind}")
+        if _SCALARS[kind] is not float and not isinstance(value, int):
+            raise TypeError(f"{self.name}: {name} is no integer; got {value!r}; expected {kind}")
+        bits = {"int32": 31, "int64": 63}.get(kind)
+        if bits and not -(1 << bits) <= value < 1 << bits:
+            raise ValueError(f"{self.name}: {name} is too large; got {value}; expected {kind}")
+        return _SCALARS[kind](value)
+
+    def _by_reference(self, inputs):
+        return False
+
+
+class Kernel(UserOp):
+    """What pf.kernel returns."""
+
+    _wants_backward = "backward= of pf.kernel"
+
+    def __init__(self, source, name, inputs, outputs, scalars, result, grid, threads, shared_bytes, header, fill, reference, backward):
+        self.name = name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"kernel: the name is no identifier; got {name!r}; expected letters, digits and _")
+        self._inputs, self._outputs = [_names(name, what, given) for what, given in (("inputs", inputs), ("outputs", outputs))]
+        self._scalars = dict(scalars)
+        names = [*self._inputs, *self._outputs, *_names(name, "scalars", self._scalars, empty=True)]
+        if twice := sorted({n for n in names if names.count(n) > 1}):
+            raise ValueError(f"{name}: a name stands for two things; got {', '.join(twice)}; expected different names for inputs, outputs and scalars")
+        for scalar, kind in self._scalars.items():
+            if kind not in _SCALARS:
+                raise ValueError(f"{name}: a scalar has an unknown type; got {scalar}: {kind!r}; expected {', '.join(_SCALARS)}")
+        if not isinstance(threads, int) or not 0 < threads <= _MOST_THREADS or threads % _ROWS_OF_LANES:
+            raise ValueError(f"{name}: the number of threads of a workgroup is wrong; got {threads}; expected a multiple of {_ROWS_OF_LANES} up to {_MOST_THREADS}")
+        if not isinstance(source, str) or not source.strip():
+            raise ValueError(f"{name}: there is no source; got {source!r}; expected statements")
+        self._threads, self._result, self._grid, self._shared = threads, result, grid, shared_bytes
+        self._fill, self._reference, self._backward = fill, reference, backward
+        body = f"{_INDEX if _mentions(source, 'i') and not _declares(source, 'i') else ''}{source}"
+        self._number = _C._register_kernel(name, header, body, self._inputs, self._outputs, list(self._scalars), [_dtype(k) for k in self._scalars.values()], threads)
+
+    def check(self, *inputs, rtol=None, atol=None, **scalars):
+        """AssertionError unless the kernel computes on these arguments what its reference does, within assert_close's tolerances of the dtype or the given ones.
+        ValueError without a reference, or for tensors on the CPU."""
+        from .testing import assert_close
+
+        inputs, scalars = self._arguments(inputs, scalars)
+        if not self._reference:
+            raise ValueError(f"{self.name}.check: there is nothing to compare with; got no reference; expected pf.kernel(..., reference=)")
+        if inputs[0].device.type == "cpu":
+            raise ValueError(f"{self.name}.check: the reference would be compared with itself; got tensors on the CPU; expected tensors on a GPU; hint: the wave emulator is one (docs/kernels.md)")
+        with no_grad():
+            want = _tuple(self._reference(*inputs, **scalars))
+            for output, a, b in zip(self._outputs, self._run(inputs, scalars), want, strict=True):
+                assert_close(a, b, rtol=rtol, atol=atol, msg=lambda text, output=output: f"{self.name}.check: {output}: {text.removeprefix('assert_close: ')}")
+
+    def _by_reference(self, inputs):
+        return self._reference is not None and inputs[0].device.type == "cpu"
+
+    def _run(self, inputs, scalars):
+        if self._by_reference(inputs):
+            return _tuple(self._reference(*inputs, **scalars))
+        device = inputs[0].device
+        if device.type == "cpu":
+            raise NotImplementedError(
+                f"{self.name}: the kernel has no implementation for this device; got {device}; expected a GPU; hint: give reference=, a function of tensors, or use the wave emulator (docs/kernels.md)")
+        outs = self._result_of(inputs, scalars)
+        grid = self._grid(*inputs, **scalars) if callable(self._grid) else self._grid
+        if grid is None:
+            grid = -(-_product(outs[0][0]) // self._threads)
+        grid = (grid,) if isinstance(grid, int) else tuple(grid)
+        if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) for n in grid):
+            raise TypeError(f"{self.name}: the grid is no number of workgroups; got {grid!r}; expected an int or up to three")
+        shared = self._shared(*inputs, **scalars) if callable(self._shared) else self._shared
+        into = [_C.full(shape, self._fill, dtype=dtype, device=device) for shape, dtype in outs] if self._fill is not None else []
+        return _C._launch_kernel(self._number, list(inputs), list(scalars.values()), [s for s, _ in outs], [d for _, d in outs], *(*grid, 1, 1)[:3], shared, into)
+
+    def _result_of(self, inputs, scalars):
+        if self._result is None:
+            return [(tuple(inputs[0].shape), inputs[0].dtype)] * len(self._outputs)
+        got = self._result(*inputs, **scalars) if callable(self._result) else self._result
+        outs = list(got) if isinstance(got, list) else [got]
+        if len(outs) != len(self._outputs) or not all(isinstance(o, tuple) and len(o) == 2 and isinstance(o[1], _C.dtype) for o in outs):
+            raise TypeError(f"{self.name}: result does not describe the outputs; got {got!r}; expected (shape, dtype) for each of {', '.join(self._outputs)}, in a list if there are several")
+        return [((s,) if isinstance(s, int) else tuple(s), d) for s, d in outs]
+
+
+_INDEX = "const pf::i64 i = (pf::i64)pf::group().x * pf::threads() + pf::thread();\n#line 1\n"
+
+
+def _mentions(source, name):
+    return re.search(rf"(?<![\w.]){name}(?!\w)", source) is not None
+
+
+def _declares(source, name):
+    return re.search(rf"\b(?:int|unsigned|long|auto|size_t|\w*i64|\w*u64|\w*i32|\w*u32)\s+{name}\b", source) is not None
+
+
+def _names(kernel_name, what, given, empty=False):
+    names = [given] if isinstance(given, str) else list(given)
+    if not names and not empty:
+        raise ValueError(f"{kernel_name}: there are no {what}; got none; expected at least one name")
+    for n in names:
+        if not isinstance(n, str) or not _NAME.fullmatch(n) or n in ("i", "pf") or keyword.iskeyword(n):
+            raise ValueError(f"{kernel_name}: one of the {what} has an unusable name; got {n!r}; expected an identifier other than i and pf")
+    return names
+
+
+def _dtype(kind):
+    return _C.bool_ if kind == "bool" else getattr(_C, kind)
+
+
+def _product(shape):
+    n = 1
+    for size in shape:
+        n *= size
+    return n
+
+
+def _tuple(results):
+    return (results,) if isinstance(results, Tensor) else tuple(results)
+
+
+_function = None
+
+
+def _with_gradient():
+    """The autograd.Function of kernels with a backward; made at its first use, as it needs the package."""
+    global _function
+    if _function:
+        return _function
+    from .autograd.function import Function
+
+    class UserOpFunction(Function):
+        @staticmethod
+        def forward(ctx, kernel, scalars, *inputs):
+            outputs = tuple(kernel._run(inputs, scalars))
+            ctx.kernel, ctx.scalars, ctx.count = kernel, scalars, len(inputs)
+            ctx.save_for_backward(*inputs, *outputs)
+            return outputs
+
+        @staticmethod
+        def backward(ctx, *grads):
+            saved = ctx.saved_tensors
+            result = ctx.kernel._backward(grads, saved[:ctx.count], saved[ctx.count:], **ctx.scalars)
+            result = (result,) if result is None or isinstance(result, Tensor) else tuple(result)
+            if len(result) != ctx.count:
+                raise TypeError(f"{ctx.kernel.name}: backward gave a wrong number of gradients; got {len(result)}; expected one or None for each of {', '.join(ctx.kernel._inputs)}")
+            return (None, None, *result)
+
+    _function = UserOpFunction
+    return _function
