@@ -586,8 +586,18 @@ struct Normal<double> {
     return r * (i % 2 ? m_sin(t) : m_cos(t));  // by the definition of the op, which rounds the angle
   }
 };
+// The upper half of a product of 128 bits.
+PF_DEVICE u64 upper_product(u64 a, u64 b) {
+  const u64 a0 = (u32)a, a1 = a >> 32, b0 = (u32)b, b1 = b >> 32;
+  const u64 middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (u32)middle;
+  return a1 * b1 + (middle >> 32) + (other >> 32);
+}
 PF_DEVICE i64 random_int(u64 seed, u64 offset, u64 i, i64 low, i64 high) {
-  return (i64)((u64)low + philox64(seed, offset, i) % ((u64)high - (u64)low));
+  // x % range. GPUs divide 64-bit integers in some hundred instructions, so one division is for all elements of a thread. With
+  // inverse = floor((2^64 - 1) / range), the quotient below is right or too small by 1.
+  const u64 range = (u64)high - (u64)low, inverse = ~(u64)0 / range, x = philox64(seed, offset, i);
+  const u64 rest = x - upper_product(x, inverse) * range;
+  return (i64)((u64)low + (rest >= range ? rest - range : rest));
 }
 
 }  // namespace pf

@@ -1,4 +1,4 @@
-// Weighted sums of adjacent elements along a dim; each element of the result has a thread. A weight of 0 ignores its element, which may be
+// Weighted sums of adjacent elements along a dim; A weight of 0 ignores its element, which may be
 // infinite: shorter sums are filled up with such taps.
 #pragma once
 
@@ -6,27 +6,32 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// Each thread computes kEach elements, kThreads apart, so that their loads do not wait for each other.
-template <class S, class W, int kThreads, int kEach>
+// Consecutive threads of a workgroup compute neighbours in memory: with kAlong results of a line, otherwise the same result of neighbouring
+// lines. A workgroup has rows of 2^row_bits such threads. Each thread computes kEach results which differ in the other number: with kAlong in the
+// line, so that they have the same weights; otherwise in the place, so that they have the same line. kTaps: how many weights there are; 0: p.taps.
+template <class S, class W, int kThreads, int kEach, int kTaps, bool kAlong>
 PF_DEVICE void resample(const S* x, const i64* begin, const W* weight, S* y, const ResampleShape& p) {
-  const i64 count = p.lines * p.n;
-  const bool narrow = count < (i64)1 << 31;
-  for (i64 first = (i64)group().x * kThreads * kEach; first < count; first += (i64)groups().x * kThreads * kEach) {
+  const i64 fast_count = kAlong ? p.n : p.lines, slow_count = kAlong ? p.lines : p.n, taps = kTaps ? kTaps : p.taps;
+  const int row = (int)(thread() >> p.row_bits), rows = kThreads >> p.row_bits;
+  const i64 fast = ((i64)group().x << p.row_bits) + (int)(thread() & ((1u << p.row_bits) - 1));
+  if (fast >= fast_count) return;
+  for (i64 first = ((i64)group().y * rows + row) * kEach; first < slow_count; first += (i64)groups().y * rows * kEach) {
     const S* from[kEach];
     const W* w[kEach];
     i64 to[kEach];
     C<S> sum[kEach];
+    const i64 fast_x = kAlong ? begin[fast * p.begin_step] * p.x_step : p.x_lines.at(fast, p.narrow);
+    const i64 fast_y = kAlong ? fast * p.y_step : p.y_lines.at(fast, p.narrow);
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
-      const i64 e = first + k * kThreads + (int)thread();
-      const Division at = divided(e < count ? e : first, p.along ? p.n : p.lines, narrow);
-      const i64 line = p.along ? at.quotient : at.rest, i = p.along ? at.rest : at.quotient;
-      from[k] = x + p.x_lines.at(line, narrow) + begin[i * p.begin_step] * p.x_step;
-      w[k] = weight + i * p.taps;
-      to[k] = e < count ? p.y_lines.at(line, narrow) + i * p.y_step : -1;
+      const i64 slow = first + k < slow_count ? first + k : first;
+      from[k] = x + fast_x + (kAlong ? p.x_lines.at(slow, p.narrow) : begin[slow * p.begin_step] * p.x_step);
+      to[k] = fast_y + (kAlong ? p.y_lines.at(slow, p.narrow) : slow * p.y_step);
+      w[k] = weight + (kAlong ? fast : slow) * taps;
       sum[k] = 0;
     }
-    for (i64 t = 0; t < p.taps; ++t)
+#pragma unroll
+    for (i64 t = 0; t < taps; ++t)
 #pragma unroll
       for (int k = 0; k < kEach; ++k) {
         const W factor = w[k][t];
@@ -35,7 +40,7 @@ PF_DEVICE void resample(const S* x, const i64* begin, const W* weight, S* y, con
       }
 #pragma unroll
     for (int k = 0; k < kEach; ++k)
-      if (to[k] >= 0) store(y + to[k], sum[k]);
+      if (first + k < slow_count) store(y + to[k], sum[k]);
   }
 }
 

@@ -8,6 +8,7 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr unsigned kResampleThreads = 256, kResampleEach = 4;
+constexpr int64_t kMostKnownTaps = 4, kMostRowsOfGroups = 65535;
 
 class Resample final : public Executable {
  public:
@@ -16,31 +17,45 @@ class Resample final : public Executable {
         begin_(p.root().ins[1]),
         weight_(p.root().ins[2]),
         y_(p.root().outs[0]),
-        kernel_(p.graph.device.type, kResampleThreads,
-                kernel_source(
-                    {"resample/resample.h"}, kResampleThreads,
-                    fmt::format("(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
-                                "pf::ResampleShape p) {{ pf::resample<{0}, {1}, {2}, {3}>(x, begin, weight, y, p); }}",
-                                stored_type(x_.dtype), stored_type(weight_.dtype), kResampleThreads, kResampleEach))) {
+        kernel_(
+            p.graph.device.type, kResampleThreads,
+            kernel_source(
+                {"resample/resample.h"}, kResampleThreads,
+                fmt::format(
+                    "(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
+                    "pf::ResampleShape p) {{ pf::resample<{0}, {1}, {2}, {3}, {4}, {5}>(x, begin, weight, y, p); }}",
+                    stored_type(x_.dtype), stored_type(weight_.dtype), kResampleThreads, kResampleEach,
+                    weight_.shape[1] <= kMostKnownTaps ? weight_.shape[1] : 0, along(p)))) {
     const int d = static_cast<int>(p.root().attr<DimAttrs>().dim);
     shape_.n = y_.shape[d], shape_.lines = shape_.n ? y_.numel() / shape_.n : 0, shape_.taps = weight_.shape[1];
     shape_.x_step = x_.strides[d], shape_.y_step = y_.strides[d], shape_.begin_step = begin_.strides[0];
-    shape_.along = y_.strides[d] == 1;
     Dims shape = x_.shape, x_strides = x_.strides, y_strides = y_.strides;
     shape.erase(d), x_strides.erase(d), y_strides.erase(d);
     shape_.x_lines = collapsed_view(shape, x_strides), shape_.y_lines = collapsed_view(shape, y_strides);
+    constexpr int64_t kNarrow = int64_t{1} << 31;
+    shape_.narrow = shape_.lines < kNarrow && shape_.n < kNarrow;
+    const int64_t fast = along(p) ? shape_.n : shape_.lines, slow = along(p) ? shape_.lines : shape_.n;
+    while ((1 << shape_.row_bits) < std::min<int64_t>(fast, kResampleThreads)) ++shape_.row_bits;
+    const int64_t rows = int64_t{kResampleThreads} >> shape_.row_bits;
+    groups_ = {static_cast<unsigned>(ceil_div(fast, int64_t{1} << shape_.row_bits)),
+               static_cast<unsigned>(std::min<int64_t>(ceil_div(slow, rows * kResampleEach), kMostRowsOfGroups)), 1};
   }
   void run(const RunContext& ctx) override {
     if (y_.numel() == 0) return;
-    kernel_.launch(ctx.device, {groups_for(y_.numel(), kResampleThreads * kResampleEach), 1, 1},
-                   ctx.bindings[x_.binding], ctx.bindings[begin_.binding], ctx.bindings[weight_.binding],
-                   ctx.bindings[y_.binding], shape_);
+    kernel_.launch(ctx.device, groups_, ctx.bindings[x_.binding], ctx.bindings[begin_.binding],
+                   ctx.bindings[weight_.binding], ctx.bindings[y_.binding], shape_);
   }
 
  private:
+  // Whether neighbours in memory are results of one line.
+  static bool along(const Problem& p) {
+    return p.root().outs[0].strides[static_cast<int>(p.root().attr<DimAttrs>().dim)] == 1;
+  }
+
   Operand x_, begin_, weight_, y_;
   Kernel kernel_;
   pf::ResampleShape shape_;
+  std::array<unsigned, 3> groups_{};
 };
 
 Refusal accepts_tables(const Problem& p) {
