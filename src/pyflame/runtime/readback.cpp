@@ -6,7 +6,6 @@
 #include "pyflame/ops/ops.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
-#include "pyflame/runtime/in_flight.h"
 #include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame {
@@ -20,13 +19,17 @@ Readback::Readback(const Tensor& x) : source_(contiguous(x.detach())) {
     return;
   }
   try {
-    before_wait(s.device, *memory);
+    report_ = request_report(s.device, *memory);
     download_ =
         memory->download(static_cast<const char*>(s.data) + source_.offset() * dtype_size(source_.dtype()),
                          static_cast<size_t>(source_.numel()) * static_cast<size_t>(dtype_size(source_.dtype())));
   } catch (const Error& e) {
     throw blamed(s.device, e);
   }
+}
+
+Readback::~Readback() {
+  if (report_.table) drop_report(source_.storage()->device, report_);
 }
 
 Tensor Readback::wait() {
@@ -36,7 +39,7 @@ Tensor Readback::wait() {
     try {
       const events::Scope log(events::Kind::Wait, "wait for the device");
       bytes = download_->wait();
-      after_arrival(s.device, *device_memory(s.device));
+      read_report(s.device, report_);
     } catch (const Error& e) {
       throw blamed(s.device, e);
     }
