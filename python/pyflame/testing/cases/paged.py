@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..tolerance import EPS
 from . import FLOATS, Case, Spec
 from .attention import plain
 
@@ -33,9 +34,13 @@ def _case(name, dtype, lengths, heads=(2, 2), dim=8, page=4, **options):
     cache = Spec((len(order), page, heads[1], dim), dtype, plain)
     inputs = (Spec((len(lengths), heads[0], dim), dtype, plain), cache, cache, Spec(table.shape, "int32", _or_small(table, 0)), Spec((len(lengths),), "int32", _or_small(np.array(lengths, np.int32), 1)))
 
-    def magnitude(q, keys, values, *_):
+    def magnitude(q, keys, values, *where):
         largest = np.abs(q).sum(-1).max() * np.abs(keys).max() * (options.get("scale") or dim**-0.5)
-        return (1 + min(largest, dim**0.5 * 10)) * np.abs(values).max()
+        size = (1 + min(largest, dim**0.5 * 10)) * np.abs(values).max()
+        if dtype not in ("float16", "bfloat16"):
+            return size
+        # Matrix cores take the weights in the values' own half type: one more rounding of each product.
+        return size + EPS[dtype] / EPS["float32"] * paged_attention(q, keys, np.abs(values), *where, **options)
 
     return Case(f"paged-{name}-{dtype}", ("paged_attention",), ("paged_attention",), inputs, lambda pf, *x: pf.paged_attention(*x, **options),
                 lambda *x: paged_attention(*x, **options), c=2, magnitude=magnitude, fused_exact=False)
@@ -83,6 +88,7 @@ def cases():
             out.append(_case("window", dtype, (3, 64, 200), (4, 2), 16, 16, window=70))
             out.append(_case("short-window", dtype, (3, 64, 200), (2, 1), 8, 16, window=1))
             out.append(_case("softcap", dtype, (3, 70), (2, 1), 16, 8, softcap=2.0, scale=0.5))
+            out.append(_case("many-heads", dtype, (200, 16), (20, 1), 16, 16))
             out.append(_case("page-of-one", dtype, (5, 3), page=1))
             for dim in (5, 40, 64, 128, 256):
                 out.append(_case(f"head-{dim}", dtype, (66, 3), (2, 1), dim, 16))

@@ -3,6 +3,7 @@
 #include <bit>
 #include <optional>
 
+#include "pyflame/backends/gpu/driver/arch.h"
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/kernels/attention/paged_args.h"
@@ -14,10 +15,12 @@ namespace {
 constexpr int64_t kPagedThreads = 128, kMostTeam = 32, kMostHeads = 8;
 constexpr int64_t kRegisters = 64;  // elements of queries that a lane holds, and as many sums; half as many of keys
 constexpr int64_t kMostAhead = 4;
+constexpr int64_t kTileWaves = 4, kMostWidth = 192;
 
 class PagedAttention final : public Executable {
  public:
-  explicit PagedAttention(const Problem& p) : node_(p.root()), type_(p.graph.device.type) {
+  explicit PagedAttention(const Problem& p)
+      : node_(p.root()), type_(p.graph.device.type), arch_(device(type_, p.graph.device.index).arch()) {
     const Dims &q = node_.ins[0].shape, &k = node_.ins[1].shape;
     shape_.sequences = q[0], shape_.heads = q[1], shape_.dim = q[2];
     shape_.pages = k[0], shape_.kv_heads = k[2], shape_.columns = node_.ins[3].shape[1];
@@ -28,7 +31,9 @@ class PagedAttention final : public Executable {
     const int64_t vec = 16 / dtype_size(node_.ins[0].dtype);
     vec_ = shape_.dim % vec == 0 ? vec : 1;
     together_ = shape_.heads / shape_.kv_heads;
-    kernel(vec_);
+    tiled_ = takes_tiles();
+    if (tiled_) tiles();
+    else kernel(vec_);
     if (shape_.most_parts > 1)
       combine_.emplace(type_, kPagedThreads,
                        kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
@@ -52,15 +57,38 @@ class PagedAttention final : public Executable {
     int64_t vec = vec_;
     for (const size_t i : {0, 1, 2})
       if (reinterpret_cast<uintptr_t>(in(i)) % 16 != 0) vec = 1;
-    const int64_t chunks = ceil_div(together_, lanes_of(vec).heads);
-    kernel(vec).launch(
-        ctx.device, {static_cast<unsigned>(s.sequences * s.kv_heads * chunks), static_cast<unsigned>(s.most_parts), 1},
-        in(0), in(1), in(2), in(3), in(4), out, ctx.workspace, s);
+    const bool tiled = tiled_ && vec == vec_;
+    const int64_t chunks = ceil_div(together_, tiled ? 16 : lanes_of(vec).heads);
+    (tiled ? tiles() : kernel(vec))
+        .launch(ctx.device,
+                {static_cast<unsigned>(s.sequences * s.kv_heads * chunks), static_cast<unsigned>(s.most_parts), 1},
+                in(0), in(1), in(2), in(3), in(4), out, ctx.workspace, s);
     if (combine_)
       combine_->launch(ctx.device, {static_cast<unsigned>(s.sequences * s.heads), 1, 1}, ctx.workspace, in(4), out, s);
   }
 
  private:
+  // Whether matrix cores compute it. The kernel has a part of the keys in shared memory, of which AMD's GPUs have 64 KiB.
+  bool takes_tiles() const {
+    if (dtype_size(node_.ins[0].dtype) != 2 || shape_.dim % 8 != 0 || width() > kMostWidth) return false;
+    return has_matrix_units(arch_.name) && shape_.pages << shape_.page_log2 < int64_t{1} << 31;
+  }
+  int64_t width() const { return ceil_div(shape_.dim, 16) * 16; }
+  Kernel& tiles() {
+    if (tiles_) return *tiles_;
+    const auto threads = static_cast<unsigned>(kTileWaves * arch_.wave);
+    const auto shared = static_cast<unsigned>((1 + 2 * kTileWaves) * 16 * (width() + 8) * 2);
+    tiles_.emplace(
+        type_, threads,
+        kernel_source({"device/mma.h", "device/async.h", "attention/paged.h", "attention/paged_tiles.h"}, threads,
+                      fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
+                                  "lengths, {0}* out, float* parts, pf::PagedAttention p) {{ "
+                                  "pf::paged_tiles<{0}, {1}, {2}>(q, keys, values, table, lengths, out, parts, p); }}",
+                                  stored_, width(), kTileWaves)),
+        shared);
+    return *tiles_;
+  }
+
   // How the elements of a head are divided among lanes, and how many query heads a workgroup has.
   struct Lanes {
     int64_t team = 1, pieces = 1, heads = 1, ahead = 1, threads = kPagedThreads;  // ahead: keys at a time
@@ -95,10 +123,12 @@ class PagedAttention final : public Executable {
 
   Node node_;
   DeviceType type_;
+  Arch arch_;
   pf::PagedAttention shape_;
   const char* stored_ = "";
   int64_t vec_ = 1, together_ = 1;
-  std::optional<Kernel> kernels_[2], combine_;
+  bool tiled_ = false;
+  std::optional<Kernel> kernels_[2], combine_, tiles_;
 };
 
 }  // namespace
