@@ -213,6 +213,8 @@ Variant variant(void (*)(A...)) {
 
 }  // namespace detail
 
+#if !defined(__CUDACC__) || defined(__HIP__)  // nvcc 13 does not survive what follows; its sources have functions and list no ops
+
 class Op {
  public:
   // The shapes of the outputs, from the arguments. Without it, each output has the shape of the first input.
@@ -328,8 +330,11 @@ class Ops {
   std::string error_;
 };
 
+#endif
+
 }  // namespace pyflame::extension
 
+#if !defined(__CUDACC__) || defined(__HIP__)
 // Begins the function that lists the ops of the library. There is one in a library.
 #define PYFLAME_OPS(name)                                                                                    \
   static void pyflame_define_ops(::pyflame::extension::Ops& name);                                           \
@@ -338,3 +343,4 @@ class Ops {
     return ops.table();                                                                                      \
   }                                                                                                          \
   static void pyflame_define_ops(::pyflame::extension::Ops& name)
+#endif

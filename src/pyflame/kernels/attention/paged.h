@@ -17,10 +17,6 @@ template <class X>
 constexpr X kPagedBase = (X)1;
 template <>
 constexpr float kPagedBase<float> = 1.44269504088896340736f;
-struct PagedTop {  // a NaN need not win: it reaches the result through the sum
-  static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
-};
-constexpr float kPagedSlack = 8;  // sums on matrix cores are scaled again when the largest score has grown by more; weights then stay below 2^8
 PF_DEVICE float paged_none() { return float_of_bits(0xff800000u); }  // minus infinity: no key was seen
 
 // The keys of a sequence that its query sees, and the parts that they are divided into.

@@ -8,6 +8,12 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
+struct PagedTop {  // a NaN need not win: it reaches the result through the sum
+  static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
+};
+// Sums are scaled again when the largest score has grown by more than this; weights stay below 2^8 then.
+constexpr float kPagedSlack = 8;
+
 // kWidth: the head size, rounded up to a multiple of 16. The head size is a multiple of 8, and all rows begin at multiples of 16 bytes.
 template <class T, int kWidth, int kWaves>
 PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int* table, const int* lengths, T* out,
@@ -71,8 +77,10 @@ PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int
 
     typename M::C s = {};
 #pragma unroll
-    for (int d = 0; d < kBlocks; ++d)
+    for (int d = 0; d < kBlocks; ++d) {
+      schedule_barrier_if_narrow();
       M::fma(s, M::load_a(queries + d * 16, kPitch), M::load_b_t(mine + d * 16, kPitch));
+    }
     float best[M::kRows];
 #pragma unroll
     for (int r = 0; r < M::kRows; ++r) best[r] = paged_none();
@@ -109,7 +117,10 @@ PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int
     }
     const typename M::A weights = M::as_a(s);
 #pragma unroll
-    for (int d = 0; d < kBlocks; ++d) M::fma(sums[d], weights, M::load_b(mine + kTile + d * 16, kPitch));
+    for (int d = 0; d < kBlocks; ++d) {
+      schedule_barrier_if_narrow();
+      M::fma(sums[d], weights, M::load_b(mine + kTile + d * 16, kPitch));
+    }
     barrier();
   }
 

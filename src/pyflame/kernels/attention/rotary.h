@@ -17,12 +17,15 @@ template <class S, int kVec, int kThreads>
 PF_DEVICE void rotary_store(const S* q, const S* k, const S* v, const S* cos, const S* sin, const i64* positions,
                             const i64* slots, S* out, S* keys, S* values, const RotaryStore& p) {
   using T = C<S>;
-  const i64 pieces = p.dim / kVec, each = (p.heads + 2 * p.kv_heads) * pieces;
+  const int pieces = (int)p.dim / kVec, each = (int)(p.heads + 2 * p.kv_heads) * pieces;
   const i64 all = p.rows * each, step = (i64)groups().x * kThreads;
+  const bool narrow = all < (i64)1 << 31;
   for (i64 e = (i64)group().x * kThreads + thread(); e < all; e += step) {
-    const i64 t = e / each, rest = e % each, line = rest / pieces, column = rest % pieces * kVec;
+    const Division at_row = divided(e, each, narrow);
+    const i64 t = at_row.quotient;
+    const int rest = (int)at_row.rest, line = rest / pieces, column = rest % pieces * kVec;
     const int which = line < p.heads ? 0 : line < p.heads + p.kv_heads ? 1 : 2;
-    const i64 head = which == 0 ? line : which == 1 ? line - p.heads : line - p.heads - p.kv_heads;
+    const int head = line - (int)(which == 0 ? 0 : which == 1 ? p.heads : p.heads + p.kv_heads);
     const S* const from = which == 0   ? q + t * p.row[0] + head * p.head[0]
                           : which == 1 ? k + t * p.row[1] + head * p.head[1]
                                        : v + t * p.row[2] + head * p.head[2];
@@ -38,7 +41,8 @@ PF_DEVICE void rotary_store(const S* q, const S* k, const S* v, const S* cos, co
     }
     Vec<S, kVec> x = load_vec<kVec>(from + column);
     if (which < 2 && column < p.rotary_dim) {
-      const i64 at = positions[t], half = p.rotary_dim / 2;
+      const i64 at = positions[t];
+      const int half = (int)p.rotary_dim / 2;
       if (at < 0 || at >= p.positions) {
         if (rest == 0) raise(p.fault, (int)p.site, kIndexOutOfRange, at, p.positions);
         continue;
