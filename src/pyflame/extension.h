@@ -213,7 +213,7 @@ Variant variant(void (*)(A...)) {
 
 }  // namespace detail
 
-#if !defined(__CUDACC__) || defined(__HIP__)  // nvcc 13 does not survive what follows; its sources have functions and list no ops
+#ifndef PYFLAME_NO_OPS  // cpp_extension.load defines it for nvcc, whose version 13 does not survive what follows
 
 class Op {
  public:
@@ -334,7 +334,7 @@ class Ops {
 
 }  // namespace pyflame::extension
 
-#if !defined(__CUDACC__) || defined(__HIP__)
+#ifndef PYFLAME_NO_OPS
 // Begins the function that lists the ops of the library. There is one in a library.
 #define PYFLAME_OPS(name)                                                                                    \
   static void pyflame_define_ops(::pyflame::extension::Ops& name);                                           \
