@@ -223,22 +223,22 @@ def logit(input, eps=None):
     return _C.log(x) - _C.log1p(-x)  # a quotient's gradient is NaN at 0 and 1
 
 
-def _log_add(input, other, exp, log):
-    most = _C.maximum(input, other)
-    same = _C.logical_and(_C.isinf(most), _C.eq(input, other))  # their difference would be NaN
-    return _C.where(same, most, most + log(exp(-_C.abs(_C.where(same, 0.0, input - other)))))
+def _log_add(input, other, more):
+    """The larger one plus more(the smaller one minus it). Equal ones differ by 0: infinite ones too, whose difference would be NaN."""
+    most, least = _C.maximum(input, other), _C.minimum(input, other)
+    return most + more(_C.where(_C.eq(least, most), 0.0, least - most))
 
 
 @method
 def logaddexp(input, other):
     """log(exp(input) + exp(other)), without overflow. Floating dtypes."""
-    return _log_add(input, other, _C.exp, _C.log1p)
+    return _log_add(input, other, _C.softplus)
 
 
 @method
 def logaddexp2(input, other):
     """log2(2^input + 2^other), without overflow. Floating dtypes."""
-    return _log_add(input, other, _C.exp2, lambda x: _C.log1p(x) * (1 / math.log(2)))
+    return _log_add(input, other, lambda x: _C.log1p(_C.exp2(x)) * (1 / math.log(2)))
 
 
 @method

@@ -82,6 +82,10 @@ def _gamma_slope(a, x):
     return np.where(large, approximate, total)
 
 
+_CANDIDATES = 12
+_AT_ONCE = 1 << 24  # candidates
+
+
 def _gamma_by_tensors(a):
     """Draws of Gamma(a, 1) by functions of tensors: Marsaglia and Tsang, 2000. It rejects at most 4.9 % of the candidates, so that none of 12 is accepted for one
     element of 10^15; that one becomes a - 1/3 or a + 2/3. Of a < 1: a draw of Gamma(a + 1, 1) times U^(1 / a)."""
@@ -90,12 +94,16 @@ def _gamma_by_tensors(a):
     d = _C.where(small, a + 1, a) - 1 / 3
     c = 1 / (3 * _C.sqrt(d))
     x = d
-    for _ in range(12):
-        z = normal(shape, a)
+    # All candidates of few elements are drawn together, which takes fewer ops; those of many elements one after the other, which takes less memory.
+    together = _CANDIDATES if a.numel() * _CANDIDATES <= _AT_ONCE else 1
+    for _ in range(_CANDIDATES // together):
+        z = normal((together, *shape), a)
         root = 1 + c * z
         v = root * root * root
-        fits = (root > 0) & (_C.log(uniform(shape, a)) < 0.5 * z * z + d * (1 - v + _C.log(_C.clamp(v, min=tiny(a)))))
-        x = _C.where(fits, d * v, x)
+        fits = (root > 0) & (_C.log(uniform((together, *shape), a)) < 0.5 * z * z + d * (1 - v + _C.log(_C.clamp(v, min=tiny(a)))))
+        candidate = _C.where(fits, d * v, -1.0)  # what fits is not below 0
+        chosen = candidate.gather(0, fits.to(_C.int32).argmax(0, keepdim=True)).squeeze(0)
+        x = _C.where(chosen < 0, x, chosen)
     return _C.where(small, x * _C.exp(_C.log(uniform(shape, a)) / a), x)
 
 

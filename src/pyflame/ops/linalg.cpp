@@ -269,10 +269,42 @@ struct Reflectors {
 
 }  // namespace
 
-Tensor householder_product(const Tensor& a, const Tensor& tau, int64_t columns) {
+namespace {
+
+// The last dim filled with zeros to `size`.
+Tensor widened(const Tensor& x, int64_t size) {
+  const int64_t missing = size - x.size(-1);
+  return missing == 0 ? x : cat({x, zeros(with(batch_of(x), {x.size(-2), missing}), x.dtype(), x.device())}, -1);
+}
+
+// Of Q = I - V T V1', where V1 is the first rows of V, T = inv(S) D, D = diag(tau) and S = I + striu(D V' V). Only the
+// entries of A below the diagonal of V are read.
+Tensors householder_gradient(const Tensor& a, const Tensor& tau, const Tensor& g) {
   const Reflectors r(a, tau);
-  const Tensor top = transposed(narrow(r.v, -2, 0, columns));
-  return sub(eye(a.size(-2), columns, a.dtype(), a.device()), matmul(r.v, matmul(r.t, top)));
+  const int64_t k = tau.size(-1), m = a.size(-2), columns = g.size(-1);
+  const Tensor vt = transposed(r.v), tt = transposed(r.t), first = narrow(r.v, -2, 0, columns);
+  const Tensor products = matmul(vt, r.v), g_first = matmul(g, first), gt = transposed(g);
+  // V' gQ V1 = -gT, and inv(S') of it.
+  const Tensor system = transposed(mul(column(tau), products));
+  const Tensor y = neg(triangular_solve(system, matmul(vt, g_first), false, true));
+  const Tensor gs = triu(neg(matmul(y, tt)), 1);
+  const Tensor g_products = mul(column(tau), gs);
+  Tensor gv = sub(matmul(r.v, add(g_products, transposed(g_products))), matmul(g_first, tt));
+  Tensor g_top = matmul(gt, matmul(r.v, r.t));
+  if (columns < m) g_top = cat({g_top, zeros(with(batch_of(a), {m - columns, k}), a.dtype(), a.device())}, -2);
+  gv = sub(gv, g_top);
+  const Tensor g_tau = add(diagonal_of(y), sum(mul(gs, products), {-1}));
+  return {widened(tril(gv, -1), a.size(-1)), g_tau};
+}
+
+}  // namespace
+
+Tensor householder_product(const Tensor& a, const Tensor& tau, int64_t columns) {
+  const Tensor q = emit(OpId::orgqr, {a, tau}, with(batch_of(a), {a.size(-2), columns}), a.dtype(), NoAttrs{});
+  attach("householder_product", {q}, {a, tau}, {a, tau}, [](GradNode& n, const Tensors& g) -> Tensors {
+    return householder_gradient(n.saved(0), n.saved(1), g[0]);
+  });
+  return q;
 }
 
 Tensor apply_reflectors(const Tensor& a, const Tensor& tau, const Tensor& c, bool is_transposed) {
