@@ -200,6 +200,18 @@ emulator-run:
 	$(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_EMULATOR_DEVICES=2 PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) --jobs=1 tests/ops tests/python/test_profiler.py tests/python/test_fallbacks.py || rc=1; \
 	exit $$rc
 
+# The documentation site. Sphinx is in an environment of its own.
+SITE_VENV := build/site-venv
+.PHONY: site
+$(STAMP)/site-venv: tools/site/requirements.txt $(STAMP)/bootstrap
+	$(PY) -m venv $(SITE_VENV)
+	$(SITE_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+site: install-venv $(STAMP)/site-venv  ## the documentation as a web site in build/site, with the reference of every public name; links are followed, pages looked at in a browser
+	$(SITE_VENV)/bin/python tools/site/build.py --python $(PY)
+	@$(SITE_VENV)/bin/python tools/site/browser.py build/site; rc=$$?; [ $$rc = 77 ] || exit $$rc
+
 BENCH_ARGS ?= --benchmark_min_time=0.2
 bench: install-venv  ## what the engine itself costs per op and per training step; kept in benchmarks/results
 	cmake -DPYFLAME_BUILD_BENCHMARKS=ON $(BUILD) >/dev/null

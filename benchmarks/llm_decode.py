@@ -82,8 +82,8 @@ class Decoding:
     """The steps of `count` texts of `context` tokens each."""
 
     def __init__(self, model, count, context, steps):
-        self.model, self.network, self.at = model, model._network, context
-        each = -(-(context + steps) // _paged.BLOCK)
+        self.model, self.network, self.at, self.begun = model, model._network, context, None
+        each = -(-(context + steps + 1) // _paged.BLOCK)
         self.pages = _paged.Pages(self.network, count * each)
         for x in (*self.pages.keys, *self.pages.values):
             x.normal_()
@@ -92,15 +92,21 @@ class Decoding:
         self.ids = [7 + i for i in range(count)]
         pf.synchronize()
 
-    def step(self):
-        """(seconds, seconds of recording)"""
-        begin = time.perf_counter()
+    def begin(self, ids=None):
         n = _paged.rounded(len(self.ids))
         parts = [_paged.Part([id], self.at, blocks, True) for id, blocks in zip(self.ids, self.blocks)]
-        step = Step(self.network, self.pages, parts, n, n)
-        ids, _ = step.likeliest(self.model.config.vocab)
-        self.ids, self.at = ids.tolist(), self.at + 1
-        return time.perf_counter() - begin, step.recorded - begin
+        step = Step(self.network, self.pages, parts, n, n, ids)
+        step.start(self.model.config.vocab)
+        self.at += 1
+        return step
+
+    def step(self):
+        """(seconds, seconds of recording). As in the engine, the next step begins before the host has the tokens of this one."""
+        begin = time.perf_counter()
+        now = self.begun or self.begin()
+        self.begun = self.begin(now.next_ids)
+        self.ids = now.likeliest()[0].tolist()
+        return time.perf_counter() - begin, self.begun.recorded - begin
 
 
 def measure(model, shape, kind, count, a):

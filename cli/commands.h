@@ -7,6 +7,7 @@ namespace pyflame::apps::cli {
 void add_info(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);
+void add_completion(CLI::App& app, Run& run);  // and man
 void add_debug(CLI::App& app, Run& run);
 void add_diagnose(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
@@ -26,6 +27,8 @@ void add_report(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_serve(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);
+// Without a command: what is worth trying here. Returns the exit code.
+int welcome();
 // Whether the command line is that of `run` with a Python program, whose processes launch() starts in place of this one.
 bool launches(int argc, const char* const* argv);
 [[noreturn]] void launch(int argc, const char* const* argv);

@@ -12,6 +12,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_generate(app, run);
   cli::add_bench(app, run);
   cli::add_chat(app, run);
+  cli::add_completion(app, run);
   cli::add_debug(app, run);
   cli::add_diagnose(app, run);
   cli::add_doctor(app, run);
@@ -37,8 +38,9 @@ int main(int argc, char** argv) {
   // What follows the name of a script belongs to the script, so the options of `run script.py` and `train script.py` are not looked at here.
   using namespace pyflame::apps;
   const bool launches = cli::launches(argc, argv), trains = cli::trains_in_python(argc, argv);
-  if (!launches && !trains) return run_program(argc, argv, add_commands);
+  if (argc > 1 && !launches && !trains) return run_program(argc, argv, add_commands);
   try {
+    if (argc <= 1) return cli::welcome();
     if (trains) cli::train_in_python(argc, argv);
     cli::launch(argc, argv);
   } catch (const pyflame::Error& e) {

@@ -159,8 +159,16 @@ def resize_as_(self, the_template, memory_format=None):
     return self.resize_(tuple(the_template.shape))
 
 
-Tensor.resize = lambda self, *sizes: self.reshape(*sizes)
-Tensor.resize_as = lambda self, tensor: self.reshape(tensor.shape)
+@_method
+def resize(self, *sizes):
+    """reshape to the sizes. The number of elements stays."""
+    return self.reshape(*sizes)
+
+
+@_method
+def resize_as(self, tensor):
+    """reshape to the shape of another tensor."""
+    return self.reshape(tensor.shape)
 
 
 @_method
@@ -239,7 +247,7 @@ class Storage:
         return Storage(self._tensor, True)
 
     _cdata = property(data_ptr)
-    is_cuda = property(lambda self: self._tensor.is_cuda)
+    is_cuda = property(lambda self: self._tensor.is_cuda, doc="Whether the memory is on a GPU.")
 
     def __iter__(self):
         return iter(self.tolist())

@@ -136,9 +136,11 @@ class GradScaler:
         self._unscaled = {}  # id of an optimizer -> whether its gradients are finite
 
     def is_enabled(self):
+        """Whether the loss is scaled."""
         return self._enabled
 
     def get_scale(self):
+        """The factor of the loss; 1 where scaling is off."""
         return self._scale if self._enabled else 1.0
 
     def scale(self, outputs):
@@ -198,12 +200,14 @@ class GradScaler:
         self._unscaled.clear()
 
     def state_dict(self):
+        """The factor, its settings and the number of good steps, as a dict; empty where scaling is off."""
         if not self._enabled:
             return {}
         return {"scale": self._scale, "growth_factor": self._growth, "backoff_factor": self._backoff, "growth_interval": self._interval,
                 "_growth_tracker": self._good}
 
     def load_state_dict(self, state):
+        """Takes the factor and its settings from a state_dict. Nothing where scaling is off. ValueError where an entry is missing."""
         if not self._enabled:
             return
         missing = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"} - set(state)

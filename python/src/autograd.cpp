@@ -167,7 +167,9 @@ HookHandle register_hook(const Tensor& x, nb::handle hook) {
 void bind_modes(nb::module_& m) {
   m.def(
       "is_grad_enabled", [] { return grad_mode::enabled(); }, "Whether ops on this thread are recorded for gradients.");
-  m.def("is_inference_mode_enabled", [] { return grad_mode::inference(); });
+  m.def(
+      "is_inference_mode_enabled", [] { return grad_mode::inference(); },
+      "Whether inference_mode is on in this thread.");
   m.def("_grad_mode", [] { return nb::make_tuple(grad_mode::enabled(), grad_mode::inference()); });
   m.def("_autocast", [](const std::string& device_type) {
     const autocast::State state = autocast::state(device_from_text(device_type).type);

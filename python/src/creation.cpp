@@ -87,11 +87,12 @@ void bind_likes(nb::module_& m, TensorClass& c) {
         const DeviceOpt where = device;
         return leaf(full(size, v, d.value_or(x.dtype()), where.value_or(x.device())), requires_grad);
       },
-      "size"_a, "fill_value"_a, OPTIONS);
+      "size"_a, "fill_value"_a, OPTIONS,
+      "A tensor of this size filled with the value, with the dtype and device of self unless others are given.");
   c.def(
       "new_tensor",
-      [](const Tensor& x, nb::handle data) { return make_tensor("new_tensor", data, x.dtype(), x.device()); },
-      "data"_a);
+      [](const Tensor& x, nb::handle data) { return make_tensor("new_tensor", data, x.dtype(), x.device()); }, "data"_a,
+      "A tensor with a copy of the data, with the dtype and device of self.");
 }
 
 void bind_ranges(nb::module_& m) {

@@ -192,6 +192,13 @@ void bind_norms(nb::module_& m) {
       "scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk; kv_length counts only the first keys "
       "(a cache that is filling).");
   m.def(
+      "_rotary_store", &rotary_store, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "positions"_a, "slots"_a, "keys"_a,
+      "values"_a,
+      "Rotates q [T, H, D] and k [T, Hk, D] by the rows positions (int64 [T]) of cos and sin [P, R], and writes the "
+      "rotated "
+      "k, and v, to the rows slots (int64 [T]; -1: none) of keys and values [N, Hk, D], in place. All of one floating "
+      "dtype. Returns the rotated q. Errors: ValueError, TypeError; IndexError when the result is read.");
+  m.def(
       "paged_attention",
       [](const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& block_table, const Tensor& lengths,
          std::optional<double> scale, std::optional<int64_t> window, std::optional<double> softcap) {

@@ -25,6 +25,7 @@
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/event.h"
 #include "pyflame/runtime/executor.h"
+#include "pyflame/runtime/readback.h"
 #include "pyflame/runtime/replayer.h"
 #include "pyflame/version.h"
 
@@ -183,6 +184,24 @@ void bind_runtime(nb::module_& m) {
         Unlocked u;
         return e.elapsed_ms(later);
       });
+  nb::class_<Readback>(
+      m, "_Readback",
+      "The values of a tensor on their way to the host. wait() waits for what was queued when this was "
+      "made, and not for later work.")
+      .def(
+          "__init__",
+          [](Readback* r, const Tensor& x) {
+            Unlocked u;
+            new (r) Readback(x);
+          },
+          "x"_a)
+      .def(
+          "wait",
+          [](Readback& r) {
+            Unlocked u;
+            return r.wait();
+          },
+          "The values, a tensor on the CPU. Raises what failed before they were computed.");
   m.def("_set_window", [](int ops) {
     Unlocked u;
     synchronize();

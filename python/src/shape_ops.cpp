@@ -37,11 +37,14 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "expand", [](const Tensor& x, nb::args size) { return expand(x, dims_from_args("expand", size)); }, "size"_a,
       "A view in which dims of size 1 are repeated; -1 keeps a size. New dims may come first.");
   c.def(
-      "expand_as", [](const Tensor& x, const Tensor& other) { return expand(x, other.shape()); }, "other"_a);
+      "expand_as", [](const Tensor& x, const Tensor& other) { return expand(x, other.shape()); }, "other"_a,
+      "expand to the shape of another tensor.");
   c.def(
-      "view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.shape()); }, "other"_a);
+      "view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.shape()); }, "other"_a,
+      "view with the shape of another tensor.");
   c.def(
-      "reshape_as", [](const Tensor& x, const Tensor& other) { return reshape(x, other.shape()); }, "other"_a);
+      "reshape_as", [](const Tensor& x, const Tensor& other) { return reshape(x, other.shape()); }, "other"_a,
+      "reshape to the shape of another tensor.");
   m.def(
       "broadcast_to", [](const Tensor& x, const DimsArg& size) { return expand(x, size); }, "input"_a, "size"_a,
       "The same as expand.");

@@ -281,7 +281,9 @@ void bind_queries(TensorClass& c) {
     const AutogradMeta* m = x.impl()->autograd.get();
     return m && m->inference;
   });
-  c.def("storage_offset", [](const Tensor& x) { return x.offset(); });
+  c.def(
+      "storage_offset", [](const Tensor& x) { return x.offset(); },
+      "The place of the first element in the memory, in elements.");
   c.def(
       "data_ptr",
       [](const Tensor& x) {
@@ -307,7 +309,9 @@ void bind_queries(TensorClass& c) {
       "memory_format"_a.none() = nb::none(),
       "Whether it lies in memory in row-major order, or as channels_last has it.");
   c.def("is_complex", [](const Tensor& x) { return is_complex(x.dtype()); });
-  c.def("is_floating_point", [](const Tensor& x) { return x.is_floating_point(); });
+  c.def(
+      "is_floating_point", [](const Tensor& x) { return x.is_floating_point(); },
+      "Whether the dtype is one of floating-point numbers.");
   c.def(
       "is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a,
       "Whether both names mean the same tensor.");
@@ -432,7 +436,8 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
       "dtype"_a.none() = nb::none(),
       "PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype.");
   c.def(
-      "type_as", [](const Tensor& x, const Tensor& other) { return converted(x, other.dtype()); }, "other"_a);
+      "type_as", [](const Tensor& x, const Tensor& other) { return converted(x, other.dtype()); }, "other"_a,
+      "The tensor converted to the dtype of another one.");
   c.def(
       "cpu",
       [](nb::handle_t<Tensor> self, FormatArg format) {

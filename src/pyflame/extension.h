@@ -213,6 +213,8 @@ Variant variant(void (*)(A...)) {
 
 }  // namespace detail
 
+#ifndef PYFLAME_NO_OPS  // cpp_extension.load defines it for nvcc, whose version 13 does not survive what follows
+
 class Op {
  public:
   // The shapes of the outputs, from the arguments. Without it, each output has the shape of the first input.
@@ -328,8 +330,11 @@ class Ops {
   std::string error_;
 };
 
+#endif
+
 }  // namespace pyflame::extension
 
+#ifndef PYFLAME_NO_OPS
 // Begins the function that lists the ops of the library. There is one in a library.
 #define PYFLAME_OPS(name)                                                                                    \
   static void pyflame_define_ops(::pyflame::extension::Ops& name);                                           \
@@ -338,3 +343,4 @@ class Ops {
     return ops.table();                                                                                      \
   }                                                                                                          \
   static void pyflame_define_ops(::pyflame::extension::Ops& name)
+#endif

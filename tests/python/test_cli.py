@@ -59,7 +59,6 @@ def test_help_names_every_option(run):
 @pytest.mark.parametrize(
     "args, word",
     [
-        ([], "subcommand"),
         (["nonsense"], "nonsense"),
         (["train"], "subcommand"),
         (["train", "gpt"], "--out"),

@@ -535,3 +535,89 @@ def test_a_small_cache_limits_the_length(lm):
 def test_numbers_of_rows():
     sizes = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512]
     assert [_paged.rounded(n) for n in range(1, 513)] == [min(s for s in sizes if s >= n) for n in range(1, 513)]
+
+
+# Passes that begin before the tokens of the one before are known. The device finds the likeliest tokens then, as GPUs do.
+
+
+@pytest.fixture
+def ahead(monkeypatch):
+    """How many passes began so, in a list of one number."""
+    count, begin = [0], Engine._begin
+
+    def counted(self, parts, ids=None):
+        count[0] += ids is not None
+        return begin(self, parts, ids)
+
+    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(Engine, "_begin", counted)
+    return count
+
+
+@pytest.mark.parametrize("options", [{}, {"max_num_seqs": 3}, {"batch_invariant": True, "max_num_batched_tokens": 16}], ids=str)
+def test_passes_ahead_write_the_same(lm, mixed, ahead, options):
+    prompts, counts, want = mixed
+    with Engine(lm, **options) as engine:
+        assert [r.ids for r in written(engine, prompts, counts)] == want
+        assert idle(engine) and engine.stats()["generation_tokens_total"] == sum(counts)
+    assert ahead[0] > 5
+
+
+def test_passes_ahead_with_few_blocks(lm, mixed, ahead):
+    prompts, counts, want = mixed
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 12), max_model_len=160) as engine:
+        assert [r.ids for r in written(engine, prompts, counts)] == want and idle(engine)
+    assert ahead[0] > 0
+
+
+def test_a_text_that_ends_while_the_next_pass_runs(lm, ahead):
+    prompt = list(range(5, 25))
+    want = list(lm.tokens(prompt, 30, GREEDY, stop_ids=()))
+    stop = want[20]
+    first, other = Received(), Received()
+    with Engine(lm) as engine:
+        with engine._wake:
+            engine.submit(prompt, GREEDY, 30, stop_ids=(stop,), receive=first)
+            engine.submit(prompt[::-1], GREEDY, 30, stop_ids=(), receive=other)
+        assert first.wait() == Finished("stop") and first.ids == want[: want.index(stop)]
+        assert other.wait() == Finished("length") and other.ids == list(lm.tokens(prompt[::-1], 30, GREEDY, stop_ids=()))
+        assert idle(engine)
+        # What it has written is found again: a new request with it writes the same.
+        again = written(engine, [prompt + first.ids], [5])[0]
+        assert again.ids == list(lm.tokens(prompt + first.ids, 5, GREEDY, stop_ids=()))
+        assert want.index(stop) < 12 or engine.stats()["prefix_cache_hits"] >= 32
+    assert ahead[0] > 0
+
+
+def test_a_pass_ahead_that_fails(lm, ahead, monkeypatch):
+    """The tokens of the pass before it are right, so they are delivered; then the requests end with the error, and the engine goes on."""
+    begin, left = Engine._begin, [4]
+
+    def failing(self, parts, ids=None):
+        left[0] -= ids is not None
+        if left[0] == 0:
+            left[0] = -1
+            raise RuntimeError("no memory")
+        return begin(self, parts, ids)
+
+    want = list(lm.tokens([5, 6, 7], 20, GREEDY, stop_ids=()))
+    with Engine(lm) as engine:
+        monkeypatch.setattr(Engine, "_begin", failing)
+        received = written(engine, [[5, 6, 7]], [20])[0]
+        assert received.end == Finished("error", "RuntimeError: no memory") and received.ids == want[:5]
+        assert [r.ids for r in written(engine, [[5, 6, 7]], [20])] == [want] and idle(engine)
+
+
+def test_a_cancelled_request_has_no_pass_ahead_for_long(lm, ahead):
+    received, request = Received(), None
+
+    def cancel(event):
+        if isinstance(event, Token) and len(received.ids) == 3:
+            engine.cancel(request)
+
+    received.after = cancel
+    with Engine(lm) as engine:
+        with engine._wake:
+            request = engine.submit([5, 6, 7], GREEDY, 50, stop_ids=(), receive=received)
+        assert received.wait().reason == "cancelled" and len(received.ids) == 3
+        assert written(engine, [[5, 6]], [4])[0].ids == list(lm.tokens([5, 6], 4, GREEDY, stop_ids=())) and idle(engine)

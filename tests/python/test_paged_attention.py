@@ -66,3 +66,58 @@ def test_errors(error, message, call):
     with pytest.raises(error, match=message):
         call()
     assert np.isfinite(pf.paged_attention(Q, K, K, TABLE, LENGTHS).numpy()).all()
+
+
+# _rotary_store: what comes before it in a decoder.
+
+TURNS = numbers(5, 8)
+AT, SLOTS = pf.tensor([1, 4]), pf.tensor([3, 0])
+
+
+def store(q=None, k=None, v=None, cos=TURNS, sin=TURNS, at=AT, slots=SLOTS, keys=None, values=None):
+    new = lambda: numbers(2, 2, 8)  # noqa: E731
+    q, k, v = Q if q is None else q, new() if k is None else k, new() if v is None else v
+    keys, values = (pf.zeros(6, 2, 8) if x is None else x for x in (keys, values))
+    with pf.no_grad():
+        return pf._C._rotary_store(q, k, v, cos, sin, at, slots, keys, values)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "changes"),
+    [
+        (ValueError, r"rotary_store: the shapes do not fit; got q \(2, 4, 8\), k \(2, 2, 8\), v \(2, 2, 4\)", lambda: {"v": numbers(2, 2, 4)}),
+        (ValueError, r"rotary_store: the cache does not fit; got keys \(6, 2, 8\) and values \(5, 2, 8\) for k", lambda: {"values": pf.zeros(5, 2, 8)}),
+        (ValueError, r"rotary_store: the tables do not fit; got cos \(5, 7\)", lambda: {"cos": TURNS[:, :7], "sin": TURNS[:, :7]}),
+        (TypeError, "rotary_store: positions or slots have the wrong dtype; got int32; expected int64; hint: cast them", lambda: {"slots": SLOTS.int()}),
+        (ValueError, r"rotary_store: positions or slots do not fit; got \(1,\) for 2 rows; expected \(T\)", lambda: {"at": AT[:1]}),
+        (TypeError, "rotary_store: dtypes differ", lambda: {"k": numbers(2, 2, 8).double()}),
+        (TypeError, "rotary_store: needs a floating dtype; got int64", lambda: {"q": Q.long()}),
+        (ValueError, "rotary_store: the cache is not contiguous", lambda: {"keys": pf.zeros(6, 8, 2).transpose(1, 2)}),
+    ],
+)
+def test_errors_of_rotary_store(error, message, changes):
+    with pytest.raises(error, match=message):
+        store(**changes())
+
+
+def test_keys_and_values_of_rotary_store_are_two_tensors():
+    both = pf.zeros(6, 2, 8)
+    with pytest.raises(ValueError, match="rotary_store: keys and values share their memory; got two views of one tensor; expected two tensors"):
+        store(keys=both, values=both)
+
+
+def test_rotary_store_has_no_gradient():
+    with pytest.raises(NotImplementedError, match="rotary_store: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad"):
+        pf._C._rotary_store(Q.clone().requires_grad_(), numbers(2, 2, 8), numbers(2, 2, 8), TURNS, TURNS, AT, SLOTS, pf.zeros(6, 2, 8), pf.zeros(6, 2, 8))
+
+
+@pytest.mark.parametrize("changes", [{"at": pf.tensor([5, 0])}, {"at": pf.tensor([0, -1])}, {"slots": pf.tensor([0, 6])}, {"slots": pf.tensor([-2, 0])}])
+def test_rows_of_rotary_store_that_do_not_exist(changes):
+    with pytest.raises(IndexError, match="rotary_store: index out of range"):
+        store(**changes).numpy()
+
+
+def test_a_row_without_a_slot_is_not_stored():
+    keys, values = pf.ones(6, 2, 8), pf.ones(6, 2, 8)
+    q = store(slots=pf.tensor([-1, -1]), keys=keys, values=values)
+    assert q.shape == (2, 4, 8) and (keys.numpy() == 1).all() and (values.numpy() == 1).all()

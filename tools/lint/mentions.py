@@ -17,7 +17,7 @@ PATH = re.compile(r"(?:[\w.*<>+-]+/)+[\w.*<>+-]*|[\w*-]+\.(?:h|cpp|def|py|json|c
 IN_COMMENT = re.compile(r"(?<![\w./<\"-])((?:[\w-]+/)+[\w.-]+\.(?:h|cpp|def|py|json|md))\b")
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 VARIABLE = re.compile(r"\bPYFLAME_[A-Z0-9_]+\b")
-RULE = re.compile(r"\b(?:ENV|SYS|LINT)-\d\d\b")
+RULE = re.compile(r"\b(?:ENV|SYS|LINT|FILE)-\d{2,3}\b")
 NAME_IN_FILE = re.compile(r"^\| `([\w.:]+)(?:\([^`]*)?` \| `([^`]+)` \|")
 
 

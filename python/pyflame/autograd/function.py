@@ -63,14 +63,17 @@ class Function(FunctionCtx):
 
     @staticmethod
     def forward(ctx, *args, **kwargs):
+        """The results: a tensor or a tuple of tensors. A static method of the subclass, whose ops are not recorded for gradients."""
         raise NotImplementedError("Function: forward is not implemented; expected a static method forward(ctx, *args)")
 
     @staticmethod
     def setup_context(ctx, inputs, output):
+        """Keeps in ctx what backward needs of the inputs and the output of forward. A static method of the subclass."""
         raise NotImplementedError("Function: setup_context is not implemented; expected a static method setup_context(ctx, inputs, output)")
 
     @staticmethod
     def backward(ctx, *grads):
+        """The gradients of the inputs of forward, from those of its outputs: one for each input, None where there is none. A static method of the subclass."""
         raise NotImplementedError("Function: backward is not implemented; expected a static method backward(ctx, *grads)")
 
     @classmethod

@@ -21,6 +21,7 @@ class Comparison:
 
     @property
     def verdict(self):
+        """'faster', 'slower' or 'same': the second compared with the first. 'same' unless the interval is beyond the difference that counts."""
         if self.low > 1 + WORTH:
             return "faster"
         if self.high < 1 - WORTH:
@@ -28,6 +29,7 @@ class Comparison:
         return "same"
 
     def to_dict(self):
+        """The comparison with its verdict, for JSON."""
         return {**self.__dict__, "verdict": self.verdict}
 
     def __str__(self):

@@ -48,6 +48,7 @@ class Measurement:
 
     @property
     def median(self):
+        """The median of the samples, in milliseconds."""
         return statistics.median(self.samples)
 
     @property
@@ -57,10 +58,12 @@ class Measurement:
 
     @property
     def spread(self):
+        """How far the samples lie from each other, as a fraction of their median."""
         return spread_of(self.samples)
 
     @property
     def accepted(self):
+        """Whether the samples spread little enough to be used."""
         return self.spread <= REJECTED
 
     @property
@@ -71,6 +74,7 @@ class Measurement:
 
     @property
     def tflops(self):
+        """10^12 floating-point operations a second; None where their number is unknown."""
         return self.flops / self.median / 1e9 if self.flops else None
 
     @property
@@ -85,6 +89,7 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, record):
+        """The measurement of a record of to_dict."""
         return cls(**{k: v for k, v in record.items() if k in cls.__dataclass_fields__})
 
     def __str__(self):

@@ -103,6 +103,8 @@ class _PositiveDefinite(Constraint):
 
 
 class _Independent(Constraint):
+    """A constraint that holds for all elements of the last reinterpreted_batch_ndims dims together."""
+
     def __init__(self, base, reinterpreted_batch_ndims):
         self.base, self.more = base, reinterpreted_batch_ndims
         self.is_discrete, self.event_dim = base.is_discrete, base.event_dim + reinterpreted_batch_ndims
@@ -132,28 +134,35 @@ independent = _Independent
 
 
 def greater_than(lower_bound):
+    """Numbers above lower_bound."""
     return _Interval(lower_bound, closed=False)
 
 
 def greater_than_eq(lower_bound):
+    """Numbers of at least lower_bound."""
     return _Interval(lower_bound)
 
 
 def less_than(upper_bound):
+    """Numbers below upper_bound."""
     return _Interval(None, upper_bound, closed=False)
 
 
 def interval(lower_bound, upper_bound):
+    """Numbers from lower_bound to upper_bound, both included."""
     return _Interval(lower_bound, upper_bound)
 
 
 def half_open_interval(lower_bound, upper_bound):
+    """Numbers from lower_bound, included, to upper_bound, excluded."""
     return _Interval(lower_bound, upper_bound, closed=False, half=True)
 
 
 def integer_interval(lower_bound, upper_bound):
+    """Whole numbers from lower_bound to upper_bound, both included."""
     return _Interval(lower_bound, upper_bound, discrete=True)
 
 
 def multinomial(upper_bound):
+    """Counts: whole numbers of at least 0 whose sum over the last dim is upper_bound."""
     return _Counts(upper_bound)

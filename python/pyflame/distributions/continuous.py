@@ -190,7 +190,7 @@ class Uniform(Distribution):
         if self._validate_args and not bool((self.low < self.high).all()):
             raise ValueError("Uniform: low is not below high; expected low < high")
 
-    support = property(lambda self: constraints.interval(self.low.detach(), self.high.detach()))
+    support = property(lambda self: constraints.interval(self.low.detach(), self.high.detach()), doc="The values that the distribution can give, as a constraint.")
     mean = property(lambda self: (self.high + self.low) / 2)
     mode = property(lambda self: self.high * math.nan)
     stddev = property(lambda self: (self.high - self.low) / math.sqrt(12))

@@ -143,7 +143,7 @@ class Categorical(_Probable):
         self._num_events = given.shape[-1]
         super().__init__(given.shape[:-1], validate_args=validate_args)
 
-    support = property(lambda self: constraints.integer_interval(0, self._num_events - 1))
+    support = property(lambda self: constraints.integer_interval(0, self._num_events - 1), doc="The values that the distribution can give, as a constraint.")
     mean = variance = property(lambda self: _C.full(self._batch_shape, math.nan, dtype=self._param.dtype, device=self._param.device))
     mode = property(lambda self: self._param.argmax(-1))
 
@@ -179,8 +179,8 @@ class OneHotCategorical(Distribution):
         self._categorical = Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
-    probs = property(lambda self: self._categorical.probs)
-    logits = property(lambda self: self._categorical.logits)
+    probs = property(lambda self: self._categorical.probs, doc="The probabilities.")
+    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities.")
     mean = property(lambda self: self.probs)
     variance = property(lambda self: self.probs * (1 - self.probs))
 
@@ -248,7 +248,7 @@ class _Trials(_Probable):
 class Binomial(_Trials):
     """The number of successes in total_count trials. Draws are made on the host."""
 
-    support = property(lambda self: constraints.integer_interval(0, self.total_count))
+    support = property(lambda self: constraints.integer_interval(0, self.total_count), doc="The values that the distribution can give, as a constraint.")
     has_enumerate_support = True
     mean = property(lambda self: self.total_count * self.probs)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
@@ -307,9 +307,9 @@ class Multinomial(Distribution):
         self.total_count, self._categorical = total_count, Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
-    support = property(lambda self: constraints.multinomial(self.total_count))
-    probs = property(lambda self: self._categorical.probs)
-    logits = property(lambda self: self._categorical.logits)
+    support = property(lambda self: constraints.multinomial(self.total_count), doc="The values that the distribution can give, as a constraint.")
+    probs = property(lambda self: self._categorical.probs, doc="The probabilities.")
+    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities.")
     mean = property(lambda self: self.probs * self.total_count)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 

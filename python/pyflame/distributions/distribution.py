@@ -78,26 +78,32 @@ class Distribution:
 
     @property
     def batch_shape(self):
+        """The shape of independent distributions: that of the parameters, without the dims of one value."""
         return self._batch_shape
 
     @property
     def event_shape(self):
+        """The shape of one value; () for a number."""
         return self._event_shape
 
     @property
     def mean(self):
+        """The expected value: [*batch_shape, *event_shape]. NotImplementedError where there is no formula."""
         raise NotImplementedError(f"{type(self).__name__}: the mean is not available")
 
     @property
     def mode(self):
+        """The likeliest value: [*batch_shape, *event_shape]. NotImplementedError where there is no formula."""
         raise NotImplementedError(f"{type(self).__name__}: the mode is not available")
 
     @property
     def variance(self):
+        """The variance of each element: [*batch_shape, *event_shape]. NotImplementedError where there is no formula."""
         raise NotImplementedError(f"{type(self).__name__}: the variance is not available")
 
     @property
     def stddev(self):
+        """The square root of the variance: [*batch_shape, *event_shape]."""
         return _C.sqrt(self.variance)
 
     def sample(self, sample_shape=()):
@@ -110,6 +116,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__}: draws have no gradient; hint: sample")
 
     def sample_n(self, n):
+        """n draws: [n, *batch_shape, *event_shape]. The same as sample((n,))."""
         return self.sample((n,))
 
     def log_prob(self, value):
@@ -129,6 +136,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__}: the entropy is not available")
 
     def perplexity(self):
+        """exp(entropy): [*batch_shape]."""
         return _C.exp(self.entropy())
 
     def enumerate_support(self, expand=True):

@@ -119,9 +119,9 @@ class RelaxedBernoulli(TransformedDistribution):
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         super().__init__(LogitRelaxedBernoulli(temperature, probs, logits, validate_args), SigmoidTransform(), validate_args)
 
-    temperature = property(lambda self: self.base_dist.temperature)
-    probs = property(lambda self: self.base_dist.probs)
-    logits = property(lambda self: self.base_dist.logits)
+    temperature = property(lambda self: self.base_dist.temperature, doc="The temperature: the lower, the nearer values are to 0 and 1.")
+    probs = property(lambda self: self.base_dist.probs, doc="The probabilities.")
+    logits = property(lambda self: self.base_dist.logits, doc="The logarithms of the odds or of the probabilities, up to a constant.")
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -135,8 +135,8 @@ class ExpRelaxedCategorical(Distribution):
         (self.temperature,), self._categorical = broadcast_all(temperature), Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
-    probs = property(lambda self: self._categorical.probs)
-    logits = property(lambda self: self._categorical.logits)
+    probs = property(lambda self: self._categorical.probs, doc="The probabilities.")
+    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities.")
 
     def expand(self, batch_shape, _instance=None):
         new = super().expand(batch_shape)
@@ -164,6 +164,6 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         super().__init__(ExpRelaxedCategorical(temperature, probs, logits, validate_args), ExpTransform(), validate_args)
 
-    temperature = property(lambda self: self.base_dist.temperature)
-    probs = property(lambda self: self.base_dist.probs)
-    logits = property(lambda self: self.base_dist.logits)
+    temperature = property(lambda self: self.base_dist.temperature, doc="The temperature: the lower, the nearer values are to 0 and 1.")
+    probs = property(lambda self: self.base_dist.probs, doc="The probabilities.")
+    logits = property(lambda self: self.base_dist.logits, doc="The logarithms of the odds or of the probabilities, up to a constant.")

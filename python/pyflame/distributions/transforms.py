@@ -38,10 +38,16 @@ class Transform:
     __hash__ = object.__hash__
 
     def forward_shape(self, shape):
+        """The shape of the result for inputs of a shape."""
         return shape
 
     def inverse_shape(self, shape):
+        """The shape of the input for results of a shape."""
         return shape
+
+    def log_abs_det_jacobian(self, x, y):
+        """log |dy / dx| at x with y = self(x), summed over the dims of one value."""
+        raise NotImplementedError(f"{type(self).__name__}: log_abs_det_jacobian is not available")
 
     def __repr__(self):
         return type(self).__name__ + "()"
@@ -53,8 +59,8 @@ class _Inverse(Transform):
         self._of = of
 
     bijective = property(lambda self: self._of.bijective)
-    domain = property(lambda self: self._of.codomain)
-    codomain = property(lambda self: self._of.domain)
+    domain = property(lambda self: self._of.codomain, doc="The numbers that the transform takes, as a constraint.")
+    codomain = property(lambda self: self._of.domain, doc="The numbers that the transform gives, as a constraint.")
     sign = property(lambda self: self._of.sign)
     inv = property(lambda self: self._of)
 
@@ -75,8 +81,8 @@ class ComposeTransform(Transform):
         super().__init__(cache_size)
         self.parts = list(parts)
 
-    domain = property(lambda self: self.parts[0].domain if self.parts else constraints.real)
-    codomain = property(lambda self: self.parts[-1].codomain if self.parts else constraints.real)
+    domain = property(lambda self: self.parts[0].domain if self.parts else constraints.real, doc="The numbers that the transform takes, as a constraint.")
+    codomain = property(lambda self: self.parts[-1].codomain if self.parts else constraints.real, doc="The numbers that the transform gives, as a constraint.")
     bijective = property(lambda self: all(p.bijective for p in self.parts))
     inv = property(lambda self: ComposeTransform([p.inv for p in reversed(self.parts)]))
 

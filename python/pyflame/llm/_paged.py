@@ -9,7 +9,7 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
-from ._network import STEP, _rows
+from ._network import STEP, _on_gpu, _rows
 
 BLOCK = 16  # tokens in a block
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
@@ -61,12 +61,15 @@ class _Singles:
 
     def __init__(self, network, parts, begins, rows):
         width = rounded(max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1))
-        table, lengths = np.full((rows, width), WASTE, dtype=np.int32), np.zeros(rows, dtype=np.int32)
+        numbers = np.zeros((1 + width) * rows, dtype=np.int32)  # the lengths, then the table: one copy to the device
+        lengths, table = numbers[:rows], numbers[rows:].reshape(rows, width)
+        table[:] = WASTE
         for p, row in zip(parts, begins):
             if len(p.ids) == 1:
                 blocks = p.table()
                 table[row, : len(blocks)], lengths[row] = blocks, p.end
-        self.table, self.lengths = _C.tensor(table, device=network.device), _C.tensor(lengths, device=network.device)
+        numbers = _C.tensor(numbers, device=network.device)
+        self.table, self.lengths = numbers[rows:].reshape(rows, width), numbers[:rows]
 
 
 class _Packed:
@@ -107,10 +110,11 @@ def _blocks_of(pages):
 
 class Step:
     """The forward pass of some parts. rows: of the matrix, at least the parts' tokens; logits: rows of logits, at least those that the parts want. adapters: an
-    Adapters (_lora.py), where a part has one."""
+    Adapters (_lora.py), where a part has one. ids: the tokens of all rows, an int64 tensor (rows,) on the device, if the host does not know them yet; then the
+    parts' ids count only."""
 
-    def __init__(self, network, pages, parts, rows, logits, adapters=None):
-        self.network, self.pages, self.parts, self.rows = network, pages, parts, rows
+    def __init__(self, network, pages, parts, rows, logits, adapters=None, ids=None):
+        self.network, self.pages, self.parts, self.rows, known = network, pages, parts, rows, ids
         ids, at, slots, self.begins = [], [], [], []
         for p in parts:
             self.begins.append(len(ids))
@@ -124,8 +128,19 @@ class Step:
             self.adapt = adapters.of_rows(chosen + [None] * (rows - len(ids)))
         self.wanted = len(last)
         network.reserve(-(-max(p.end for p in parts) // STEP) * STEP)
-        self.ids, self.at, self.slots, self.last = (
-            _C.tensor(np.array(x + [0] * (n - len(x)), dtype=np.int64), device=network.device) for x, n in ((ids, rows), (at, rows), (slots, rows), (last, logits)))
+        # Rows without a token write to the waste block, or nothing at all where an op of its own writes.
+        self._fused = network.config.architecture.positions == "rope" and _on_gpu(network.device)
+        nowhere = -1 if self._fused else WASTE * BLOCK
+        parts_of_it = [(at, rows, 0), (slots, rows, nowhere)]
+        self._all_rows = rows == logits and last == list(range(len(last)))  # the rows are the logits' rows
+        if not self._all_rows:
+            parts_of_it.append((last, logits, 0))
+        if known is None:
+            parts_of_it.append((ids, rows, 0))
+        numbers = np.concatenate([np.array(x + [fill] * (n - len(x)), dtype=np.int64) for x, n, fill in parts_of_it])  # one copy to the device
+        numbers = list(_C.tensor(numbers, device=network.device).split([n for _, n, _ in parts_of_it]))
+        self.ids = numbers.pop() if known is None else known
+        self.at, self.slots, self.last = [*numbers, None][:3]
         self._longer = any(len(p.ids) > 1 for p in parts)
         self._singles = _Singles(network, parts, self.begins, rows) if any(len(p.ids) == 1 for p in parts) else None
         self._packed, self._masked, self._tables = None, {}, {}
@@ -138,12 +153,19 @@ class Step:
         x[:1].float().cpu().numpy()  # the step is complete then
         return np.empty((0, self.network.config.vocab), dtype=np.float32)
 
-    def likeliest(self, known):
-        """Of the wanted logits of the first `known` ids: the largest's id and that logit, two arrays (wanted,). They are found on the device."""
+    def start(self, known):
+        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id. They are the next tokens of greedy texts:
+        `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it."""
         with no_grad():
             x = self.logits()[:, :known]
             ids = x.argmax(1, keepdim=True)
-            both = _C.cat([ids.to(_C.float64), x.gather(1, ids).to(_C.float64)], dim=1).cpu().numpy()[: self.wanted]
+            both = _C.cat([ids.to(_C.float64), x.gather(1, ids).to(_C.float64)], dim=1)
+            self.next_ids = ids.reshape(-1)
+        self._arriving = _C._Readback(both)
+
+    def likeliest(self):
+        """After start(): the ids and their logits, two arrays (wanted,). It waits for this step, and not for what was started after it."""
+        both = self._arriving.wait().numpy()[: self.wanted]
         return both[:, 0].astype(np.int64), both[:, 1]
 
     def logits(self):
@@ -160,7 +182,7 @@ class Step:
                 x = x + (n._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
                 y = n._feed_forward(i, n._norm(x, layer["ffn_norm"]), self.adapt)
                 x = x + (n._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
-            return n._head(x.index_select(0, self.last)) if self.wanted else x
+            return n._head(x if self._all_rows else x.index_select(0, self.last)) if self.wanted else x
 
     def _attention(self, i, layer, x):
         n, c, rows = self.network, self.network.config, self.rows
@@ -169,12 +191,15 @@ class Step:
         if "q_norm" in layer:
             q, k = n._norm(q, layer["q_norm"]), n._norm(k, layer["k_norm"])
         windowed = c.windowed[i]
-        if c.architecture.positions == "rope":
-            cos, sin = self._turns(1 if windowed and c.local_base is not None else 0)
-            q, k = n._rotated(q, cos, sin), n._rotated(k, cos, sin)
         keys, values = self.pages.keys[i], self.pages.values[i]
-        keys.index_copy_(0, self.slots, k)
-        values.index_copy_(0, self.slots, v)
+        which = 1 if windowed and c.local_base is not None else 0
+        if self._fused:
+            q = _C._rotary_store(q, k, v, *n.rope[which], self.at, self.slots, keys, values)
+        else:
+            if c.architecture.positions == "rope":
+                q, k = (n._rotated(z, *self._turns(which)) for z in (q, k))
+            keys.index_copy_(0, self.slots, k)
+            values.index_copy_(0, self.slots, v)
         window, y = c.window if windowed else None, None
         if self._singles is not None:
             y = _C.paged_attention(q, _blocks_of(keys), _blocks_of(values), self._singles.table, self._singles.lengths, scale=c.scale, window=window, softcap=c.attention_cap or None)

@@ -382,12 +382,16 @@ class Engine:
     def _part(self, r, size):
         """The request's next tokens. Blocks that they fill are known to others from now on: the step writes them before anybody reads them."""
         end = r._computed + size
+        self._register(r, end)
+        return r, Part(r.ids[r._computed:end], r._computed, r._blocks, end == len(r.ids), r._adapter)
+
+    def _register(self, r, end):
+        """Says what is in the blocks that the first `end` tokens of a request fill."""
         full = end if self._chunk is None else min(end, len(r.prompt_ids) // self._chunk * self._chunk)
         while (r._registered + 1) * BLOCK <= full:
             begin = r._registered * BLOCK
             r._content = self._blocks.register(r._blocks[r._registered], r._content, r.ids[begin:begin + BLOCK])
             r._registered += 1
-        return r, Part(r.ids[r._computed:end], r._computed, r._blocks, end == len(r.ids), r._adapter)
 
     def _admit(self):
         """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them."""
@@ -412,31 +416,74 @@ class Engine:
     # A step.
 
     def _compute(self, parts):
-        """One forward pass and what follows of it. False where it failed: the blocks are new then."""
+        """One forward pass and what follows of it. False where it failed: the blocks are new then. While all requests take the likeliest token, the
+        next passes follow from here: each begins before the host knows the tokens of the one before, so the device does not wait for the host."""
         try:
             drafts = self._drafts_of(parts) if self.speculative_config is not None else {}
             for r, p in parts:
                 p.ids, p.wanted = p.ids + drafts.get(r, []), p.wanted + len(drafts.get(r, []))
-            tokens, wanted = sum(len(p.ids) for _, p in parts), sum(p.wanted for _, p in parts)
-            rows, logits_rows = rounded(tokens), rounded(max(1, wanted))
-            if self._chunk is not None:
-                chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
-                rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
-            step = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows, self._adapters)
-            # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
-            greedy = wanted > 0 and _on_gpu(self._network.device) and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
-            logits = list(zip(*step.likeliest(self._known))) if greedy else step.run()[:, : self._known]
+            begun = self._begin(parts)
         except Exception as e:
             self._failed([r for r, _ in parts], e)
             return False
-        at = 0
-        for r, p in parts:
-            guesses = drafts.get(r, [])
-            r._computed = p.end - len(guesses)
-            if p.wanted:
-                self._take(r, logits[at:at + p.wanted], guesses, greedy)
+        while begun is not None:
+            parts, step, greedy = begun
+            begun, error = None, None
+            try:
+                begun = self._begin_next(parts, step) if greedy else None
+            except Exception as e:
+                error = e  # the tokens of this pass are right
+            try:
+                logits = list(zip(*step.likeliest())) if greedy else step.run()[:, : self._known]
+            except Exception as e:
+                self._failed([r for r, _ in parts if r.finished is None], e)
+                return False
+            at = 0
+            for r, p in parts:
+                rows, guesses = logits[at:at + p.wanted], drafts.get(r, [])
                 at += p.wanted
+                if r.finished is not None:
+                    continue  # the token before this one was its last, which nobody knew when this pass began
+                r._computed = p.end - len(guesses)
+                if p.wanted:
+                    if not r._cancelled:
+                        self._register(r, r._computed)
+                    self._take(r, rows, guesses, greedy)
+            if error is not None:
+                self._failed([r for r, _ in parts if r.finished is None], error)
+                return False
         return True
+
+    def _begin(self, parts, ids=None):
+        """Begins a forward pass: (parts, step, whether the device finds the tokens). ids: all rows' tokens, where only the device knows them."""
+        tokens, wanted = sum(len(p.ids) for _, p in parts), sum(p.wanted for _, p in parts)
+        rows, logits_rows = rounded(tokens), rounded(max(1, wanted))
+        if self._chunk is not None:
+            chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
+            rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
+        step = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows, self._adapters, ids)
+        # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
+        greedy = wanted > 0 and _on_gpu(self._network.device) and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
+        if greedy:
+            step.start(self._known)
+        return parts, step, greedy
+
+    def _begin_next(self, parts, step):
+        """Begins the pass after one that has begun: the same requests, with the tokens that this one finds. None where something else may follow: a request
+        ends or begins, reads its prompt or has been cancelled, or there are no blocks."""
+        with self._wake:
+            admits = self._waiting and len(self._running) < self.max_num_seqs
+            if admits or self.speculative_config is not None or self._closing == "cancel" or len(parts) != len(self._running) or step.next_ids.shape[0] != step.rows:
+                return None
+            if any(len(p.ids) != 1 or not p.wanted or r.finished is not None or r._cancelled or p.end + 2 > self._limit(r) for r, p in parts):
+                return None
+            short = [r for r, p in parts if p.end + 1 > len(r._blocks) * BLOCK]
+            blocks = self._blocks.take(len(short))
+            if blocks is None:
+                return None
+            for r, block in zip(short, blocks):
+                r._blocks.append(block)
+        return self._begin([(r, Part([0], p.end, r._blocks, True, r._adapter)) for r, p in parts], step.next_ids)
 
     def _take(self, r, logits, guesses, greedy):
         """Draws the next token, and those after it as long as the guesses are right. logits: after the last token and after each guess."""
@@ -481,7 +528,8 @@ class Engine:
         while left:
             parts = [Part((r.ids + found[r])[r._drafted:], r._drafted, r._blocks, True) for r in left]
             step = Step(self._draft, self._draft_pages, parts, rounded(sum(len(p.ids) for p in parts)), rounded(len(parts)))
-            for r, p, id in zip(left, parts, step.likeliest(self._known)[0]):
+            step.start(self._known)
+            for r, p, id in zip(left, parts, step.likeliest()[0]):
                 r._drafted = p.end
                 found[r].append(int(id))
             left = [r for r in left if len(found[r]) < r._room]

@@ -228,6 +228,7 @@ class LLM:
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
     def close(self):
+        """Frees the model and the caches. Later calls are an error."""
         if self.engine is not None:
             self._end()
 

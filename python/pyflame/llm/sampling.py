@@ -83,6 +83,7 @@ class Sampler:
 
     @property
     def ended(self):
+        """Whether the grammar allows nothing more, so that the text is complete."""
         return self._matcher is not None and self._matcher.ended
 
     @property

@@ -56,6 +56,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self):
+        """The number of token ids."""
         return len(self._parts.tokens)
 
     def __len__(self):
@@ -192,6 +193,7 @@ class TextStream:
         self._first = not continues
 
     def feed(self, id):
+        """The text that the next token adds. Bytes of a character that is not complete wait for the next token."""
         data = self._tokenizer.token_bytes(id, self._skip and id not in self._shown)
         if self._parts.clean_up:
             text = data.decode("utf-8", "replace")
@@ -205,4 +207,5 @@ class TextStream:
         return self._utf8.decode(data)
 
     def finish(self):
+        """The text of bytes that wait, where incomplete characters become U+FFFD."""
         return self._utf8.decode(b"", True)

@@ -24,9 +24,11 @@ class Fit:
     takes: tuple = ()  # those of batch and context that the plan depends on
 
     def total(self, kind):
+        """The bytes that a kind of run needs in all."""
         return sum(v or 0 for v in self.needs[kind].values())
 
     def fits(self, kind, memory_bytes):
+        """Whether what a kind of run needs is within the usable part of memory_bytes."""
         return self.total(kind) <= FRACTION * memory_bytes
 
     def as_dict(self):

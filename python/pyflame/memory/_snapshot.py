@@ -25,6 +25,7 @@ class record:
         _C._start_memory_log(most)
 
     def stop(self):
+        """Ends the record of allocations."""
         _C._stop_memory_log()
 
     def __enter__(self):

@@ -25,6 +25,7 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values):
+        """The configuration of a config.json, read as a dict. Unknown entries are left out."""
         return cls(**{k: v for k, v in values.items() if k in cls.__dataclass_fields__})
 
 

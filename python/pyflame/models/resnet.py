@@ -3,6 +3,8 @@ from .. import nn
 
 
 class BasicBlock(nn.Module):
+    """Two convolutions of 3x3 with batch norms, added to the input: [N, inputs, H, W] -> [N, planes, H / stride, W / stride]. Figure 5, left, of arXiv:1512.03385."""
+
     expansion = 1
 
     def __init__(self, inputs, planes, stride=1, downsample=None, groups=1, base_width=64):
@@ -21,6 +23,8 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
+    """Convolutions of 1x1, 3x3 and 1x1 with batch norms, added to the input: [N, inputs, H, W] -> [N, 4 * planes, H / stride, W / stride]. Figure 5, right, of arXiv:1512.03385."""
+
     expansion = 4
 
     def __init__(self, inputs, planes, stride=1, downsample=None, groups=1, base_width=64):

@@ -30,6 +30,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(Linear(in_features, hidden, False, **where), Linear(hidden, size, False, **where)))
 
     def reset_parameters(self):
+        """Draws the parameters anew, as at the start."""
         self.head.reset_parameters()
         for first, second in self.tail:
             first.reset_parameters()

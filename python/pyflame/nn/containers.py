@@ -192,12 +192,15 @@ class ModuleDict(_Dict):
         del self._modules[key]
 
     def keys(self):
+        """The names of the modules."""
         return self._modules.keys()
 
     def values(self):
+        """The modules."""
         return self._modules.values()
 
     def items(self):
+        """(name, module) of each entry."""
         return self._modules.items()
 
 
@@ -294,6 +297,7 @@ class ParameterDict(_Dict):
         delattr(self, key)
 
     def keys(self):
+        """The names of the parameters."""
         return self._keys.keys()
 
     def __reversed__(self):

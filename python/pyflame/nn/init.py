@@ -87,10 +87,12 @@ def constant_(tensor, val):
 
 
 def zeros_(tensor):
+    """Fills the tensor with zeros, in place. Returns it."""
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor):
+    """Fills the tensor with ones, in place. Returns it."""
     return constant_(tensor, 1.0)
 
 

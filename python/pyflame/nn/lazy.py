@@ -50,6 +50,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self):
+        """Draws the parameters anew once their shapes are known; nothing before."""
         if self.in_features and not self.has_uninitialized_params():
             super().reset_parameters()
 

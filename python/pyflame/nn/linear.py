@@ -31,6 +31,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
+        """Draws weight and bias anew, uniformly between -1 / sqrt(in_features) and 1 / sqrt(in_features)."""
         init._fan_in_uniform_(self.weight, self.in_features)
         if self.bias is not None:
             init._fan_in_uniform_(self.bias, self.in_features)
@@ -56,6 +57,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
+        """Draws the parameters anew, as at the start."""
         init._fan_in_uniform_(self.weight, self.in1_features)
         if self.bias is not None:
             init._fan_in_uniform_(self.bias, self.in1_features)

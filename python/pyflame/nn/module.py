@@ -28,6 +28,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         d["_state_hooks"] = {}
 
     def forward(self, *args, **kwargs):
+        """The result of the module; a call of the module runs its hooks and this. A subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__}: forward is not implemented")
 
     # ---- attributes
@@ -122,6 +123,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
     # ---- walks
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        """(path, module) of the module and all modules in it, each once."""
         memo = set() if memo is None else memo
         if id(self) in memo:
             return
@@ -133,10 +135,12 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                 yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self):
+        """The module and all modules in it, each once."""
         for _, m in self.named_modules():
             yield m
 
     def named_children(self):
+        """(name, module) of the modules directly in this one."""
         seen = set()
         for name, m in self._modules.items():
             if m is not None and id(m) not in seen:
@@ -144,6 +148,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                 yield name, m
 
     def children(self):
+        """The modules directly in this one."""
         for _, m in self.named_children():
             yield m
 
@@ -162,13 +167,16 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         yield from self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse=True):
+        """The parameters of the module and, with recurse, of those in it."""
         for _, p in self.named_parameters(recurse=recurse):
             yield p
 
     def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+        """(path, buffer) of the module and, with recurse, of those in it."""
         yield from self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse=True):
+        """The buffers of the module and, with recurse, of those in it."""
         for _, b in self.named_buffers(recurse=recurse):
             yield b
 
@@ -183,6 +191,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         return module
 
     def get_parameter(self, target):
+        """The parameter of a path such as 'encoder.0.weight'. AttributeError where there is none."""
         path, _, name = target.rpartition(".")
         p = self.get_submodule(path)._parameters.get(name)
         if p is None:
@@ -221,6 +230,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
     # ---- modes and moves
 
     def train(self, mode=True):
+        """Sets training mode, or with False evaluation mode, in the module and all modules in it. Returns the module."""
         if not isinstance(mode, bool):
             raise ValueError(f"train: the mode is not a bool; got {type(mode).__name__}")
         for m in self.modules():
@@ -228,6 +238,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         return self
 
     def eval(self):
+        """train(False): dropout does nothing and batch norms use their running statistics. Returns the module."""
         return self.train(False)
 
     def enable_gradient_checkpointing(self, modules=None):
@@ -247,11 +258,13 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             recompute.keep(m)
 
     def requires_grad_(self, requires_grad=True):
+        """Whether gradients of the parameters are computed, set for all of them. Returns the module."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none=True):
+        """Removes the gradients of all parameters, or sets them to zero with set_to_none=False."""
         _C._drop_gradients(list(self.parameters()), set_to_none)
 
     def _apply(self, fn, recurse=True):
@@ -305,18 +318,23 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         return self._apply(lambda t: t.to(dtype=dtype) if t.is_floating_point() else t)
 
     def float(self):
+        """Converts floating-point parameters and buffers to float32, in place. Returns the module."""
         return self._cast(_C.float32)
 
     def double(self):
+        """Converts floating-point parameters and buffers to float64, in place. Returns the module."""
         return self._cast(_C.float64)
 
     def half(self):
+        """Converts floating-point parameters and buffers to float16, in place. Returns the module."""
         return self._cast(_C.float16)
 
     def bfloat16(self):
+        """Converts floating-point parameters and buffers to bfloat16, in place. Returns the module."""
         return self._cast(_C.bfloat16)
 
     def cpu(self):
+        """Moves parameters and buffers to the CPU, in place. Returns the module."""
         return self.to("cpu")
 
     def cuda(self, device=None):

@@ -46,6 +46,7 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
+        """Draws all parameters anew, uniformly between -1 / sqrt(hidden_size) and 1 / sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
         for p in self.parameters():
             init.uniform_(p, -bound, bound)

@@ -40,6 +40,7 @@ class StackSampler:
         self._sampling = False
 
     def start(self):
+        """Begins to take samples, by SIGPROF."""
         self._last = _C._profiler_now()
         self._previous = signal.signal(signal.SIGPROF, self._handle)
         signal.siginterrupt(signal.SIGPROF, False)  # system calls go on

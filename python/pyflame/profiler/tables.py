@@ -28,6 +28,7 @@ class FunctionEvent:
 
     @property
     def duration(self):
+        """end - start, in the unit of both."""
         return self.end - self.start
 
     def __repr__(self):
@@ -119,6 +120,7 @@ class EventList(list):
     memory = ()
 
     def total(self, name):
+        """The sum of a figure of all rows."""
         return sum(getattr(a, name) for a in self)
 
     def _columns(self):

@@ -125,7 +125,7 @@ class _Build:
         """Compiles a source. Returns the object's path, and those of the headers."""
         kind = _GPU.get(source.suffix, "cpp")
         target, listed = folder / f"{number}.o", folder / f"{number}.d"
-        position = ["-Xcompiler", "-fPIC,-fvisibility=hidden"] if kind == "cuda" else ["-fPIC", "-fvisibility=hidden"] if kind == "rocm" else []
+        position = ["-DPYFLAME_NO_OPS", "-Xcompiler", "-fPIC,-fvisibility=hidden"] if kind == "cuda" else ["-fPIC", "-fvisibility=hidden"] if kind == "rocm" else []
         self._call([*self.compilers[kind][0], *self.flags[kind != "cpp"], *position, "-MMD", "-MF", str(listed), "-c", "-o", str(target), str(source)], f"the compiler refuses {source}")
         words = shlex.split(listed.read_text(encoding="utf-8").replace("\\\n", " ").partition(":")[2])
         return target, sorted({os.path.abspath(w) for w in words} - {os.path.abspath(source)})

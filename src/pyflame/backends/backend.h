@@ -149,6 +149,13 @@ class Moment {
   virtual double ms_since(const Moment& earlier) const = 0;  // of the same device; both have passed
 };
 
+// Bytes on their way to the host, behind all work that was queued before.
+class Download {
+ public:
+  virtual ~Download() = default;
+  virtual const void* wait() = 0;  // until they have arrived; they stay as long as this object
+};
+
 // The memory of a device that the host cannot address. All work on a device runs in the order in which it was queued
 // (one stream), so freed memory may be reused at once. Any thread may call. Failures are Errors; their kind is Device
 // if the device is lost for good.
@@ -159,8 +166,9 @@ class DeviceMemory {
   virtual void release(void* p) = 0;                                      // waits for work that may still use it
   virtual void from_host(void* to, const void* from, size_t nbytes) = 0;  // `from` may be changed after the return
   virtual void to_host(void* to, const void* from, size_t nbytes) = 0;    // complete after the return
-  virtual void copy(void* to, const void* from, size_t nbytes) = 0;       // within the device, in stream order
-  virtual void fill(void* to, uint8_t value, size_t nbytes) = 0;          // in stream order
+  virtual std::unique_ptr<Download> download(const void* from, size_t nbytes) = 0;  // does not wait
+  virtual void copy(void* to, const void* from, size_t nbytes) = 0;  // within the device, in stream order
+  virtual void fill(void* to, uint8_t value, size_t nbytes) = 0;     // in stream order
   // From another device of the same type, in the stream order of both; false: only possible through the host.
   virtual bool copy_from(void* to, DeviceMemory& other, const void* from, size_t nbytes) = 0;
   virtual void wait() = 0;                             // until the device is idle

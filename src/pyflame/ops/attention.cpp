@@ -383,4 +383,60 @@ Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values
   return emit_many(OpId::paged_attention, args, outs, NoAttrs{})[0];
 }
 
+Tensor rotary_store(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
+                    const Tensor& positions, const Tensor& slots, const Tensor& keys, const Tensor& values) {
+  constexpr const char* kOp = "rotary_store";
+  check_same_device(kOp, {q, k, v, cos, sin, positions, slots, keys, values});
+  check_float(kOp, q);
+  for (const Tensor* t : {&k, &v, &cos, &sin, &keys, &values}) check_same_dtype(kOp, q, *t);
+  PF_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(0) == k.size(0) && q.size(2) == k.size(2),
+           Value, "{}: the shapes do not fit; got q {}, k {}, v {}; expected (T, H, D), (T, Hk, D) and (T, Hk, D)", kOp,
+           q.shape().str(), k.shape().str(), v.shape().str());
+  PF_CHECK(keys.dim() == 3 && keys.shape() == values.shape() && keys.size(1) == k.size(1) && keys.size(2) == k.size(2),
+           Value, "{}: the cache does not fit; got keys {} and values {} for k {}; expected (N, Hk, D)", kOp,
+           keys.shape().str(), values.shape().str(), k.shape().str());
+  PF_CHECK(cos.dim() == 2 && cos.shape() == sin.shape() && cos.size(1) % 2 == 0 && cos.size(1) <= q.size(2), Value,
+           "{}: the tables do not fit; got cos {} and sin {} for q {}; expected (P, R) with an even R of at most D",
+           kOp, cos.shape().str(), sin.shape().str(), q.shape().str());
+  for (const Tensor* t : {&positions, &slots}) {
+    PF_CHECK(t->dtype() == DType::int64, Type,
+             "{}: positions or slots have the wrong dtype; got {}; expected int64; hint: cast them", kOp,
+             dtype_name(t->dtype()));
+    PF_CHECK(t->shape() == Dims{q.size(0)}, Value,
+             "{}: positions or slots do not fit; got {} for {} rows; expected (T)", kOp, t->shape().str(), q.size(0));
+  }
+  PF_CHECK(
+      !any_requires_grad({q, k, v, cos, sin, keys, values}), NotImplemented,
+      "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad",
+      kOp);
+  for (const Tensor* t : {&keys, &values}) {
+    ops::check_target(kOp, *t);
+    fix_layout(*t);
+    PF_CHECK(
+        t->is_contiguous(), Value,
+        "{}: the cache is not contiguous; got strides {} for {}; expected a contiguous tensor, which is written in "
+        "place",
+        kOp, t->strides().str(), t->shape().str());
+  }
+  PF_CHECK(keys.storage() != values.storage(), Value,
+           "{}: keys and values share their memory; got two views of one tensor; expected two tensors", kOp);
+  if (q.size(0) == 0) return empty(q.shape(), q.dtype(), q.device());
+  // Inputs in the memory that is written are copied first.
+  const auto apart = [&](const Tensor& x) {
+    if (x.storage() != keys.storage() && x.storage() != values.storage()) return x;
+    return emit(OpId::cast, {x}, x.shape(), x.dtype());
+  };
+  const auto lines = [&](const Tensor& x) {
+    fix_layout(x);
+    return apart(x.strides()[2] == 1 || x.size(2) < 2 ? x : contiguous(x));
+  };
+  const Tensor q0 = lines(q), k0 = lines(k), v0 = lines(v), c = apart(contiguous(cos)), s = apart(contiguous(sin)),
+               at = apart(contiguous(positions)), to = apart(contiguous(slots));
+  const Tensor out = empty(q.shape(), q.dtype(), q.device());
+  const Arg ins[] = {q0, k0, v0, c, s, at, to, keys, values};
+  const Tensor outs[] = {out, keys, values};
+  emit_into(OpId::rotary_store, ins, outs, NoAttrs{});
+  return out;
+}
+
 }  // namespace pyflame

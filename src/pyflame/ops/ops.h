@@ -262,6 +262,12 @@ Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values
                        const Tensor& lengths, std::optional<double> scale = {}, std::optional<int64_t> window = {},
                        std::optional<double> softcap = {});
 
+// The step before paged_attention, in one pass: rotates the first R of the D dims of q [T, H, D] and k [T, Hk, D] by the rows `positions` of cos and
+// sin [P, R], as x cos + (-x2, x1) sin with the halves x1 and x2 of these dims (RoPE, arXiv:2104.09864), and writes the rotated k, and v, to the
+// rows `slots` of keys and values [N, Hk, D]. A row with slot -1 is not written; each other slot occurs once. Returns the rotated q.
+Tensor rotary_store(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
+                    const Tensor& positions, const Tensor& slots, const Tensor& keys, const Tensor& values);
+
 // ---- weights in GGUF's blocks (quantized.cpp): `type` is a name such as Q4_K
 // x [..., K] W^T + bias [N] -> [..., N]. weight: rows of blocks, uint8 [N, bytes of a row]; or, with rows = N, tiles made by weight_tiles.
 Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string& type, const Tensor& bias = {},

@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "pyflame/base/fork.h"
@@ -49,6 +50,7 @@ struct InFlight {
   uint64_t mail_mark = 0;                  // 0: no copy is in flight
   uint64_t mail_last = 0;                  // the last run that had begun before the copy
   uint64_t mail_whole = 0;                 // the last run of which all kernels were queued before it
+  std::vector<FaultTable*> spare;          // for requested reports
   std::string lost;                        // what was in flight when the device was lost
   bool of_parent = false;                  // this process was forked from the one that used it; no driver survives that
 };
@@ -147,9 +149,11 @@ std::unordered_map<int32_t, FaultReport> new_reports(InFlight& f, const FaultTab
   return found;
 }
 
-// Taints what the reporting steps wrote, and everything that was computed from it since. The caller has the lock.
-void judge(InFlight& f, const FaultTable& table) {
-  if (table.claims == f.claims) return;
+// Taints what the reporting steps wrote, and everything that was computed from it since. `last`: the last run that had begun before the table
+// was copied. The caller has the lock.
+void judge(InFlight& f, const FaultTable& table, uint64_t last) {
+  if (static_cast<int32_t>(static_cast<uint32_t>(table.claims) - static_cast<uint32_t>(f.claims)) <= 0)
+    return;  // nothing new
   All& a = all();
   bool missed = false;
   std::unordered_map<int32_t, FaultReport> reports = new_reports(f, table, &missed);
@@ -170,7 +174,7 @@ void judge(InFlight& f, const FaultTable& table) {
         e.causes[k] = make_poison(kind, with_context(words, *e.program, step, {&e.locs[k], 1}));
       };
       if (!report.empty()) told(kind_of(report.mapped()), words_of(report.mapped(), n));
-      else if (missed && e.number <= f.mail_last && may_report(n))
+      else if (missed && e.number <= last && may_report(n))
         told(ErrorKind::Index,
              fmt::format("{}: it may have met a value that it cannot use; got reports of more ops than the device "
                          "keeps apart; hint: fix the other errors first",
@@ -220,7 +224,7 @@ void send_mail(InFlight& f) {
 
 void open_mail(InFlight& f) {
   f.mail_mark = 0;
-  judge(f, *f.mail);
+  judge(f, *f.mail, f.mail_last);
   forget_until(f, f.mail_whole);
 }
 
@@ -312,6 +316,41 @@ void after_wait(Device d, DeviceMemory& m) {
   if (f.mail_mark && !f.memory->passed(f.mail_mark)) f.memory->wait();
   if (f.mail_mark) open_mail(f);
   if (!f.reports) forget_until(f, f.last - (f.queuing ? 1 : 0));
+}
+
+RequestedReport request_report(Device d, DeviceMemory& m) {
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  InFlight& f = of(d);
+  RequestedReport r;
+  r.last = f.last;
+  r.whole = f.last - (f.queuing ? 1 : 0);
+  if (!f.reports) return r;
+  if (f.spare.empty()) {
+    r.table = m.pinned_report();
+  } else {
+    r.table = f.spare.back();
+    f.spare.pop_back();
+  }
+  m.read_fault(r.table);
+  return r;
+}
+
+void drop_report(Device d, RequestedReport& r) {
+  if (!r.table) return;
+  std::lock_guard lock(all().mutex);
+  of(d).spare.push_back(std::exchange(r.table, nullptr));  // the next copy into it is behind this one
+}
+
+void read_report(Device d, RequestedReport& r) {
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  InFlight& f = of(d);
+  if (r.table) {
+    judge(f, *r.table, r.last);
+    f.spare.push_back(std::exchange(r.table, nullptr));
+  }
+  forget_until(f, r.whole);
 }
 
 Error blamed(Device d, const Error& e) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "pyflame/backends/backend.h"
 #include "pyflame/base/events.h"
 #include "pyflame/runtime/blame.h"
 
@@ -36,6 +37,15 @@ class QueuedRun {
 
 void before_wait(Device d, DeviceMemory& m);
 void after_wait(Device d, DeviceMemory& m);
+// What the work that is queued by now will have reported. Later work and other requests do not change it.
+struct RequestedReport {
+  FaultTable* table = nullptr;   // in host memory, which read_report() takes back; null: nothing can be reported
+  uint64_t last = 0, whole = 0;  // the last run that has begun, and the last one of which all kernels are queued
+};
+RequestedReport request_report(Device d, DeviceMemory& m);
+// That work has completed, and so has the copy.
+void read_report(Device d, RequestedReport& r);
+void drop_report(Device d, RequestedReport& r);  // unread
 // If the error says that the device is lost, the error with a list of what was in flight.
 Error blamed(Device d, const Error& e);
 

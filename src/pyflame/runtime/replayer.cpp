@@ -275,12 +275,12 @@ void Replayer::drop_snapshot() {
   saved_.clear();
 }
 
-// Whether all that the program writes of a slot are rows that index_put replaces. A replay after the launches replaces them by the same values,
+// Whether all that the program writes of a slot are rows that index_put or rotary_store replaces. A replay after the launches replaces them by the same values,
 // if it reads the same; so the slot needs no copy from before.
 bool only_replaces_rows(const Program& p, SlotId slot) {
   for (const Node& n : p.graph.nodes)
     for (const Operand& o : n.outs)
-      if (p.graph.slot(o) == slot &&
+      if (p.graph.slot(o) == slot && n.op != OpId::rotary_store &&
           (n.op != OpId::index_put || n.attr<ScatterAttrs>().combine != static_cast<int64_t>(Combine::Replace)))
         return false;
   return true;

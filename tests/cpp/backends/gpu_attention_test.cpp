@@ -52,6 +52,8 @@ TEST(GpuAttention, SourcesForOtherCompilers) {
           [](const AttentionKind& a) { return attention_combine(a); });
     write("stats_" + type, d, 128, AttentionMask::none, true,
           [](const AttentionKind& a) { return attention_query_stats(a); });
+    write("paged_tiles_" + type, d, 128, AttentionMask::none, false,
+          [](const AttentionKind& a) { return attention_paged_tiles(a); });
     const auto packed = [](AttentionKind a) {
       a.packed = true;
       return a;

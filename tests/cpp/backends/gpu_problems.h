@@ -310,6 +310,7 @@ class GpuProblems {
       case OpId::varlen_attn:
       case OpId::varlen_attn_grad: return packed_attention(op);
       case OpId::paged_attention: return pages();
+      case OpId::rotary_store: return rotary(), void();
       case OpId::quantized_linear:
       case OpId::decode_blocks: return blocks(op);
       case OpId::gather: return add(op, "", {x({64, 100}), ints({32, 100})}, {x({32, 100})}, DimAttrs{0}), void();
@@ -417,6 +418,15 @@ class GpuProblems {
           {x({3, 8, 128}), x({40, 16, 2, 128}), x({40, 16, 2, 128}), tensor(DType::int32, {3, columns}),
            tensor(DType::int32, {3}), number(), number(DType::int64), number()},
           {x({3, 8, 128})});
+  }
+  // Halves of which 16 bytes are read at a time, and others.
+  void rotary() {
+    for (const auto& [what, dims] : {std::pair<const char*, int64_t>{"vectors", 128}, {"odd", 10}}) {
+      const Operand cache = x({40, 2, dims}), table = x({64, dims});
+      add(OpId::rotary_store, what,
+          {x({3, 8, dims}), x({3, 2, dims}), x({3, 2, dims}), table, table, ints({3}), ints({3}), cache, cache},
+          {x({3, 8, dims}), cache, cache});
+    }
   }
   // Rows of blocks, and planes of them with one and with several rows of x.
   void blocks(OpId op) {

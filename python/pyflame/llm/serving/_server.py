@@ -110,6 +110,7 @@ class Server:
     # Life.
 
     async def start(self, socket):
+        """Listens at the address and begins to answer. A coroutine."""
         loop = asyncio.get_running_loop()
         self._mailbox, self._idle = Mailbox(loop), asyncio.Event()
         self._idle.set()

@@ -12,6 +12,7 @@ def norm_except_dim(v, dim):
 
 
 def normalized(v, eps):
+    """v divided by its Euclidean norm, which counts as at least eps."""
     return v / _C.clamp(v.norm(), min=eps)
 
 
@@ -31,6 +32,7 @@ def power_iterations(matrix, u, v, n, eps):
 
 
 def largest_singular_value(matrix, u, v):
+    """u^T matrix v, for singular vectors u and v of a matrix: a number with gradients."""
     return (u * (matrix @ v)).sum()
 
 

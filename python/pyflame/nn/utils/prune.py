@@ -82,6 +82,7 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method):
+        """Appends a method, which prunes what the earlier ones left. TypeError where it is none, ValueError where it is for another parameter."""
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"PruningContainer: not a pruning method; got {type(method).__name__}")
         if method._tensor_name != self._tensor_name:

@@ -40,34 +40,44 @@ class PackedSequence(_Fields):
         return type(self)(data, self.batch_sizes, move(self.sorted_indices), move(self.unsorted_indices))
 
     def cuda(self, *args, **kwargs):
+        """The sequences on a GPU."""
         return self.to(*(args or ("cuda",)), **kwargs)
 
     def cpu(self):
+        """The sequences on the CPU."""
         return self.to("cpu")
 
     def float(self):
+        """The sequences as float32."""
         return self.to(_C.float32)
 
     def double(self):
+        """The sequences as float64."""
         return self.to(_C.float64)
 
     def half(self):
+        """The sequences as float16."""
         return self.to(_C.float16)
 
     def long(self):
+        """The sequences as int64."""
         return self.to(_C.int64)
 
     def int(self):
+        """The sequences as int32."""
         return self.to(_C.int32)
 
     def pin_memory(self):
+        """A copy of the sequences in page-locked memory."""
         return self
 
     def is_pinned(self):
+        """Whether the data is in page-locked memory."""
         return False
 
     @property
     def is_cuda(self):
+        """Whether the data is on a GPU."""
         return self.data.device.type == "cuda"
 
 

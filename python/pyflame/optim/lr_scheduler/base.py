@@ -71,6 +71,7 @@ class LRScheduler:
         return list(self._last_lr)
 
     def state_dict(self):
+        """The state of the scheduler as a dict, without the optimizer."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
     def load_state_dict(self, state_dict):

@@ -43,10 +43,12 @@ class SequentialLR(LRScheduler):
         self._last_lr = s.get_last_lr()
 
     def state_dict(self):
+        """The state of the scheduler and of those in it, without the optimizer."""
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
         return {**state, "_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict):
+        """Takes the state of the scheduler and of those in it from a state_dict."""
         state = dict(state_dict)
         for s, d in zip(self._schedulers, state.pop("_schedulers")):
             s.load_state_dict(d)
@@ -128,6 +130,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self):
+        """Whether the scheduler waits after a reduction."""
         return self.cooldown_counter > 0
 
     def is_better(self, a, best):

@@ -175,6 +175,7 @@ class CyclicLR(LRScheduler):
                 set_momentum(g, high - (high - low) * height)
 
     def state_dict(self):
+        """The state of the scheduler, without the optimizer and without functions."""
         return {**super().state_dict(), "_scale_fn_custom": attributes_of(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..tolerance import EPS
 from . import FLOATS, Case, Spec
 from .attention import plain
 
@@ -33,17 +34,53 @@ def _case(name, dtype, lengths, heads=(2, 2), dim=8, page=4, **options):
     cache = Spec((len(order), page, heads[1], dim), dtype, plain)
     inputs = (Spec((len(lengths), heads[0], dim), dtype, plain), cache, cache, Spec(table.shape, "int32", _or_small(table, 0)), Spec((len(lengths),), "int32", _or_small(np.array(lengths, np.int32), 1)))
 
-    def magnitude(q, keys, values, *_):
+    def magnitude(q, keys, values, *where):
         largest = np.abs(q).sum(-1).max() * np.abs(keys).max() * (options.get("scale") or dim**-0.5)
-        return (1 + min(largest, dim**0.5 * 10)) * np.abs(values).max()
+        size = (1 + min(largest, dim**0.5 * 10)) * np.abs(values).max()
+        if dtype not in ("float16", "bfloat16"):
+            return size
+        # Matrix cores take the weights in the values' own half type: one more rounding of each product.
+        return size + EPS[dtype] / EPS["float32"] * paged_attention(q, keys, np.abs(values), *where, **options)
 
     return Case(f"paged-{name}-{dtype}", ("paged_attention",), ("paged_attention",), inputs, lambda pf, *x: pf.paged_attention(*x, **options),
                 lambda *x: paged_attention(*x, **options), c=2, magnitude=magnitude, fused_exact=False)
 
 
+def rotary_store(q, k, v, cos, sin, positions, slots, keys, values):
+    """(q rotated, keys and values with the new rows). q [T, H, D], k and v [T, Hk, D], cos and sin [P, R], keys and values [N, Hk, D]."""
+
+    def rotated(x):
+        n = cos.shape[1]
+        first, second = x[..., : n // 2], x[..., n // 2:n]
+        part = x[..., :n] * cos[positions][:, None] + np.concatenate([-second, first], -1) * sin[positions][:, None]
+        return np.concatenate([part, x[..., n:]], -1)
+
+    keys, values, there = keys.copy(), values.copy(), slots >= 0
+    keys[slots[there]], values[slots[there]] = rotated(k)[there], v[there]
+    return rotated(q), keys, values
+
+
+def _rotary_case(name, dtype, rows, heads, dim, turns, positions=11):
+    rs = np.random.RandomState(len(name))
+    at, slots = rs.randint(0, positions, rows), rs.permutation(rows + 3)[:rows]
+    slots[rows // 2] = -1
+    numbers = [Spec(x.shape, "int64", lambda rng, shape, x=x: x.astype(np.int64)) for x in (at, slots)]
+    table, cache = Spec((positions, turns), dtype, plain), Spec((rows + 3, heads[1], dim), dtype, plain)
+    inputs = (Spec((rows, heads[0], dim), dtype, plain), *(Spec((rows, heads[1], dim), dtype, plain),) * 2, table, table, *numbers, cache, cache)
+
+    def call(pf, *x):
+        keys, values = (c.clone() for c in x[7:])
+        return pf._C._rotary_store(*x[:7], keys, values), keys, values
+
+    return Case(f"rotary-store-{name}-{dtype}", (), ("rotary_store",), inputs, call, rotary_store, c=2, composed=True, own_values=True,
+                magnitude=lambda q, k, v, cos, sin, *_: 2 * max(np.abs(x).max() for x in (q, k, v, *_[2:])) * max(1, np.abs(cos).max(), np.abs(sin).max()))
+
+
 def cases():
     out = []
     for dtype in FLOATS:
+        out.append(_rotary_case("whole-heads", dtype, 5, (4, 2), 32, 32))
+        out.append(_rotary_case("a-part-of-them", dtype, 3, (3, 1), 20, 6))
         out.append(_case("lengths", dtype, (1, 4, 5, 0, 17)))
         out.append(_case("grouped", dtype, (9, 70, 131), (6, 2), 16))
         if dtype in ("float32", "bfloat16"):
@@ -51,6 +88,7 @@ def cases():
             out.append(_case("window", dtype, (3, 64, 200), (4, 2), 16, 16, window=70))
             out.append(_case("short-window", dtype, (3, 64, 200), (2, 1), 8, 16, window=1))
             out.append(_case("softcap", dtype, (3, 70), (2, 1), 16, 8, softcap=2.0, scale=0.5))
+            out.append(_case("many-heads", dtype, (200, 16), (20, 1), 16, 16))
             out.append(_case("page-of-one", dtype, (5, 3), page=1))
             for dim in (5, 40, 64, 128, 256):
                 out.append(_case(f"head-{dim}", dtype, (66, 3), (2, 1), dim, 16))

@@ -220,4 +220,44 @@ void run_paged_attention(const Call& c) {
   write_all(c.out(0), out);
 }
 
+void run_rotary_store(const Call& c) {
+  const View qv = c.in(0), kv = c.in(1), table = c.in(3), cache = c.in(7);
+  const int64_t rows = qv.shape[0], dim = qv.shape[2], kv_heads = kv.shape[1], rotary_dim = table.shape[1],
+                half = rotary_dim / 2;
+  const std::vector<double> cos = read_all<double>(table), sin = read_all<double>(c.in(4));
+  const std::vector<int64_t> positions = read_all<int64_t>(c.in(5)), slots = read_all<int64_t>(c.in(6));
+  const auto check = [&](int64_t i, int64_t least, int64_t n) {
+    PF_CHECK(i >= least && i < n, Index, "{}: index out of range; got {}; expected {} <= index < {}", c.name(), i,
+             least, n);
+  };
+  for (const int64_t i : positions) check(i, 0, table.shape[0]);
+  for (const int64_t i : slots) check(i, -1, cache.shape[0]);
+  const auto rotated = [&](const View& from) {
+    std::vector<double> x = read_all<double>(from), y = x;
+    for (size_t line = 0; line < x.size() / static_cast<size_t>(dim); ++line) {
+      const auto at = static_cast<size_t>(positions[line / static_cast<size_t>(from.shape[1])] * rotary_dim);
+      for (int64_t i = 0; i < rotary_dim; ++i) {
+        const auto d = static_cast<size_t>(i), first = line * static_cast<size_t>(dim);
+        const double other =
+            i < half ? -x[first + d + static_cast<size_t>(half)] : x[first + d - static_cast<size_t>(half)];
+        y[first + d] = x[first + d] * cos[at + d] + other * sin[at + d];
+      }
+    }
+    return y;
+  };
+  const std::vector<double> q = rotated(qv), k = rotated(kv), v = read_all<double>(c.in(2));
+  const auto each = static_cast<size_t>(kv_heads * dim);
+  const auto put = [&](int in, int out, const std::vector<double>& from) {
+    std::vector<double> all = read_all<double>(c.in(in));
+    for (int64_t t = 0; t < rows; ++t)
+      if (const int64_t slot = slots[static_cast<size_t>(t)]; slot >= 0)
+        std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(t) * each), each,
+                    all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(slot) * each));
+    write_all(c.out(out), all);
+  };
+  put(7, 1, k);
+  put(8, 2, v);
+  write_all(c.out(0), q);
+}
+
 }  // namespace pyflame::reference

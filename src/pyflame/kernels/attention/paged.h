@@ -1,6 +1,7 @@
 // Attention of one query for each sequence over keys and values in pages. The time goes into reading them, so each is read once for the query
-// heads that share it, 16 bytes at a time. A team of lanes has a key at a time; a workgroup has a part of the keys of a sequence (see
-// paged_args.h), a head of keys, and up to kHeads of its query heads. paged_combine adds the parts in their order.
+// heads that share it, 16 bytes at a time, and the pages of the next keys are looked up while the last ones are computed with. A team of lanes
+// has kAhead adjacent keys at a time; a workgroup has a part of the keys of a sequence (see paged_args.h), a head of keys, and up to kHeads of
+// its query heads. paged_combine adds the parts in their order.
 #pragma once
 
 namespace pf {
@@ -32,30 +33,42 @@ struct PagedKeys {
   }
 };
 
-// Weighted sums of values with the largest score that they are relative to.
-template <class X, int kSize>
-struct PagedSums {
-  X top, total, sums[kSize];
-  PF_DEVICE void clear() {
-    top = paged_none(), total = 0;
+// Adds each of the first kLeft values over lanes that differ in the bits of 2 kStep - 1. A lane gets one sum. At each step, half of the values go to
+// the other half of the lanes: all sums together take about as many exchanges as one sum takes if every lane gets it.
+template <int kStep, int kLeft, int kCount, class X>
+PF_DEVICE void divide_sums(X (&x)[kCount]) {
+  if constexpr (kStep > 0) {
+    constexpr int kHalf = kLeft > 1 ? kLeft / 2 : 1;
+    const bool upper = (lane() & kStep) != 0;
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) sums[i] = 0;
+    for (int i = 0; i < kHalf; ++i) {
+      if constexpr (kLeft > 1) {
+        const X lower = x[i], higher = x[i + kHalf];
+        const X mine = upper ? higher : lower, other = upper ? lower : higher;
+        x[i] = mine + xor_lane(other, kStep);
+      } else {
+        x[i] += xor_lane(x[i], kStep);  // the same bits in both lanes: addition commutes
+      }
+    }
+    divide_sums<kStep / 2, kHalf>(x);
   }
-  PF_DEVICE void fade_to(X now) {
-    const X fade = now == (X)paged_none() ? (X)1 : paged_exp(top - now);
-    top = now, total *= fade;
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) sums[i] *= fade;
-  }
-};
+}
 
-// kTeam lanes share a key: each has kPieces vectors of kVec elements, kTeam * kVec apart.
+// kTeam lanes share a key: each has kPieces vectors of kVec elements, kTeam * kVec apart. Of the scores, a lane has the one of key `my_key` and
+// query head `my_head`; all lanes have the sums of all heads for their own elements.
 template <class T, int kVec, int kTeam, int kPieces, int kHeads, int kAhead, int kThreads>
 PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const int* table, const int* lengths, T* out,
                                C<T>* parts, const PagedAttention& p) {
   using X = C<T>;
   constexpr int kTeams = kThreads / kTeam, kSize = kPieces * kVec, kRow = kTeam * kSize + 2;
-  PF_SHARED X shared[kTeams > 1 ? kTeams / 2 * kHeads * kRow : 1];
+  static_assert(kHeads <= 8);
+  constexpr int kScores = (kHeads > 4 ? 8 : kHeads > 2 ? 4 : kHeads) * kAhead;
+  constexpr int kSame = kTeam / kScores;  // lanes that have the same score
+  static_assert(kScores <= kTeam && (kAhead & (kAhead - 1)) == 0);
+  // The teams' sums are added for so many heads at a time.
+  constexpr int kFit = 24576 / (int)(kTeams * kRow * sizeof(X));
+  constexpr int kBatch = kFit < 1 ? 1 : kFit < kHeads ? kFit : kHeads;
+  PF_SHARED X shared[kTeams * kBatch * kRow];
   const int me = (int)thread() % kTeam, team = (int)thread() / kTeam;
   const int together = (int)(p.heads / p.kv_heads), chunks = (together + kHeads - 1) / kHeads;
   const i64 groups_each = p.kv_heads * chunks, sequence = group().x / groups_each, rest = group().x % groups_each;
@@ -68,13 +81,26 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
   const i64 begin = seen.first + part * seen.each;
   const i64 end = begin + seen.each < seen.end ? begin + seen.each : seen.end;
   const auto column = [&](int piece) { return (piece * kTeam + me) * kVec; };
+  const int* const pages = table + sequence * p.columns;
+  // The pages of this team's keys from `base` on; -1: there is no such key.
+  const auto look_up = [&](i64 base, int(&page)[kAhead]) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const i64 key = base + team * kAhead + a;
+      page[a] = key < end ? pages[key >> p.page_log2] : -1;
+      if (key < end && (page[a] < 0 || page[a] >= p.pages)) {
+        if (me == 0) raise(p.fault, (int)p.site, kIndexOutOfRange, page[a], p.pages);
+        page[a] = -1;
+      }
+    }
+  };
+  int page[kAhead];
+  look_up(begin, page);
 
-  X query[kHeads][kSize];
-  PagedSums<X, kSize> mine[kHeads];
+  X query[kHeads][kSize], sums[kHeads][kSize];
   const X scale = (X)p.scale * (p.cap > 0 ? (X)1 : kPagedBase<X>), cap = (X)p.cap;
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
-    mine[h].clear();
     const int head = head0 + h < together ? head0 + h : together - 1;
     const T* const from = q + (sequence * p.heads + kv * together + head) * p.dim;
 #pragma unroll
@@ -82,106 +108,119 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
       Vec<T, kVec> v = {};
       if (column(j) < p.dim) v = load_vec<kVec>(from + column(j));
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) query[h][j * kVec + i] = (X)load(&v.v[i]) * scale;
+      for (int i = 0; i < kVec; ++i) query[h][j * kVec + i] = (X)load(&v.v[i]) * scale, sums[h][j * kVec + i] = 0;
     }
   }
-  const i64 row = p.kv_heads * p.dim;
+  const int my_key = me / kSame % kAhead;
+  const int team0 = lane() - me;  // the team's first lane
+  static_assert(kTeam <= kWave);
+  X top = paged_none(), total = 0;  // of this lane's head; total: of this lane's keys
+  const i64 row = p.kv_heads * p.dim, mask = ((i64)1 << p.page_log2) - 1;
   for (i64 base = begin; base < end; base += kTeams * kAhead) {
     Vec<T, kVec> k[kAhead][kPieces], v[kAhead][kPieces];
-    bool there[kAhead];
+    bool there = false;  // is this lane's key
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      const i64 key = base + a * kTeams + team;
-      i64 page = 0;
-      there[a] = key < end;
-      if (there[a]) {
-        page = table[sequence * p.columns + (key >> p.page_log2)];
-        if (page < 0 || page >= p.pages) {
-          if (me == 0) raise(p.fault, (int)p.site, kIndexOutOfRange, page, p.pages);
-          there[a] = false;
-        }
-      }
-      const i64 at = ((page << p.page_log2) + (key & (((i64)1 << p.page_log2) - 1))) * row + kv * p.dim;
+      const i64 key = base + team * kAhead + a;
+      const i64 at = (((i64)page[a] << p.page_log2) + (key & mask)) * row + kv * p.dim;
+      there |= my_key == a && page[a] >= 0;
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {
         k[a][j] = v[a][j] = Vec<T, kVec>{};
-        if (there[a] && column(j) < p.dim) {
-          k[a][j] = load_vec<kVec>(keys + at + column(j));
-          v[a][j] = load_vec<kVec>(values + at + column(j));
+        if (page[a] >= 0 && column(j) < p.dim) {
+          k[a][j] = load_once<kVec>(keys + at + column(j));
+          v[a][j] = load_once<kVec>(values + at + column(j));
         }
       }
     }
+    look_up(base + kTeams * kAhead, page);
+    X dots[kScores];
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      X score[kAhead], best = mine[h].top;
+    for (int s = 0; s < kScores; ++s) {
+      dots[s] = 0;
+      if (s / kAhead >= kHeads) continue;
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        X dot = 0;
+      for (int j = 0; j < kPieces; ++j)
 #pragma unroll
-        for (int j = 0; j < kPieces; ++j)
+        for (int i = 0; i < kVec; ++i)
+          dots[s] = paged_fused(query[s / kAhead < kHeads ? s / kAhead : 0][j * kVec + i],
+                                (X)load(&k[s % kAhead][j].v[i]), dots[s]);
+    }
+    divide_sums<kTeam / 2, kScores>(dots);  // this lane's is that of key my_key and head me / (kSame * kAhead)
+    X score = dots[0];
+    if (cap > 0) score = cap * m_tanh(score / cap) * kPagedBase<X>;
+    if (!there) score = paged_none();
+    X best = score;
 #pragma unroll
-          for (int i = 0; i < kVec; ++i) dot = paged_fused(query[h][j * kVec + i], (X)load(&k[a][j].v[i]), dot);
-        X x = over_lanes<Sum, kTeam>(dot);
-        if (cap > 0) x = cap * m_tanh(x / cap) * kPagedBase<X>;
-        score[a] = there[a] ? x : (X)paged_none();
-        best = score[a] > best ? score[a] : best;
+    for (int step = kSame; step < kSame * kAhead; step *= 2) {
+      const X other = xor_lane(best, step);
+      best = other > best ? other : best;
+    }
+    best = best > top ? best : top;
+    if (ballot(best > top) != 0) {
+      const X fade = best == (X)paged_none() ? (X)1 : paged_exp(top - best);
+      total *= fade;
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        const X of_head = from_lane(fade, team0 + h * kAhead * kSame);
+#pragma unroll
+        for (int i = 0; i < kSize; ++i) sums[h][i] *= of_head;
       }
-      if (best > mine[h].top) mine[h].fade_to(best);
+      top = best;
+    }
+    const X weight = there ? paged_exp(score - top) : (X)0;
+    total += weight;
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        const X weight = there[a] ? paged_exp(score[a] - best) : (X)0;
-        mine[h].total += weight;
+        const X w = from_lane(weight, team0 + (h * kAhead + a) * kSame);
 #pragma unroll
         for (int j = 0; j < kPieces; ++j)
 #pragma unroll
           for (int i = 0; i < kVec; ++i)
-            mine[h].sums[j * kVec + i] = paged_fused(weight, (X)load(&v[a][j].v[i]), mine[h].sums[j * kVec + i]);
+            sums[h][j * kVec + i] = paged_fused(w, (X)load(&v[a][j].v[i]), sums[h][j * kVec + i]);
+      }
+  }
+#pragma unroll
+  for (int step = kSame; step < kSame * kAhead; step *= 2) total += xor_lane(total, step);
+    // The sums of all teams, in their order, relative to the largest score of all.
+#pragma unroll
+  for (int first = 0; first < kHeads; first += kBatch) {
+    if (first > 0) barrier();
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int h = first + b;
+      if (h >= kHeads) continue;
+      X* const to = shared + (b * kTeams + team) * kRow;
+      if (me == h * kAhead * kSame) to[0] = top, to[1] = total;
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) to[2 + column(i / kVec) + i % kVec] = sums[h < kHeads ? h : 0][i];
+    }
+    barrier();
+    constexpr int kColumns = kTeam * kSize;
+    for (int e = (int)thread(); e < kBatch * kColumns; e += kThreads) {
+      const int b = e / kColumns, d = e % kColumns, h = first + b;
+      if (h >= kHeads || head0 + h >= together || d >= p.dim) continue;
+      const X* const from = shared + b * kTeams * kRow;
+      X largest = from[0], sum = 0, all = 0;
+#pragma unroll
+      for (int t = 1; t < kTeams; ++t) largest = from[t * kRow] > largest ? from[t * kRow] : largest;
+#pragma unroll
+      for (int t = 0; t < kTeams; ++t) {
+        const X share = largest == (X)paged_none() ? (X)0 : paged_exp(from[t * kRow] - largest);
+        all = paged_fused(from[t * kRow + 1], share, all);
+        sum = paged_fused(from[t * kRow + 2 + d], share, sum);
+      }
+      const i64 line = sequence * p.heads + kv * together + head0 + h;
+      if (p.most_parts > 1) {
+        X* const to = parts + (line * p.most_parts + part) * (p.dim + 2);
+        to[d] = sum;
+        if (d == 0) to[p.dim] = largest, to[p.dim + 1] = all;
+      } else {
+        store(out + line * p.dim + d, all == 0 ? (X)0 : sum * (1 / all));
       }
     }
-  }
-  // The second half of the teams gives its sums to the first half, and so on.
-#pragma unroll 1
-  for (int half = kTeams / 2; half > 0; half /= 2) {
-    const int other = team - half;
-    if (team >= half && team < 2 * half)
-#pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
-        X* const to = shared + (other * kHeads + h) * kRow;
-        if (me == 0) to[0] = mine[h].top, to[1] = mine[h].total;
-#pragma unroll
-        for (int i = 0; i < kSize; ++i) to[2 + i * kTeam + me] = mine[h].sums[i];
-      }
-    barrier();
-    if (team < half)
-#pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
-        const X* const from = shared + (team * kHeads + h) * kRow;
-        const X top = from[0], best = top > mine[h].top ? top : mine[h].top;
-        const X share = best == (X)paged_none() ? (X)1 : paged_exp(top - best);
-        mine[h].fade_to(best);
-        mine[h].total = paged_fused(from[1], share, mine[h].total);
-#pragma unroll
-        for (int i = 0; i < kSize; ++i) mine[h].sums[i] = paged_fused(from[2 + i * kTeam + me], share, mine[h].sums[i]);
-      }
-    barrier();
-  }
-  if (team > 0) return;
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    if (head0 + h >= together) continue;
-    const i64 line = sequence * p.heads + kv * together + head0 + h;
-    const X inverse = p.most_parts > 1 ? (X)1 : mine[h].total == 0 ? (X)0 : 1 / mine[h].total;
-    X* const to = parts + (line * p.most_parts + part) * (p.dim + 2);
-    if (p.most_parts > 1 && me == 0) to[p.dim] = mine[h].top, to[p.dim + 1] = mine[h].total;
-#pragma unroll
-    for (int j = 0; j < kPieces; ++j)
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) {
-        if (column(j) + i >= p.dim) continue;
-        const X x = mine[h].sums[j * kVec + i] * inverse;
-        if (p.most_parts > 1) to[column(j) + i] = x;
-        else store(out + line * p.dim + column(j) + i, x);
-      }
   }
 }
 

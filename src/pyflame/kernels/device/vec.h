@@ -15,6 +15,24 @@ template <int N, class T>
 PF_DEVICE Vec<T, N> load_vec(const T* p) {
   return *(const Vec<T, N>*)p;
 }
+// The same for memory that this launch reads once and does not write: it should not displace anything else from the first-level cache.
+template <int N, class T>
+PF_DEVICE Vec<T, N> load_once(const T* p) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) * N == 16) {
+    union Bytes {
+      PF_DEVICE Bytes() {}
+      unsigned w[4];
+      Vec<T, N> v;
+    } b;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(b.w[0]), "=r"(b.w[1]), "=r"(b.w[2]), "=r"(b.w[3])
+        : "l"(p));
+    return b.v;
+  }
+#endif
+  return load_vec<N>(p);
+}
 template <class T, int N>
 PF_DEVICE void store_vec(T* p, const Vec<T, N>& x) {
   *(Vec<T, N>*)p = x;

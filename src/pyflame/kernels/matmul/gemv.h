@@ -31,7 +31,7 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
           const i64 at = k + h * kTeam * kVec;
           matrix[h][l] = Vec<S, kVec>{};
           if (at < end && line0 + l < p.n)
-            matrix[h][l] = load_vec<kVec>(from_w + (line0 + l) * p.w_line + at * p.w_depth);
+            matrix[h][l] = load_once<kVec>(from_w + (line0 + l) * p.w_line + at * p.w_depth);
         }
 #pragma unroll
       for (int h = 0; h < kAhead; ++h) {

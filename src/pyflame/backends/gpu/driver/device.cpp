@@ -248,6 +248,34 @@ class GpuMoment final : public Moment {
   Event event_;
 };
 
+// Through pinned memory of its own, which Transfers keeps for the next one.
+class GpuDownload final : public Download {
+ public:
+  GpuDownload(GpuDevice& device, const void* from, size_t nbytes)
+      : device_(device), block_(device.transfers().take_landing(nbytes)) {
+    if (nbytes > 0)
+      device.check(device.rt().copy_out(block_.pinned, from, nbytes, device.own_stream()), "copying from the device");
+    device.check(device.rt().event_record(block_.arrived, device.own_stream()), "marking the stream");
+  }
+  ~GpuDownload() override { device_.transfers().give_landing(block_); }
+  GpuDownload(const GpuDownload&) = delete;
+  GpuDownload& operator=(const GpuDownload&) = delete;
+  const void* wait() override {
+    device_.enter();
+    device_.check(device_.rt().event_wait(block_.arrived), "waiting for the device");
+    return block_.pinned;
+  }
+
+ private:
+  GpuDevice& device_;
+  Transfers::Landing block_;
+};
+
+std::unique_ptr<Download> GpuDevice::download(const void* from, size_t nbytes) {
+  enter();
+  return std::make_unique<GpuDownload>(*this, from, nbytes);
+}
+
 uint64_t GpuDevice::mark() {
   enter();
   std::lock_guard lock(mark_mutex_);

@@ -69,6 +69,7 @@ class GpuDevice final : public DeviceMemory {
   void release(void* p) override;
   void from_host(void* to, const void* from, size_t nbytes) override;
   void to_host(void* to, const void* from, size_t nbytes) override;
+  std::unique_ptr<Download> download(const void* from, size_t nbytes) override;
   void copy(void* to, const void* from, size_t nbytes) override;
   void fill(void* to, uint8_t value, size_t nbytes) override;
   bool copy_from(void* to, DeviceMemory& other, const void* from, size_t nbytes) override;

@@ -2,6 +2,7 @@
 #include "pyflame/backends/gpu/driver/pinned.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "pyflame/backends/gpu/driver/device.h"
@@ -154,6 +155,28 @@ void Transfers::download(void* to, const void* from, size_t nbytes) {
     device_.check(rt.event_wait(b.copied), "waiting for the device");
     if (size(done) > 0) copy_bytes(static_cast<char*>(to) + done * kBlock, b.pinned, size(done));
   }
+}
+
+// One that is large enough, and no larger than it must be. A copy into one that was given back unread is still in stream order before the next.
+Transfers::Landing Transfers::take_landing(size_t nbytes) {
+  std::lock_guard lock(download_mutex_);
+  ++stats_.downloads;
+  const auto end = landings_.end();
+  auto best = end;
+  for (auto it = landings_.begin(); it != end; ++it)
+    if (it->bytes >= nbytes && (best == end || it->bytes < best->bytes)) best = it;
+  if (best != end) {
+    const Landing l = *best;
+    landings_.erase(best);
+    return l;
+  }
+  const size_t bytes = std::max<size_t>(4096, std::bit_ceil(nbytes));
+  return {static_cast<char*>(pin(bytes)), bytes, device_.take_event()};
+}
+
+void Transfers::give_landing(const Landing& l) {
+  std::lock_guard lock(download_mutex_);
+  landings_.push_back(l);
 }
 
 void Transfers::warmup(size_t nbytes) {

@@ -27,6 +27,14 @@ class Transfers {
   explicit Transfers(GpuDevice& device) : device_(device) {}
   void upload(void* to, const void* from, size_t nbytes);
   void download(void* to, const void* from, size_t nbytes);
+  // Pinned memory where bytes arrive that nobody waits for yet.
+  struct Landing {
+    char* pinned = nullptr;
+    size_t bytes = 0;
+    Event arrived = nullptr;
+  };
+  Landing take_landing(size_t nbytes);
+  void give_landing(const Landing& l);
   // Pins memory for this many bytes in flight.
   void warmup(size_t nbytes);
   PinnedStats stats();
@@ -58,6 +66,7 @@ class Transfers {
   size_t next_ = 0;
   Stream copies_ = nullptr;
   std::vector<Block> down_;
+  std::vector<Landing> landings_;  // that nobody uses; under download_mutex_
   PinnedStats stats_;
   std::atomic<uint64_t> pinned_bytes_{0};
 };

@@ -126,6 +126,22 @@ AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
       "attention/backward.h");
 }
 
+AttentionSource attention_paged_tiles(const AttentionKind& a) {
+  constexpr int kWaves = 4;
+  const auto width = static_cast<int>((a.dim + 15) / 16 * 16);
+  const std::string type = stored_type(a.dtype);
+  AttentionSource s;
+  s.threads = static_cast<unsigned>(kWaves * a.wave);
+  s.shared_bytes = static_cast<unsigned>((1 + 2 * kWaves) * 16 * (width + kPad) * 2);
+  s.text =
+      kernel_source({"device/mma.h", "device/async.h", "attention/paged.h", "attention/paged_tiles.h"}, s.threads,
+                    fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
+                                "lengths, {0}* out, float* parts, pf::PagedAttention p) {{ "
+                                "pf::paged_tiles<{0}, {1}, {2}>(q, keys, values, table, lengths, out, parts, p); }}",
+                                type, width, kWaves));
+  return s;
+}
+
 bool attention_on_matrix_units(const AttentionKind& a, std::string* why) {
   const int64_t most = a.units == MatrixKind::none ? 128 : 256;
   if (a.dtype != DType::float16 && a.dtype != DType::bfloat16) *why = "not a 16-bit type";

@@ -48,4 +48,8 @@ AttentionSource attention_plain_query_stats(const AttentionKind& a);
 AttentionSource attention_plain_queries_grad(const AttentionKind& a);
 AttentionSource attention_plain_keys_grad(const AttentionKind& a);
 
+// paged_attention for 16-bit types and head sizes that are multiples of 8, up to kMostPagedWidth: AMD's GPUs have 64 KiB of shared memory.
+constexpr int64_t kMostPagedWidth = 192;
+AttentionSource attention_paged_tiles(const AttentionKind& a);
+
 }  // namespace pyflame::gpu

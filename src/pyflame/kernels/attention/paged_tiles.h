@@ -1,0 +1,168 @@
+// Attention of one query for each sequence over keys and values in pages, on matrix cores. A workgroup has a part of the keys of a sequence (see
+// paged_args.h), a head of keys, and up to 16 of the query heads that share it, which are the rows of a tile. Each of its kWaves waves has 16 keys
+// at a time: it copies them and their values to shared memory, multiplies them with all queries, and adds the weighted values to sums of its own.
+// At the end, the sums of the waves are added in their order. paged_combine adds the parts.
+#pragma once
+
+namespace pf {
+
+#ifdef PF_ON_DEVICE
+
+struct PagedTop {  // a NaN need not win: it reaches the result through the sum
+  static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
+};
+// Sums are scaled again when the largest score has grown by more than this; weights stay below 2^8 then.
+constexpr float kPagedSlack = 8;
+
+// kWidth: the head size, rounded up to a multiple of 16. The head size is a multiple of 8, and all rows begin at multiples of 16 bytes.
+template <class T, int kWidth, int kWaves>
+PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int* table, const int* lengths, T* out,
+                           float* parts, const PagedAttention& p) {
+  using M = Mma<T>;
+  constexpr int kPitch = kWidth + 8, kTile = 16 * kPitch, kBlocks = kWidth / 16, kAcross = kWidth / 8;
+  constexpr int kThreads = kWaves * kWave, kRow = kWidth + 2;
+  T* const queries = dynamic_shared<T>();
+  T* const mine = queries + kTile + wave() * 2 * kTile;  // this wave's keys, and behind them their values
+  static_assert(16 * kRow * sizeof(float) <= 2 * kTile * sizeof(T), "a wave's sums take the place of its keys");
+  const int together = (int)(p.heads / p.kv_heads), chunks = (together + 15) / 16;
+  const i64 groups_each = p.kv_heads * chunks, sequence = group().x / groups_each, rest = group().x % groups_each;
+  const i64 kv = rest / chunks;
+  const int head0 = (int)(rest % chunks) * 16, heads = together - head0 < 16 ? together - head0 : 16;
+  const bool speaks = group().y == 0 && rest == 0 && thread() == 0;
+  const PagedKeys seen(lengths, sequence, p, speaks);
+  const i64 part = group().y;
+  if (part >= seen.parts && part > 0) return;
+  const i64 begin = seen.first + part * seen.each;
+  const i64 end = begin + seen.each < seen.end ? begin + seen.each : seen.end;
+
+  const T* const first_query = q + (sequence * p.heads + kv * together + head0) * p.dim;
+  for (int at = (int)thread(); at < 16 * kAcross; at += kThreads) {
+    const int row = at / kAcross, col = at % kAcross * 8;
+    Vec<T, 8> x = {};
+    if (row < heads && col < p.dim) x = load_vec<8>(first_query + row * p.dim + col);
+    store_vec(queries + row * kPitch + col, x);
+  }
+
+  const int* const pages = table + sequence * p.columns;
+  const i64 row_size = p.kv_heads * p.dim, mask = ((i64)1 << p.page_log2) - 1;
+  const float scale = (float)p.scale * (p.cap > 0 ? 1 : kPagedBase<float>), cap = (float)p.cap;
+  typename M::C sums[kBlocks] = {};
+  float top[M::kRows], total[M::kRows];
+#pragma unroll
+  for (int r = 0; r < M::kRows; ++r) top[r] = paged_none(), total[r] = 0;
+
+  for (i64 base = begin; base < end; base += kWaves * 16) {
+    // Lane i looks up the page of key i % 16.
+    const i64 first = base + wave() * 16, my_key = first + lane() % 16;
+    int page = my_key < end ? pages[my_key >> p.page_log2] : -1;
+    if (my_key < end && (page < 0 || page >= p.pages)) {
+      if (lane() < 16) raise(p.fault, (int)p.site, kIndexOutOfRange, page, p.pages);
+      page = -1;
+    }
+    const u64 there = ballot(page >= 0);  // bit i: key i is read
+    const int row_of_key = page < 0 ? -1 : (int)((i64)page << p.page_log2 | (my_key & mask));
+#pragma unroll
+    for (int i = 0; i < 16 * kAcross; i += kWave) {
+      const int at = i + lane(), row = at / kAcross % 16, col = at % kAcross * 8;
+      const int from = from_lane(row_of_key, row);
+      if (16 * kAcross % kWave != 0 && at >= 16 * kAcross) continue;
+      const bool copied = from >= 0 && col < p.dim;
+      const i64 place = copied ? from * row_size + kv * p.dim + col : 0;
+      async_copy(mine + row * kPitch + col, keys + place, copied);
+      async_copy(mine + kTile + row * kPitch + col, values + place, copied);
+    }
+    async_commit();
+    async_wait<0>();
+    barrier();
+
+    typename M::C s = {};
+#pragma unroll
+    for (int d = 0; d < kBlocks; ++d) {
+      schedule_barrier_if_narrow();
+      M::fma(s, M::load_a(queries + d * 16, kPitch), M::load_b_t(mine + d * 16, kPitch));
+    }
+    float best[M::kRows];
+#pragma unroll
+    for (int r = 0; r < M::kRows; ++r) best[r] = paged_none();
+#pragma unroll
+    for (int i = 0; i < M::kC; ++i) {
+      float x = s.v[i] * scale;
+      if (cap > 0) x = cap * m_tanh(x / cap) * kPagedBase<float>;
+      s.v[i] = there >> M::col(i) & 1 ? x : paged_none();
+      best[M::slot(i)] = fmaxf(best[M::slot(i)], s.v[i]);
+    }
+    bool grown = false;
+#pragma unroll
+    for (int r = 0; r < M::kRows; ++r) {
+      best[r] = M::template over_row<PagedTop>(best[r]);
+      grown |= best[r] > top[r] + kPagedSlack || (top[r] == paged_none() && best[r] != paged_none());
+    }
+    if (ballot(grown) != 0) {
+#pragma unroll
+      for (int r = 0; r < M::kRows; ++r) {
+        const float now = fmaxf(top[r], best[r]), fade = now == paged_none() ? 1 : fast_exp2(top[r] - now);
+        top[r] = now, total[r] *= fade;
+#pragma unroll
+        for (int d = 0; d < kBlocks; ++d)
+#pragma unroll
+          for (int i = 0; i < M::kC; ++i)
+            if (M::slot(i) == r) sums[d].v[i] *= fade;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < M::kC; ++i) {
+      const float shift = top[M::slot(i)];
+      s.v[i] = s.v[i] == paged_none() ? 0 : fast_exp2(s.v[i] - shift);
+      total[M::slot(i)] += s.v[i];
+    }
+    const typename M::A weights = M::as_a(s);
+#pragma unroll
+    for (int d = 0; d < kBlocks; ++d) {
+      schedule_barrier_if_narrow();
+      M::fma(sums[d], weights, M::load_b(mine + kTile + d * 16, kPitch));
+    }
+    barrier();
+  }
+
+  float* const all = (float*)(queries + kTile);
+  constexpr int kSums = 2 * kTile * (int)sizeof(T) / (int)sizeof(float);  // from one wave's to the next one's
+  float* const my_sums = all + wave() * kSums;
+#pragma unroll
+  for (int r = 0; r < M::kRows; ++r) {
+    const float sum = M::template over_row<Sum>(total[r]);
+    const int row = M::row_of(r);
+    if (M::col(0) == 0) my_sums[row * kRow] = top[r], my_sums[row * kRow + 1] = sum;
+#pragma unroll
+    for (int d = 0; d < kBlocks; ++d)
+#pragma unroll
+      for (int i = 0; i < M::kC; ++i)
+        if (M::slot(i) == r) my_sums[row * kRow + 2 + d * 16 + M::col(i)] = sums[d].v[i];
+  }
+  barrier();
+  for (int at = (int)thread(); at < heads * kWidth; at += kThreads) {
+    const int row = at / kWidth, d = at % kWidth;
+    if (d >= p.dim) continue;
+    const float* const from = all + row * kRow;
+    float largest = from[0], sum = 0, weight = 0;
+#pragma unroll
+    for (int w = 1; w < kWaves; ++w) largest = fmaxf(largest, from[w * kSums]);
+#pragma unroll
+    for (int w = 0; w < kWaves; ++w) {
+      const float share = largest == paged_none() ? 0 : fast_exp2(from[w * kSums] - largest);
+      weight = fmaf(from[w * kSums + 1], share, weight);
+      sum = fmaf(from[w * kSums + 2 + d], share, sum);
+    }
+    const i64 line = sequence * p.heads + kv * together + head0 + row;
+    if (p.most_parts > 1) {
+      float* const to = parts + (line * p.most_parts + part) * (p.dim + 2);
+      to[d] = sum;
+      if (d == 0) to[p.dim] = largest, to[p.dim + 1] = weight;
+    } else {
+      store(out + line * p.dim + d, weight == 0 ? 0.0f : sum * (1 / weight));
+    }
+  }
+}
+
+#endif
+
+}  // namespace pf

@@ -1,0 +1,49 @@
+"""Every public name has a docstring, and a new one an example that CI runs. tools/site/names.py says which names are public."""
+import pathlib
+import sys
+import types
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "site"))
+
+import names  # noqa: E402
+import uses  # noqa: E402
+
+import pyflame  # noqa: E402
+
+INVENTORY = names.inventory(pyflame)
+
+
+def test_every_public_name_has_a_docstring():
+    assert len(INVENTORY) > 1000
+    missing = list(names.without_docstring(INVENTORY))
+    assert not missing, f"without a docstring: {', '.join(missing)}"
+
+
+def test_what_has_none_is_found():
+    class Without:
+        def method(self):
+            pass
+
+        @property
+        def value(self):
+            """A value."""
+
+    entries = {"pyflame.Without": names.Entry("pyflame.Without", Without), "pyflame.f": names.Entry("pyflame.f", types.FunctionType((lambda: None).__code__, {}))}
+    assert list(names.without_docstring(entries)) == ["pyflame.Without", "pyflame.Without.method", "pyflame.f"]
+
+
+def test_a_method_has_the_docstring_of_the_base_class():
+    assert names.member_doc(pyflame.nn.Linear, "forward") == names.member_doc(pyflame.nn.Module, "forward") != ""
+
+
+def test_names_without_an_example_become_fewer():
+    without, listed = uses.without(INVENTORY), uses.listed()
+    new = sorted(without - listed)
+    assert not new, f"a new public name needs an example in a page of docs that runs, or in examples: {', '.join(new)}"
+    done = sorted(listed - without)
+    assert not done, f"they have an example or are gone; hint: python tools/site/uses.py --shrink takes them from the list: {', '.join(done)}"
+
+
+def test_where_an_example_is_found():
+    found = uses.paths_in("import pyflame as pf\nfrom pyflame import nn\npf.randn(3)\nnn.functional.relu(x)\nother.randn(3)\n")
+    assert {"pyflame.randn", "pyflame.nn.functional.relu"} <= found and "other.randn" not in found

@@ -1,0 +1,59 @@
+"""docs/optimization-guide.md: each advice has a reason, a gain, a rule of pyflame doctor that exists, and a source."""
+import json
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "optimization-guide.md").read_text(encoding="utf-8")
+RULES = {rule["id"]: rule for rule in json.loads((ROOT / "src" / "tools" / "doctor" / "rules.json").read_text(encoding="utf-8"))["rules"]}
+LINK = re.compile(r"\[([A-Z]+-\d+)\]\(doctor-rules\.md#([\w-]+)\)")
+
+
+def tables(text):
+    """{heading: [cells of each row]}; a table has a row of names and one of dashes first."""
+    found = {}
+    for part in re.split(r"^#+ ", text, flags=re.M)[1:]:
+        lines = [line for line in part.splitlines() if line.startswith("|")]
+        if lines:
+            found[part.splitlines()[0]] = [[c.strip() for c in line.strip("|").split("|")] for line in lines[2:]]
+    return found
+
+
+def advice():
+    return {heading: rows for heading, rows in tables(GUIDE).items() if not heading.startswith("What other")}
+
+
+@pytest.mark.parametrize("word", ["RX 6000", "RX 7000", "RX 9000", "MI100", "MI200", "MI300X", "MI355X", "one GPU", "several GPUs", "Serving", "Measuring"])
+def test_it_has_a_table_for(word):
+    assert sum(word in heading for heading in advice()) == 1
+
+
+def test_each_advice_is_whole():
+    rows = [row for table in advice().values() for row in table]
+    assert len(rows) > 30
+    for row in rows:
+        assert len(row) == 5 and all(row), row
+        assert LINK.fullmatch(row[3]), row
+
+
+def test_each_rule_exists_and_its_link_leads_to_it():
+    links = LINK.findall(GUIDE)
+    assert len(links) > 50
+    for rule, anchor in links:
+        assert rule in RULES and anchor.startswith(rule.lower() + "-"), rule
+
+
+def test_what_other_guides_got_wrong_has_evidence():
+    rows = next(rows for heading, rows in tables(GUIDE).items() if heading.startswith("What other"))
+    assert len(rows) > 20
+    for row in rows:
+        assert len(row) == 5 and all(row), row
+        assert LINK.fullmatch(row[4]) or row[4] == "none", row
+
+
+def test_a_gain_is_published_or_said_to_be_missing():
+    for table in advice().values():
+        for row in table:
+            assert re.search(r"\d|^none|right|true|third|tens of percent", row[2]), row

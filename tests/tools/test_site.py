@@ -1,0 +1,61 @@
+"""The documentation site's own checks (tools/site): what must fail does, and what the site says is public has a text."""
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+
+import build  # noqa: E402
+import check  # noqa: E402
+
+
+def folder_with(tmp_path, body):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "index.html").write_text(f"<html><body id='top'>{body}</body></html>")
+    (tmp_path / "docs" / "a.html").write_text("<html><h1 id='title'>A</h1><a href='../index.html#top'>back</a></html>")
+    return list(check.problems_of(tmp_path))
+
+
+@pytest.mark.parametrize("body", ["<a href='docs/a.html#title'>a</a>", "<a href='#top'>top</a>", "<a href='https://example.org/x'>other</a>", "<a href='docs/a.html'>a</a>"])
+def test_links_that_lead_somewhere(tmp_path, body):
+    assert folder_with(tmp_path, body) == []
+
+
+@pytest.mark.parametrize("body, said", [
+    ("<a href='docs/b.html'>b</a>", "docs/b.html does not exist"),
+    ("<a href='docs/a.html#nowhere'>a</a>", "no such anchor"),
+    ("<a href='#nowhere'>a</a>", "no such anchor"),
+    ("<img src='docs/b.svg'>", "docs/b.svg does not exist"),
+    ("<script src='https://example.org/x.js'></script>", "from another server"),
+])
+def test_links_that_lead_nowhere(tmp_path, body, said):
+    found = folder_with(tmp_path, body)
+    assert len(found) == 1 and said in found[0]
+
+
+def test_a_site_without_a_first_page(tmp_path):
+    assert any("no index.html" in p for p in check.problems_of(tmp_path))
+
+
+def test_a_page_with_a_link_to_no_file(tmp_path):
+    staging = build.Staging(tmp_path)
+    with pytest.raises(SystemExit, match="README.md links to docs/no-such-page.md, which does not exist"):
+        staging.with_links("[a page](docs/no-such-page.md)", "README.md")
+
+
+def test_links_in_code_stay_as_they_are(tmp_path):
+    staging = build.Staging(tmp_path)
+    text = "`x[0](docs/no-such-page.md)`\n\n```python\ny[0](docs/no-such-page.md)\n```\n"
+    assert staging.with_links(text, "README.md") == text
+
+
+def test_every_page_has_a_group():
+    import json
+
+    navigation = json.loads((ROOT / "tools" / "site" / "navigation.json").read_text())
+    grouped = [page for group in navigation for page in build.pages_of(group)]
+    assert len(grouped) == len(set(grouped))
+    pages = {p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    assert len(pages) > 30 and pages <= set(grouped)

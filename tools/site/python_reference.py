@@ -1,0 +1,213 @@
+"""Pages of the Python reference, from the signatures and docstrings of an installed pyflame: python_reference.py FOLDER.
+
+One page per public module (names.py says which); the package itself, which has hundreds of functions, is divided by first letters, and Tensor has
+a page of its own. `uses.json`, if tools/site/uses.py wrote it into FOLDER, names for each path the page with an example that CI runs.
+"""
+import inspect
+import json
+import pathlib
+import re
+import sys
+
+import names
+
+PER_PAGE = 90  # names on a page of the package
+CODE = re.compile(r"(`+[^`]*`+)")
+
+
+def text_of(doc):
+    """A docstring as Markdown: paragraphs with everything but `code` taken literally, and indented parts as blocks."""
+    found, block = [], []
+    lines = doc.split("\n")
+    first = len(lines[0]) > 0 and not lines[0].startswith(" ")
+
+    def end():
+        while block and not block[-1].strip():
+            block.pop()
+        if block:
+            found.extend(["", "`````" + ("python" if is_code(block) else "text"), *[b[4:] for b in block], "`````", ""])
+        block.clear()
+
+    blank = False
+    for line in lines:
+        if line.startswith("    ") and (block or blank):
+            block.append(line)
+        elif not line.strip() and block:
+            block.append("")
+        else:
+            end()
+            found.append(literal(line.strip()))
+        blank = not line.strip()
+    end()
+    return "\n".join(found).strip() if first or found else ""
+
+
+def is_code(block):
+    try:
+        compile("\n".join(b[4:] for b in block), "block", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return any(c in "".join(block) for c in "=(.")
+
+
+def literal(line):
+    parts = CODE.split(line)
+    parts[::2] = [re.sub(r"([\\*_<>\[\]{}$|#~^&])", r"\\\1", p) for p in parts[::2]]
+    line = "".join(parts)
+    return re.sub(r"^([-+]|\d+[.)])(\s)", r"\\\1\2", line)
+
+
+def plain_default(value):
+    text = repr(value)
+    return "..." if "<" in text or len(text) > 40 else text
+
+
+def signatures(value):
+    """The calls of a function, or of a class: one, or several of a compiled one."""
+    compiled = getattr(value, "__nb_signature__", None)
+    if compiled:
+        return list(dict.fromkeys(compiled_signature(s) for s in compiled))
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        init = getattr(getattr(value, "__init__", None), "__nb_signature__", None)
+        return [re.sub(r"^\(self(, )?", "(", compiled_signature(s)).partition(" ->")[0] for s in init] if init else [""]
+    parameters = []
+    for p in signature.parameters.values():
+        if p.name == "self" and not parameters:
+            continue
+        default = p.default if p.default is p.empty else Shown(plain_default(p.default))
+        parameters.append(p.replace(annotation=p.empty, default=default))
+    return [str(signature.replace(parameters=parameters, return_annotation=signature.empty))]
+
+
+class Shown:
+    def __init__(self, text):
+        self.text = text
+
+    def __repr__(self):
+        return self.text
+
+
+def compiled_signature(entry):
+    text, _, defaults = entry
+    for index, default in enumerate(defaults or ()):
+        text = re.sub(rf"\\{index}(?!\d)", lambda m: plain_default(default), text)
+    text = re.sub(r"^(@\w+\s+)*def \w+", "", text.strip()).replace("pyflame._C.", "").replace("pyflame.", "")
+    return re.sub(r"^\(self(: [\w.]+)?(, )?", "(", text)
+
+
+def parsed(text):
+    """The signature if Python can read it; otherwise without annotations, and at last without arguments."""
+    for candidate in (text, re.sub(r"\s*->.*$", "", text)):
+        try:
+            compile(f"def f{candidate or '()'}: ...", "signature", "exec")
+            return candidate
+        except SyntaxError:
+            continue
+    return "(...)"
+
+
+def directive(kind, path, value, doc, ticks, notes=()):
+    lines = ["", "`" * ticks + f"{{py:{kind}}} " + path]
+    if kind in ("function", "class", "method"):
+        calls = [path + parsed(s) for s in signatures(value)]
+        lines[1] = "`" * ticks + f"{{py:{kind}}} " + ("\n" + " " * 0).join(calls[:1])
+        extra = calls[1:]
+        if extra:
+            notes = [*notes, "Also called as " + ", ".join(f"`{c.rpartition('.')[2] if '(' not in c else c[len(path.rpartition('.')[0]) + 1:]}`" for c in extra) + "."]
+    lines += ["", text_of(doc) or "(no text)"]
+    for note in notes:
+        lines += ["", note]
+    return lines, "`" * ticks
+
+
+def entry_text(entry, uses):
+    path = entry.path
+    notes = []
+    if path in uses:
+        notes.append("Example: " + ", ".join(f"[{title}]({link})" for title, link in uses[path][:3]) + ".")
+    same = [a for a in entry.aliases if a.rpartition(".")[2] != path.rpartition(".")[2] or a.count(".") > path.count(".")]
+    if same:
+        notes.append("Also " + ", ".join(f"`{a}`" for a in same) + ".")
+    if entry.kind == "data":
+        lines, close = directive("data", path, entry.value, f"`{entry.value!r}`" if "<" not in repr(entry.value) and "`" not in repr(entry.value) else names.doc_of(type(entry.value)), 8, notes)
+        return "\n".join([*lines, close])
+    lines, close = directive(entry.kind, path, entry.value, names.doc_of(entry.value), 8, notes)
+    for name, member in entry.members.items():
+        kind = "property" if isinstance(member, property) else "method"
+        part, end = directive(kind, name, member, names.member_doc(entry.value, name), 7)
+        lines += [*part, end]
+    return "\n".join([*lines, close])
+
+
+def first_sentence(doc):
+    first = re.split(r"(?<=[.;])\s", " ".join(doc.split("\n\n")[0].split()), maxsplit=1)[0] if doc else ""
+    return first if len(first) <= 120 else first[:117] + "…"
+
+
+def table(entries):
+    lines = ["| name | |", "|---|---|"]
+    for e in entries:
+        doc = names.doc_of(e.value) if e.kind != "data" else ""
+        lines.append(f"| {{py:obj}}`{e.path.rpartition('.')[2]} <{e.path}>` | {literal(first_sentence(doc))} |")
+    return "\n".join(lines)
+
+
+def page(title, intro, entries, uses):
+    return "\n".join([f"# {title}", "", intro, *[entry_text(e, uses) for e in entries], ""])
+
+
+def divided(entries):
+    """Parts of at most PER_PAGE names, cut between first letters where that is possible."""
+    parts = [[]]
+    for e in entries:
+        letter = e.path.rpartition(".")[2][0].lower()
+        if len(parts[-1]) >= PER_PAGE * 2 // 3 and parts[-1][-1].path.rpartition(".")[2][0].lower() != letter or len(parts[-1]) >= PER_PAGE * 2:
+            parts.append([])
+        parts[-1].append(e)
+    return parts
+
+
+def write(folder):
+    import pyflame
+
+    uses_file = folder / "uses.json"
+    uses = json.loads(uses_file.read_text()) if uses_file.is_file() else {}
+    inventory, modules = names.inventory(pyflame), names.modules(pyflame)
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = []
+    for module_name, module in modules.items():
+        entries = sorted((e for e in inventory.values() if e.module == module_name), key=lambda e: e.path.rpartition(".")[2].lower())
+        intro = text_of(names.doc_of(module))
+        if module_name == "pyflame":
+            continue
+        same = sorted(a for e in inventory.values() for a in e.aliases if a.rpartition(".")[0] == module_name)
+        if not entries and not same:
+            continue
+        if same:
+            intro += "\n\nNames of this module that are documented elsewhere: " + ", ".join(f"`{s.rpartition('.')[2]}`" for s in same) + "."
+        (folder / f"{module_name}.md").write_text(page(f"`{module_name}`", f"```{{py:module}} {module_name}\n```\n\n" + intro, entries, uses), encoding="utf-8")
+        listed.append((module_name, first_sentence(names.doc_of(module)), len(entries)))
+    own = sorted((e for e in inventory.values() if e.module == "pyflame"), key=lambda e: (e.path.rpartition(".")[2].lower(), e.path))
+    tensor = [e for e in own if e.path == "pyflame.Tensor"]
+    (folder / "pyflame.Tensor.md").write_text(page("`pyflame.Tensor`", "", tensor, uses), encoding="utf-8")
+    parts = divided([e for e in own if e.path != "pyflame.Tensor"])
+    children = ["pyflame.Tensor"]
+    for number, part in enumerate(parts, 1):
+        name = f"pyflame-{number}"
+        letters = [part[i].path.rpartition(".")[2] for i in (0, -1)]
+        children.append(f"`pyflame`: {letters[0]} to {letters[1]} <{name}>")
+        (folder / f"{name}.md").write_text(page(f"`pyflame`: {letters[0]} to {letters[1]}", "Functions and classes of the package itself.", part, uses), encoding="utf-8")
+    package = ["# `pyflame`", "", "```{py:module} pyflame\n```", "", text_of(names.doc_of(pyflame)), "", "```{toctree}", ":hidden:", "", *children, "```", "", table(own), ""]
+    (folder / "pyflame.md").write_text("\n".join(package), encoding="utf-8")
+    examples = sum(1 for p in inventory if p in uses)
+    index = ["# Python", "", f"{len(inventory)} public names of {len(listed) + 1} modules, from their signatures and docstrings; {examples} of them are used in an example that CI runs.", "",
+             "```{toctree}", ":hidden:", "", "pyflame", *[m for m, _, _ in listed], "```", "", "| module | names | |", "|---|---|---|", f"| [`pyflame`](pyflame.md) | {len(own)} | tensors, ops, settings |",
+             *[f"| [`{m}`]({m}.md) | {n} | {literal(d)} |" for m, d, n in listed], ""]
+    (folder / "index.md").write_text("\n".join(index), encoding="utf-8")
+    return len(inventory), examples
+
+
+if __name__ == "__main__":
+    print("python reference: %d names, %d with an example that runs" % write(pathlib.Path(sys.argv[1])))

@@ -1,0 +1,100 @@
+"""Which public names have an example that runs: uses.py FOLDER writes FOLDER/uses.json, {path: [[title, link], ...]}. uses.py --shrink takes the names
+that have one now from tools/site/names_without_example.txt.
+
+An example of a name is a block of code of README.md or docs that CI runs, or a program in examples/, in which the name is used. Names are followed through imports and assignments of modules (`F = pf.nn.functional`), not through types: a method of a tensor is no name.
+"""
+import ast
+import json
+import os
+import pathlib
+import re
+import sys
+
+import names
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WITHOUT = pathlib.Path(__file__).resolve().parent / "names_without_example.txt"
+sys.path.insert(0, str(ROOT / "tools"))
+
+
+def paths_in(code):
+    """The dotted names that a piece of code uses, from `pyflame` on."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return set()
+    bound, found = {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for a in node.names:
+                if a.name.split(".")[0] == "pyflame":
+                    bound[a.asname or "pyflame"] = plain(a.name) if a.asname else "pyflame"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pyflame":
+            for a in node.names:
+                bound[a.asname or a.name] = plain(f"{node.module}.{a.name}")
+    for node in ast.walk(tree):
+        path = dotted(node, bound)
+        if path:
+            found.add(path)
+    return found
+
+
+def plain(path):
+    return re.sub(r"^pyflame\.torch(?=\.|$)", "pyflame", path)
+
+
+def dotted(node, bound):
+    if isinstance(node, ast.Name):
+        return bound.get(node.id)
+    if isinstance(node, ast.Attribute):
+        before = dotted(node.value, bound)
+        return f"{before}.{node.attr}" if before else None
+    return None
+
+
+def pieces():
+    """(title, link from the folder of the reference, code) of what CI runs."""
+    from run_doc_blocks import runnable
+
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        title = re.search(r"^# (.*)$", text, re.M)
+        for _, language, code in runnable(text):
+            if language == "python":
+                yield (title.group(1) if title else page.stem), os.path.relpath(page, ROOT / "reference" / "python"), code.strip("\n")
+    for program in sorted((ROOT / "examples").glob("*.py")):
+        yield program.name, os.path.relpath(program, ROOT / "reference" / "python"), program.read_text(encoding="utf-8")
+
+
+def uses(inventory):
+    """{path: [[title, link], ...]} for the names that have an example."""
+    of_alias = {alias: entry.path for entry in inventory.values() for alias in [entry.path, *entry.aliases]}
+    found = {}
+    for title, link, code in pieces():
+        for path in paths_in(code):
+            own = of_alias.get(path)
+            if own and [title, link] not in found.setdefault(own, []):
+                found[own].append([title, link])
+    return found
+
+
+def without(inventory):
+    """The functions and classes that have no example."""
+    have = uses(inventory)
+    return {path for path, entry in inventory.items() if entry.kind != "data" and path not in have}
+
+
+def listed():
+    """What may be without one, until someone writes it."""
+    return set(WITHOUT.read_text(encoding="utf-8").split())
+
+
+if __name__ == "__main__":
+    import pyflame
+
+    if sys.argv[1] == "--shrink":
+        WITHOUT.write_text("".join(f"{name}\n" for name in sorted(listed() & without(names.inventory(pyflame)))), encoding="utf-8")
+        sys.exit(0)
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "uses.json").write_text(json.dumps(uses(names.inventory(pyflame))), encoding="utf-8")
