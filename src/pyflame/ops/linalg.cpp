@@ -301,9 +301,8 @@ Tensors householder_gradient(const Tensor& a, const Tensor& tau, const Tensor& g
 
 Tensor householder_product(const Tensor& a, const Tensor& tau, int64_t columns) {
   const Tensor q = emit(OpId::orgqr, {a, tau}, with(batch_of(a), {a.size(-2), columns}), a.dtype(), NoAttrs{});
-  attach("householder_product", {q}, {a, tau}, {a, tau}, [](GradNode& n, const Tensors& g) -> Tensors {
-    return householder_gradient(n.saved(0), n.saved(1), g[0]);
-  });
+  attach("householder_product", {q}, {a, tau}, {a, tau},
+         [](GradNode& n, const Tensors& g) -> Tensors { return householder_gradient(n.saved(0), n.saved(1), g[0]); });
   return q;
 }
 
