@@ -19,7 +19,7 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
-// Some kernels of cuBLASLt refuse a workspace that does not begin at a multiple of this, as parts of an arena may.
+// cuBLASLt refuses a workspace that does not begin at a multiple of this; an arena places it at a multiple of 64.
 constexpr size_t kWorkspaceAlignment = 256;
 constexpr int kMostAlgorithms = 128;  // that a library is asked for
 constexpr int kAllAlgorithms = 4096;  // for one that somebody else has found
@@ -173,7 +173,7 @@ class LibraryProduct final : public Executable {
     return bits & (~bits + 1);
   }
   void* aligned_workspace(void* given) const {
-    if (workspace_ == 0) return given;
+    if (workspace_ == 0) return nullptr;  // its address is looked at, too, where nothing is written
     const auto at = reinterpret_cast<uintptr_t>(given);
     return static_cast<char*>(given) + (kWorkspaceAlignment - at % kWorkspaceAlignment) % kWorkspaceAlignment;
   }
