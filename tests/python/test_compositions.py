@@ -415,3 +415,15 @@ def test_aliases():
 def test_errors_of_selections(call, kind, text):
     with pytest.raises(kind, match=text):
         call()
+
+
+@pytest.mark.parametrize("f, base", [(pf.logaddexp, np.e), (pf.logaddexp2, 2.0)])
+def test_logaddexp_of_equal_and_infinite_numbers(f, base):
+    inf = np.inf
+    a = pf.tensor([inf, -inf, inf, -inf, 3.0, 1e-3], dtype=pf.float64, requires_grad=True)
+    b = pf.tensor([inf, -inf, -inf, 1.0, 3.0, -1e6], dtype=pf.float64, requires_grad=True)
+    y = f(a, b)
+    y.sum().backward()
+    np.testing.assert_allclose(y.detach().numpy(), [inf, -inf, inf, 1, 3 + np.log(2) / np.log(base), 1e-3], rtol=1e-15)
+    np.testing.assert_allclose(a.grad.numpy(), [0.5, 0.5, 1, 0, 0.5, 1])
+    np.testing.assert_allclose(b.grad.numpy(), [0.5, 0.5, 0, 1, 0.5, 0])

@@ -126,10 +126,13 @@ def test_gradients_of_draws():
     np.testing.assert_allclose([first.grad.item(), second.grad.item()], [3 / 25, -2 / 25], rtol=0.08)
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("a", [0.1, 0.7, 1.0, 3.5, 200.0])
-def test_gamma_by_tensors(a):
+def test_gamma_by_tensors(a, together, monkeypatch):
     """The draws of devices other than the CPU have the distribution function of NumPy's: Kolmogorov and Smirnov's statistic of equal distributions is below 0.0087 in
     999 of 1,000 seeds."""
+    if not together:
+        monkeypatch.setattr("pyflame.distributions._math._AT_ONCE", 0)
     pf.manual_seed(3)
     ours, theirs = np.sort(_gamma_by_tensors(pf.full((100_000,), a)).numpy()), np.sort(np.random.default_rng(5).standard_gamma(a, 100_000).astype(np.float32))
     at = np.concatenate([ours, theirs])

@@ -72,3 +72,12 @@ def test_pf_bench_notes_what_fell_back_meanwhile(monkeypatch):
 
     assert "fallback: eigh on rocm:0 runs on LAPACK on the host: there is no kernel of it for GPUs" in pf.bench(fn, max_seconds=0.05, min_samples=3).notes
     assert not pf.bench(lambda: None, max_seconds=0.05, min_samples=3).notes
+
+
+@pytest.mark.skipif(GPU != "cuda", reason="needs an NVIDIA GPU with cuBLASLt")
+@pytest.mark.parametrize("rows", [1, 3, 7, 35])
+def test_a_librarys_workspace_lies_anywhere_in_an_arena(rows):
+    """What is in front of the workspace ends at any multiple of 64 bytes; cuBLASLt refuses a workspace that is not at a multiple of 256."""
+    r = run(f"import pyflame as pf\npf.set_device('cuda')\nw = pf.randn(2600, 650)\n(pf.randn({rows}, 20, 650)[0] @ w.mT).sum().item()\n"
+            "assert not [f for f in pf.fallbacks() if f['op'] == 'matmul'], pf.fallbacks()\n")
+    assert r.returncode == 0, r.stderr

@@ -227,6 +227,27 @@ def test_qr_in_blocks(m, n, mode):
     np.testing.assert_array_equal(np.tril(r, -1), 0)
 
 
+@pytest.mark.parametrize("m, n, k", [(5, 3, 3), (6, 4, 2), (4, 4, 0), (90, 70, 70), (100, 80, 33)])
+def test_householder_product(m, n, k):
+    """The product of the reflectors one by one, for factors that make no reflector orthogonal, too; what is on and above the diagonal is not read."""
+    rng = np.random.default_rng(m)
+    a, tau = rng.standard_normal((2, m, n)) / np.sqrt(m), rng.uniform(0.2, 1.0, (2, k))
+    want = np.broadcast_to(np.eye(m), (2, m, m)).copy()
+    for j in range(k):
+        v = np.tril(a, -1)[:, :, j].copy()
+        v[:, j] = 1
+        want = want - tau[:, j, None, None] * (want @ v[:, :, None]) * v[:, None, :]
+    np.testing.assert_allclose(L.householder_product(pf.tensor(a), pf.tensor(tau)).numpy(), want[:, :, :n], atol=1e-12)
+
+
+@pytest.mark.parametrize("m, n, k", [(5, 3, 3), (4, 4, 4), (6, 4, 2)])
+def test_gradients_of_householder_product(m, n, k):
+    rng = np.random.default_rng(7)
+    a, tau = leaf(rng.standard_normal((2, m, n))), leaf(rng.standard_normal((2, k)))
+    assert pf.autograd.gradcheck(L.householder_product, (a, tau))
+    assert pf.autograd.gradgradcheck(L.householder_product, (a, tau))
+
+
 @pytest.mark.parametrize("name, f, x", [
     ("matrix_exp", L.matrix_exp, SMALL), ("pinv", L.pinv, TALL), ("pinv of low rank", L.pinv, np.outer([1.0, 2], [3.0, 1, 2]) * 0 + np.eye(2, 3)), ("lstsq", lambda x: L.lstsq(x, x * x).solution, TALL),
     ("lu wide", lambda x: L.lu_factor(x).LU, WIDE), ("lu tall", lambda x: L.lu_factor(x).LU, TALL), ("qr wide", lambda x: pf.cat([*L.qr(x)], 1), WIDE), ("qr tall", lambda x: pf.cat([*L.qr(x)], 0), TALL),

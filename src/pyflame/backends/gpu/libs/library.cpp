@@ -19,6 +19,8 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
+// Some kernels of cuBLASLt refuse a workspace that does not begin at a multiple of this, as parts of an arena may.
+constexpr size_t kWorkspaceAlignment = 256;
 constexpr int kMostAlgorithms = 128;  // that a library is asked for
 constexpr int kAllAlgorithms = 4096;  // for one that somebody else has found
 
@@ -110,7 +112,7 @@ class LibraryProduct final : public Executable {
         numbers_.name, name);
   }
   bool has_algorithm() const { return algorithm_.has_value(); }
-  size_t workspace() const override { return workspace_; }
+  size_t workspace() const override { return workspace_ == 0 ? 0 : workspace_ + kWorkspaceAlignment - 1; }
 
   void run(const RunContext& ctx) override {
     GpuDevice& d = device(type_, ctx.device);
@@ -132,12 +134,13 @@ class LibraryProduct final : public Executable {
                alignment);
       algorithm = &*odd_;
     }
+    void* const workspace = aligned_workspace(ctx.workspace);
     const float one = 1, beta = epilogue_.added.valid() ? 1 : 0;
     const double wide_one = 1, wide_beta = 0;
     const bool wide = product_.dtype == DType::float64;
     check(library_.matmul(handle_, desc_, wide ? static_cast<const void*>(&wide_one) : &one, b, layouts_[0], a,
                           layouts_[1], wide ? static_cast<const void*>(&wide_beta) : &beta, added, layouts_[2], c,
-                          layouts_[2], algorithm->data(), ctx.workspace, workspace_, d.stream()),
+                          layouts_[2], algorithm->data(), workspace, workspace_, d.stream()),
           "the product");
   }
 
@@ -168,6 +171,11 @@ class LibraryProduct final : public Executable {
     uintptr_t bits = 16;
     for (const void* p : pointers) bits |= reinterpret_cast<uintptr_t>(p);
     return bits & (~bits + 1);
+  }
+  void* aligned_workspace(void* given) const {
+    if (workspace_ == 0) return given;
+    const auto at = reinterpret_cast<uintptr_t>(given);
+    return static_cast<char*>(given) + (kWorkspaceAlignment - at % kWorkspaceAlignment) % kWorkspaceAlignment;
   }
   void use(const std::optional<Result>& algorithm) {
     algorithm_ = algorithm;
