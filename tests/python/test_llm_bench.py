@@ -73,6 +73,18 @@ def test_a_server(capsys, echo, folder, tmp_path):
     assert code == 1 and "bench llm: the server does not answer; got" in err and "broken" in err
 
 
+def test_tokens_without_text(echo):
+    # Three of the four bytes of a character: only the last piece has text, and the first one has a time all the same.
+    import asyncio
+
+    ids = echo.model.tokenizer.encode("\U0001f600")[:3]
+    t = bench.Text(ids, 3)
+    asyncio.run(bench.run_server(f"http://127.0.0.1:{echo.port}", [t], math.inf, 1, 0))
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = [c for c in echo.stream("/v1/completions", {"prompt": ids, "ignore_eos": True, "stream_options": options}).rest() if c["choices"]]
+    assert t.error is None and t.tokens == 3 and len(t.times) >= 2 and [bool(c["choices"][0]["text"]) for c in chunks] == [False, False, False, True]
+
+
 def test_a_server_of_its_own(capsys, folder):
     code, out, _ = run(capsys, folder, "--serve", "--input_len", 9, "--output_len", 4, "--num_prompts", 3, "--json")
     s = json.loads(out)

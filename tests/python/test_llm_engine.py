@@ -554,8 +554,10 @@ def ahead(monkeypatch):
     return count
 
 
+@pytest.mark.parametrize("fused", [False, True])  # rotary_store, as on GPUs
 @pytest.mark.parametrize("options", [{}, {"max_num_seqs": 3}, {"batch_invariant": True, "max_num_batched_tokens": 16}], ids=str)
-def test_passes_ahead_write_the_same(lm, mixed, ahead, options):
+def test_passes_ahead_write_the_same(lm, mixed, ahead, options, fused, monkeypatch):
+    monkeypatch.setattr(_paged, "_on_gpu", lambda device: fused)
     prompts, counts, want = mixed
     with Engine(lm, **options) as engine:
         assert [r.ids for r in written(engine, prompts, counts)] == want
@@ -621,3 +623,27 @@ def test_a_cancelled_request_has_no_pass_ahead_for_long(lm, ahead):
             request = engine.submit([5, 6, 7], GREEDY, 50, stop_ids=(), receive=received)
         assert received.wait().reason == "cancelled" and len(received.ids) == 3
         assert written(engine, [[5, 6]], [4])[0].ids == list(lm.tokens([5, 6], 4, GREEDY, stop_ids=())) and idle(engine)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "without tokens"])
+def test_a_waiting_request_ends_while_passes_begin_ahead(lm, ahead, how):
+    """All places are taken, so passes could follow each other until a text ends; a request that waits and shall end does not wait for that."""
+    writing, waiting, written_then = Received(), Received(), []
+
+    def token(event):
+        if isinstance(event, Token) and len(writing.ids) == 5:
+            if how == "cancelled":
+                engine.cancel(request)
+            else:
+                engine.submit([5, 6], GREEDY, 0, stop_ids=(), receive=waiting)
+
+    writing.after = token
+    waiting.after = lambda event: written_then.append(len(writing.ids))
+    with Engine(lm, max_num_seqs=1) as engine:
+        with engine._wake:
+            engine.submit([5, 6, 7], GREEDY, 40, stop_ids=(), receive=writing)
+            if how == "cancelled":
+                request = engine.submit([5, 6], GREEDY, 40, stop_ids=(), receive=waiting)
+        assert waiting.wait().reason == ("cancelled" if how == "cancelled" else "length")
+        assert writing.wait() == Finished("length") and len(writing.ids) == 40
+    assert written_then[0] <= 7 and ahead[0] > 20  # the pass that gave the fifth token, and the one that had begun

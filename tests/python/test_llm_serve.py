@@ -37,6 +37,22 @@ def test_a_chat(echo):
     assert (request.sampling.temperature, request.sampling.top_k) == (0.7, 20)  # the file's
 
 
+def test_usage_in_each_piece(echo):
+    ids = echo.model.tokenizer.encode("\U0001f600")[:3]  # three of the four bytes of a character: no text until the last comes
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    echo.engine.allow(2)
+    stream = echo.stream(COMPLETE, {"prompt": ids, "stream_options": options})
+    echo.engine.allow()
+    chunks = stream.rest()
+    counts = [c["usage"]["completion_tokens"] for c in chunks]
+    assert counts == sorted(counts) and counts[-1] == 3 and chunks[-1]["choices"] == []
+    assert len(chunks) == 5 and [c["choices"][0]["text"] for c in chunks[:3]] == ["", "", ""]  # a piece for each token, the end, the usage
+    plain = echo.stream(COMPLETE, {"prompt": ids, "stream_options": {**options, "include_usage": False}}).rest()
+    assert len(plain) == 1 and "usage" not in plain[0]
+    message = echo.error(COMPLETE, {"prompt": ids, "stream_options": {**options, "continuous_usage_stats": 1}})["message"]
+    assert "continuous_usage_stats" in message
+
+
 def test_a_chat_as_a_stream(echo):
     chunks = echo.stream(CHAT, {**HELLO, "stream_options": {"include_usage": True}}).rest()
     assert {c["object"] for c in chunks} == {"chat.completion.chunk"} and len({c["id"] for c in chunks}) == 1

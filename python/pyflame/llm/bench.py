@@ -109,7 +109,7 @@ def run_engine(engine, texts, sampling):
 
 
 async def _stream(session, url, headers, model, text):
-    body = {"prompt": text.ids, "max_tokens": text.wanted, "ignore_eos": True, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+    body = {"prompt": text.ids, "max_tokens": text.wanted, "ignore_eos": True, "temperature": 0, "stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     if model:
         body["model"] = model
     text.begin = time.perf_counter()
@@ -125,10 +125,11 @@ async def _stream(session, url, headers, model, text):
                 if "error" in document:
                     text.error = str(document["error"])[:200]
                     return
-                if any(c.get("text") for c in document.get("choices", ())):
+                choices, written = document.get("choices"), (document.get("usage") or {}).get("completion_tokens", 0)
+                # A token may have no text, such as the first bytes of a character. The usage of the piece tells that it is there.
+                if choices and (written > text.tokens or any(c.get("text") for c in choices)):
                     text.times.append(now)
-                if document.get("usage"):
-                    text.tokens = document["usage"]["completion_tokens"]
+                text.tokens = max(text.tokens, written)
     except Exception as e:  # whatever the library or the server does: this request has failed
         text.error = f"{type(e).__name__}: {e}"
     finally:

@@ -2,6 +2,7 @@
 #include "pyflame/runtime/readback.h"
 
 #include <cstring>
+#include <utility>
 
 #include "pyflame/ops/ops.h"
 #include "pyflame/runtime/allocator.h"
@@ -10,12 +11,25 @@
 
 namespace pyflame {
 
+namespace {
+Tensor on_host(const Tensor& like, const void* bytes) {
+  Tensor out = empty(like.shape(), like.dtype(), Device{});
+  if (like.numel() > 0)
+    std::memcpy(const_cast<void*>(std::as_const(out).data()), bytes,
+                static_cast<size_t>(like.numel()) * static_cast<size_t>(dtype_size(like.dtype())));
+  return out;
+}
+}  // namespace
+
 Readback::Readback(const Tensor& x) : source_(contiguous(x.detach())) {
   const Storage& s = *source_.storage();
+  runtime_hooks.check_read(source_);
   runtime_hooks.complete(*source_.storage());
   DeviceMemory* const memory = device_memory(s.device);
   if (!memory) {
-    result_ = to_device(source_, Device{});
+    // A copy here too: later work may change the tensor in place.
+    result_ = on_host(source_, static_cast<const char*>(s.data) + source_.offset() * dtype_size(source_.dtype()));
+    source_ = {};
     return;
   }
   try {
@@ -44,11 +58,7 @@ Tensor Readback::wait() {
       throw blamed(s.device, e);
     }
     raise_if_tainted(s);
-    Tensor out = empty(source_.shape(), source_.dtype(), Device{});
-    if (source_.numel() > 0)
-      std::memcpy(const_cast<void*>(std::as_const(out).data()), bytes,
-                  static_cast<size_t>(source_.numel()) * static_cast<size_t>(dtype_size(source_.dtype())));
-    result_ = out;
+    result_ = on_host(source_, bytes);
     download_.reset();
     source_ = {};
   }

@@ -81,7 +81,7 @@ class Choice:
         if self._pieces.stopped:
             self.cancel("stop")
             self._finish(text, "stop")
-        elif text:
+        elif text or self.answer.job.continuous_usage:
             self._add(text, self._entries_of(False))
         self.answer.count_token(self)
 
@@ -90,7 +90,7 @@ class Choice:
         if self._parser is not None:
             text, calls = self._parser.feed(text)
             self._calls += len(calls)
-        if text or calls or entries:
+        if text or calls or entries or self.answer.job.continuous_usage:
             self.answer.add(self.index, text, entries, None, calls)
 
     def _finish(self, text, reason):

@@ -119,6 +119,7 @@ class Job:
     priority: int = 0
     stream: bool = False
     include_usage: bool = False
+    continuous_usage: bool = False  # each piece of a stream has the usage so far, and each token has a piece
     continues: list = field(default_factory=list)  # of each prompt: is there text before what is written
     tool_format: object = None  # how calls of functions are written, where there are some
     tool_names: frozenset = frozenset()
@@ -193,13 +194,14 @@ def _common(f, model, prompts, continues, most_tokens, default):
             raise f.wrong(name if asked is not None else "messages", "the context has no room for these tokens", got, f"at most {most_tokens} in all, one of them new", code="context_length_exceeded")
         left = most_tokens - len(ids)
         room.append(asked if asked is not None else min(default or left, left))
-    options = f.get("stream_options", dict, {})
+    options = Fields(f.op, f.get("stream_options", dict, {}))
+    include_usage, continuous = options.get("include_usage", bool, False), options.get("continuous_usage_stats", bool, False)
     stop_ids = frozenset(_ids(f, "stop_token_ids", f.get("stop_token_ids", list, []), model.config.vocab))
     f.get("user", str)
     return Job(
         prompts=prompts, continues=continues, max_tokens=room, n=n, sampling=_sampling(f, model), stops=_stops(f), priority=f.get("priority", int, 0, -(1 << 31), 1 << 31),
         stop_ids=stop_ids if f.get("ignore_eos", bool, False) else stop_ids | model.end_ids, stream=f.get("stream", bool, False),
-        include_usage=Fields(f.op, options).get("include_usage", bool, False),
+        include_usage=include_usage, continuous_usage=include_usage and continuous,
     )  # fmt: skip
 
 

@@ -371,17 +371,22 @@ class Server:
         if transport.get_write_buffer_size():
             transport.abort()
 
+    @staticmethod
+    def _counted(answer, chunk):
+        """A piece of a stream with the usage so far, where the request asks for it in each piece."""
+        return {**chunk, "usage": answer.usage()} if answer.job.continuous_usage else chunk
+
     async def _stream(self, request, answer, form):
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         await response.prepare(request)
         try:
-            first = form.begin(len(answer.choices))
+            first = [self._counted(answer, chunk) for chunk in form.begin(len(answer.choices))]
             if first:
                 await response.write(b"".join(map(event, first)))
             while True:
                 ready = await answer.some()
                 if ready:
-                    await response.write(b"".join(event(form.piece(*delta)) for delta in ready))
+                    await response.write(b"".join(event(self._counted(answer, form.piece(*delta))) for delta in ready))
                 elif not answer.unfinished:
                     break
                 else:
