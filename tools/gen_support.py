@@ -13,7 +13,7 @@ import numpy as np
 import pyflame as pf
 from pyflame.memory._null import planning
 from pyflame.testing import harness
-from pyflame.testing.cases import all_cases
+from pyflame.testing.cases import OF_PROGRAMS, all_cases
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "support.md"
@@ -86,9 +86,6 @@ def collect_computed(cases, device):
     return seen
 
 
-USERS = "user_kernel"  # what it computes is in the program (docs/kernels.md)
-
-
 def groups(names):
     """[(heading, ops)] of the op table, which is divided by comments of the form `// --- heading`."""
     result = []
@@ -96,7 +93,7 @@ def groups(names):
         heading, op = re.match(r"// --- (.*)", line), re.match(r"(?:OP|UNARY|BINARY|KERNEL|SPECIAL|ALONG|LINALG)\((\w+),", line)
         if heading:
             result.append((re.split(r"[:;,(]", heading.group(1))[0].strip(), []))
-        elif op and op.group(1) != USERS:
+        elif op and op.group(1) != OF_PROGRAMS:
             result[-1][1].append(op.group(1))
     result = [(heading, ops) for heading, ops in result if ops]
     listed = [op for _, ops in result for op in ops]
@@ -120,7 +117,7 @@ def check_all(device, seen, names, allowed):
 
 
 def page():
-    names = [n for n in pf._C.op_names() if n != USERS]
+    names = [n for n in pf._C.op_names() if n != OF_PROGRAMS]
     cases = all_cases()
     # A case without elements shows nothing about kernels.
     sized = [c for c in cases if not c.inputs or any(np.prod(s.shape) for s in c.inputs)]
@@ -149,7 +146,7 @@ def page():
         f"because it is not defined for them or casts first (integer division gives floats). *{SLOW}* are correct, but many times",
         "slower than a kernel would be; a message on stderr says so at the first use.",
         "",
-        f"`{USERS}` is not in the tables: it launches [kernels of your own](kernels.md) on `rocm` and `cuda`.",
+        f"`{OF_PROGRAMS}` is not in the tables: it launches [kernels of your own](kernels.md) on `rocm` and `cuda`.",
         *rows,
         "",
     ])

@@ -15,6 +15,8 @@ from ..tolerance import is_float, round_to
 FAMILIES = ("elementwise", "special", "reduce", "matmul", "quantized", "linalg", "conv", "volumes", "grids", "norm", "attention", "paged", "index", "loss", "creation", "view", "join", "random", "optim", "complex")
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
+# An op without a case: what it computes is in the program (tests/python/test_kernels.py, test_cpp_extension.py).
+OF_PROGRAMS = "user_kernel"
 # 0-d and empty, one, the edges of a wave, two dims beside a power of two, a prime, an empty inner dim.
 SHAPES = ((), (0,), (1,), (63,), (64,), (65,), (31, 33), (101,), (2, 0, 3))
 

@@ -72,7 +72,7 @@ def _rotary_case(name, dtype, rows, heads, dim, turns, positions=11):
         keys, values = (c.clone() for c in x[7:])
         return pf._C._rotary_store(*x[:7], keys, values), keys, values
 
-    return Case(f"rotary-store-{name}-{dtype}", (), ("rotary_store",), inputs, call, rotary_store, c=2, composed=True, own_values=True,
+    return Case(f"rotary-store-{name}-{dtype}", ("rotary_store",), ("rotary_store",), inputs, call, rotary_store, c=2, composed=True, own_values=True,
                 magnitude=lambda q, k, v, cos, sin, *_: 2 * max(np.abs(x).max() for x in (q, k, v, *_[2:])) * max(1, np.abs(cos).max(), np.abs(sin).max()))
 
 
