@@ -123,15 +123,23 @@ def measure(model, shape, kind, count, a):
 
 def measure_engine(model, shape, kind, count, a):
     """The same through pf.llm.Engine: texts with prompts, greedy; the steps in which all of them write."""
-    moments = []
-    with pf.llm.Engine(model, max_num_seqs=count, max_num_batched_tokens=max(2048, count), max_model_len=a.context + a.steps + 64, kv_cache_bytes=int(2e10)) as engine:
+    moments, written, budget = [], [0] * count, max(2048, count)
+    length = a.warmup + a.steps + -(-count * a.context // budget)  # the first texts write while prompts are read
+
+    def receive(i):
+        def note(event):
+            written[i] += isinstance(event, pf.llm.engine.Token)
+            moments.append((time.perf_counter(), min(written), max(written)))
+        return note
+
+    with pf.llm.Engine(model, max_num_seqs=count, max_num_batched_tokens=budget, max_model_len=a.context + length + 16, kv_cache_bytes=int(2e10)) as engine:
         rng = np.random.default_rng(0)
-        done = [engine.submit(rng.integers(0, 1000, a.context).tolist(), pf.llm.Sampling(temperature=0), a.steps + 48, stop_ids=(), receive=lambda e: moments.append(time.perf_counter())) for _ in range(count)]
+        done = [engine.submit(rng.integers(0, 1000, a.context).tolist(), pf.llm.Sampling(temperature=0), length, stop_ids=(), receive=receive(i)) for i in range(count)]
         while any(r.finished is None for r in done):
             time.sleep(0.05)
-    moments = moments[-(a.steps + 1) * count:-count]  # without the ends
-    gaps = [b - a for a, b in zip(moments[::count], moments[count::count])]
-    return summary("pyflame engine", shape, kind, count, a.context, gaps[-a.steps // 2:])
+    steps = [t for t, least, most in moments if least > 0 and most < length][::count]  # every text gets one token in a step
+    gaps = [after - before for before, after in zip(steps, steps[1:])]
+    return summary("pyflame engine", shape, kind, count, a.context, gaps[-a.steps:])
 
 
 def measure_torch(shape, count, a):
