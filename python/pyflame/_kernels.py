@@ -9,6 +9,9 @@ from ._grad_mode import no_grad
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALARS = {"float32": float, "float64": float, "int32": int, "int64": int, "bool": bool}
 _MOST_THREADS = 1024
+_OF_TENSORS = ("_t", "_size", "_rank", "_shape", "_view")  # what the text has for each tensor
+_KEYWORDS = frozenset("auto bool break case char class const continue default delete do double else enum extern false float for goto if inline int long namespace new operator private "
+                      "return short signed sizeof static struct switch template this true typedef union unsigned using void volatile while".split())
 _ROWS_OF_LANES = 32  # a workgroup is a multiple of this, so that it is whole waves of 32 and pairs of them are waves of 64
 
 
@@ -104,6 +107,9 @@ class Kernel(UserOp):
         names = [*self._inputs, *self._outputs, *_names(name, "scalars", self._scalars, empty=True)]
         if twice := sorted({n for n in names if names.count(n) > 1}):
             raise ValueError(f"{name}: a name stands for two things; got {', '.join(twice)}; expected different names for inputs, outputs and scalars")
+        tensors = [*self._inputs, *self._outputs]
+        if taken := sorted({n for n in names for t in tensors for s in _OF_TENSORS if n == t + s}):
+            raise ValueError(f"{name}: a name is one that the text has for a tensor; got {', '.join(taken)}; expected names that are no tensor's with {', '.join(_OF_TENSORS)} behind it")
         for scalar, kind in self._scalars.items():
             if kind not in _SCALARS:
                 raise ValueError(f"{name}: a scalar has an unknown type; got {scalar}: {kind!r}; expected {', '.join(_SCALARS)}")
@@ -178,8 +184,8 @@ def _names(kernel_name, what, given, empty=False):
     if not names and not empty:
         raise ValueError(f"{kernel_name}: there are no {what}; got none; expected at least one name")
     for n in names:
-        if not isinstance(n, str) or not _NAME.fullmatch(n) or n in ("i", "pf") or keyword.iskeyword(n):
-            raise ValueError(f"{kernel_name}: one of the {what} has an unusable name; got {n!r}; expected an identifier other than i and pf")
+        if not isinstance(n, str) or not _NAME.fullmatch(n) or n in ("i", "pf") or n in _KEYWORDS or keyword.iskeyword(n):
+            raise ValueError(f"{kernel_name}: one of the {what} has an unusable name; got {n!r}; expected an identifier other than i, pf and keywords")
     return names
 
 

@@ -220,6 +220,9 @@ def test_errors_of_builds(tmp_path, monkeypatch):
         cpp_extension.load_inline("x", "int what what;\n", build_directory=tmp_path)
     with pytest.raises(RuntimeError, match="the library lists no ops; got x; expected a source with PYFLAME_OPS"):
         cpp_extension.load_inline("x", "int x;\n", build_directory=tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="the library cannot be kept; got '.*file' .*; expected a folder that can be written; hint: build_directory"):
+        cpp_extension.load_inline("x", "int x;\n", build_directory=tmp_path / "file")
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(RuntimeError, match=r"there is no compiler; got no-such-compiler; .* hint: install one \(the package g\+\+\), or name it in the environment variable CXX"):
         cpp_extension.load_inline("x", "int x;\n", build_directory=tmp_path)

@@ -162,6 +162,8 @@ GRAD = pf.ones(2, requires_grad=True)
     (ValueError, "kernel: the name is no identifier; got 'a b'", lambda: pf.kernel("x", "a b", inputs="x")),
     (ValueError, "k: there are no inputs", lambda: pf.kernel("x", "k", inputs=[])),
     (ValueError, "k: one of the inputs has an unusable name; got 'i'", lambda: pf.kernel("x", "k", inputs="i")),
+    (ValueError, "k: one of the scalars has an unusable name; got 'float'", lambda: pf.kernel("x", "k", inputs="x", scalars={"float": "int32"})),
+    (ValueError, "k: a name is one that the text has for a tensor; got x_size", lambda: pf.kernel("x", "k", inputs="x", scalars={"x_size": "int64"})),
     (ValueError, "k: a name stands for two things; got x", lambda: pf.kernel("x", "k", inputs="x", outputs="x")),
     (ValueError, "k: a scalar has an unknown type; got n: 'half'", lambda: pf.kernel("x", "k", inputs="x", scalars={"n": "half"})),
     (ValueError, "k: the number of threads of a workgroup is wrong; got 100", lambda: pf.kernel("x", "k", inputs="x", threads=100)),

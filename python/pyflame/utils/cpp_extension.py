@@ -45,7 +45,7 @@ def load(name, sources, extra_cflags=None, extra_cuda_cflags=None, extra_ldflags
     build_directory: where the library is kept; None: the folder extensions in PYFLAME_CACHE_DIR. verbose: True prints the commands.
 
     The library is built again only if a source, a header that it includes (system headers apart), an argument or the compiler's version is another.
-    FileNotFoundError: a source does not exist. RuntimeError: there is no compiler, or it refuses a source (with its messages), or the library lists no ops.
+    FileNotFoundError: a source does not exist. OSError: the folder cannot be written. RuntimeError: there is no compiler, or it refuses a source (with its messages), or the library lists no ops.
     ValueError: a name or a signature that makes no sense.
 
         >>> ext = pf.utils.cpp_extension.load("activations", ["activations.cpp"])  # doctest: +SKIP
@@ -106,7 +106,10 @@ class _Build:
                 return library
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass  # it is not there, or somebody changed it: the build writes it anew
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise OSError(f"cpp_extension.load: the library cannot be kept; got '{self.folder}' ({e.strerror}); expected a folder that can be written; hint: build_directory, or PYFLAME_CACHE_DIR") from e
         with tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=self.folder) as folder:
             with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
                 built = list(pool.map(lambda numbered: self._object(pathlib.Path(folder), *numbered), enumerate(self.sources)))
