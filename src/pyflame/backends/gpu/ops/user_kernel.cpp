@@ -34,7 +34,7 @@ class UserKernelRun final : public Executable {
     std::string parameters, before;
     const auto add = [&](const std::string& text) { parameters += (parameters.empty() ? "" : ", ") + text; };
     const auto tensor = [&](const std::string& name, const Operand& o, const char* constant) {
-      before += fmt::format("using {}_t = {};\n", name, stored_type(o.dtype));
+      if (mentions(name + "_t")) before += fmt::format("using {}_t = {};\n", name, stored_type(o.dtype));
       add(fmt::format("{}{}* __restrict__ {}", constant, stored_type(o.dtype), name));
       sized_.push_back(mentions_size(name));
       if (!sized_.back()) return;
@@ -97,10 +97,9 @@ class UserKernelRun final : public Executable {
   }
 
  private:
+  bool mentions(const std::string& what) const { return spec_.body.find(what) != std::string::npos; }
   bool mentions_size(const std::string& name) const {
-    for (const char* what : {"_size", "_shape", "_rank"})
-      if (spec_.body.find(name + what) != std::string::npos) return true;
-    return false;
+    return mentions(name + "_size") || mentions(name + "_shape") || mentions(name + "_rank");
   }
 
   Node node_;
