@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "tools" / "results"
-CPU, GPU, OPS_GPU = "amd-epyc-2-cores", "nvidia-h100-80gb", "nvidia-h200"
+CPU, OTHER_CPU, GPU, OPS_GPU = "amd-epyc-2-cores", "intel-xeon-2-cores", "nvidia-h100-80gb", "nvidia-h200"
 BEGIN, END = "<!-- from tools/results/readme.md by `make docs` -->", "<!-- end of what `make docs` writes -->"
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}", re.S)
 
@@ -64,7 +64,7 @@ class Figures:
     def __init__(self):
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
         self.onnx_file = load(CPU, "compare_onnx")
-        self.ops_cpu, self.ops_gpu = load(CPU, "compare_ops"), load(OPS_GPU, "compare_ops")
+        self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(OPS_GPU, "compare_ops")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
