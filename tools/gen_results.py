@@ -65,6 +65,7 @@ class Figures:
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
         self.onnx_file = load(CPU, "compare_onnx")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(OPS_GPU, "compare_ops")
+        self.decode_file = load(OPS_GPU, "llm_decode_8b")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
@@ -126,6 +127,16 @@ class Figures:
         for r in self.onnx_file["results"]:
             us = {kind: f"{1000 * ms:.0f} µs" if ms < 1 else self.ms(ms) for kind, ms in r["median_ms"].items()}
             lines.append(f"| {r['row']} | {us['onnxruntime']} | {us['pyflame']} | {r['ratio']:.2f} |")
+        return "\n".join(lines)
+
+    def decode_table(self):
+        """Tokens a second while texts are written, by program and number of texts."""
+        rows = {(r["program"], r["sequences"]): r for r in self.decode_file["rows"]}
+        counts = sorted({count for _, count in rows})
+        lines = ["| texts at a time | PyTorch eager | PyFlame's engine | bytes a second, engine |", "|--:|--:|--:|--:|"]
+        for n in counts:
+            engine = rows["pyflame engine", n]
+            lines.append(f"| {n} | {rows['torch eager', n]['tokens_per_s']:,.0f} | {engine['tokens_per_s']:,.0f} | {engine['GB_per_s'] / 1000:.1f} TB |")
         return "\n".join(lines)
 
     @staticmethod
