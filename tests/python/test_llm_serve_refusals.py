@@ -319,6 +319,34 @@ def test_a_client_that_does_not_read_is_cut_off_in_time(start, lm):
         until(lambda: echo.server.connections.count == 0)
 
 
+class LooksEmpty:
+    """A connection whose buffer looks empty at the moment when its answer's time is over; what is written after that fills it."""
+
+    def __init__(self, transport):
+        self.transport = transport
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def abort(self):
+        self.transport.abort()
+
+
+def test_a_client_that_does_not_read_the_rest_is_cut_off(start, lm):
+    tokens = lm.tokenizer.encode("ab") * 20000
+    echo = start(lambda prompt: tokens, limits=Limits(waiting_pieces=1 << 30))
+    echo.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    echo.server.GRACE_SECONDS = 0.1
+    with slow_client(echo, {"prompt": "x", "max_tokens": len(tokens)}):
+        until(lambda: echo.server.answers and not echo.engine.unfinished)
+        (answer,) = echo.server.answers
+        transport = echo.server.answers[answer]
+        until(transport.get_write_buffer_size)
+        echo.server.answers[answer] = LooksEmpty(transport)
+        echo.loop.call_soon_threadsafe(echo.server._expire, answer)
+        everything_is_free(echo)
+
+
 def test_a_stream_that_waits_says_that_it_is_there(start):
     stream = start(most=0, limits=Limits(beat_seconds=0.05)).stream(COMPLETE, {"prompt": "x"})
     assert stream.response.readline() == b": still there\n"

@@ -97,6 +97,8 @@ class Server:
     start(socket) begins to listen, drain(seconds) refuses what is new and waits for what runs, stop() cuts off what is left. All three are coroutines
     of one loop. The engine is not closed."""
 
+    GRACE_SECONDS = 2.0  # for the rest of an answer that ended with an error
+
     def __init__(self, model, engine, name=None, keys=(), limits=None, origins=(), tls=None):
         self.model, self.engine, self.limits = model, engine, limits or Limits()
         self.name = name or model.name or "model"
@@ -365,11 +367,18 @@ class Server:
         self._break_off(answer, RequestError(f"{answer.op}: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout"))
 
     def _break_off(self, answer, error):
-        """Ends an answer with an error. A client that does not read what was written for it is cut off."""
+        """Ends an answer with an error. A client that does not read what was written for it is cut off: at once where something waits for it
+        now, and after GRACE_SECONDS where the rest of its answer still waits then."""
         transport = self.answers[answer]
         answer.fail(error)
         if transport.get_write_buffer_size():
             transport.abort()
+        else:
+            asyncio.get_running_loop().call_later(self.GRACE_SECONDS, self._cut_off, answer)
+
+    def _cut_off(self, answer):
+        if answer in self.answers:
+            self.answers[answer].abort()
 
     @staticmethod
     def _counted(answer, chunk):
