@@ -24,6 +24,20 @@ void bind_products(nb::module_& m, TensorClass& c) {
       },
       "mat2"_a, "The product of two matrices.");
   both(m, c, "bmm", &bmm, "mat2"_a, "The matrix products of [B, M, K] and [B, K, N].");
+  m.def(
+      "grouped_mm",
+      [](const Tensor& a, const Tensor& b, const Tensor* offs) { return grouped_mm(a, b, or_undefined(offs)); },
+      "mat_a"_a, "mat_b"_a, nb::kw_only(), OPTIONAL("offs"),
+      "Products of groups of different sizes, such as the tokens of each expert of a mixture of experts.\n"
+      "offs: int32 [G], where each group ends; it never decreases, and the last one is the size of the dim.\n"
+      "mat_a [M, K], mat_b [G, K, N] -> [M, N]: group g is the rows offs[g - 1] to offs[g] - 1 of mat_a, which "
+      "mat_b[g] "
+      "multiplies.\n"
+      "mat_a [K, M], mat_b [M, N] -> [G, K, N]: group g is some columns of mat_a and the same rows of mat_b.\n"
+      "mat_a [G, M, K], mat_b [K, N] -> [M, N]: group g is some columns of mat_b, which mat_a[g] multiplies.\n"
+      "mat_a [G, M, K], mat_b [G, K, N], without offs -> [G, M, N].\n"
+      "float dtypes, the same for both. No group's size is read by the host. TypeError, ValueError (of values in offs "
+      "where the result is read).");
   both(m, c, "batch_matmul", &bmm, "mat2"_a, "The same as bmm.");
   both(
       m, c, "dot",
@@ -257,6 +271,19 @@ void bind_embedding(nb::module_& m) {
       "exactly. A "
       "sum has the same order in every run.\n"
       "Inference only. TypeError, ValueError; NotImplementedError for other types and for gradients.");
+  m.def(
+      "quantized_grouped_mm",
+      [](const Tensor& x, const Tensor& w, const std::string& type, const Tensor& offs, int64_t tiled_rows) {
+        return quantized_grouped_mm(x, w, type, offs, tiled_rows);
+      },
+      "input"_a, "weight"_a, "type"_a, "offs"_a, "tiled_rows"_a = 0,
+      "Products of groups of rows with weights in GGUF's blocks: the rows of input [M, K], float, that belong to group "
+      "g times the transposed rows g N to (g + 1) N - 1 of the weight -> [M, N].\n"
+      "offs: int32 [G], the number of rows up to the end of each group; it never decreases, and the last one is M. "
+      "weight, type, tiled_rows: as of quantized_linear, with G N rows; on the CPU, N of tiles is a multiple of 8. The "
+      "rounding is quantized_linear's.\n"
+      "Inference only. TypeError, ValueError (of offs where the result is read); NotImplementedError for other types "
+      "and for gradients.");
   m.def("decode_blocks", &decode_blocks, "blocks"_a, "type"_a,
         "The weights in rows of GGUF's blocks: uint8 [N, bytes of a row] -> float32 [N, K]. type: a name of GGUF, such "
         "as "

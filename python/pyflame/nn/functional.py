@@ -1,6 +1,7 @@
 """The functions behind the layers, under PyTorch's names."""
 from .. import _C
 from .._C import (  # noqa: F401
+    grouped_mm,
     binary_cross_entropy_with_logits,
     cross_entropy,
     gelu,

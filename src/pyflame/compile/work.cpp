@@ -30,6 +30,8 @@ double flops_of(const Node& n) {
   const auto filters = [](const Operand& weight) { return static_cast<double>(std::max<int64_t>(1, weight.shape[0])); };
   switch (n.op) {
     case OpId::matmul: return 2 * size(n.outs[0]) * static_cast<double>(n.ins[0].shape[n.ins[0].shape.size() - 1]);
+    // Each row is multiplied with one of the matrices, whatever groups there are.
+    case OpId::grouped_mm: return 2 * size(n.ins[0]) * static_cast<double>(n.outs[0].shape[n.outs[0].shape.size() - 1]);
     // Each pair of an output and an input that contributes to it, once per image. This holds for all three
     // convolutions.
     case OpId::conv2d: return 2 * size(n.outs[0]) * size(n.ins[1]) / filters(n.ins[1]);

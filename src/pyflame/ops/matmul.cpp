@@ -138,6 +138,65 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kGrouped = "grouped_mm";
+
+// a [M, K] and b [G, K, N], or a [K, M] and b [M, N].
+Tensor grouped_op(const Tensor& a, const Tensor& b, const Tensor& ends) {
+  const Dims shape = b.dim() == 3 ? Dims{a.size(0), b.size(2)} : Dims{ends.size(0), a.size(0), b.size(1)};
+  const Tensor out = emit(OpId::grouped_mm, {a, b, contiguous(ends)}, shape, a.dtype());
+  attach(kGrouped, {out}, {a, b}, {a, b, ends}, [](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor &x = n.saved(0), &y = n.saved(1), &to = n.saved(2);
+    Tensors r(2);
+    if (y.dim() == 3) {
+      if (n.needs(0)) r[0] = grouped_op(g[0], transposed(y), to);
+      if (n.needs(1)) r[1] = grouped_op(transposed(x), g[0], to);
+    } else {
+      if (n.needs(0)) r[0] = transposed(grouped_op(y, transposed(g[0]), to));
+      if (n.needs(1)) r[1] = grouped_op(transposed(x), g[0], to);
+    }
+    return r;
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor grouped_mm(const Tensor& a, const Tensor& b, const Tensor& ends) {
+  if (autocast::active(a)) {
+    const autocast::Off off;
+    return grouped_mm(autocast::operand(OpId::grouped_mm, a), autocast::operand(OpId::grouped_mm, b), ends);
+  }
+  check_operands(kGrouped, a, b);
+  check_float(kGrouped, a);
+  const int da = a.dim(), db = b.dim();
+  PF_CHECK((da == 2 || da == 3) && (db == 2 || db == 3), Value,
+           "{}: an operand has the wrong number of dims; got {} and {}; expected 2 or 3 each", kGrouped,
+           a.shape().str(), b.shape().str());
+  if (da == 3 && db == 3) {
+    PF_CHECK(!ends, Value, "{}: batches have no groups; got offs with two operands of 3 dims; expected none", kGrouped);
+    return bmm(a, b);
+  }
+  PF_CHECK(
+      ends, Value,
+      "{}: the groups are missing; got no offs with operands {} and {}; expected offs, int32 [G], where each group "
+      "ends",
+      kGrouped, a.shape().str(), b.shape().str());
+  check_same_device(kGrouped, {a, ends});
+  PF_CHECK(ends.dtype() == DType::int32 && ends.dim() == 1 && ends.size(0) > 0, Type,
+           "{}: offs is no list of ends; got {} {}; expected int32 [G]", kGrouped, dtype_name(ends.dtype()),
+           ends.shape().str());
+  PF_CHECK(a.size(-1) == b.size(-2), Value,
+           "{}: inner dimensions differ; got {} @ {}; expected the second operand to have {} rows", kGrouped,
+           a.shape().str(), b.shape().str(), a.size(-1));
+  const int64_t groups = da == 3 ? a.size(0) : db == 3 ? b.size(0) : ends.size(0);
+  PF_CHECK(ends.size(0) == groups, Value, "{}: offs has the wrong length; got {}; expected {} groups", kGrouped,
+           ends.size(0), groups);
+  if (da == 3) return transposed(grouped_op(transposed(b), transposed(a), ends));
+  return grouped_op(a, b, ends);
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (autocast::active(x)) {
     const autocast::Off off;

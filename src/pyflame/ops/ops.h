@@ -174,6 +174,10 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim);
 Tensor matmul(const Tensor& a, const Tensor& b);  // 1-D to N-D, as PyTorch
 Tensor bmm(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x [..., K], weight [N, K], bias [N]
+// Products of groups of different sizes, as PyTorch's. ends int32 [G]: where each group ends; a group may be empty, and the last one ends with the dim.
+// [M, K] x [G, K, N] -> [M, N], groups of rows; [K, M] x [M, N] -> [G, K, N], groups of the sum's terms; [G, M, K] x [K, N] -> [M, N], groups of columns.
+// Without ends, [G, M, K] x [G, K, N] -> [G, M, N].
+Tensor grouped_mm(const Tensor& a, const Tensor& b, const Tensor& ends = {});
 // To what float32 matrix products on a GPU may round their inputs: highest keeps float32; high and medium allow 10 bits
 // of fraction on GPUs whose matrix cores support it (TF32 on NVIDIA from sm_80, xf32 on gfx942). It holds for the whole
 // process and for ops called afterwards, gradients included. Other devices and dtypes ignore it.
@@ -272,6 +276,9 @@ Tensor rotary_store(const Tensor& q, const Tensor& k, const Tensor& v, const Ten
 // x [..., K] W^T + bias [N] -> [..., N]. weight: rows of blocks, uint8 [N, bytes of a row]; or, with rows = N, tiles made by weight_tiles.
 Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string& type, const Tensor& bias = {},
                         int64_t rows = 0);
+// x [M, K] in groups of rows that end at ends, int32 [G] (see grouped_mm); group g is multiplied with the transposed part g of the weight's G N rows.
+Tensor quantized_grouped_mm(const Tensor& x, const Tensor& weight, const std::string& type, const Tensor& ends,
+                            int64_t rows = 0);
 // The weights, float32 [N, K].
 Tensor decode_blocks(const Tensor& blocks, const std::string& type);
 // The same weights in the order in which the device multiplies. CPU: uint8 [tiles of 8 rows, bytes of a tile] (tensor/weight_tiles.h);

@@ -121,6 +121,50 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
   return bias ? add(out, bias) : out;
 }
 
+Tensor quantized_grouped_mm(const Tensor& x, const Tensor& weight, const std::string& type_name, const Tensor& ends,
+                            int64_t rows) {
+  constexpr const char* kOp = "quantized_grouped_mm";
+  check_same_device(kOp, {x, weight, ends});
+  check_float(kOp, x);
+  check_blocks(kOp, weight);
+  const gguf::Type& type = type_of_product(kOp, type_name);
+  PF_CHECK(x.dim() == 2 && x.size(1) > 0 && x.size(1) % type.elements == 0, Value,
+           "{}: the input is no rows of whole blocks; got {}; expected [M, K] with a multiple of {}'s {}", kOp,
+           x.shape().str(), type.name, type.elements);
+  PF_CHECK(ends.dtype() == DType::int32 && ends.dim() == 1 && ends.size(0) > 0, Type,
+           "{}: offs is no list of ends; got {} {}; expected int32 [G]", kOp, dtype_name(ends.dtype()),
+           ends.shape().str());
+  const Backend& backend = backend_of(weight);
+  const int64_t columns = x.size(1), all = rows != 0 ? rows : weight.size(0), groups = ends.size(0);
+  const Dims expected =
+      rows != 0 ? ordered_shape(backend, type, rows, columns) : Dims{all, columns / type.elements * type.bytes};
+  PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
+           "{}: input and weight do not fit; got weight {} for {} rows of {} elements; expected {}", kOp,
+           weight.shape().str(), all, columns, expected.str());
+  PF_CHECK(all % groups == 0, Value,
+           "{}: the weight's rows do not divide among the groups; got {} rows and {} groups; expected a multiple", kOp,
+           all, groups);
+  PF_CHECK(rows == 0 || backend.blocks_in_planes() || all / groups % kTileRows == 0, Value,
+           "{}: a tile would belong to two groups; got {} rows for each group; expected a multiple of {}; hint: pass "
+           "rows of blocks",
+           kOp, all / groups, kTileRows);
+  PF_CHECK(!any_requires_grad({x}), NotImplemented,
+           "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under "
+           "no_grad, or decode the weights",
+           kOp);
+  const Dims shape{x.size(0), all / groups};
+  if (shape.numel() == 0) return empty(shape, x.dtype(), x.device());
+  // For each row, the weights of its group are read. Many rows pay for decoding all weights once: that writes and reads them at 16 bits.
+  constexpr int64_t kRowsOfGroup = 8;
+  const int64_t most = backend.most_rows_of_blocks();
+  if (most != INT64_MAX && x.size(0) > std::max(most, kRowsOfGroup * groups)) {
+    const Tensor w = reshape(decoded(weight, type, {all, columns}, x.dtype(), rows), {groups, shape[1], columns});
+    return grouped_mm(x, transpose(w, 1, 2), ends);
+  }
+  return emit(OpId::quantized_grouped_mm, {x, contiguous(ends), contiguous(weight)}, shape, x.dtype(),
+              BlockAttrs{int64_t{type.id}, rows});
+}
+
 Tensor decode_blocks(const Tensor& blocks, const std::string& type_name) {
   constexpr const char* kOp = "decode_blocks";
   check_blocks(kOp, blocks);

@@ -1,4 +1,4 @@
-// Checks of packed sequences and of pages, for the op and for the backends that run on the host.
+// Checks of packed sequences, of groups of rows and of pages, for the op and for the backends that run on the host.
 #pragma once
 #include <cstdint>
 
@@ -20,6 +20,16 @@ inline void check_sequence_offsets(const char* op, const int32_t* from, int64_t 
              "{}: a sequence is longer than the given maximum; got {} rows of {}; expected at most {}", op,
              from[i + 1] - from[i], what, longest);
   }
+}
+
+// Group i ends at ends[i], where group i + 1 begins. The groups cover all `rows`.
+inline void check_group_ends(const char* op, const int32_t* ends, int64_t groups, int64_t rows) {
+  int32_t before = 0;
+  for (int64_t g = 0; g < groups; before = ends[g++])
+    PF_CHECK(ends[g] >= before, Value, "{}: the groups' ends decrease; got {} after {}; expected at least as much", op,
+             ends[g], before);
+  PF_CHECK(before == rows, Value, "{}: the last group does not end with the rows; got {}; expected {}", op, before,
+           rows);
 }
 
 // The keys first to end - 1 of a sequence, which its query sees; its pages are checked. window 0: all of them.

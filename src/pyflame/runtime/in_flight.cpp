@@ -97,6 +97,12 @@ std::string words_of(const FaultReport& r, const Node& n) {
     case 5:
       return fmt::format("{}: a sequence is longer than the given maximum; got {} rows; expected at most {}",
                          op_name(n.op), r.value, r.limit);
+    case 6:
+      return fmt::format("{}: the groups' ends decrease; got {} after {}; expected at least as much", op_name(n.op),
+                         r.value, r.limit);
+    case 7:
+      return fmt::format("{}: the last group does not end with the rows; got {}; expected {}", op_name(n.op), r.value,
+                         r.limit);
     default: return fmt::format("{}: a value that it cannot use; got {}; limit {}", op_name(n.op), r.value, r.limit);
   }
 }

@@ -311,7 +311,9 @@ class GpuProblems {
       case OpId::varlen_attn_grad: return packed_attention(op);
       case OpId::paged_attention: return pages();
       case OpId::rotary_store: return rotary(), void();
+      case OpId::grouped_mm: return groups();
       case OpId::quantized_linear:
+      case OpId::quantized_grouped_mm:
       case OpId::decode_blocks: return blocks(op);
       case OpId::gather: return add(op, "", {x({64, 100}), ints({32, 100})}, {x({32, 100})}, DimAttrs{0}), void();
       case OpId::index_select:
@@ -428,6 +430,12 @@ class GpuProblems {
           {x({3, 8, dims}), cache, cache});
     }
   }
+  // Few and many rows in a group, and groups that divide a sum.
+  void groups() {
+    for (const auto& [what, rows] : {std::pair<const char*, int64_t>{"few", 32}, {"many", 2048}})
+      add(OpId::grouped_mm, what, {x({rows, 256}), x({8, 256, 512}), tensor(DType::int32, {8})}, {x({rows, 512})});
+    add(OpId::grouped_mm, "terms", {x({256, 2048}), x({2048, 512}), tensor(DType::int32, {8})}, {x({8, 256, 512})});
+  }
   // Rows of blocks, and planes of them with one and with several rows of x.
   void blocks(OpId op) {
     for (const char* name : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
@@ -437,6 +445,8 @@ class GpuProblems {
         const BlockAttrs attrs{type.id, planes ? s.rows : 0};
         const Operand w = tensor(DType::uint8, {s.rows, planes ? s.row_bytes() : s.blocks() * type.bytes});
         if (op == OpId::decode_blocks) add(op, what, {w}, {x({s.rows, s.columns})}, attrs);
+        else if (op == OpId::quantized_grouped_mm)
+          add(op, what, {x({rows, s.columns}), tensor(DType::int32, {4}), w}, {x({rows, s.rows / 4})}, attrs);
         else add(op, what, {x({rows, s.columns}), w}, {x({rows, s.rows})}, attrs);
       };
       put(name, 1, true);

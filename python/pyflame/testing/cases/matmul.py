@@ -27,11 +27,45 @@ def _einsum(dtype, equation, *shapes):
                 length=terms, magnitude=lambda *x: reference(*map(np.abs, x)), composed=True, fused_exact=False)
 
 
+def _ends(values):
+    return Spec((len(values),), "int32", lambda rng, shape: np.array(values, np.int32))
+
+
+def _by_groups(a, b, ends):
+    begins = [0, *ends[:-1]]
+    if b.ndim == 3:
+        return np.concatenate([a[i:j] @ b[g] for g, (i, j) in enumerate(zip(begins, ends))])
+    if a.ndim == 3:
+        return np.concatenate([a[g] @ b[:, i:j] for g, (i, j) in enumerate(zip(begins, ends))], 1)
+    return np.stack([a[:, i:j] @ b[i:j] for i, j in zip(begins, ends)])
+
+
+# Empty groups, one group with all rows, groups that begin at odd rows, matrices in both orders in memory.
+GROUPS = (((11, 24), (4, 24, 40), (3, 3, 10, 11)), ((5, 7), (3, 7, 9), (0, 5, 5)), ((150, 64), (2, 64, 72), (133, 150)), ((24, 11), (11, 40), (3, 3, 10, 11)), ((72, 150), (150, 64), (17, 150)), ((3, 5, 8), (8, 13), (2, 2, 13)),
+          ((0, 4), (2, 4, 3), (0, 0)))
+
+
+def _grouped(dtype, s, t, ends, transposed):
+    swapped = (*t[:-2], t[-1], t[-2]) if transposed else t
+
+    def second(b):
+        return b.swapaxes(-2, -1) if transposed else b
+
+    def call(pf, a, b, offs):
+        return pf.grouped_mm(a, b.transpose(-2, -1) if transposed else b, offs=offs)
+
+    # The longest sum: all rows, where the groups divide the sum.
+    length = s[-1]
+    return Case(f"grouped_mm-{dtype}-{label(s)}-{label(t)}{'-transposed' if transposed else ''}", ("grouped_mm",), ("grouped_mm",), (Spec(s, dtype), Spec(swapped, dtype), _ends(ends)), call,
+                lambda a, b, offs: _by_groups(a, second(b), offs), grad=(0, 1), c=2, length=length, magnitude=lambda a, b, offs: _by_groups(np.abs(a), second(np.abs(b)), offs), fused_exact=False)  # fmt: skip
+
+
 def cases():
     out = []
     for dtype in FLOATS:
         out += [_einsum(dtype, *e) for e in EINSUMS]
         out += [_product("matmul", s, t, dtype) for s, t in (PRODUCTS if dtype in ("float32", "float64") else PRODUCTS[:8])]
+        out += [_grouped(dtype, *shapes, transposed) for k, shapes in enumerate(GROUPS) for transposed in ((False, True) if k < 5 else (False,))]
         out.append(Case(f"bmm-{dtype}", ("bmm",), ("matmul",), (Spec((3, 5, 7), dtype), Spec((3, 7, 4), dtype)), lambda pf, a, b: pf.bmm(a, b), np.matmul, grad=(0, 1), c=2, length=7,
                         magnitude=lambda a, b: np.abs(a) @ np.abs(b), fused_exact=False))
         x, w, b = Spec((2, 5, 7), dtype), Spec((4, 7), dtype), Spec((4,), dtype)

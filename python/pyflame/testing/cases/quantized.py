@@ -91,6 +91,32 @@ def _products():
                         inputs, call, lambda x, w, *bias, name=name: x @ decoded(name, w).T + (bias[0] if bias else 0), c=2, length=shape[-1], magnitude=_magnitude(name, dtype))  # fmt: skip
 
 
+def _by_groups(name, x, blocks, ends):
+    w, begins = decoded(name, blocks).reshape(len(ends), -1, x.shape[1]), [0, *ends[:-1]]
+    return np.concatenate([x[i:j] @ w[g].T for g, (i, j) in enumerate(zip(begins, ends))])
+
+
+def _groups():
+    for name, (elements, _, _) in BLOCKS.items():
+        for k, (ends, outputs) in enumerate((((2, 2, 5), 8), ((0, 7, 7, 40), 16), ((3, 4), 5))):
+            rows, columns = ends[-1], elements * (1 + k % 2)
+            for dtype in ("float32", "float16", "bfloat16") if k == 0 else ("float32",):
+                for tiled in (False, True) if outputs % 8 == 0 else (False,):
+                    inputs = (Spec((rows, columns), dtype), _spec(name, outputs * len(ends), columns), Spec((len(ends),), "int32", lambda rng, shape, ends=ends: np.array(ends, np.int32)))
+
+                    def call(pf, x, w, offs, name=name, outputs=outputs, tiled=tiled):
+                        rows = w.shape[0]
+                        return pf.quantized_grouped_mm(x, pf.weight_tiles(w, name) if tiled else w, name, offs, tiled_rows=rows if tiled else 0)
+
+                    def magnitude(x, w, ends, name=name, dtype=dtype):
+                        each, begins = w.reshape(len(ends), -1, w.shape[1]), [0, *ends[:-1]]
+                        return np.concatenate([_magnitude(name, dtype)(x[i:j], each[g]) for g, (i, j) in enumerate(zip(begins, ends)) if j > i])
+
+                    yield Case(
+                        f"quantized_grouped_mm-{name}-{'tiles' if tiled else 'rows'}-{dtype}-{label((rows, columns))}-{outputs}", ("quantized_grouped_mm",) + (("weight_tiles",) if tiled else ()), ("quantized_grouped_mm",),
+                        inputs, call, lambda x, w, ends, name=name: _by_groups(name, x, w, ends), c=2, length=columns, magnitude=magnitude)  # fmt: skip
+
+
 def _decoding():
     for name, (elements, _, _) in BLOCKS.items():
         yield Case(
@@ -99,4 +125,4 @@ def _decoding():
 
 
 def cases():
-    return [*_products(), *_decoding()]
+    return [*_products(), *_groups(), *_decoding()]

@@ -5,6 +5,7 @@
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/vec_quantized.h"
+#include "pyflame/ops/sequences.h"
 
 namespace pyflame::cpu {
 
@@ -22,39 +23,51 @@ TileShape shape_of(const BlockAttrs& a, int64_t rows, int64_t columns) {
   return s;
 }
 
-class QuantizedLinear final : public Exec {
- public:
-  explicit QuantizedLinear(const Problem& p)
-      : x_(p.root().ins[0], ws_), y_(p.root().outs[0], ws_), weight_(p.root().ins[1]) {
-    const Dims &x = p.root().ins[0].shape, &y = p.root().outs[0].shape;
-    const auto& a = p.root().attr<BlockAttrs>();
-    rows_ = x[0], tiled_ = a.rows != 0;
-    shape_ = shape_of(a, y[1], x[1]);
+// Rounds the rows of x, and multiplies ranges of them.
+class Products : public Exec {
+ protected:
+  Products(const Operand& x, const Operand& y, const Operand& weight, const BlockAttrs& a)
+      : x_(x, ws_), y_(y, ws_), weight_(weight) {
+    rows_ = x.shape[0], tiled_ = a.rows != 0;
+    shape_ = shape_of(a, y.shape[1], x.shape[1]);
     q_ = ws_.take(static_cast<size_t>(x.numel()));
     scale_ = ws_.take(blocks() * sizeof(float)), sum_ = ws_.take(blocks() * sizeof(float));
   }
 
-  void run(const RunContext& ctx) override {
+  vec::RoundedRows round(const RunContext& ctx) const {
     const float* x = x_.get(ctx);
-    float* y = y_.begin(ctx);
     const vec::RoundedRows rounded{at<int8_t>(ctx, q_), at<float>(ctx, scale_), at<float>(ctx, sum_), shape_.columns};
     parallel_for(rows_, std::max<int64_t>(1, kGrainElements / shape_.columns), [&](int64_t begin, int64_t end) {
       vec::round_rows(x + begin * shape_.columns, end - begin, rounded.from(begin));
     });
-    const auto* weight = ctx.ptr<const uint8_t>(weight_);
-    const int64_t grain = std::max<int64_t>(1, kTileGrain / (shape_.tile_bytes() * std::max<int64_t>(1, rows_ / 2)));
+    return rounded;
+  }
+  // y = x times the transposed weight, for some rows.
+  void multiply(const uint8_t* weight, const vec::RoundedRows& x, int64_t rows, float* y) const {
+    const int64_t grain = std::max<int64_t>(1, kTileGrain / (shape_.tile_bytes() * std::max<int64_t>(1, rows / 2)));
     parallel_for(shape_.tiles(), grain, [&](int64_t begin, int64_t end) {
       const int64_t some = std::max<int64_t>(4, kRowsInCache / shape_.columns / 4 * 4);
-      for (int64_t row = 0; row < rows_; row += some)
-        products(weight, begin, end, rounded.from(row), std::min(some, rows_ - row), y + row * shape_.rows);
+      for (int64_t row = 0; row < rows; row += some)
+        products(weight, begin, end, x.from(row), std::min(some, rows - row), y + row * shape_.rows);
     });
-    y_.finish(ctx);
   }
+  int64_t weight_bytes() const {
+    return tiled_ ? shape_.tiles() * shape_.tile_bytes()
+                  : shape_.rows * shape_.columns / shape_.type->elements * shape_.type->bytes;
+  }
+
+  In<float> x_;
+  Out<float> y_;
+  Operand weight_;
+  int64_t rows_ = 0;
+  bool tiled_ = false;
+  TileShape shape_;  // of the weight, or of one group's part
 
  private:
   size_t blocks() const { return static_cast<size_t>(rows_ * shape_.columns / kTileBlock); }
 
-  void products(const uint8_t* weight, int64_t begin, int64_t end, const vec::RoundedRows& x, int64_t rows, float* y) {
+  void products(const uint8_t* weight, int64_t begin, int64_t end, const vec::RoundedRows& x, int64_t rows,
+                float* y) const {
     for (int64_t t = begin; t < end; ++t) {
       const uint8_t* tile = weight + t * shape_.tile_bytes();
       if (!tiled_) {
@@ -67,13 +80,39 @@ class QuantizedLinear final : public Exec {
     }
   }
 
-  In<float> x_;
-  Out<float> y_;
-  Operand weight_;
-  int64_t rows_ = 0;
-  bool tiled_ = false;
-  TileShape shape_;
   size_t q_ = 0, scale_ = 0, sum_ = 0;
+};
+
+class QuantizedLinear final : public Products {
+ public:
+  explicit QuantizedLinear(const Problem& p)
+      : Products(p.root().ins[0], p.root().outs[0], p.root().ins[1], p.root().attr<BlockAttrs>()) {}
+  void run(const RunContext& ctx) override {
+    float* y = y_.begin(ctx);
+    multiply(ctx.ptr<const uint8_t>(weight_), round(ctx), rows_, y);
+    y_.finish(ctx);
+  }
+};
+
+class QuantizedGroups final : public Products {
+ public:
+  explicit QuantizedGroups(const Problem& p)
+      : Products(p.root().ins[0], p.root().outs[0], p.root().ins[2], p.root().attr<BlockAttrs>()),
+        ends_(p.root().ins[1]) {}
+  void run(const RunContext& ctx) override {
+    const auto* ends = ctx.ptr<const int32_t>(ends_);
+    const int64_t groups = ends_.numel();
+    check_group_ends("quantized_grouped_mm", ends, groups, rows_);
+    const vec::RoundedRows x = round(ctx);
+    float* y = y_.begin(ctx);
+    const auto* weight = ctx.ptr<const uint8_t>(weight_);
+    for (int64_t g = 0, begin = 0; g < groups; begin = ends[g++], weight += weight_bytes())
+      if (ends[g] > begin) multiply(weight, x.from(begin), ends[g] - begin, y + begin * shape_.rows);
+    y_.finish(ctx);
+  }
+
+ private:
+  Operand ends_;
 };
 
 class DecodeBlocks final : public Exec {
@@ -111,6 +150,10 @@ Refusal accept_blocks(const Problem& p) {
 
 std::span<const Impl> quantized_linear_impls() {
   static const Impl impl{"cpu.integer_products", accept_blocks, make_exec<QuantizedLinear>};
+  return {&impl, 1};
+}
+std::span<const Impl> quantized_grouped_mm_impls() {
+  static const Impl impl{"cpu.integer_products", accept_blocks, make_exec<QuantizedGroups>};
   return {&impl, 1};
 }
 std::span<const Impl> decode_blocks_impls() {

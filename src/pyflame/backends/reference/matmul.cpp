@@ -1,5 +1,6 @@
 // Matrix product: one batch entry at a time, both matrices widened to float64 (or int64, which wraps).
 #include "pyflame/backends/reference/access.h"
+#include "pyflame/ops/sequences.h"
 
 namespace pyflame::reference {
 namespace {
@@ -42,7 +43,37 @@ void run_matmul_in(const Call& c) {
   write_all(out, all);
 }
 
+// The matrix `item` of a view with leading dims, row-major.
+std::vector<double> matrix_of(const View& v, int64_t item) {
+  const int r = v.shape.size();
+  std::vector<double> all(static_cast<size_t>(v.shape[r - 2] * v.shape[r - 1]));
+  read_matrix(v, r == 3 ? item * v.strides[0] : 0, all);
+  return all;
+}
+
 }  // namespace
+
+void run_grouped_mm(const Call& c) {
+  const View out = c.out(0);
+  const std::vector<int64_t> list = read_all<int64_t>(c.in(2));
+  const std::vector<int32_t> ends(list.begin(), list.end());
+  const bool of_rows = c.in(1).shape.size() == 3;
+  const int64_t m = c.in(0).shape[0], k = c.in(0).shape[1], n = out.shape.back();
+  const auto groups = static_cast<int64_t>(ends.size());
+  check_group_ends(c.name(), ends.data(), groups, of_rows ? m : k);
+  const std::vector<double> a = matrix_of(c.in(0), 0);
+  std::vector<double> y(static_cast<size_t>(out.numel()));
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t from = g == 0 ? 0 : ends[static_cast<size_t>(g - 1)], to = ends[static_cast<size_t>(g)];
+    const std::vector<double> b = matrix_of(c.in(1), g);
+    double* const first = y.data() + (of_rows ? 0 : g * m * n);
+    for (int64_t i = of_rows ? from : 0; i < (of_rows ? to : m); ++i)
+      for (int64_t p = of_rows ? 0 : from; p < (of_rows ? k : to); ++p)
+        for (int64_t j = 0; j < n; ++j)
+          first[i * n + j] += a[static_cast<size_t>(i * k + p)] * b[static_cast<size_t>(p * n + j)];
+  }
+  write_all(out, y);
+}
 
 void run_matmul(const Call& c) {
   for (int i = 0; i < 2; ++i)

@@ -1,5 +1,6 @@
 // Weights in GGUF's blocks: decoded exactly, and multiplied as any others. x is not rounded, which other implementations do.
 #include "pyflame/backends/reference/access.h"
+#include "pyflame/ops/sequences.h"
 #include "pyflame/tensor/weight_tiles.h"
 
 namespace pyflame::reference {
@@ -17,31 +18,55 @@ std::vector<uint8_t> bytes_of(const View& v) {
   return {all.begin(), all.end()};
 }
 
+// All rows, from rows of blocks or from tiles.
+std::vector<float> weight_of(const Call& c, const View& in, int64_t rows, int64_t columns) {
+  const auto a = c.node.attr<BlockAttrs>();
+  const gguf::Type& type = *gguf::find_type(static_cast<uint32_t>(a.type));
+  const std::vector<uint8_t> bytes = bytes_of(in);
+  if (a.rows == 0) return decoded(type, bytes);
+  std::vector<float> weight(static_cast<size_t>(rows * columns));
+  const TileShape s{&type, tile_form(type), rows, columns};
+  for (int64_t o = 0; o < rows; ++o)
+    decode_tile_row(s, bytes.data() + o / kTileRows * s.tile_bytes(), o % kTileRows, weight.data() + o * columns);
+  return weight;
+}
+
+// Row i of y: row i of x times each row of the weight.
+void multiply(const std::vector<double>& x, int64_t i, const float* weight, int64_t columns, int64_t outputs,
+              std::vector<double>& y) {
+  for (int64_t o = 0; o < outputs; ++o) {
+    double sum = 0;
+    for (int64_t k = 0; k < columns; ++k) sum += x[static_cast<size_t>(i * columns + k)] * weight[o * columns + k];
+    y[static_cast<size_t>(i * outputs + o)] = sum;
+  }
+}
+
 }  // namespace
 
 void run_quantized_linear(const Call& c) {
   const View in = c.in(0), out = c.out(0);
-  const auto a = c.node.attr<BlockAttrs>();
-  const gguf::Type& type = *gguf::find_type(static_cast<uint32_t>(a.type));
-  const int64_t rows = in.shape[0], columns = in.shape[1], outputs = out.shape[1];
-  const std::vector<uint8_t> bytes = bytes_of(c.in(1));
-  std::vector<float> weight(static_cast<size_t>(outputs * columns));
-  if (a.rows == 0) {
-    weight = decoded(type, bytes);
-  } else {
-    const TileShape s{&type, tile_form(type), outputs, columns};
-    for (int64_t o = 0; o < outputs; ++o)
-      decode_tile_row(s, bytes.data() + o / kTileRows * s.tile_bytes(), o % kTileRows, weight.data() + o * columns);
-  }
+  const int64_t rows = in.shape[0], outputs = out.shape[1];
   const std::vector<double> x = read_all<double>(in);
+  const std::vector<float> weight = weight_of(c, c.in(1), outputs, in.shape[1]);
   std::vector<double> y(static_cast<size_t>(rows * outputs));
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t o = 0; o < outputs; ++o) {
-      double sum = 0;
-      for (int64_t k = 0; k < columns; ++k)
-        sum += x[static_cast<size_t>(i * columns + k)] * weight[static_cast<size_t>(o * columns + k)];
-      y[static_cast<size_t>(i * outputs + o)] = sum;
-    }
+  for (int64_t i = 0; i < rows; ++i) multiply(x, i, weight.data(), in.shape[1], outputs, y);
+  write_all(out, y);
+}
+
+void run_quantized_grouped_mm(const Call& c) {
+  const View in = c.in(0), out = c.out(0);
+  const std::vector<int64_t> list = read_all<int64_t>(c.in(1));
+  const std::vector<int32_t> ends(list.begin(), list.end());
+  const int64_t rows = in.shape[0], columns = in.shape[1], outputs = out.shape[1];
+  const auto groups = static_cast<int64_t>(ends.size());
+  check_group_ends(c.name(), ends.data(), groups, rows);
+  const std::vector<double> x = read_all<double>(in);
+  const std::vector<float> weight = weight_of(c, c.in(2), groups * outputs, columns);
+  std::vector<double> y(static_cast<size_t>(rows * outputs));
+  for (int64_t i = 0, g = 0; i < rows; ++i) {
+    while (ends[static_cast<size_t>(g)] <= i) ++g;
+    multiply(x, i, weight.data() + g * outputs * columns, columns, outputs, y);
+  }
   write_all(out, y);
 }
 

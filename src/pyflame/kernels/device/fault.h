@@ -19,7 +19,9 @@ enum FaultKind {
   kNegativeProbability = 2,
   kOffsetsMissRows = 3,  // of packed sequences
   kOffsetsDecrease = 4,
-  kSequenceTooLong = 5
+  kSequenceTooLong = 5,
+  kGroupEndsDecrease = 6,
+  kGroupEndsMissRows = 7
 };
 
 enum { kFaultReports = 64 };

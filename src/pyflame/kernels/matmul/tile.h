@@ -83,11 +83,20 @@ struct Fetch {
   }
 };
 
+// The part of a product that a batch entry computes: rows from `row` on, and terms of the sums from `depth` on.
+struct Part {
+  i64 row, rows, depth, depths;
+};
+struct WholeProduct {
+  static constexpr bool kGroups = false;
+  PF_DEVICE Part at(const MatmulShape& p, i64) const { return {0, p.m, 0, p.k}; }
+};
+
 // kEachRow, kEachCol: outputs of a thread, multiples of 4. out(batch, row, col, sum) is called once for each output
 // (and each split; `batch` is then split * batches + batch).
 template <class S, int kRows, int kCols, int kDepth, int kEachRow, int kEachCol, int kThreads, bool kAlongA,
-          bool kAlongB, int kVecA, int kVecB, class Out>
-PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const Out& out) {
+          bool kAlongB, int kVecA, int kVecB, class Out, class Parts = WholeProduct>
+PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const Out& out, const Parts& parts = {}) {
   using T = C<S>;
   constexpr int kWide = kCols / kEachCol, kTeam = kRows / kEachRow * kWide, kSlices = kThreads / kTeam;
   constexpr int kPad = 4, kPitchA = kRows + kPad, kPitchB = kCols + kPad;
@@ -101,13 +110,17 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = (u32)((p.m + kRows - 1) / kRows);
   const u32 tile = group().x % (wide * high);
   const i64 split = group().x / (wide * high);
-  const i64 row0 = (i64)(tile / wide) * kRows, col0 = (i64)(tile % wide) * kCols;
-  const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  const i64 tile_row = (i64)(tile / wide) * kRows, col0 = (i64)(tile % wide) * kCols;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
+    const Part part = parts.at(p, z);
+    if (Parts::kGroups && tile_row >= part.rows) continue;
+    const i64 row0 = part.row + tile_row, rows_end = part.row + part.rows;
+    const i64 begin = part.depth + split * p.depth,
+              end = begin + p.depth < part.depth + part.depths ? begin + p.depth : part.depth + part.depths;
     // Two adjacent vectors are 32 bytes. Stored in columns, they cause no bank conflict.
     Fetch < S, kRows, kDepth, kThreads, kAlongA, kVecA, kDepth / kVecA<2 ? 1 : 2> next_a;
     Fetch < S, kCols, kDepth, kThreads, kAlongB, kVecB, kDepth / kVecB<2 ? 1 : 2> next_b;
-    next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, p.m - row0);
+    next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, rows_end - row0);
     next_b.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
     T sums[kEachRow][kEachCol] = {};
     next_a.fetch(end - begin);
@@ -153,7 +166,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
         T sum = shared[e];
         for (int s = 1; s < kSlices; ++s) sum = add<T>(sum, shared[s * kRows * kCols + e]);
         const i64 row = row0 + e / kCols, col = col0 + e % kCols;
-        if (row < p.m && col < p.n) out(at, row, col, sum);
+        if (row < rows_end && col < p.n) out(at, row, col, sum);
       }
       barrier();
     } else {
@@ -170,7 +183,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
 #pragma unroll 1
         for (int e = (int)thread(); e < kBand * kCols; e += kThreads) {
           const i64 row = row0 + i / 4 * (kRows / (kEachRow / 4)) + e / kCols * 4 + i % 4, col = col0 + e % kCols;
-          if (row < p.m && col < p.n) out(at, row, col, shared[e]);
+          if (row < rows_end && col < p.n) out(at, row, col, shared[e]);
         }
         barrier();
       }

@@ -6,12 +6,12 @@
 #include <array>
 #include <optional>
 
-#include "pyflame/backends/gpu/driver/arch.h"
 #include "pyflame/backends/gpu/libs/fallback.h"
 #include "pyflame/backends/gpu/libs/library.h"
 #include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/backends/gpu/ops/bias_gradient.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
+#include "pyflame/backends/gpu/ops/matmul_tiles.h"
 #include "pyflame/base/error.h"
 #include "pyflame/kernels/matmul/gemv_args.h"
 #include "pyflame/kernels/matmul/tile_args.h"
@@ -19,18 +19,6 @@
 namespace pyflame::gpu {
 
 namespace {
-
-// --- the structs of the kernels in kernels/matmul
-
-// --- tiles: in the kernel's template, a configuration's own numbers follow rows, cols and depth
-struct MatmulTile {
-  int rows, cols, depth;
-  const char* rest;
-};
-constexpr MatmulTile kTiles[] = {
-    {128, 128, 16, "8, 8"}, {64, 64, 16, "4, 4"}, {32, 32, 64, "4, 4"}, {16, 16, 256, "4, 4"}};
-constexpr MatmulTile kWide[] = {{64, 64, 16, "4, 4"}, {32, 32, 32, "4, 4"}, {16, 16, 128, "4, 4"}};
-constexpr MatmulTile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 128, "1, 1, 4"}};
 
 // Workgroups that keep a large GPU busy.
 constexpr int64_t kEnough = 128;
@@ -57,7 +45,7 @@ struct Plan {
   static std::vector<Plan> others(const Product& g, bool units) {
     std::vector<Plan> all;
     std::vector<std::string> names{Plan(g, units).name()};
-    const std::span<const MatmulTile> tiles = tiles_of(g, units);
+    const std::span<const MatmulTile> tiles = matmul_tiles(g.dtype, units);
     for (const int64_t splits : {1, 2, 4, 8, 16})
       for (const MatmulTile& tile : tiles) {
         const Plan plan(g, units, tile, splits);
@@ -69,12 +57,8 @@ struct Plan {
   }
 
  private:
-  static std::span<const MatmulTile> tiles_of(const Product& g, bool units) {
-    if (units) return kUnits;
-    return dtype_size(g.dtype) == 8 ? std::span<const MatmulTile>(kWide) : kTiles;
-  }
   static MatmulTile largest(const Product& g, bool units) {
-    const std::span<const MatmulTile> all = tiles_of(g, units);
+    const std::span<const MatmulTile> all = matmul_tiles(g.dtype, units);
     for (const MatmulTile& t : all)
       if (ceil_div(g.m, t.rows) * ceil_div(g.n, t.cols) * g.batches() >= kEnough) return t;
     return all.back();
@@ -93,7 +77,6 @@ Rates rates(DType d) {
   if (d == DType::float64) return {8e6, 40e6};
   return {15e6, 48e6};
 }
-bool by_units(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 double own_time(const Product& g) {
   const Plan plan(g, by_units(g.dtype));
   const double busy = std::min(1.0, static_cast<double>(plan.tiles * plan.splits * g.batches()) / 64);
@@ -108,24 +91,6 @@ double loop_time(const Product& g) {
   const double outputs = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.batches());
   return kLaunch + 2 * outputs * static_cast<double>(dtype_size(g.dtype)) / kBandwidth;
 }
-
-// Whether a matrix can be read `vec` elements at a time along its contiguous dim, if its first element is aligned.
-bool by_vectors(int64_t along, int64_t stride, const Dims& batch_strides, int64_t vec) {
-  bool ok = along % vec == 0 && stride % vec == 0;
-  for (const int64_t s : batch_strides) ok &= s % vec == 0;
-  return ok;
-}
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
-// A matrix as the kernels see it: contiguous along the depth, or otherwise across the lines.
-struct Side {
-  bool along = false, vectors = false;
-  Side(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride, const Dims& batch, int64_t vec) {
-    along = depth_stride == 1 && (line_stride != 1 || depth >= lines);
-    if (along) vectors = by_vectors(depth, lines > 1 ? line_stride : 0, batch, vec);
-    else vectors = line_stride == 1 && by_vectors(lines, depth > 1 ? depth_stride : 0, batch, vec);
-  }
-};
 
 // One of our kernels: its texts for aligned and unaligned pointers, and, if the sum is split, the kernel that adds the
 // parts.
@@ -347,11 +312,6 @@ class Gemv final : public OwnProduct {
   pf::GemvShape shape_{};
   std::array<std::optional<Kernel>, 2> kernels_;
 };
-
-bool has_units(const Problem& p) {
-  if (p.graph.device.type != DeviceType::rocm || count_devices(DeviceType::rocm) == 0) return true;
-  return has_matrix_units(arch_of(DeviceType::rocm, p.graph.device.index).name);
-}
 
 // --- the implementations
 Refusal accepts_gemv(const Problem& p) {

@@ -61,14 +61,16 @@ class Blocks : public Executable {
   std::optional<Kernel> kernels_[2];
 };
 
-class QuantizedLinear final : public Blocks {
+// Rounds x and multiplies its rows with weights: the same for all rows, or with `ends` those of a row's group.
+class Products final : public Blocks {
  public:
-  explicit QuantizedLinear(const Problem& p)
-      : Blocks(p, p.root().ins[1], p.root().outs[0].shape[1], p.root().ins[0].shape[1]),
+  Products(const Problem& p, const Operand* ends)
+      : Blocks(p, p.root().ins.back(), p.root().outs[0].shape[1], p.root().ins[0].shape[1]),
         x_(p.root().ins[0]),
         y_(p.root().outs[0]) {
+    if (ends) ends_ = ends->binding, groups_ = ends->numel();
     shape_.rows = x_.shape[0], shape_.x_row = x_.strides[0], shape_.x_column = x_.strides[1];
-    together_ = std::min<int64_t>(shape_.rows, kMostTogether);
+    together_ = ends ? 1 : std::min<int64_t>(shape_.rows, kMostTogether);
     // Lines that share what they read of x. Few lines would leave most of the device idle.
     if (shape_.outputs >= 1024) lines_ = 2;
     if (shape_.outputs >= 8192 && together_ >= 4) lines_ = 4;
@@ -88,30 +90,50 @@ class QuantizedLinear final : public Blocks {
     round_->launch(ctx.device, {groups_for(shape_.rows * shape_.columns / 4, kGroupThreads), 1, 1},
                    ctx.bindings[x_.binding], q, blocks, shape_);
     const int64_t each = kGroupThreads / kShortRowThreads * lines_;
+    const std::array<unsigned, 3> grid{static_cast<unsigned>(ceil_div(shape_.outputs, each)),
+                                       static_cast<unsigned>(ceil_div(shape_.rows, together_)), 1};
+    const void* weight = ctx.bindings[weight_.binding];
+    void* y = ctx.bindings[y_.binding];
+    if (groups_ == 0) return kernel(aligned_parts(ctx)).launch(ctx.device, grid, weight, q, blocks, y, shape_);
     kernel(aligned_parts(ctx))
-        .launch(ctx.device,
-                {static_cast<unsigned>(ceil_div(shape_.outputs, each)),
-                 static_cast<unsigned>(ceil_div(shape_.rows, together_)), 1},
-                ctx.bindings[weight_.binding], q, blocks, ctx.bindings[y_.binding], shape_);
+        .launch(ctx.device, grid, weight, q, blocks, y, shape_, ctx.bindings[ends_], static_cast<int>(groups_),
+                fault_of(ctx), ctx.site);
   }
 
  private:
   static constexpr int64_t kRoundedBytes = 16;  // of a RoundedBlock
 
   std::string text(bool aligned_parts) const override {
-    return source(fmt::format(
-        "(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
-        "pf::Quantized p) {{ pf::quantized_product<{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}>("
-        "weight, q, blocks, y, p); }}",
-        stored_type(y_.dtype), attrs_.type, aligned_parts, together_, lines_, ahead_, kShortRowThreads, kGroupThreads));
+    const std::string product =
+        fmt::format("pf::quantized_product<{}, {}, {}, {}, {}, {}, {}, {}>", stored_type(y_.dtype), attrs_.type,
+                    aligned_parts, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
+    if (groups_ == 0)
+      return source(
+          fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
+                      "pf::Quantized p) {{ {1}(weight, q, blocks, y, p); }}",
+                      stored_type(y_.dtype), product));
+    return kernel_source(
+        {"device/dot4.h", "device/groups.h", "quantized/blocks.h"}, kGroupThreads,
+        fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, pf::Quantized p, "
+                    "const int* ends, int groups, pf::Fault* fault, int site) {{ "
+                    "if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, groups, p.rows, fault, "
+                    "site); "
+                    "{1}(weight + pf::group_of_row(ends, groups, pf::group().y) * p.outputs * p.row_bytes, q, blocks, "
+                    "y, p); }}",
+                    stored_type(y_.dtype), product));
   }
 
   Operand x_, y_;
+  BindingId ends_{};
+  int64_t groups_ = 0;  // 0: all rows have the same weights
   int64_t together_ = 1, lines_ = 1, ahead_ = 1;
   Parts parts_;
   size_t rounded_at_ = 0, blocks_at_ = 0;
   std::optional<Kernel> round_;
 };
+
+std::unique_ptr<Executable> make_linear(const Problem& p) { return std::make_unique<Products>(p, nullptr); }
+std::unique_ptr<Executable> make_groups(const Problem& p) { return std::make_unique<Products>(p, &p.root().ins[1]); }
 
 class DecodeBlocks final : public Blocks {
  public:
@@ -138,7 +160,11 @@ class DecodeBlocks final : public Blocks {
 }  // namespace
 
 std::span<const Impl> quantized_linear_impls(DeviceType) {
-  static const Impl impl{"gpu.integer_products", accepts_all, make_of<QuantizedLinear>};
+  static const Impl impl{"gpu.integer_products", accepts_all, make_linear};
+  return {&impl, 1};
+}
+std::span<const Impl> quantized_grouped_mm_impls(DeviceType) {
+  static const Impl impl{"gpu.integer_products", accepts_all, make_groups};
   return {&impl, 1};
 }
 std::span<const Impl> decode_blocks_impls(DeviceType) {

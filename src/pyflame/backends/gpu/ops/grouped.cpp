@@ -1,0 +1,110 @@
+// grouped_mm: the kernels of matmul, whose batch entries are the groups. The device reads where the groups end, so the grid has room for all rows in
+// any group; workgroups without rows end at once.
+#include <array>
+#include <optional>
+
+#include "pyflame/backends/gpu/ops/gemm.h"
+#include "pyflame/backends/gpu/ops/matmul_tiles.h"
+#include "pyflame/kernels/matmul/tile_args.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+class GroupedMm final : public Executable {
+ public:
+  GroupedMm(const Problem& p, bool units)
+      : output_(p), units_(units), type_(p.graph.device.type), stored_(stored_type(p.root().outs[0].dtype)) {
+    const Operand &a = p.root().ins[0], &b = p.root().ins[1], &out = p.root().outs[0];
+    a_ = a.binding, b_ = b.binding, ends_ = p.root().ins[2].binding;
+    of_rows_ = b.shape.size() == 3;
+    vec_ = 16 / dtype_size(out.dtype);
+    groups_ = p.root().ins[2].numel();
+    const int r = b.shape.size();
+    shape_.m = a.shape[0], shape_.k = a.shape[1], shape_.n = out.shape.back(), shape_.batches = groups_;
+    shape_.a_row = a.strides[0], shape_.a_col = a.strides[1];
+    shape_.b_row = b.strides[r - 2], shape_.b_col = b.strides[r - 1];
+    shape_.depth = shape_.k, shape_.splits = 1;
+    const Dims each{groups_}, of_a{0}, of_b{of_rows_ ? b.strides[0] : 0};
+    shape_.a_batch = view_of(each, of_a), shape_.b_batch = view_of(each, of_b);
+    tile_ = tile(out.dtype);
+    // A group begins at any row or at any term, which may be unaligned.
+    side_a_.emplace(shape_.m, shape_.k, shape_.a_row, shape_.a_col, Dims{}, vec_);
+    side_b_.emplace(shape_.n, shape_.k, shape_.b_col, shape_.b_row, of_b, vec_);
+    if (side_a_->along != of_rows_) side_a_->vectors = false;
+    if (!of_rows_ && side_b_->along) side_b_->vectors = false;
+    kernel(side_a_->vectors, side_b_->vectors);
+  }
+
+  void run(const RunContext& ctx) override {
+    if (shape_.m * shape_.n == 0) return;
+    const void *a = ctx.bindings[a_], *b = ctx.bindings[b_], *ends = ctx.bindings[ends_], *fault = fault_of(ctx);
+    const int64_t tiles = ceil_div(shape_.m, tile_.rows) * ceil_div(shape_.n, tile_.cols);
+    arguments_.clear();
+    arguments_.add(a), arguments_.add(b), arguments_.add(shape_), arguments_.add(ends), arguments_.add(fault),
+        arguments_.add(ctx.site);
+    output_.append(arguments_, ctx);
+    kernel(side_a_->vectors && aligned(a), side_b_->vectors && aligned(b))
+        .run(ctx.device, tile_grid(tiles, groups_), arguments_.pointers.data(), arguments_.sizes);
+  }
+
+ private:
+  // The smallest tile that has the rows of an average group.
+  MatmulTile tile(DType dtype) const {
+    const std::span<const MatmulTile> all = matmul_tiles(dtype, units_);
+    const int64_t rows = of_rows_ ? ceil_div(shape_.m, groups_) : shape_.m;
+    for (size_t i = all.size(); i-- > 0;)
+      if (all[i].rows >= rows) return all[i];
+    return all[0];
+  }
+  Kernel& kernel(bool va, bool vb) {
+    std::optional<Kernel>& k = kernels_[(va ? 1 : 0) + (vb ? 2 : 0)];
+    if (!k) k.emplace(type_, kGroupThreads, text(va, vb));
+    return *k;
+  }
+  std::string text(bool va, bool vb) const {
+    const std::string body = fmt::format(
+        "(const {0}* a, const {0}* b, pf::MatmulShape p, const int* ends, pf::Fault* fault, int site{1}) {{ "
+        "if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, p.batches, {2}, fault, site); {3} "
+        "const pf::{4} parts{{ends}}; "
+        "pf::{5}<{0}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}>(a, b, p, out, parts); }}",
+        stored_, output_.parameters(), of_rows_ ? "p.m" : "p.k", output_.text(false, units_),
+        of_rows_ ? "GroupsOfRows" : "GroupsOfTerms", units_ ? "matmul_units" : "matmul_tile", tile_.rows, tile_.cols,
+        tile_.depth, tile_.rest, kGroupThreads, side_a_->along, side_b_->along, va ? vec_ : 1, vb ? vec_ : 1);
+    if (units_)
+      return kernel_source(
+          {"device/mma.h", "device/groups.h", "matmul/tile.h", "matmul/matrix_cores.h", "matmul/groups.h"},
+          kGroupThreads, body);
+    return kernel_source({"device/groups.h", "matmul/tile.h", "matmul/groups.h"}, kGroupThreads, body);
+  }
+
+  Output output_;
+  bool units_, of_rows_ = true;
+  DeviceType type_;
+  std::string stored_;
+  BindingId a_, b_, ends_;
+  int64_t vec_ = 1, groups_ = 1;
+  pf::MatmulShape shape_{};
+  MatmulTile tile_{};
+  std::optional<Side> side_a_, side_b_;
+  std::array<std::optional<Kernel>, 4> kernels_;
+  Arguments arguments_;
+};
+
+Refusal accepts_units(const Problem& p) {
+  if (!by_units(p.root().outs[0].dtype)) return "takes float16 and bfloat16";
+  if (!has_units(p)) return "the architecture has no matrix cores";
+  return std::nullopt;
+}
+std::unique_ptr<Executable> make_units(const Problem& p) { return std::make_unique<GroupedMm>(p, true); }
+std::unique_ptr<Executable> make_tile(const Problem& p) { return std::make_unique<GroupedMm>(p, false); }
+
+}  // namespace
+
+std::span<const Impl> grouped_mm_impls(DeviceType) {
+  static const Impl impls[] = {{"gpu.grouped_units", accepts_units, make_units},
+                               {"gpu.grouped_mm", accepts_all, make_tile}};
+  return impls;
+}
+
+}  // namespace pyflame::gpu
