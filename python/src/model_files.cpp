@@ -167,7 +167,8 @@ nb::object read_torch_file(const std::string& path, nb::callable place, nb::call
 }
 
 // (dict of tensors, metadata as JSON)
-// With `packed`, matrices of types that quantized_linear takes stay blocks: (uint8 tensor [rows, bytes of a row], name of the type, columns).
+// With `packed`, matrices and stacks of matrices of types that quantized_linear takes stay blocks: (uint8 tensor [.., rows, bytes of a row], name of the
+// type, columns).
 nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed) {
   const DeviceOpt where = device;
   NamedTensors tensors;
@@ -178,8 +179,9 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
     Unlocked u;
     file.emplace("load", path);
     for (const gguf::Entry& e : file->entries()) {
-      if (packed && e.shape.size() == 2 && e.shape.numel() > 0 && tile_form(*e.type)) {
-        const Dims shape{e.shape[0], e.shape[1] / e.type->elements * e.type->bytes};
+      if (packed && (e.shape.size() == 2 || e.shape.size() == 3) && e.shape.numel() > 0 && tile_form(*e.type)) {
+        Dims shape = e.shape;
+        shape.back() = shape.back() / e.type->elements * e.type->bytes;
         const Tensor t = empty(shape, DType::uint8, where);
         file->read_blocks(e, t.mutable_data());
         tensors.emplace_back(e.name, t), blocks[e.name] = &e;
@@ -193,7 +195,7 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
   for (auto& [name, t] : tensors) {
     const auto found = blocks.find(name);
     if (found == blocks.end()) named[text_object(name)] = nb::cast(t);
-    else named[text_object(name)] = nb::make_tuple(t, std::string(found->second->type->name), found->second->shape[1]);
+    else named[text_object(name)] = nb::make_tuple(t, std::string(found->second->type->name), found->second->shape.back());
   }
   return nb::make_tuple(named, metadata);
 }

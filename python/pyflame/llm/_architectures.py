@@ -2,8 +2,10 @@
 
 Every model here is the same decoder (_network.py) with other parts, so an architecture is one row of ARCHITECTURES."""
 import math
+import re
 from dataclasses import dataclass, field
 
+from .. import _C
 from ._errors import Values
 
 
@@ -29,19 +31,36 @@ class Architecture:
     period: int = 0  # with a sliding window: every period-th layer sees everything; 0: no layer does
     local_base: float = None  # RoPE's base in layers with a window
     caps: tuple = ()  # defaults of the soft caps of attention and logits
+    sparse: bool = False  # config.json's layers are mixtures of experts
+    normed_experts: bool = True  # the weights of a token's experts are divided by their sum (GGUF files do not say it)
 
 
 ARCHITECTURES = [
     Architecture("llama", "llama", interleaved=True),
     Architecture("mistral", "mistral"),
+    Architecture("llama", "mixtral", interleaved=True, sparse=True),
     Architecture("qwen2", "qwen2", qkv_bias=True),
     Architecture("qwen3", "qwen3", qk_norm=True),
+    Architecture("qwen2moe", "qwen2_moe", qkv_bias=True, sparse=True, normed_experts=False),
+    Architecture("qwen3moe", "qwen3_moe", qk_norm=True, sparse=True),
     Architecture("gemma", "gemma", unit_norms=True, activation="gelu_tanh", scaled_embedding=True),
     Architecture("gemma2", "gemma2", unit_norms=True, after=True, activation="gelu_tanh", scaled_embedding=True, period=2, caps=(50.0, 30.0)),
     Architecture("gemma3", "gemma3_text", unit_norms=True, after=True, qk_norm=True, activation="gelu_tanh", scaled_embedding=True, period=6, local_base=10000.0),
     Architecture("phi3", "phi3", fused=True),
     Architecture("gpt2", "gpt2", norm="layer", activation="gelu_tanh", gated=False, bias=True, fused=True, positions="learned", transposed=True),
 ]
+
+
+@dataclass
+class ExpertSizes:
+    """A mixture of experts (arXiv:1701.06538): each token's feed-forward part is that of its `chosen` experts out of `count`."""
+
+    count: int
+    chosen: int
+    inner: int
+    shared: int = 0  # the inner size of the expert that all tokens have
+    normed: bool = True  # the weights of a token's experts are divided by their sum
+    dense: tuple = ()  # layers without experts
 
 
 @dataclass
@@ -72,6 +91,7 @@ class Config:
     qkv_bias: bool = False
     bias: bool = False
     mlp_bias: bool = False
+    experts: ExpertSizes = None
     tied: bool = None  # are the embeddings also the weights of the logits; None: where the file has no others
 
 
@@ -79,7 +99,7 @@ def _find(kind, value, where):
     for a in ARCHITECTURES:
         if getattr(a, kind) == value:
             return a
-    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(getattr(a, kind) for a in ARCHITECTURES)}")
+    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(dict.fromkeys(getattr(a, kind) for a in ARCHITECTURES))}")
 
 
 _ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
@@ -96,6 +116,8 @@ def _checked(c, where):
             raise ValueError(f"llm: {where}: {name} is out of range; got {value}; expected a number above {low:g}")
     if not 0 <= c.eps < math.inf:
         raise ValueError(f"llm: {where}: the epsilon of the norms is out of range; got {c.eps}; expected a number from 0 upwards")
+    if c.experts and c.experts.chosen > c.experts.count:
+        raise ValueError(f"llm: {where}: a token has too many experts; got {c.experts.chosen} of {c.experts.count}; expected at most all of them")
     if c.layers * c.hidden > 1 << 28 or c.context > 1 << 26:
         raise ValueError(f"llm: {where}: the sizes are out of range; got {c.layers} layers of {c.hidden}, context {c.context}; expected a model that exists")
     kind = c.scaling.get("type", "none")
@@ -132,15 +154,33 @@ def _windows(arch, layers, window, period=None):
     return tuple(bool(window) and (period == 0 or (i + 1) % period != 0) for i in range(layers))
 
 
+def _experts_of_gguf(v, arch, prefix, layers, inner):
+    if not v.get(prefix + "expert_count", int, 0):
+        return None
+    shared = v.size(prefix + "expert_shared_feed_forward_length", 0, most=1 << 24, least=0)
+    return ExpertSizes(v.size(prefix + "expert_count", most=1 << 12), v.size(prefix + "expert_used_count", most=1 << 12), v.size(prefix + "expert_feed_forward_length", inner, most=1 << 24), shared,
+                       v.get(prefix + "expert_weights_norm", bool, arch.normed_experts))
+
+
+def _experts_of_hf(v, arch, layers, inner):
+    if not arch.sparse:
+        return None
+    if arch.hf == "mixtral":
+        return ExpertSizes(v.size("num_local_experts", most=1 << 12), v.size("num_experts_per_tok", most=1 << 12), inner)
+    step, only = v.size("decoder_sparse_step", 1), v.get("mlp_only_layers", list, None) or []
+    dense = tuple(i for i in range(layers) if i in only or (i + 1) % step)
+    shared = v.size("shared_expert_intermediate_size", 0, most=1 << 24, least=0) if arch.hf == "qwen2_moe" else 0
+    return ExpertSizes(v.size("num_experts", most=1 << 12), v.size("num_experts_per_tok", most=1 << 12), v.size("moe_intermediate_size", most=1 << 24), shared, v.get("norm_topk_prob", bool, False), dense)
+
+
 def from_gguf(metadata, tensors):
     """The Config of a GGUF file. ValueError for a missing or wrong value or another architecture."""
     v = Values(metadata, "the file's metadata")
     arch = _find("gguf", v.get("general.architecture", str), "general.architecture")
     prefix = arch.gguf + "."
-    if v.get(prefix + "expert_count", int, 0):
-        raise ValueError(f"llm: mixtures of experts are not available yet; got {v.values[prefix + 'expert_count']} experts; expected none")
     hidden, layers, heads = v.size(prefix + "embedding_length", most=1 << 20), v.size(prefix + "block_count", most=4096), v.size(prefix + "attention.head_count", most=1 << 16)
     head_dim = _head_dim(v, prefix + "attention.key_length", hidden, heads)
+    inner = v.size(prefix + "feed_forward_length", most=1 << 24)
     embedding = tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise ValueError("llm: the file has no embedding; got no matrix 'token_embd.weight'; expected one")
@@ -162,11 +202,12 @@ def from_gguf(metadata, tensors):
     if arch.gguf in ("gemma2", "gemma3") and layers in (46, 62) and arch.period and hidden // heads != head_dim:
         scale = (hidden // heads) ** -0.5  # the 27B models: their files do not say it
     return _checked(Config(
-        arch, layers, hidden, heads, v.size(prefix + "attention.head_count_kv", heads, most=1 << 16), head_dim, v.size(prefix + "feed_forward_length", most=1 << 24), embedding.shape[0],
+        arch, layers, hidden, heads, v.size(prefix + "attention.head_count_kv", heads, most=1 << 16), head_dim, inner, embedding.shape[0],
         v.size(prefix + "context_length"), v.get(prefix + eps, float), arch.activation, v.get(prefix + "rope.freq_base", float, 10000.0),
         0 if arch.positions == "learned" else v.size(prefix + "rope.dimension_count", head_dim), scaling, arch.local_base, window, _windows(arch, layers, window),
         v.get(prefix + "attn_logit_softcapping", float, caps[0]), v.get(prefix + "final_logit_softcapping", float, caps[1]), scale,
-        math.sqrt(hidden) if arch.scaled_embedding else 1.0, qkv_bias=arch.qkv_bias or "blk.0.attn_q.bias" in tensors, bias=arch.bias), "the file's metadata")
+        math.sqrt(hidden) if arch.scaled_embedding else 1.0, qkv_bias=arch.qkv_bias or "blk.0.attn_q.bias" in tensors, bias=arch.bias,
+        experts=_experts_of_gguf(v, arch, prefix, layers, inner)), "the file's metadata")
 
 
 def _rope_of(v, arch):
@@ -209,6 +250,7 @@ def from_hf(document):
         "eps": "rms_norm_eps", "act": "hidden_activation" if "hidden_activation" in v else "hidden_act"}
     hidden, layers, heads = v.size(name["hidden"], most=1 << 20), v.size(name["layers"], most=4096), v.size(name["heads"], most=1 << 16)
     head_dim = _head_dim(v, "head_dim", hidden, heads)
+    inner = v.size(name["inner"], 4 * hidden if learned else 11008, most=1 << 24)
     act = v.get(name["act"], str, "gelu_new" if learned else "silu")
     if act not in _ACTIVATIONS:
         raise ValueError(f"llm: config.json: the activation is not available; got '{act}'; expected one of {', '.join(_ACTIVATIONS)}")
@@ -228,10 +270,11 @@ def from_hf(document):
     if not 0 < scalar < math.inf:
         raise ValueError(f"llm: config.json: 'query_pre_attn_scalar' is out of range; got {scalar}; expected a positive number")
     return _checked(Config(
-        arch, layers, hidden, heads, v.size("num_key_value_heads", heads, most=1 << 16), head_dim, v.size(name["inner"], 4 * hidden if learned else 11008, most=1 << 24), v.size("vocab_size"),
+        arch, layers, hidden, heads, v.size("num_key_value_heads", heads, most=1 << 16), head_dim, inner, v.size("vocab_size"),
         v.size(name["context"]), v.get(name["eps"], float, 1e-5 if learned else 1e-6), _ACTIVATIONS[act], base, 0 if learned else int(head_dim * partial), scaling, local, window, windowed,
         v.get("attn_logit_softcapping", float, caps[0]) if arch.caps else None, v.get("final_logit_softcapping", float, caps[1]), scalar ** -0.5,
-        math.sqrt(hidden) if arch.scaled_embedding else 1.0, arch.qkv_bias or v.get("attention_bias", bool, False), arch.bias, v.get("mlp_bias", bool, False), v.get("tie_word_embeddings", bool, None)), "config.json")
+        math.sqrt(hidden) if arch.scaled_embedding else 1.0, arch.qkv_bias or v.get("attention_bias", bool, False), arch.bias, v.get("mlp_bias", bool, False), _experts_of_hf(v, arch, layers, inner),
+        v.get("tie_word_embeddings", bool, None)), "config.json")
 
 
 _HF_NAMES = {
@@ -239,13 +282,29 @@ _HF_NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
+    "block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
     "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
 }
 
 
+# A matrix of one expert: its number, and which one it is.
+_EXPERT = re.compile(r"(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(w1|w2|w3|gate_proj|up_proj|down_proj)")
+_EXPERT_NAMES = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+
+
+def _stacked(parts):
+    """The matrices of all experts in one tensor (experts, outputs, inputs), by name. parts: {name: {number: matrix}}. ValueError if one is missing or has another shape."""
+    for name, matrices in parts.items():
+        numbers, shapes = sorted(matrices), {tuple(t.shape) for t in matrices.values()}
+        if numbers != list(range(len(numbers))) or len(shapes) != 1:
+            raise ValueError(f"llm: the experts do not fit each other; got numbers {numbers[:8]} … {numbers[-1]} with shapes {sorted(shapes)} for {name}; expected one matrix for each, of one shape")
+        yield name, _C.stack([matrices.pop(i) for i in numbers])
+
+
 def gguf_names(tensors, arch):
     """Tensors with Hugging Face's names under those of GGUF. Names that are not of this decoder are left out."""
-    renamed = {}
+    renamed, experts = {}, {}
     after_attention = "post_attention_norm" if arch.after else "ffn_norm"
     for name, tensor in tensors.items():
         base, _, kind = name.rpartition(".")
@@ -256,6 +315,10 @@ def gguf_names(tensors, arch):
             new = _HF_NAMES[base]
         elif len(parts) > 3 and parts[0] in ("model", "transformer") and parts[1] in ("layers", "h") and parts[2].isdigit():
             inner = ".".join(parts[3:])
+            expert = _EXPERT.fullmatch(inner)
+            if expert and kind == "weight":
+                experts.setdefault(f"blk.{parts[2]}.ffn_{_EXPERT_NAMES[expert.group(2)]}_exps.weight", {})[int(expert.group(1))] = tensor
+                continue
             new = after_attention if inner == "post_attention_layernorm" else _HF_NAMES.get(inner)
             new = new and f"blk.{parts[2]}.{new}"
         else:
@@ -266,4 +329,5 @@ def gguf_names(tensors, arch):
             if arch.unit_norms and new.endswith("_norm"):
                 tensor = tensor.float() + 1
             renamed[f"{new}.{kind}"] = tensor
+    renamed.update(_stacked(experts))
     return renamed

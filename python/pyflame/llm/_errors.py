@@ -38,9 +38,9 @@ class Values:
             raise ValueError(f"llm: {self.where}: '{key}' has the wrong type; got {type(value).__name__}; expected {kind.__name__}")
         return value
 
-    def size(self, key, default=_MISSING, most=1 << 31):
-        """A positive integer, at most `most`, or None where that is the default. ValueError."""
+    def size(self, key, default=_MISSING, most=1 << 31, least=1):
+        """An integer from `least` to `most`, or None where that is the default. ValueError."""
         value = self.get(key, int, default)
-        if value is not None and not 0 < value <= most:
-            raise ValueError(f"llm: {self.where}: '{key}' is out of range; got {value}; expected 1 to {most}")
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"llm: {self.where}: '{key}' is out of range; got {value}; expected {least} to {most}")
         return value

@@ -9,6 +9,7 @@ import threading
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
+from ._experts import Experts
 from ._packed import PackedWeight
 
 BLOCKS = (512, 128, 32)  # sizes in which prompts are computed; the last block is padded
@@ -70,12 +71,26 @@ def _rows(table, ids):
     return table.rows(ids) if isinstance(table, PackedWeight) else F.embedding(ids, table)
 
 
+def _can_join(weights):
+    packed = all(isinstance(w, PackedWeight) and w.type == weights[0].type for w in weights)
+    dense = not any(isinstance(w, PackedWeight) for w in weights) and _on_gpu(weights[0].device)
+    return packed, dense
+
+
+def _join_stacks(weights):
+    """The gates and ups of all experts become one stack of matrices, where that is one product of groups instead of two."""
+    both = weights["gate"], weights["up"]
+    packed, dense = _can_join(both)
+    if packed or dense:
+        weights["gate_up"] = both[0].cat(both) if packed else _C.cat(list(both), dim=1)
+        del weights["gate"], weights["up"]
+
+
 def _joined(layer, name, parts):
     """Weights of the same type that multiply the same input become one: their rows follow each other. On GPUs weights without blocks do, too: there a
     launch costs more than it computes for a few rows."""
     weights, biases = zip(*(layer[p] for p in parts))
-    packed = all(isinstance(w, PackedWeight) and w.type == weights[0].type for w in weights)
-    dense = not any(isinstance(w, PackedWeight) for w in weights) and _on_gpu(weights[0].device)
+    packed, dense = _can_join(weights)
     if (packed or dense) and len({b is None for b in biases}) == 1:
         layer[name] = weights[0].cat(weights) if packed else _C.cat(list(weights), dim=0), None if biases[0] is None else _C.cat(list(biases), dim=0)
         for p in parts:
@@ -153,7 +168,19 @@ class Network:
         self.output_norm = norm("output_norm", c.hidden)
         own = "output.weight" in tensors if c.tied is None else not c.tied
         self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if own else self.embedding
-        self.layers = []
+        def experts(p):
+            e, router = c.experts, ready(tensor(p + "ffn_gate_inp.weight", c.experts.count, c.hidden))
+            weights = {name: ready(tensor(f"{p}ffn_{name}_exps.weight", e.count, *shape)) for name, shape in (("gate", (e.inner, c.hidden)), ("up", (e.inner, c.hidden)), ("down", (c.hidden, e.inner)))}
+            shared = None
+            if e.shared:
+                shared = {name: ready(tensor(f"{p}ffn_{name}_shexp.weight", *shape)) for name, shape in (("gate", (e.shared, c.hidden)), ("up", (e.shared, c.hidden)), ("down", (c.hidden, e.shared)))}
+                scale = tensors.get(p + "ffn_gate_inp_shexp.weight")
+                if scale is not None:
+                    tensors[p + "ffn_gate_inp_shexp.weight"] = scale.reshape(1, -1) if len(scale.shape) == 1 else scale
+                    shared["scale"] = ready(tensor(p + "ffn_gate_inp_shexp.weight", 1, c.hidden))
+            return None if missing or wrong else Experts(e, router, weights, shared, _ACTIVATIONS[c.activation], _linear)
+
+        self.layers, self.experts = [], {}
         for i in range(c.layers):
             p, layer = f"blk.{i}.", {}
             if a.fused and p + "attn_qkv.weight" in tensors:
@@ -163,13 +190,16 @@ class Network:
                 for name, outputs in (("q", q), ("k", kv), ("v", kv)):
                     weight, bias = linear(p + "attn_" + name, outputs, c.hidden, c.bias or c.qkv_bias)
                     layer[name] = weight, bias
-            if a.fused and a.gated:
+            if c.experts is not None and i not in c.experts.dense:
+                self.experts[i] = experts(p)
+            elif a.fused and a.gated:
                 layer["gate_up"] = linear(p + "ffn_up", 2 * c.inner, c.hidden, c.mlp_bias)
             else:
                 layer["up"] = linear(p + "ffn_up", c.inner, c.hidden, c.bias or c.mlp_bias)
                 if a.gated:
                     layer["gate"] = linear(p + "ffn_gate", c.inner, c.hidden, c.bias or c.mlp_bias)
-            layer["down"] = linear(p + "ffn_down", c.hidden, c.inner, c.bias or c.mlp_bias)
+            if i not in self.experts:
+                layer["down"] = linear(p + "ffn_down", c.hidden, c.inner, c.bias or c.mlp_bias)
             layer["o"] = linear(p + "attn_output", c.hidden, q, c.bias or (p + "attn_output.bias" in tensors))
             layer["attn_norm"], layer["ffn_norm"] = norm(p + "attn_norm", c.hidden), norm(p + "ffn_norm", c.hidden)
             if a.after:
@@ -183,10 +213,13 @@ class Network:
                 _joined(layer, "qkv", "qkv")
             if "gate" in layer:
                 _joined(layer, "gate_up", ("gate", "up"))
+            if i in self.experts:
+                _join_stacks(self.experts[i].weights)
         if missing or wrong:
             got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")
-        for weight in [self.output, *(w for layer in self.layers for w, _ in layer.values())]:
+        of_experts = [w for e in self.experts.values() for w in [e.router, *e.weights.values(), *(e.shared or {}).values()]]
+        for weight in [self.output, *(w for layer in self.layers for w, _ in layer.values()), *of_experts]:
             if isinstance(weight, PackedWeight):
                 weight.tile(keep_rows=weight is self.embedding)
         left = [name for name in tensors if name.startswith("blk.") and name not in used]
@@ -286,6 +319,8 @@ class Network:
         return (scores.softmax(-1).to(self.dtype) @ v.unsqueeze(2)).reshape(1, c.heads, t, c.head_dim)
 
     def _feed_forward(self, i, x, adapt=None):
+        if i in self.experts:
+            return self.experts[i](x)
         act, layer = _ACTIVATIONS[self.config.activation], self.layers[i]
         if "gate_up" in layer:
             gate, up = self._product(i, "gate_up", x, adapt).split(self.config.inner, dim=-1)

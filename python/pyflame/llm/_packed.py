@@ -1,21 +1,28 @@
 """Weights that stay in GGUF's blocks of a few bits."""
 from .. import _C
 
+_TILE_ROWS = 8  # of the CPU's tiles
+
 
 class PackedWeight:
-    """A matrix of `shape` in rows of blocks. blocks: uint8 (rows, bytes of a row); type: GGUF's name of the blocks' type."""
+    """A matrix of `shape`, or a stack of them, in rows of blocks. blocks: uint8 (.., rows, bytes of a row); type: GGUF's name of the blocks' type."""
 
     def __init__(self, blocks, type, columns):
-        self.blocks, self.type, self.shape = blocks, type, (blocks.shape[0], columns)
+        self.blocks, self.type, self.shape = blocks, type, (*blocks.shape[:-1], columns)
         self._tiles = None
 
     def to(self, device):
         """The same matrix on a device."""
-        return self if self.blocks.device == device else PackedWeight(self.blocks.to(device), self.type, self.shape[1])
+        return self if self.blocks.device == device else PackedWeight(self.blocks.to(device), self.type, self.shape[-1])
+
+    def _rows(self):
+        return self.blocks.reshape(-1, self.blocks.shape[-1])
 
     def tile(self, keep_rows=False):
         """Puts the weights in the order of products, before the first one. keep_rows: rows() stays possible; otherwise the blocks' memory is given back."""
-        self._tiles = _C.weight_tiles(self.blocks, self.type)
+        if len(self.shape) == 3 and self.shape[1] % _TILE_ROWS:
+            return  # a tile would belong to two matrices; products read rows of blocks then
+        self._tiles = _C.weight_tiles(self._rows(), self.type)
         if not keep_rows:
             self.blocks = None
 
@@ -23,14 +30,20 @@ class PackedWeight:
         """x (..., columns) times the transposed matrix, plus bias."""
         return _C.quantized_linear(x, self._tiles, self.type, bias, tiled_rows=self.shape[0])
 
+    def grouped(self, x, ends):
+        """Groups of rows of x (rows, columns), each times one transposed matrix of the stack: (rows, rows of a matrix). ends: int32, the rows up to each group's end."""
+        if self._tiles is None:
+            return _C.quantized_grouped_mm(x, self._rows(), self.type, ends)
+        return _C.quantized_grouped_mm(x, self._tiles, self.type, ends, tiled_rows=self.shape[0] * self.shape[1])
+
     def rows(self, ids):
         """The rows of these numbers, float32 (n, columns)."""
         return _C.decode_blocks(_C.index_select(self.blocks, 0, ids), self.type)
 
     def decoded(self):
-        return _C.decode_blocks(self.blocks, self.type)
+        return _C.decode_blocks(self._rows(), self.type).reshape(self.shape)
 
     @staticmethod
     def cat(weights):
-        """The rows of several matrices of one type."""
-        return PackedWeight(_C.cat([w.blocks for w in weights], dim=0), weights[0].type, weights[0].shape[1])
+        """The rows of several matrices, or of those of several stacks, of one type."""
+        return PackedWeight(_C.cat([w.blocks for w in weights], dim=-2), weights[0].type, weights[0].shape[-1])

@@ -14,7 +14,7 @@ TOOLS_TEMPLATE = (
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 MERGES = ("t h", "th e", "Ġ the", "i n", "Ġ a", "e r", "o n", "h e", "l l", "Ġ w", "o r", "Ġ h")
 VOCABULARY = 256 + len(SPECIAL) + len(MERGES)
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2")
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "mixtral", "qwen2_moe", "qwen3_moe")
 
 
 def tokenizer_json():
@@ -53,7 +53,32 @@ def config_json(model_type, **changes):
         config.update(sliding_window=17, head_dim=16)
     if model_type == "qwen3":
         config.update(head_dim=32)
+    if model_type == "mixtral":
+        config.update(num_local_experts=5, num_experts_per_tok=2)
+    if model_type in ("qwen2_moe", "qwen3_moe"):
+        config.update(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40, norm_topk_prob=model_type == "qwen3_moe", mlp_only_layers=[1])
+    if model_type == "qwen2_moe":
+        config.update(shared_expert_intermediate_size=56)
+    if model_type == "qwen3_moe":
+        config.update(head_dim=16)
     return {**config, **changes}
+
+
+def _experts(c, layer):
+    """(name, outputs, inputs) of the matrices of a mixture of experts, or nothing for a layer without one."""
+    h = c["hidden_size"]
+    if c["model_type"] == "mixtral":
+        inner, path = c["intermediate_size"], "block_sparse_moe."
+        return [(path + "gate", c["num_local_experts"], h)] + [(f"{path}experts.{e}.{n}", *s) for e in range(c["num_local_experts"]) for n, s in (("w1", (inner, h)), ("w2", (h, inner)), ("w3", (inner, h)))]
+    if "num_experts" not in c or layer in c["mlp_only_layers"]:
+        return []
+
+    def three(path, inner):
+        return [(path + "gate_proj", inner, h), (path + "up_proj", inner, h), (path + "down_proj", h, inner)]
+
+    shared = c.get("shared_expert_intermediate_size")
+    return [("mlp.gate", c["num_experts"], h)] + [x for e in range(c["num_experts"]) for x in three(f"mlp.experts.{e}.", c["moe_intermediate_size"])] + (
+        [*three("mlp.shared_expert.", shared), ("mlp.shared_expert_gate", 1, h)] if shared else [])
 
 
 def _shapes(c):
@@ -78,11 +103,12 @@ def _shapes(c):
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
         shapes.update({p + name + ".weight": (h,) for name in norms})
-        if kind in ("qwen3", "gemma3_text"):
+        if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
             shapes.update({p + f"self_attn.{name}_norm.weight": (size,) for name in "qk"})
-        for name, outputs, inputs in [*linear, ("self_attn.o_proj", h, q), ("mlp.down_proj", h, inner)]:
+        sparse = _experts(c, i)
+        for name, outputs, inputs in [*(x for x in linear if not (sparse and x[0].startswith("mlp"))), ("self_attn.o_proj", h, q), *(sparse or [("mlp.down_proj", h, inner)])]:
             shapes[p + name + ".weight"] = (outputs, inputs)
-            biased = (kind == "qwen2" and name[10:] in ("q_proj", "k_proj", "v_proj")) or c.get("attention_bias" if name.startswith("self") else "mlp_bias")
+            biased = (kind in ("qwen2", "qwen2_moe") and name[10:] in ("q_proj", "k_proj", "v_proj")) or c.get("attention_bias" if name.startswith("self") else "mlp_bias")
             if biased:
                 shapes[p + name + ".bias"] = (outputs,)
     return shapes
