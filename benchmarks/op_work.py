@@ -643,6 +643,24 @@ def spectral_loss_train(m):
     return backward_of(m, lambda: m.fft.rfft(x).abs() ** 2, x)
 
 
+# ---------------------------------------------------------------- products of groups: 16 experts of 768 x 2048
+def _experts_product(m, rows):
+    x, w = m.randn(rows, 2048).bfloat16(), m.randn(16, 768, 2048).bfloat16()
+    ends = [rows * (i + 1) // 16 - (i % 3 if rows > 64 and i < 15 else 0) for i in range(16)]
+    offs = m.tensor(ends, dtype=m.int32)
+    return lambda: m.nn.functional.grouped_mm(x, w.transpose(1, 2), offs=offs)
+
+
+@row()
+def grouped_mm_prompt(m):
+    return _experts_product(m, 2048)
+
+
+@row()
+def grouped_mm_decode(m):
+    return _experts_product(m, 16)
+
+
 # ---------------------------------------------------------------- convolutions, pools and windows
 @row()
 def conv3d_first(m):

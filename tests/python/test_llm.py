@@ -148,11 +148,15 @@ def as_gguf(kind, config, weights):
     """Metadata and tensors as a converter writes them: renamed, q and k of llama in pairs, norms of Gemma with their 1."""
     hf = pf.llm._architectures._HF_NAMES
     after = kind in ("gemma2", "gemma3")
-    tensors = {}
+    tensors, experts = {}, {}
     for name, t in weights.items():
         base, _, end = name.rpartition(".")
         parts = base.split(".")
         inner = ".".join(parts[3:])
+        if ".experts." in inner:
+            which = {"w1": "gate", "w2": "down", "w3": "up"}.get(parts[-1]) or parts[-1].removesuffix("_proj")
+            experts.setdefault(f"blk.{parts[2]}.ffn_{which}_exps.weight", []).append(t)
+            continue
         new = hf[base] if base in hf else f"blk.{parts[2]}." + (("post_attention_norm" if after else "ffn_norm") if inner == "post_attention_layernorm" else hf[inner])
         if kind == "gpt2" and t.ndim == 2 and new.startswith("blk."):
             t = t.T
@@ -161,7 +165,8 @@ def as_gguf(kind, config, weights):
         if kind == "llama" and new.endswith(("attn_q", "attn_k")):
             heads = config["num_attention_heads" if new.endswith("q") else "num_key_value_heads"]
             t = t.reshape(heads, 2, t.shape[0] // heads // 2, *t.shape[1:]).swapaxes(1, 2).reshape(t.shape)
-        tensors[f"{new}.{end}"] = t
+        tensors[f"{new}.{end}"] = t[0] if new.endswith("gate_inp_shexp") else t
+    tensors.update({name: np.stack(matrices) for name, matrices in experts.items()})
     get = config.get
     m = {"general.architecture": kind, "general.name": "small", **gguf_tokenizer()}
     sizes = {
@@ -172,6 +177,12 @@ def as_gguf(kind, config, weights):
         sizes["attention.layer_norm_epsilon"] = 1e-5
     else:
         sizes.update({"attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10000.0, "attention.key_length": get("head_dim", 16)})
+    if experts:
+        sizes.update({"expert_count": get("num_experts", get("num_local_experts")), "expert_used_count": get("num_experts_per_tok")})
+        if kind != "llama":
+            sizes["expert_feed_forward_length"] = get("moe_intermediate_size")
+        if kind == "qwen2moe":
+            sizes["expert_shared_feed_forward_length"] = get("shared_expert_intermediate_size")
     if get("sliding_window"):
         sizes["attention.sliding_window"] = get("sliding_window")
     return {**m, **{f"{kind}.{k}": v for k, v in sizes.items()}}, tensors
@@ -187,6 +198,111 @@ def test_gguf_gives_the_same_logits(kind, tmp_path):
     assert close(got.logits(EXPECTED["ids"]).numpy(), want.logits(EXPECTED["ids"]).numpy())
     assert got.tokenizer.encode("the end") == want.tokenizer.encode("the end")
     assert got.end_ids >= {1, 3} and got.name == "small"
+
+
+# Mixtures of experts.
+
+SPARSE = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}  # Hugging Face's and GGUF's names
+
+
+@pytest.mark.parametrize("hf", SPARSE)
+def test_gguf_of_experts_gives_the_same_logits(hf, tmp_path):
+    changes = {} if hf == "mixtral" else {"mlp_only_layers": []}  # GGUF's models have experts in each layer
+    config = small.config_json(hf, **changes)
+    want = pf.llm.load(small.write_random_model(tmp_path / "hf", hf, seed=3, **changes))
+    got = pf.llm.load(write_gguf(tmp_path / "m.gguf", *as_gguf(SPARSE[hf], config, small.random_weights(config, 3))))
+    assert got.config.experts == want.config.experts and len(got._network.experts) == 4
+    assert close(got.logits(EXPECTED["ids"]).numpy(), want.logits(EXPECTED["ids"]).numpy())
+
+
+def in_numpy(x, experts, sizes):
+    """The mixture of experts, one token and one expert after the other."""
+
+    def silu(z):
+        return z / (1 + np.exp(-z))
+
+    w = {name: t.numpy().astype(np.float64) for name, t in experts.weights.items()}
+    router, y = experts.router.numpy().astype(np.float64), np.zeros_like(x)
+    for t, row in enumerate(x):
+        p = np.exp(router @ row - (router @ row).max())
+        p /= p.sum()
+        chosen = np.argsort(-p)[: sizes.chosen]
+        share = p[chosen] / (p[chosen].sum() if sizes.normed else 1)
+        for e, s in zip(chosen, share):
+            y[t] += s * (w["down"][e] @ (silu(w["gate"][e] @ row) * (w["up"][e] @ row)))
+        if experts.shared:
+            g, u, d, scale = (experts.shared[n].numpy().astype(np.float64) for n in ("gate", "up", "down", "scale"))
+            y[t] += d @ (silu(g @ row) * (u @ row)) / (1 + np.exp(-(scale @ row)))
+    return y
+
+
+@pytest.mark.parametrize("hf", SPARSE)
+@pytest.mark.parametrize("tokens", [1, 7])
+def test_experts_against_numpy(hf, tokens, tmp_path):
+    model = pf.llm.load(small.write_random_model(tmp_path, hf, seed=3))
+    x = np.random.default_rng(0).standard_normal((tokens, 64))
+    got = model._network.experts[0](pf.tensor(x.astype(np.float32))).numpy()
+    assert close(got, in_numpy(x, model._network.experts[0], model.config.experts))
+
+
+@pytest.mark.parametrize("inner", [256, 260], ids=["tiles", "rows"])  # 260: a tile of eight rows would belong to two experts
+def test_packed_experts_give_the_logits_of_decoded_ones(inner, tmp_path):
+    config = small.config_json("mixtral", hidden_size=256, intermediate_size=256, num_hidden_layers=2, head_dim=64)
+    metadata, tensors = as_gguf("llama", config, small.random_weights(config, 3))
+    random, packed = np.random.default_rng(5), {}
+    for name, t in tensors.items():
+        if t.ndim == 3:
+            t = np.zeros((t.shape[0], *((inner, 256) if "down" not in name else (256, inner))))
+        kind = "Q8_0" if t.shape[-1] % 256 else "Q4_K" if "down" in name else "Q4_0"
+        elements, size, _ = quantized.BLOCKS[kind]
+        if t.ndim > 1 and t.shape[-1] % elements == 0:
+            rows = int(np.prod(t.shape[:-1]))
+            t = (TYPES[kind], t.shape, quantized.random_blocks(kind, random, (rows, t.shape[-1] // elements * size), 0.06).tobytes())
+        elif t.ndim == 3:
+            t = 0.06 * random.standard_normal(t.shape)
+        packed[name] = t
+    path = write_gguf(tmp_path / "m.gguf", {**metadata, "llama.expert_feed_forward_length": inner}, packed)
+    model, decoded = pf.llm.load(path), pf.llm.load(path, dtype=pf.float32)
+    gate_up = model._network.experts[0].weights["gate_up"]
+    assert isinstance(gate_up, PackedWeight) and gate_up.shape == (5, 2 * inner, 256) and not isinstance(decoded._network.experts[0].weights["up"], PackedWeight)
+    # A token whose router is undecided may have another expert, so the median of the tokens is compared.
+    want, got = decoded.logits(EXPECTED["ids"]).numpy(), model.logits(EXPECTED["ids"]).numpy()
+    assert 0 < np.median(np.abs(got - want).std(1)) < 0.03 * want.std()
+
+
+def test_a_batch_of_texts_with_experts(tmp_path):
+    model = pf.llm.load(small.write_random_model(tmp_path, "qwen3_moe", seed=3))
+    prompts, greedy = [[5, 6, 7], [8, 9, 10, 11] * 12], Sampling(temperature=0)
+    events = [queue.SimpleQueue() for _ in prompts]
+    with pf.llm.Engine(model) as engine:
+        for p, q in zip(prompts, events):
+            engine.submit(p, greedy, 8, stop_ids=(), receive=q.put)
+        got = [[e.id for e in iter(lambda q=q: q.get(timeout=60), pf.llm.Finished("length"))] for q in events]
+    assert got == [list(model.tokens(p, 8, greedy, stop_ids=())) for p in prompts]
+
+
+def test_the_same_bits_in_any_batch_need_packed_experts(tmp_path):
+    model = pf.llm.load(small.write_random_model(tmp_path, "qwen3_moe", seed=3))
+    with pytest.raises(NotImplementedError, match="got a mixture of experts of float weights, whose products on a CPU depend on how many tokens an expert has"):
+        pf.llm.Engine(model, batch_invariant=True)
+
+
+def test_wrong_experts(tmp_path):
+    def refused(weights, **changes):
+        path = small.write_random_model(tmp_path, "mixtral", seed=3, **changes)
+        file = os.path.join(path, "model.safetensors")
+        tensors = dict(pf.load(file))
+        weights(tensors)
+        pf.save(tensors, file)
+        with pytest.raises(ValueError) as e:
+            pf.llm.load(path)
+        return str(e.value)
+
+    name = "model.layers.1.block_sparse_moe.experts.2.w1.weight"
+    assert "the experts do not fit each other; got numbers [0, 1, 3, 4] … 4" in refused(lambda t: t.pop(name))
+    assert "the experts do not fit each other" in refused(lambda t: t.update({name: pf.zeros(96, 32)}))
+    assert "ffn_gate_inp.weight (5, 64) instead of (3, 64)" in refused(lambda t: t.update({n: pf.zeros(5, 64) for n in t if n.endswith("moe.gate.weight")}), num_local_experts=3)
+    assert "a token has too many experts; got 9 of 5" in refused(lambda t: None, num_experts_per_tok=9)
 
 
 # Packed weights.
@@ -386,7 +502,8 @@ def test_wrong_paths(tmp_path):
         ({"llama.block_count": "x"}, {}, "'llama.block_count' has the wrong type; got str; expected int"),
         ({"llama.attention.layer_norm_rms_epsilon": None}, {}, "no 'llama.attention.layer_norm_rms_epsilon'"),
         ({"llama.attention.head_count": 128, "llama.attention.key_length": None}, {}, "the size of a head is out of range; got 64 // 128 = 0"),
-        ({"llama.expert_count": 8}, {}, "mixtures of experts are not available yet; got 8"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 9}, {}, "a token has too many experts; got 9 of 8"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 2}, {}, "the weights do not fit the architecture 'llama'; got no blk.0.ffn_gate_inp.weight"),
         ({}, {"token_embd.weight": None}, "the file has no embedding"),
         ({}, {"blk.0.attn_v.weight": None}, "got no blk.0.attn_v.weight"),
         ({}, {"blk.0.attn_q.weight": np.zeros((64, 32), np.float32)}, r"blk.0.attn_q.weight \(64, 32\) instead of \(64, 64\)"),

@@ -154,6 +154,9 @@ class Network:
                 return t if t is None else t.to(self.device)
             return t.detach().to(self.device).to(dtype or self.dtype)
 
+        def decoded(t):
+            return ready(t.decoded() if isinstance(t, PackedWeight) else t)
+
         def linear(name, outputs, inputs, bias):
             return ready(tensor(name + ".weight", outputs, inputs)), ready(tensor(name + ".bias", outputs)) if bias else None
 
@@ -164,12 +167,12 @@ class Network:
 
         self.embedding = ready(tensor("token_embd.weight", c.vocab, c.hidden))
         self.positions = tensor("position_embd.weight", c.context, c.hidden) if a.positions == "learned" else None
-        self.positions = ready(self.positions.decoded() if isinstance(self.positions, PackedWeight) else self.positions)
+        self.positions = decoded(self.positions)
         self.output_norm = norm("output_norm", c.hidden)
         own = "output.weight" in tensors if c.tied is None else not c.tied
         self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if own else self.embedding
         def experts(p):
-            e, router = c.experts, ready(tensor(p + "ffn_gate_inp.weight", c.experts.count, c.hidden))
+            e, router = c.experts, decoded(tensor(p + "ffn_gate_inp.weight", c.experts.count, c.hidden))
             weights = {name: ready(tensor(f"{p}ffn_{name}_exps.weight", e.count, *shape)) for name, shape in (("gate", (e.inner, c.hidden)), ("up", (e.inner, c.hidden)), ("down", (c.hidden, e.inner)))}
             shared = None
             if e.shared:
@@ -177,7 +180,7 @@ class Network:
                 scale = tensors.get(p + "ffn_gate_inp_shexp.weight")
                 if scale is not None:
                     tensors[p + "ffn_gate_inp_shexp.weight"] = scale.reshape(1, -1) if len(scale.shape) == 1 else scale
-                    shared["scale"] = ready(tensor(p + "ffn_gate_inp_shexp.weight", 1, c.hidden))
+                    shared["scale"] = decoded(tensor(p + "ffn_gate_inp_shexp.weight", 1, c.hidden))
             return None if missing or wrong else Experts(e, router, weights, shared, _ACTIVATIONS[c.activation], _linear)
 
         self.layers, self.experts = [], {}
@@ -218,7 +221,7 @@ class Network:
         if missing or wrong:
             got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")
-        of_experts = [w for e in self.experts.values() for w in [e.router, *e.weights.values(), *(e.shared or {}).values()]]
+        of_experts = [w for e in self.experts.values() for w in [*e.weights.values(), *(e.shared or {}).values()]]
         for weight in [self.output, *(w for layer in self.layers for w, _ in layer.values()), *of_experts]:
             if isinstance(weight, PackedWeight):
                 weight.tile(keep_rows=weight is self.embedding)
@@ -226,6 +229,10 @@ class Network:
         if left:
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}' with {c.layers} layers; got {', '.join(left[:8])} ({len(left)} in all), which it does not use; "
                              "expected only the tensors of the model's description")
+
+    def experts_depend_on_batch(self):
+        """Whether the last bits of a token's result depend on how many other tokens have the same expert: where a CPU's library computes the products."""
+        return not _on_gpu(self.device) and any(not isinstance(w, PackedWeight) for e in self.experts.values() for w in e.weights.values())
 
     def reserve(self, length):
         """Makes the tables of positions at least this long. They grow with the caches, because a model may claim a context of millions of tokens."""

@@ -157,6 +157,9 @@ class Engine:
 
     def _invariant_rows(self):
         """The number of rows of a writing step: the smallest in which all rows of all products get the same bits, by a test on this machine."""
+        if self._network.experts_depend_on_batch():
+            raise NotImplementedError("Engine: batch_invariant is not available here; got a mixture of experts of float weights, whose products on a CPU depend on how many tokens an expert has; "
+                                      "expected packed weights; hint: batch_invariant=False")
         tried = []
         blocks = self._blocks.take(1)
         try:

@@ -434,6 +434,9 @@ class GpuProblems {
   void groups() {
     for (const auto& [what, rows] : {std::pair<const char*, int64_t>{"few", 32}, {"many", 2048}})
       add(OpId::grouped_mm, what, {x({rows, 256}), x({8, 256, 512}), tensor(DType::int32, {8})}, {x({rows, 512})});
+    Operand along = x({8, 256, 512});
+    along.strides = {256 * 512, 1, 256}, along.contiguous = false;
+    add(OpId::grouped_mm, "rows", {x({4, 256}), along, tensor(DType::int32, {8})}, {x({4, 512})});
     add(OpId::grouped_mm, "terms", {x({256, 2048}), x({2048, 512}), tensor(DType::int32, {8})}, {x({8, 256, 512})});
   }
   // Rows of blocks, and planes of them with one and with several rows of x.

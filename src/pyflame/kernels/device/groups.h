@@ -8,17 +8,6 @@
 namespace pf {
 
 #ifdef PF_ON_DEVICE
-// Where a group begins and ends, inside of 0 to `all`, whatever the list says.
-struct GroupRange {
-  i64 begin, end;
-  PF_DEVICE GroupRange(const int* ends, i64 z, i64 all) {
-    begin = z > 0 ? ends[z - 1] : 0;
-    end = ends[z];
-    begin = begin < 0 ? 0 : begin > all ? all : begin;
-    end = end < begin ? begin : end > all ? all : end;
-  }
-};
-
 // The group of a row: the first that ends after it. The last one, if none does.
 PF_DEVICE i64 group_of_row(const int* ends, int groups, i64 row) {
   int low = 0, high = groups - 1;

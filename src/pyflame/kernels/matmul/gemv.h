@@ -7,10 +7,16 @@
 namespace pf {
 
 #ifdef PF_ON_DEVICE
+// Which matrix the vectors of a batch entry are multiplied with.
+struct OwnMatrix {
+  PF_DEVICE i64 of(i64 z) const { return z; }
+};
+
 // kTeam lanes (a power of two, at most the workgroup) reduce kLines lines together. They issue the loads of kAhead
 // steps of each line at once.
-template <class S, int kVectors, int kTeam, int kLines, int kAhead, int kThreads, int kVec, class Out>
-PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out& out) {
+template <class S, int kVectors, int kTeam, int kLines, int kAhead, int kThreads, int kVec, class Out,
+          class Matrix = OwnMatrix>
+PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out& out, const Matrix& matrix = {}) {
   using T = C<S>;
   constexpr int kTeams = kThreads / kTeam;
   PF_SHARED T shared[kTeam > 32 ? kThreads : 1];
@@ -19,7 +25,7 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
   const i64 split = group().x / blocks, line0 = (group().x % blocks * kTeams + team) * kLines;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    const S* from_w = w + p.w_batch.at(z);
+    const S* from_w = w + p.w_batch.at(matrix.of(z));
     const S* from_x = x + p.x_batch.at(z);
     T sums[kLines][kVectors] = {};
     for (i64 k = begin + me * kVec; k < end; k += kTeam * kVec * kAhead) {

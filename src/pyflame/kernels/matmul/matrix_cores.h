@@ -23,7 +23,7 @@ struct Stage {
 // elements.
 template <class S, int kRows, int kCols, int kDepth, int kHigh, int kLong, int kSlices, int kThreads, bool kAlongA,
           bool kAlongB, int kVecA, int kVecB, class Out, class Parts = WholeProduct>
-PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const Out& out, const Parts& parts_of = {}) {
+PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const Out& out, const Parts& of = {}) {
   using M = Mma<S>;
   using StageA = Stage<S, kRows, kDepth, kThreads, kAlongA, kVecA>;
   using StageB = Stage<S, kCols, kDepth, kThreads, kAlongB, kVecB>;
@@ -35,24 +35,22 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
   PF_SHARED __attribute__((aligned(16))) char shared[kStaged > kSums ? kStaged : kSums];
   S* as = (S*)shared;
   S* bs = as + StageA::kSize;
-  const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = (u32)((p.m + kRows - 1) / kRows);
+  const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = of.template slots<kRows>(p);
   const i64 split = group().x / (wide * high);
   // Tiles are visited in bands of 8 rows, so that workgroups that run at the same time share their inputs in the cache.
   constexpr u32 kBand = 8;
   const u32 tile = group().x % (wide * high), band = tile / (kBand * wide), in_band = tile % (kBand * wide);
   const u32 band_rows = high - band * kBand < kBand ? high - band * kBand : kBand;
-  const i64 tile_row = (i64)(band * kBand + in_band % band_rows) * kRows, col0 = (i64)(in_band / band_rows) * kCols;
+  const i64 col0 = (i64)(in_band / band_rows) * kCols;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    const Part part_of_z = parts_of.at(p, z);
-    if (Parts::kGroups && tile_row >= part_of_z.rows) continue;
-    const i64 row0 = part_of_z.row + tile_row, rows_end = part_of_z.row + part_of_z.rows,
-              depth_end = part_of_z.depth + part_of_z.depths;
-    const i64 begin = part_of_z.depth + split * p.depth,
-              end = begin + p.depth < depth_end ? begin + p.depth : depth_end;
+    const Part here = of.template at<kRows>(p, z, band * kBand + in_band % band_rows);
+    if (Parts::kGroups && here.row >= here.rows_end) continue;
+    const i64 row0 = here.row, rows_end = here.rows_end, begin = here.depth + split * p.depth;
+    const i64 end = begin + p.depth < here.depth_end ? begin + p.depth : here.depth_end;
     StageA next_a;
     StageB next_b;
-    next_a.in.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, rows_end - row0);
-    next_b.in.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
+    next_a.in.start(a + p.a_batch.at(here.item) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, rows_end - row0);
+    next_b.in.start(b + p.b_batch.at(here.item) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
     typename M::C sums[kMine][kHigh][kLong];
 #pragma unroll
     for (int w = 0; w < kMine; ++w)
@@ -101,7 +99,7 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
       }
       barrier();
     }
-    const i64 at = split * p.batches + z;
+    const i64 at = split * p.batches + here.item;
     // The size of the tile that exists.
     const int rows = rows_end - row0 < kRows ? (int)(rows_end - row0) : kRows,
               cols = p.n - col0 < kCols ? (int)(p.n - col0) : kCols;

@@ -83,13 +83,22 @@ struct Fetch {
   }
 };
 
-// The part of a product that a batch entry computes: rows from `row` on, and terms of the sums from `depth` on.
+// What one workgroup computes: rows from `row` to before `rows_end`, at most a tile's, and the terms of the sums from `depth` to before `depth_end`, with
+// the matrices of batch entry `item`.
 struct Part {
-  i64 row, rows, depth, depths;
+  i64 row, rows_end, depth, depth_end, item;
 };
+// slots: how many tiles there are along the rows. at: that of batch entry z and a slot.
 struct WholeProduct {
   static constexpr bool kGroups = false;
-  PF_DEVICE Part at(const MatmulShape& p, i64) const { return {0, p.m, 0, p.k}; }
+  template <int kRows>
+  PF_DEVICE u32 slots(const MatmulShape& p) const {
+    return (u32)((p.m + kRows - 1) / kRows);
+  }
+  template <int kRows>
+  PF_DEVICE Part at(const MatmulShape& p, i64 z, u32 slot) const {
+    return {(i64)slot * kRows, p.m, 0, p.k, z};
+  }
 };
 
 // kEachRow, kEachCol: outputs of a thread, multiples of 4. out(batch, row, col, sum) is called once for each output
@@ -107,21 +116,19 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   T* as = shared;
   T* bs = shared + kDepth * kPitchA;
   const int slice = (int)thread() / kTeam, tx = (int)thread() % kTeam % kWide, ty = (int)thread() % kTeam / kWide;
-  const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = (u32)((p.m + kRows - 1) / kRows);
+  const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = parts.template slots<kRows>(p);
   const u32 tile = group().x % (wide * high);
-  const i64 split = group().x / (wide * high);
-  const i64 tile_row = (i64)(tile / wide) * kRows, col0 = (i64)(tile % wide) * kCols;
+  const i64 split = group().x / (wide * high), col0 = (i64)(tile % wide) * kCols;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    const Part part = parts.at(p, z);
-    if (Parts::kGroups && tile_row >= part.rows) continue;
-    const i64 row0 = part.row + tile_row, rows_end = part.row + part.rows;
-    const i64 begin = part.depth + split * p.depth,
-              end = begin + p.depth < part.depth + part.depths ? begin + p.depth : part.depth + part.depths;
+    const Part part = parts.template at<kRows>(p, z, tile / wide);
+    if (Parts::kGroups && part.row >= part.rows_end) continue;
+    const i64 row0 = part.row, rows_end = part.rows_end, begin = part.depth + split * p.depth;
+    const i64 end = begin + p.depth < part.depth_end ? begin + p.depth : part.depth_end;
     // Two adjacent vectors are 32 bytes. Stored in columns, they cause no bank conflict.
     Fetch < S, kRows, kDepth, kThreads, kAlongA, kVecA, kDepth / kVecA<2 ? 1 : 2> next_a;
     Fetch < S, kCols, kDepth, kThreads, kAlongB, kVecB, kDepth / kVecB<2 ? 1 : 2> next_b;
-    next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, rows_end - row0);
-    next_b.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
+    next_a.start(a + p.a_batch.at(part.item) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, rows_end - row0);
+    next_b.start(b + p.b_batch.at(part.item) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
     T sums[kEachRow][kEachCol] = {};
     next_a.fetch(end - begin);
     next_b.fetch(end - begin);
@@ -151,7 +158,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
       }
       barrier();
     }
-    const i64 at = split * p.batches + z;
+    const i64 at = split * p.batches + part.item;
     if constexpr (kSlices > 1) {
 #pragma unroll
       for (int i = 0; i < kEachRow; ++i)

@@ -1,10 +1,12 @@
-// grouped_mm: the kernels of matmul, whose batch entries are the groups. The device reads where the groups end, so the grid has room for all rows in
-// any group; workgroups without rows end at once.
+// grouped_mm: the kernels of matmul for the rows or the terms of groups (kernels/matmul/groups.h). The device reads where the groups end. For few rows,
+// each row is multiplied with its group's matrix by itself.
+#include <algorithm>
 #include <array>
 #include <optional>
 
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/backends/gpu/ops/matmul_tiles.h"
+#include "pyflame/kernels/matmul/gemv_args.h"
 #include "pyflame/kernels/matmul/tile_args.h"
 
 namespace pyflame::gpu {
@@ -21,7 +23,8 @@ class GroupedMm final : public Executable {
     vec_ = 16 / dtype_size(out.dtype);
     groups_ = p.root().ins[2].numel();
     const int r = b.shape.size();
-    shape_.m = a.shape[0], shape_.k = a.shape[1], shape_.n = out.shape.back(), shape_.batches = groups_;
+    shape_.m = a.shape[0], shape_.k = a.shape[1], shape_.n = out.shape.back();
+    shape_.batches = of_rows_ ? 1 : groups_;
     shape_.a_row = a.strides[0], shape_.a_col = a.strides[1];
     shape_.b_row = b.strides[r - 2], shape_.b_col = b.strides[r - 1];
     shape_.depth = shape_.k, shape_.splits = 1;
@@ -39,13 +42,14 @@ class GroupedMm final : public Executable {
   void run(const RunContext& ctx) override {
     if (shape_.m * shape_.n == 0) return;
     const void *a = ctx.bindings[a_], *b = ctx.bindings[b_], *ends = ctx.bindings[ends_], *fault = fault_of(ctx);
-    const int64_t tiles = ceil_div(shape_.m, tile_.rows) * ceil_div(shape_.n, tile_.cols);
+    const int64_t slots = ceil_div(shape_.m, tile_.rows) + (of_rows_ ? groups_ - 1 : 0);
     arguments_.clear();
-    arguments_.add(a), arguments_.add(b), arguments_.add(shape_), arguments_.add(ends), arguments_.add(fault),
-        arguments_.add(ctx.site);
+    arguments_.add(a), arguments_.add(b), arguments_.add(shape_), arguments_.add(ends), arguments_.add(groups_),
+        arguments_.add(fault), arguments_.add(ctx.site);
     output_.append(arguments_, ctx);
     kernel(side_a_->vectors && aligned(a), side_b_->vectors && aligned(b))
-        .run(ctx.device, tile_grid(tiles, groups_), arguments_.pointers.data(), arguments_.sizes);
+        .run(ctx.device, tile_grid(slots * ceil_div(shape_.n, tile_.cols), shape_.batches), arguments_.pointers.data(),
+             arguments_.sizes);
   }
 
  private:
@@ -64,13 +68,15 @@ class GroupedMm final : public Executable {
   }
   std::string text(bool va, bool vb) const {
     const std::string body = fmt::format(
-        "(const {0}* a, const {0}* b, pf::MatmulShape p, const int* ends, pf::Fault* fault, int site{1}) {{ "
-        "if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, p.batches, {2}, fault, site); {3} "
-        "const pf::{4} parts{{ends}}; "
+        "(const {0}* a, const {0}* b, pf::MatmulShape p, const int* ends, pf::i64 groups, pf::Fault* fault, int "
+        "site{1}) "
+        "{{ if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, groups, {2}, fault, site); {3} "
+        "const pf::{4} parts{{ends{15}}}; "
         "pf::{5}<{0}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}>(a, b, p, out, parts); }}",
         stored_, output_.parameters(), of_rows_ ? "p.m" : "p.k", output_.text(false, units_),
         of_rows_ ? "GroupsOfRows" : "GroupsOfTerms", units_ ? "matmul_units" : "matmul_tile", tile_.rows, tile_.cols,
-        tile_.depth, tile_.rest, kGroupThreads, side_a_->along, side_b_->along, va ? vec_ : 1, vb ? vec_ : 1);
+        tile_.depth, tile_.rest, kGroupThreads, side_a_->along, side_b_->along, va ? vec_ : 1, vb ? vec_ : 1,
+        of_rows_ ? ", groups" : "");
     if (units_)
       return kernel_source(
           {"device/mma.h", "device/groups.h", "matmul/tile.h", "matmul/matrix_cores.h", "matmul/groups.h"},
@@ -91,18 +97,93 @@ class GroupedMm final : public Executable {
   Arguments arguments_;
 };
 
+// Each row by itself, so a group's matrix is read once for each of its rows.
+class GroupedGemv final : public Executable {
+ public:
+  explicit GroupedGemv(const Problem& p)
+      : output_(p), type_(p.graph.device.type), stored_(stored_type(p.root().outs[0].dtype)) {
+    const Operand &a = p.root().ins[0], &b = p.root().ins[1], &out = p.root().outs[0];
+    a_ = a.binding, b_ = b.binding, ends_ = p.root().ins[2].binding;
+    groups_ = static_cast<int>(p.root().ins[2].numel());
+    vec_ = 16 / dtype_size(out.dtype);
+    shape_.n = out.shape[1], shape_.k = a.shape[1], shape_.batches = a.shape[0];
+    shape_.w_line = b.strides[2], shape_.w_depth = b.strides[1], shape_.x_line = 0, shape_.x_depth = a.strides[1];
+    shape_.w_batch = view_of({int64_t{groups_}}, {b.strides[0]});
+    shape_.x_batch = view_of({shape_.batches}, {a.strides[0]});
+    vectors_ = shape_.x_depth == 1 && by_vectors(shape_.k, shape_.w_line, {b.strides[0], a.strides[0]}, vec_);
+    lines_ = shape_.n >= 4096 ? 2 : 1;
+    ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, kTeam * vec_), 1, lines_ == 1 ? 4 : 3);
+    shape_.depth = shape_.k, shape_.splits = 1;
+    kernel(vectors_);
+  }
+  void run(const RunContext& ctx) override {
+    if (shape_.n * shape_.batches == 0) return;
+    const void *a = ctx.bindings[a_], *b = ctx.bindings[b_], *ends = ctx.bindings[ends_], *fault = fault_of(ctx);
+    arguments_.clear();
+    arguments_.add(b), arguments_.add(a), arguments_.add(shape_), arguments_.add(ends), arguments_.add(groups_),
+        arguments_.add(fault), arguments_.add(ctx.site);
+    output_.append(arguments_, ctx);
+    const int64_t blocks = ceil_div(shape_.n, kGroupThreads / kTeam * lines_);
+    kernel(vectors_ && aligned(a) && aligned(b))
+        .run(ctx.device, tile_grid(blocks, shape_.batches), arguments_.pointers.data(), arguments_.sizes);
+  }
+
+ private:
+  static constexpr int64_t kTeam = kShortRowThreads;
+
+  Kernel& kernel(bool v) {
+    std::optional<Kernel>& k = kernels_[v ? 1 : 0];
+    if (!k) k.emplace(type_, kGroupThreads, text(v));
+    return *k;
+  }
+  std::string text(bool v) const {
+    return kernel_source(
+        {"device/groups.h", "matmul/tile.h", "matmul/gemv.h", "matmul/groups.h"}, kGroupThreads,
+        fmt::format(
+            "(const {0}* b, const {0}* a, pf::GemvShape p, const int* ends, int groups, pf::Fault* fault, int site{1}) "
+            "{{ if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, groups, p.batches, fault, "
+            "site); {2} const pf::MatrixOfGroup matrix{{ends, groups}}; "
+            "struct Row {{ const Out& out; PF_DEVICE void operator()(pf::i64 z, pf::i64 line, pf::i64, pf::C<{0}> x) "
+            "const {{ out(0, z, line, x); }} }}; const Row row{{out}}; "
+            "pf::gemv_along<{0}, 1, {3}, {4}, {5}, {6}, {7}>(b, a, p, row, matrix); }}",
+            stored_, output_.parameters(), output_.text(false), kTeam, lines_, ahead_, kGroupThreads, v ? vec_ : 1));
+  }
+
+  Output output_;
+  DeviceType type_;
+  std::string stored_;
+  BindingId a_, b_, ends_;
+  int groups_ = 1;
+  int64_t vec_ = 1, lines_ = 1, ahead_ = 1;
+  bool vectors_ = false;
+  pf::GemvShape shape_{};
+  std::array<std::optional<Kernel>, 2> kernels_;
+  Arguments arguments_;
+};
+
+Refusal accepts_gemv(const Problem& p) {
+  const Operand &a = p.root().ins[0], &b = p.root().ins[1];
+  if (b.shape.size() != 3) return "takes groups of rows";
+  if (2 * a.shape[0] > p.root().ins[2].numel())
+    return fmt::format("reads a matrix once for each row; got {} rows in {} groups", a.shape[0],
+                       p.root().ins[2].numel());
+  if (b.strides[1] != 1) return "the matrices are not contiguous along the sum";
+  return std::nullopt;
+}
 Refusal accepts_units(const Problem& p) {
   if (!by_units(p.root().outs[0].dtype)) return "takes float16 and bfloat16";
   if (!has_units(p)) return "the architecture has no matrix cores";
   return std::nullopt;
 }
 std::unique_ptr<Executable> make_units(const Problem& p) { return std::make_unique<GroupedMm>(p, true); }
+std::unique_ptr<Executable> make_gemv(const Problem& p) { return std::make_unique<GroupedGemv>(p); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return std::make_unique<GroupedMm>(p, false); }
 
 }  // namespace
 
 std::span<const Impl> grouped_mm_impls(DeviceType) {
-  static const Impl impls[] = {{"gpu.grouped_units", accepts_units, make_units},
+  static const Impl impls[] = {{"gpu.grouped_gemv", accepts_gemv, make_gemv},
+                               {"gpu.grouped_units", accepts_units, make_units},
                                {"gpu.grouped_mm", accepts_all, make_tile}};
   return impls;
 }
