@@ -195,7 +195,8 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
   for (auto& [name, t] : tensors) {
     const auto found = blocks.find(name);
     if (found == blocks.end()) named[text_object(name)] = nb::cast(t);
-    else named[text_object(name)] = nb::make_tuple(t, std::string(found->second->type->name), found->second->shape.back());
+    else
+      named[text_object(name)] = nb::make_tuple(t, std::string(found->second->type->name), found->second->shape.back());
   }
   return nb::make_tuple(named, metadata);
 }

@@ -42,7 +42,8 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
   const u32 tile = group().x % (wide * high), band = tile / (kBand * wide), in_band = tile % (kBand * wide);
   const u32 band_rows = high - band * kBand < kBand ? high - band * kBand : kBand;
   const i64 col0 = (i64)(in_band / band_rows) * kCols;
-  for (i64 z = group().y; z < p.batches; z += groups().y) {
+  for (i64 z = group().y; z < p.batches;
+       z += Parts::kGroups ? p.batches : groups().y) {  // groups: one for each workgroup
     const Part here = of.template at<kRows>(p, z, band * kBand + in_band % band_rows);
     if (Parts::kGroups && here.row >= here.rows_end) continue;
     const i64 row0 = here.row, rows_end = here.rows_end, begin = here.depth + split * p.depth;

@@ -119,7 +119,8 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = parts.template slots<kRows>(p);
   const u32 tile = group().x % (wide * high);
   const i64 split = group().x / (wide * high), col0 = (i64)(tile % wide) * kCols;
-  for (i64 z = group().y; z < p.batches; z += groups().y) {
+  for (i64 z = group().y; z < p.batches;
+       z += Parts::kGroups ? p.batches : groups().y) {  // groups: one for each workgroup
     const Part part = parts.template at<kRows>(p, z, tile / wide);
     if (Parts::kGroups && part.row >= part.rows_end) continue;
     const i64 row0 = part.row, rows_end = part.rows_end, begin = part.depth + split * p.depth;
