@@ -86,7 +86,7 @@ def _finish(machine, folder, title, total):
 
 
 def _list():
-    facts = candidates.Facts("cpu", reads=1, loads=True)
+    facts = candidates.Facts("cpu", reads=2, waiting=0.5)
     everything = {c.name: c for device in ("cpu", "cuda:0", "rocm:0") for facts.device in [device] for c in candidates.candidates(5, facts, ".", plugins="MODULE")}
     for level, title in candidates.LEVELS.items():
         found = [c for c in everything.values() if c.level == level]

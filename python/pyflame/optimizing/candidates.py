@@ -1,5 +1,6 @@
 """The changes that are tried. Each is data: what it adds to the settings file, how exact it is, and why it should gain."""
 import json
+import math
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 LEVELS = {1: "environment", 2: "settings of the engine", 3: "rewrites of the model", 4: "measured kernels", 5: "kernels of plug-ins"}
 
 LEAST_GAIN = 1.005
+MOST_WORKERS = 16
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Facts:
     idle: float = 0.0  # of the device
     reads: int = 0  # of values, in the whole program
     steps: int = 0
-    loads: bool = False  # the program has a loader without workers
+    waiting: float = 0.0  # for loaders without workers, of the program's time
     advice: list = field(default_factory=list)
 
     @property
@@ -74,15 +76,31 @@ def _environment(facts, program):
             for e in exports if os.environ.get(e["name"]) != str(e["value"])]
 
 
+def _cores():
+    return len(os.sched_getaffinity(0))
+
+
+def _workers(facts):
+    """Workers of loaders that have none. A program that waits for the share w of its time computes for 1 - w. With n workers a batch comes each w / n, so a
+    step takes the longer one of w / n and 1 - w. A GPU that works while the host waits is not faster than its own work."""
+    w, cores = facts.waiting, _cores()
+    if w <= 0 or cores < 2:
+        return []
+    n = max(1, min(cores - 1, MOST_WORKERS, math.ceil(w / max(1 - w, 0.01))))
+    expected = 1 / max(1 - w, w / n)
+    if facts.gpu and facts.shares:
+        expected = min(expected, gain(facts.idle, math.inf))
+    if expected < LEAST_GAIN:
+        return []
+    return [Candidate("loader_workers", 2, {"engine": {"loader_workers": n}}, f"the program waits for batches in {w:.0%} of its time; {n} worker{'s' if n > 1 else ''} would make them meanwhile", None, expected)]
+
+
 def _engine(facts):
     found = []
     if facts.reads >= max(2, facts.steps // 2):
         found.append(Candidate("defer_reads", 2, {"engine": {"defer_reads": True}}, f"the program reads {facts.reads} values, and each read waits for the device", None,
                                gain(facts.idle, 3) if facts.gpu else 1.02))
-    if facts.loads and (os.cpu_count() or 1) > 1:
-        workers = min(4, (os.cpu_count() or 1) - 1)
-        found.append(Candidate("loader_workers", 2, {"engine": {"loader_workers": workers}}, f"batches are made in the program's own process; {workers} workers make them meanwhile", None,
-                               gain(facts.idle, 3)))
+    found += _workers(facts)
     if facts.gpu:
         found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(facts.share("GEMM"), 3)),
                   Candidate("float32_convolutions_high", 2, {"engine": {"float32_conv_precision": "high"}}, "float32 convolutions may use the matrix cores with shorter operands", "tf32", gain(facts.share("convolution"), 3)),
@@ -145,10 +163,10 @@ def _shares(document):
     return {c["name"]: c["share"] for c in document.get("categories", [])}
 
 
-def facts_of(report, head, loads):
+def facts_of(report, head):
     """report: the document of `pyflame report`, or None; head: of the program's record."""
     devices = [d for d in head["devices"] if d.startswith(("cuda", "rocm"))]
-    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], loads=loads)
+    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0))
     if report:
         facts.verdict, facts.shares = report.get("verdict", ""), _shares(report)
         facts.advice = [a.get("title", "") for a in report.get("advice", [])]

@@ -172,15 +172,9 @@ class Machine:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
             document = json.loads(text) if text else None
-        facts = candidates.facts_of(document, self.head, self._loads())
-        self.journal.add("profile", verdict=facts.verdict or "there is no profile: " + outcome.why, device=facts.device, shares=facts.shares, reads=facts.reads, steps=facts.steps, advice=facts.advice)
+        facts = candidates.facts_of(document, self.head)
+        self.journal.add("profile", verdict=facts.verdict or "there is no profile: " + outcome.why, device=facts.device, shares=facts.shares, waiting=facts.waiting, reads=facts.reads, steps=facts.steps, advice=facts.advice)
         return facts
-
-    def _loads(self):
-        if self.file is None:
-            return False
-        with open(self.file, encoding="utf-8", errors="replace") as file:
-            return "DataLoader" in file.read()
 
     # ---- one change
 

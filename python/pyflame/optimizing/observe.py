@@ -12,6 +12,7 @@ import numpy as np
 import pyflame as pf
 
 from .. import _C, _deferred
+from . import resources
 
 MOST_READS = 4000
 MOST_VALUES = 64  # of one tensor
@@ -36,6 +37,8 @@ class Observer:
         self._path, self._steps, self._records, self._within = path, steps, [], False
         self._optimizers, self._optimizer_steps, self.reads, self.doubles = {}, 0, {}, {}
         self._dtypes = set()  # of parameters, outputs and mixed precision
+        self._loaders = resources.Loaders()
+        self._loaders.watch()
         pf.manual_seed(0)
         random.seed(0)
         np.random.seed(0)
@@ -133,7 +136,7 @@ class Observer:
             self._tensors("parameter", list(_parameters(optimizer)))
         with open(self._path, "w", encoding="utf-8") as file:
             head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": pf.rewrites.fired(),
-                    "devices": sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})}
+                    "waiting": self._loaders.share(), "devices": sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})}
             file.write(json.dumps(head) + "\n")
             for kind, place, step, dtype, shape, values in self._records:
                 if isinstance(values, _deferred.Deferred):
