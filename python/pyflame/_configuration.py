@@ -71,6 +71,12 @@ def _workers(value):
     return before
 
 
+def _checkpointing(value):
+    from .nn import recompute
+
+    return recompute.set_gradient_checkpointing(value)
+
+
 def _tuning_file(value):
     before = _C._choices_file()
     _C._set_choices_file(value)
@@ -119,6 +125,7 @@ _SETTINGS = {
     "num_threads": _Setting(_threads, lambda v: _is_count(v) and v > 0, "a positive whole number"),
     "defer_reads": _Setting(_defer, _is_bool, "true or false"),
     "loader_workers": _Setting(_workers, _is_count, "a whole number that is not negative"),
+    "gradient_checkpointing": _Setting(_checkpointing, lambda v: v is False or _is_names(v), "false, or a list of names of modules"),
     "rewrites": _Setting(_rewrites, _is_names, "a list of names"),
     "tuning_file": _Setting(_tuning_file, lambda v: isinstance(v, str) and v, "the path of a file"),
     "fuse": _Setting(_C._set_fusing, _is_bool, "true or false", in_files=False),
@@ -142,6 +149,8 @@ class settings(contextlib.ContextDecorator):
     num_threads: threads of the CPU.
     defer_reads: Tensor.item() gives an object that stands for the number, and the value is read when it is needed (docs/optimize.md).
     loader_workers: num_workers of each DataLoader that is made without.
+    gradient_checkpointing: False: checkpoint() and enable_gradient_checkpointing() keep all intermediates. A list of dotted names: these modules of the first
+        module that the program calls in training are recomputed, beside those that it names itself; ValueError at that call if it has no such module.
     rewrites: names of pf.rewrites that are enabled, beside those that are on anyway.
     tuning_file: the file of pf.tuning.
     fuse: whether ops are fused. It holds for the ops that this thread records; what is recorded before and after is computed apart.

@@ -142,3 +142,156 @@ def test_workers_that_help_are_kept(tmp_path, monkeypatch):
 def test_the_gate_reverts_workers_that_repeat_a_stream(tmp_path, monkeypatch):
     verdict, kept, text = tried(tmp_path, monkeypatch, WORKERS, run(tmp_path, STREAM, {}), run(tmp_path, STREAM, WORKERS.changes))
     assert verdict == "wrong" and kept == {} and "instead of" in text
+
+
+# ---- recomputation
+
+MIB = 2**20
+OFF = {"off": {"saves": 30 * MIB, "flops": 1.25}}
+ON = {"on": {"modules": ["0", "2"], "saves": 20 * MIB, "flops": 1.1}}
+
+
+def test_recomputation_is_switched_off_where_all_fits(tmp_path):
+    facts = candidates.Facts(capacity=100 * MIB, peak=50 * MIB, recomputation=OFF, shares={"GEMM": 0.5, "elementwise": 0.5})
+    found = proposed(facts, "no_recomputation", tmp_path)
+    assert found.changes == {"engine": {"gradient_checkpointing": False}} and abs(found.gain - 1 / (1 - 0.5 * 0.2)) < 1e-9
+    assert "adds 25% to the FLOPs" in found.reason and "80.00 MiB of 100.00 MiB" in found.reason
+    facts.shares = {}
+    assert abs(proposed(facts, "no_recomputation", tmp_path).gain - 1.25) < 1e-9
+
+
+def test_recomputation_stays_where_it_must(tmp_path):
+    for change in ({"peak": 61 * MIB}, {"recomputation": {}}, {"recomputation": {"why": "no plan"}}, {"recomputation": {"off": {"saves": 0, "flops": 1.0}}}, {"shares": {"idle": 1.0}}):
+        facts = candidates.Facts(**{"capacity": 100 * MIB, "peak": 50 * MIB, "recomputation": OFF, **change})
+        assert proposed(facts, "no_recomputation", tmp_path) is None, change
+
+
+def test_recomputation_is_proposed_when_memory_is_short(tmp_path):
+    facts = candidates.Facts("rocm:0", capacity=100 * MIB, peak=99 * MIB, retries=7, recomputation=ON, idle=0.4, shares={"GEMM": 0.6, "idle": 0.4})
+    found = proposed(facts, "recomputation", tmp_path)
+    assert found.changes == {"engine": {"gradient_checkpointing": ["0", "2"]}} and abs(found.gain - 1 / (0.6 + 0.06)) < 1e-9
+    assert "freed its caches 7 times" in found.reason and "10% more FLOPs" in found.reason
+    for change in ({"retries": 0}, {"peak": 80 * MIB}, {"idle": 0.0}, {"recomputation": {}}):
+        assert proposed(candidates.Facts(**{**vars(facts), **change}), "recomputation", tmp_path) is None, change
+
+
+BLOCKS = """
+import pyflame as pf
+from pyflame import nn
+pf.memory.configure(limit=LIMIT)
+pf.manual_seed(3)
+block = lambda: nn.Sequential(nn.Linear(32, 128), nn.Tanh(), nn.Linear(128, 32), nn.Tanh())
+model = nn.Sequential(*[block() for _ in range(4)])
+RECOMPUTED
+optimizer = pf.optim.SGD(model.parameters(), lr=0.01)
+x = pf.randn(256, 32)
+for step in range(3):
+    loss = (model(x) ** 2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(loss.item())
+"""
+RECOMPUTED = BLOCKS.replace("RECOMPUTED", "model.enable_gradient_checkpointing()")
+
+
+def test_what_the_programs_own_recomputation_costs_and_its_gate(tmp_path, monkeypatch):
+    without = run(tmp_path, RECOMPUTED.replace("LIMIT", str(64 * MIB)), {})
+    head = without[0]
+    assert head["memory"]["capacity"] == 64 * MIB and 0 < head["memory"]["peak"] < 32 * MIB
+    off = head["recomputation"]["off"]
+    assert abs(off["flops"] - 4 / 3) < 0.05  # forward, backward (twice as much), and forward again; the first layer has no gradient of its input
+    assert off["saves"] > 256 * 128 * 4
+    facts = candidates.facts_of(None, head)
+    change = proposed(facts, "no_recomputation", tmp_path)
+    with_it = run(tmp_path, RECOMPUTED.replace("LIMIT", str(64 * MIB)), change.changes)
+    assert with_it[0]["memory"]["peak"] > head["memory"]["peak"]  # it is off
+    verdict, kept, text = tried(tmp_path, monkeypatch, change, without, with_it, 1.25)
+    assert verdict == "kept" and kept == change.changes and "gradient_checkpointing = False" in text
+
+
+def test_a_program_near_its_limit_has_a_plan_of_recomputation(tmp_path, monkeypatch):
+    plain = BLOCKS.replace("RECOMPUTED", "")
+    head = run(tmp_path, plain.replace("LIMIT", "0"), {})[0]
+    assert head["recomputation"] == {}  # the memory of the machine is far away
+    text = plain.replace("LIMIT", str(int(1.05 * head["memory"]["peak"])))
+    without = run(tmp_path, text, {})
+    on = without[0]["recomputation"]["on"]
+    assert on["modules"] and set(on["modules"]) < {"0", "1", "2", "3"} and on["saves"] > 0 and 1 < on["flops"] < 4 / 3
+    facts = candidates.facts_of(None, {**without[0], "memory": {**without[0]["memory"], "retries": 3}})
+    facts.idle = 0.5
+    change = proposed(facts, "recomputation", tmp_path)
+    with_it = run(tmp_path, text, change.changes)
+    assert with_it[0]["memory"]["peak"] < without[0]["memory"]["peak"]
+    verdict, kept, _ = tried(tmp_path, monkeypatch, change, without, with_it)
+    assert verdict == "kept" and kept == change.changes
+
+
+COUNTING = BLOCKS.replace("RECOMPUTED", """
+class Counting(nn.Module):  # its second call computes something else
+    calls = 0
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+model.append(nn.Sequential(nn.Linear(32, 32), Counting()))
+""").replace("LIMIT", "0")
+
+
+def test_the_gate_reverts_recomputation_of_a_block_that_counts_its_calls(tmp_path, monkeypatch):
+    change = candidates.Candidate("recomputation", 2, {"engine": {"gradient_checkpointing": ["4"]}}, "why", "float32", 2.0)
+    verdict, kept, text = tried(tmp_path, monkeypatch, change, run(tmp_path, COUNTING, {}), run(tmp_path, COUNTING, change.changes))
+    assert verdict == "wrong" and kept == {} and "gradient" in text
+
+
+def test_a_step_that_cannot_be_planned_says_why():
+    class Branches(pf.nn.Module):
+        def forward(self, x):
+            raise KeyError("values")
+
+    found = {"capacity": 100, "peak": 95, "retries": 0}
+    assert resources.recomputation(None, found) == {"why": "the program does not call its module twice in training"}
+    assert resources.recomputation(resources.Call(Branches(), (pf.ones(2),), {}), found)["why"] == "a step cannot be planned: KeyError: 'values'"
+    assert pf.autograd.recompute.enabled and pf.get_device() == "cpu"  # all is as it was
+
+
+def stack():
+    made = pf.nn.Sequential(pf.nn.Sequential(pf.nn.Linear(4, 4)), pf.nn.Sequential(pf.nn.Linear(4, 4)))
+    calls = []
+    for block in made:
+        block[0].register_forward_hook(lambda *_: calls.append(1))
+    return made, calls
+
+
+def step(model, calls):
+    calls.clear()
+    model(pf.ones(2, 4)).sum().backward()
+    return len(calls)
+
+
+def test_the_setting_gradient_checkpointing():
+    model, calls = stack()
+    with pf.settings(gradient_checkpointing=["1"]):
+        with pf.no_grad():
+            stack()[0](pf.ones(2, 4))  # not in training
+        assert step(model, calls) == 3 and step(model, calls) == 3
+        assert step(*stack()) == 2  # of the first module alone
+    assert step(model, calls) == 2
+    model.enable_gradient_checkpointing()
+    with pf.settings(gradient_checkpointing=False):
+        assert step(model, calls) == 2
+        assert pf.utils.checkpoint.checkpoint(lambda x: x * 2, pf.ones(2)).tolist() == [2.0, 2.0]
+        with pytest.raises(TypeError, match="checkpoint: the function returned int; expected a tensor"):
+            pf.utils.checkpoint.checkpoint(lambda x: 3, pf.ones(2))
+    assert step(model, calls) == 4
+    with pf.settings(gradient_checkpointing=["1"]):
+        assert step(model, calls) == 4
+    assert step(model, calls) == 4  # what the program recomputes itself stays
+
+
+def test_the_setting_gradient_checkpointing_refuses(tmp_path):
+    for value in (True, 0, "1", [1]):
+        with pytest.raises(ValueError, match=r"settings: not a value of gradient_checkpointing; got .*; expected false, or a list of names of modules"):
+            pf.settings(gradient_checkpointing=value)
+    model, calls = stack()
+    with pf.settings(gradient_checkpointing=["1", "h.7"]):
+        with pytest.raises(ValueError, match=r"settings: gradient_checkpointing names modules that are not there; got h.7; expected names of modules in Sequential"):
+            model(pf.ones(2, 4))
+    assert step(model, calls) == 2

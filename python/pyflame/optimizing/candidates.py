@@ -10,6 +10,8 @@ LEVELS = {1: "environment", 2: "settings of the engine", 3: "rewrites of the mod
 
 LEAST_GAIN = 1.005
 MOST_WORKERS = 16
+NEAR = 0.9  # of the memory: who takes more is near the limit
+WORK = ("GEMM", "convolution", "attention")  # the categories in which FLOPs are counted
 
 
 @dataclass
@@ -40,6 +42,10 @@ class Facts:
     idle: float = 0.0  # of the device
     reads: int = 0  # of values, in the whole program
     steps: int = 0
+    capacity: int = 0  # bytes of memory that the program may take
+    peak: int = 0  # bytes that it took at most
+    retries: int = 0  # how often the allocator freed its caches to go on
+    recomputation: dict = field(default_factory=dict)  # resources.recomputation
     waiting: float = 0.0  # for loaders without workers, of the program's time
     advice: list = field(default_factory=list)
 
@@ -62,7 +68,8 @@ def merged(tables, changes):
     for table, values in changes.items():
         into = result.setdefault(table, {})
         for name, value in values.items():
-            into[name] = [*into.get(name, []), *(v for v in value if v not in into.get(name, []))] if isinstance(value, list) else value
+            before = into.get(name)
+            into[name] = [*before, *(v for v in value if v not in before)] if isinstance(value, list) and isinstance(before, list) else value
     return result
 
 
@@ -95,12 +102,32 @@ def _workers(facts):
     return [Candidate("loader_workers", 2, {"engine": {"loader_workers": n}}, f"the program waits for batches in {w:.0%} of its time; {n} worker{'s' if n > 1 else ''} would make them meanwhile", None, expected)]
 
 
+def _size(number):
+    return f"{number / 2**30:.2f} GiB" if number >= 2**28 else f"{number / 2**20:.2f} MiB"
+
+
+def _recomputation(facts):
+    """Recomputation off, where all intermediates fit; on, where memory is so short that the allocator has to free its caches to go on. FLOPs are those of
+    products, convolutions and attention, so their share of the time changes with them."""
+    share = facts.share(*WORK) if facts.shares else 1.0
+    off, on, limit = facts.recomputation.get("off"), facts.recomputation.get("on"), NEAR * facts.capacity
+    if off and off["flops"] > 1 and facts.peak + off["saves"] <= limit:
+        why = f"recomputation adds {off['flops'] - 1:.0%} to the FLOPs of a step, and all intermediates fit: {_size(facts.peak + off['saves'])} of {_size(facts.capacity)}"
+        return [Candidate("no_recomputation", 2, {"engine": {"gradient_checkpointing": False}}, why, "float32", gain(share, off["flops"]))]
+    if on and on["modules"] and facts.retries and facts.peak >= limit:
+        # At most the time in which the device is idle is won, and the work grows.
+        expected = 1 / (1 - facts.idle + share * (on["flops"] - 1))
+        why = f"the allocator freed its caches {facts.retries} times to go on at {_size(facts.peak)} of {_size(facts.capacity)}; to recompute {len(on['modules'])} blocks saves {_size(on['saves'])} for {on['flops'] - 1:.0%} more FLOPs"
+        return [Candidate("recomputation", 2, {"engine": {"gradient_checkpointing": on["modules"]}}, why, "float32", expected)] if expected >= LEAST_GAIN else []
+    return []
+
+
 def _engine(facts):
     found = []
     if facts.reads >= max(2, facts.steps // 2):
         found.append(Candidate("defer_reads", 2, {"engine": {"defer_reads": True}}, f"the program reads {facts.reads} values, and each read waits for the device", None,
                                gain(facts.idle, 3) if facts.gpu else 1.02))
-    found += _workers(facts)
+    found += [*_workers(facts), *_recomputation(facts)]
     if facts.gpu:
         found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(facts.share("GEMM"), 3)),
                   Candidate("float32_convolutions_high", 2, {"engine": {"float32_conv_precision": "high"}}, "float32 convolutions may use the matrix cores with shorter operands", "tf32", gain(facts.share("convolution"), 3)),
@@ -166,7 +193,7 @@ def _shares(document):
 def facts_of(report, head):
     """report: the document of `pyflame report`, or None; head: of the program's record."""
     devices = [d for d in head["devices"] if d.startswith(("cuda", "rocm"))]
-    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0))
+    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), recomputation=head.get("recomputation", {}), **head.get("memory", {}))
     if report:
         facts.verdict, facts.shares = report.get("verdict", ""), _shares(report)
         facts.advice = [a.get("title", "") for a in report.get("advice", [])]

@@ -37,6 +37,7 @@ class Observer:
         self._path, self._steps, self._records, self._within = path, steps, [], False
         self._optimizers, self._optimizer_steps, self.reads, self.doubles = {}, 0, {}, {}
         self._dtypes = set()  # of parameters, outputs and mixed precision
+        self._call = None  # the first call of the program's module in training that has a call before it
         self._loaders = resources.Loaders()
         self._loaders.watch()
         pf.manual_seed(0)
@@ -119,6 +120,16 @@ class Observer:
         finally:
             self._within = False
 
+    def called(self, module, args, kwargs):
+        """Before a call of the program's module, from the second one on. Says whether this was the one that it waits for."""
+        if not (module.training and _C.is_grad_enabled()):
+            return False
+        try:
+            self._call = resources.Call(module, args, kwargs)
+        except TypeError:  # the arguments do not fit; the call itself will say so
+            return False
+        return True
+
     def output(self, value):
         """Of one of the first calls of the program's module, where it has no optimizer."""
         tensors = [v for v in _leaves(value) if isinstance(v, _C.Tensor)]
@@ -134,9 +145,15 @@ class Observer:
         """The program has ended well."""
         for optimizer in self._optimizers.values():
             self._tensors("parameter", list(_parameters(optimizer)))
+        devices = sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})
+        found = resources.memory_of(next((d for d in devices if d.startswith(("cuda", "rocm"))), "cpu"))
+        fired, waiting = pf.rewrites.fired(), self._loaders.share()  # before the plan
+        self._within = True
+        recomputation = resources.recomputation(self._call, found)
+        self._within = False
         with open(self._path, "w", encoding="utf-8") as file:
-            head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": pf.rewrites.fired(),
-                    "waiting": self._loaders.share(), "devices": sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})}
+            head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": fired,
+                    "waiting": waiting, "memory": found, "recomputation": recomputation, "devices": devices}
             file.write(json.dumps(head) + "\n")
             for kind, place, step, dtype, shape, values in self._records:
                 if isinstance(values, _deferred.Deferred):

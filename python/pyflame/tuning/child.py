@@ -99,7 +99,11 @@ def main():
 
 def _count_calls(pf, steps, observer):
     """Calls of the first module that is called by the program itself. Hooks of all modules, which are slow, are there until it is found."""
-    depth, handles, outputs = [0], [], []
+    depth, handles, outputs, before = [0], [], [], []
+
+    def capture(module, args, kwargs):
+        if observer.called(module, args, kwargs):
+            before.pop().remove()
 
     def after(output):
         if observer and len(outputs) < OBSERVED:
@@ -116,6 +120,8 @@ def _count_calls(pf, steps, observer):
             for handle in handles:
                 handle.remove()
             module.register_forward_hook(lambda module, _, output: after(output))
+            if observer:
+                before.append(module.register_forward_pre_hook(capture, with_kwargs=True))
             after(output)
 
     handles += [pf.nn.hooks.register_module_forward_pre_hook(enter), pf.nn.hooks.register_module_forward_hook(leave, always_call=True)]
