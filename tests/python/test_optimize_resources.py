@@ -26,11 +26,11 @@ def proposed(facts, name, tmp_path, level=2):
     return found[0] if found else None
 
 
-def run(tmp_path, text, tables):
+def run(tmp_path, text, tables, plan=False):
     """A run of a program in a process of its own, as the machine makes it: (head, records), or what it printed if it failed."""
     (tmp_path / "t.py").write_text(text)
     _configuration.write_settings(tmp_path / "run.toml", tables, "A trial.")
-    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", "steps", "--observe", "observed", "--", "t.py"]
+    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", "steps", "--observe", "observed", *(["--plan"] if plan else []), "--", "t.py"]
     done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYFLAME_SETTINGS": "run.toml"}, capture_output=True, text=True)
     return gate.read(tmp_path / "observed") if done.returncode == 0 else done.stdout + done.stderr
 
@@ -194,7 +194,7 @@ RECOMPUTED = BLOCKS.replace("RECOMPUTED", "model.enable_gradient_checkpointing()
 
 
 def test_what_the_programs_own_recomputation_costs_and_its_gate(tmp_path, monkeypatch):
-    without = run(tmp_path, RECOMPUTED.replace("LIMIT", str(64 * MIB)), {})
+    without = run(tmp_path, RECOMPUTED.replace("LIMIT", str(64 * MIB)), {}, plan=True)
     head = without[0]
     assert head["memory"]["capacity"] == 64 * MIB and 0 < head["memory"]["peak"] < 32 * MIB
     off = head["recomputation"]["off"]
@@ -209,11 +209,8 @@ def test_what_the_programs_own_recomputation_costs_and_its_gate(tmp_path, monkey
 
 
 def test_a_program_near_its_limit_has_a_plan_of_recomputation(tmp_path, monkeypatch):
-    plain = BLOCKS.replace("RECOMPUTED", "")
-    head = run(tmp_path, plain.replace("LIMIT", "0"), {})[0]
-    assert head["recomputation"] == {}  # the memory of the machine is far away
-    text = plain.replace("LIMIT", str(int(1.05 * head["memory"]["peak"])))
-    without = run(tmp_path, text, {})
+    text = BLOCKS.replace("RECOMPUTED", "").replace("LIMIT", "0") + "pf.memory.configure(limit=int(1.05 * pf.memory.stats()['peak_allocated']))\n"
+    without = run(tmp_path, text, {}, plan=True)
     on = without[0]["recomputation"]["on"]
     assert on["modules"] and set(on["modules"]) < {"0", "1", "2", "3"} and on["saves"] > 0 and 1 < on["flops"] < 4 / 3
     facts = candidates.facts_of(None, {**without[0], "memory": {**without[0]["memory"], "retries": 3}})
@@ -247,6 +244,7 @@ def test_a_step_that_cannot_be_planned_says_why():
             raise KeyError("values")
 
     found = {"capacity": 100, "peak": 95, "retries": 0}
+    assert resources.recomputation(None, {**found, "peak": 85}) == {}  # nothing to decide
     assert resources.recomputation(None, found) == {"why": "the program does not call its module twice in training"}
     assert resources.recomputation(resources.Call(Branches(), (pf.ones(2),), {}), found)["why"] == "a step cannot be planned: KeyError: 'values'"
     assert pf.autograd.recompute.enabled and pf.get_device() == "cpu"  # all is as it was
@@ -295,3 +293,58 @@ def test_the_setting_gradient_checkpointing_refuses(tmp_path):
         with pytest.raises(ValueError, match=r"settings: gradient_checkpointing names modules that are not there; got h.7; expected names of modules in Sequential"):
             model(pf.ones(2, 4))
     assert step(model, calls) == 2
+
+
+# ---- batches of an optimizer step
+
+
+def test_batches_are_merged_where_they_fit(tmp_path):
+    facts = candidates.Facts("cuda:0", capacity=100 * MIB, peak=20 * MIB, accumulation={"batches": 8, "file": "t.py", "trainer": True}, idle=0.6, shares={"idle": 0.6, "GEMM": 0.4})
+    found = proposed(facts, "merged_batches", tmp_path)
+    assert found.changes == {"engine": {"merged_batches": 4}} and abs(found.gain - 1 / (0.4 + 0.6 / 4)) < 1e-9 and found.precision == "float32"
+    assert "80.00 MiB of 100.00 MiB" in found.reason
+    for change in ({"peak": 46 * MIB}, {"idle": 0.0}, {"waiting": 0.6}, {"accumulation": {}}, {"accumulation": {**facts.accumulation, "trainer": False}}, {"capacity": 0}):
+        assert proposed(candidates.Facts(**{**vars(facts), **change}), "merged_batches", tmp_path) is None, change
+
+
+def test_how_many_backward_passes_a_step_has():
+    def found(counts, paths=("/t.py",)):
+        accumulation = resources.Accumulation()
+        for n in counts:
+            for k in range(n):
+                accumulation.backward(paths[k % len(paths)])
+            accumulation.step()
+        return accumulation.found()
+
+    assert found([4, 4, 4]) == found([4, 4, 2, 4, 4, 2]) == {"batches": 4, "file": "/t.py", "trainer": False}
+    assert found([1, 1]) == found([2, 1, 2, 1]) == found([]) == found([2, 2], ("/a.py", "/b.py")) == {}
+
+
+TRAINED = """
+import pyflame as pf
+from pyflame import nn
+from pyflame.train import Trainer
+pf.manual_seed(3)
+model = nn.Sequential(nn.Linear(8, 16), NORM, nn.Tanh(), nn.Linear(16, 1))
+data = pf.data.TensorDataset(pf.randn(36, 8), pf.randn(36, 1))
+Trainer(model, data, loss=nn.functional.mse_loss, epochs=2, batch_size=4, gradient_accumulation_steps=4, log=None).fit()
+with pf.no_grad():
+    print(model.eval()(data[0][0][None]).item())
+"""
+MERGED = candidates.Candidate("merged_batches", 2, {"engine": {"merged_batches": 4}}, "why", "float32", 2.0, incomparable=("output",))
+
+
+def test_merged_batches_that_help_are_kept(tmp_path, monkeypatch):
+    text = TRAINED.replace("NORM", "nn.LayerNorm(16)")
+    without, with_it = run(tmp_path, text, {}), run(tmp_path, text, MERGED.changes)
+    assert without[0]["accumulation"]["batches"] == 4 and without[0]["accumulation"]["trainer"] and with_it[0]["accumulation"] == {}
+    verdict, kept, _ = tried(tmp_path, monkeypatch, MERGED, without, with_it)
+    assert verdict == "kept" and kept == MERGED.changes
+    again = Trial(tmp_path, MERGED, None, None)
+    assert again.resume() == {"merged_batches"} and again.kept == [MERGED]  # a session that goes on compares the same
+
+
+def test_the_gate_reverts_merged_batches_of_a_batch_norm(tmp_path, monkeypatch):
+    text = TRAINED.replace("NORM", "nn.BatchNorm1d(16)")
+    verdict, kept, text = tried(tmp_path, monkeypatch, MERGED, run(tmp_path, text, {}), run(tmp_path, text, MERGED.changes))
+    assert verdict == "wrong" and kept == {} and "gradient" in text

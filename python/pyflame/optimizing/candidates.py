@@ -26,6 +26,7 @@ class Candidate:
     gain: float = 1.0
     prepare: str = ""  # what must be done once before it is tried: 'measure'
     rewrite: str = ""  # the rewrite that it switches on
+    incomparable: tuple = ()  # kinds of records that have other shapes with it
 
     @property
     def exactness(self):
@@ -46,6 +47,7 @@ class Facts:
     peak: int = 0  # bytes that it took at most
     retries: int = 0  # how often the allocator freed its caches to go on
     recomputation: dict = field(default_factory=dict)  # resources.recomputation
+    accumulation: dict = field(default_factory=dict)  # resources.Accumulation.found
     waiting: float = 0.0  # for loaders without workers, of the program's time
     advice: list = field(default_factory=list)
 
@@ -122,12 +124,27 @@ def _recomputation(facts):
     return []
 
 
+def most_merged(batches, peak, capacity):
+    """How many of the batches of an optimizer step fit into one: the largest divisor of their number, if all memory grew with the batch."""
+    return next((k for k in range(batches, 1, -1) if batches % k == 0 and peak * k <= NEAR * capacity), 1)
+
+
+def _merged_batches(facts):
+    """Fewer and larger batches of an optimizer step. The work is the same; the kernels that are started, and what the device waits for them, become fewer."""
+    batches = facts.accumulation.get("batches", 1)
+    k = most_merged(batches, facts.peak, facts.capacity) if facts.accumulation.get("trainer") else 1
+    if k < 2:
+        return []
+    why = f"an optimizer step accumulates the gradients of {batches} batches; {k} of them as one take at most {_size(k * facts.peak)} of {_size(facts.capacity)}, and start a {k}th of the kernels"
+    return [Candidate("merged_batches", 2, {"engine": {"merged_batches": k}}, why, "float32", gain(max(0.0, facts.idle - facts.waiting), k), incomparable=("output",))]
+
+
 def _engine(facts):
     found = []
     if facts.reads >= max(2, facts.steps // 2):
         found.append(Candidate("defer_reads", 2, {"engine": {"defer_reads": True}}, f"the program reads {facts.reads} values, and each read waits for the device", None,
                                gain(facts.idle, 3) if facts.gpu else 1.02))
-    found += [*_workers(facts), *_recomputation(facts)]
+    found += [*_workers(facts), *_recomputation(facts), *_merged_batches(facts)]
     if facts.gpu:
         found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(facts.share("GEMM"), 3)),
                   Candidate("float32_convolutions_high", 2, {"engine": {"float32_conv_precision": "high"}}, "float32 convolutions may use the matrix cores with shorter operands", "tf32", gain(facts.share("convolution"), 3)),
@@ -193,7 +210,7 @@ def _shares(document):
 def facts_of(report, head):
     """report: the document of `pyflame report`, or None; head: of the program's record."""
     devices = [d for d in head["devices"] if d.startswith(("cuda", "rocm"))]
-    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), recomputation=head.get("recomputation", {}), **head.get("memory", {}))
+    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), recomputation=head.get("recomputation", {}), accumulation=head.get("accumulation", {}), **head.get("memory", {}))
     if report:
         facts.verdict, facts.shares = report.get("verdict", ""), _shares(report)
         facts.advice = [a.get("title", "") for a in report.get("advice", [])]

@@ -31,12 +31,13 @@ def _numbers(value):
 
 
 class Observer:
-    """Starts at once; finish() writes the file."""
+    """Starts at once; finish() writes the file. plan: whether it also plans what recomputation saves and costs, which takes about the time of a few steps."""
 
-    def __init__(self, path, steps):
+    def __init__(self, path, steps, plan=False):
         self._path, self._steps, self._records, self._within = path, steps, [], False
         self._optimizers, self._optimizer_steps, self.reads, self.doubles = {}, 0, {}, {}
         self._dtypes = set()  # of parameters, outputs and mixed precision
+        self._plan = plan
         self._call = None  # the first call of the program's module in training that has a call before it
         self._loaders = resources.Loaders()
         self._loaders.watch()
@@ -46,6 +47,8 @@ class Observer:
         for name in _READS:
             if name in _C.Tensor.__dict__ or hasattr(_C.Tensor, name):
                 setattr(_C.Tensor, name, self._watched(name, getattr(_C.Tensor, name)))
+        self._accumulation = resources.Accumulation()
+        _C.Tensor.backward = self._watched_backward(_C.Tensor.backward)
         for name in ("tensor", "from_numpy", "as_tensor"):
             setattr(pf, name, self._watched_input(getattr(pf, name)))
         pf.optim.optimizer.register_optimizer_step_pre_hook(self._before_step)
@@ -58,6 +61,15 @@ class Observer:
             return original(context)
 
         return enter
+
+    def _watched_backward(self, original):
+        def backward(tensor, *args, **kwargs):
+            if not self._within:
+                self._accumulation.backward(os.path.abspath(sys._getframe(1).f_code.co_filename))
+            return original(tensor, *args, **kwargs)
+
+        backward.__doc__ = original.__doc__
+        return backward
 
     # ---- reads
 
@@ -110,6 +122,7 @@ class Observer:
         if self._optimizer_steps < STEPS:
             self._tensors("gradient", [p.grad for p in _parameters(optimizer)])
         self._optimizer_steps += 1
+        self._accumulation.step()
 
     def _tensors(self, kind, tensors):
         self._within = True
@@ -149,11 +162,11 @@ class Observer:
         found = resources.memory_of(next((d for d in devices if d.startswith(("cuda", "rocm"))), "cpu"))
         fired, waiting = pf.rewrites.fired(), self._loaders.share()  # before the plan
         self._within = True
-        recomputation = resources.recomputation(self._call, found)
+        recomputation = resources.recomputation(self._call, found) if self._plan else {}
         self._within = False
         with open(self._path, "w", encoding="utf-8") as file:
             head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": fired,
-                    "waiting": waiting, "memory": found, "recomputation": recomputation, "devices": devices}
+                    "waiting": waiting, "memory": found, "recomputation": recomputation, "accumulation": self._accumulation.found(), "devices": devices}
             file.write(json.dumps(head) + "\n")
             for kind, place, step, dtype, shape, values in self._records:
                 if isinstance(values, _deferred.Deferred):

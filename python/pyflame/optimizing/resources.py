@@ -1,7 +1,9 @@
-"""In the program's process: how long it waits for its loaders, how much memory it takes, and what recomputation saves and costs. The figures decide which
-changes are worth a trial (candidates.py)."""
+"""In the program's process: how long it waits for its loaders, how many batches an optimizer step takes, how much memory it takes, and what recomputation
+saves and costs. The figures decide which changes are worth a trial (candidates.py)."""
 import contextlib
 import inspect
+import os
+import sys
 import time
 
 from .. import _C, _tree, memory
@@ -52,6 +54,35 @@ class Loaders:
             return 0.0
         elapsed = counted[-1][0] - counted[0][0]  # the work on the last batch is not known
         return min(1.0, sum(end - begin for begin, end in counted[:-1]) / elapsed) if elapsed > 0 else 0.0
+
+
+# ---- accumulated gradients
+
+
+class Accumulation:
+    """How many backward passes a program makes for an optimizer step, and where."""
+
+    def __init__(self):
+        self._count, self._counts, self._places = 0, [], set()
+
+    def backward(self, path):
+        self._count += 1
+        self._places.add(path)
+
+    def step(self):
+        self._counts.append(self._count)
+        self._count = 0
+
+    def found(self):
+        """{'batches': backward passes of each step, 'file': of the program, which makes them, 'trainer': whether pf.train.Trainer does}; {} if there is nothing to
+        merge. Steps at the end of an epoch may have fewer."""
+        most = max(self._counts, default=0)
+        if most < 2 or 2 * self._counts.count(most) <= len(self._counts) or len(self._places) != 1:
+            return {}
+        (path,) = self._places
+        trainer = sys.modules.get("pyflame.train._trainer")
+        by_trainer = trainer is not None and path == os.path.abspath(trainer.__file__)
+        return {"batches": most, "file": path, "trainer": by_trainer}
 
 
 # ---- memory

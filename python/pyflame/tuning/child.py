@@ -67,6 +67,7 @@ def main():
     p = argparse.ArgumentParser(add_help=False)
     p.add_argument("--report", required=True)
     p.add_argument("--observe")
+    p.add_argument("--plan", action="store_true")
     p.add_argument("--module")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
@@ -83,7 +84,7 @@ def main():
     if args.observe:
         from ..optimizing.observe import Observer
 
-        observer = Observer(args.observe, steps)
+        observer = Observer(args.observe, steps, args.plan)
     pf.optim.optimizer.register_optimizer_step_post_hook(lambda *_: steps.end_of("optimizer"))
     _count_calls(pf, steps, observer)
     say("start", time.perf_counter())
