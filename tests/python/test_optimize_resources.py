@@ -7,8 +7,9 @@ import pytest
 
 import pyflame as pf
 from pyflame import _configuration
-from pyflame.optimizing import candidates, gate, machine, page, resources
+from pyflame.optimizing import candidates, gate, machine, page, resources, suggestions
 from pyflame.optimizing.journal import Journal
+from pyflame.train import _trainer
 
 pytestmark = pytest.mark.skipif(os.environ.get("PYFLAME_TEST_DEVICE", "cpu") != "cpu", reason="programs on the CPU")
 
@@ -348,3 +349,43 @@ def test_the_gate_reverts_merged_batches_of_a_batch_norm(tmp_path, monkeypatch):
     text = TRAINED.replace("NORM", "nn.BatchNorm1d(16)")
     verdict, kept, text = tried(tmp_path, monkeypatch, MERGED, run(tmp_path, text, {}), run(tmp_path, text, MERGED.changes))
     assert verdict == "wrong" and kept == {} and "gradient" in text
+
+
+def test_batches_that_cannot_be_joined_stay_apart():
+    x, y = pf.ones(2, 3), pf.zeros(2)
+    joined = _trainer._joined([(x, {"y": y, "name": "a"}), (x, {"y": y, "name": "a"})])
+    assert joined[0].shape == (4, 3) and joined[1]["y"].shape == (4,) and joined[1]["name"] == "a"
+    for other in ((pf.ones(1, 3), y), (x.double(), y), (x, 1), (x,), (x, y, y)):
+        assert _trainer._joined([(x, y), other]) is None, other
+    assert _trainer._joined([(x, pf.ones(()))] * 2) is None and _trainer._joined([("a",), ("a",)]) is None and _trainer._joined([(x, "a"), (x, "b")]) is None
+    assert [(b.shape, n) for b, n in _trainer._merged([x] * 5, 2)] == [((4, 3), 2), ((4, 3), 2), ((2, 3), 1)]
+    assert [n for _, n in _trainer._merged([x, x[:1]], 2)] == [1, 1] and _trainer._merged([x], 1)[0][0] is x
+
+
+def test_the_setting_merged_batches():
+    with pf.settings(merged_batches=3):
+        assert _trainer.merged_batches == 3
+    assert _trainer.merged_batches == 1
+    for value in (0, 1.5, True):
+        with pytest.raises(ValueError, match="settings: not a value of merged_batches; got .*; expected a positive whole number"):
+            pf.settings(merged_batches=value)
+
+
+def test_batches_of_a_loop_are_a_diff_to_look_at(tmp_path):
+    text = "é = 1; batch_size = 8\nparser.add_argument('--accumulation', type=int, default=4)\nloader = DataLoader(data, batch_size=batch_size)\n"
+    path = tmp_path / "t.py"
+
+    def diff(text=text, peak=20, **accumulation):
+        path.write_text(text)
+        head = {"reads": [], "doubles": [], "memory": {"capacity": 100, "peak": peak}, "accumulation": {"batches": 4, "file": str(path), "trainer": False, **accumulation}}
+        return suggestions.diff(head, tmp_path)
+
+    assert "+é = 1; batch_size = 32\n" in diff() and "default=1)\n" in diff()
+    assert "+é = 1; batch_size = 16\n" in diff(peak=40) and "default=2)\n" in diff(peak=40)
+    assert diff(peak=60) == diff(trainer=True) == diff(batches=3) == diff(text + "test_batch_size = 9\n") == diff(text + "(") == diff(file="/none.py") == ""
+    assert path.read_text() == text  # the file stays
+    line = "total += loss.item()\n"
+    path.write_text(text + line)
+    head = {"reads": [[str(path), 4, 9]], "doubles": [], "memory": {"capacity": 100, "peak": 20}, "accumulation": {"batches": 4, "file": str(path), "trainer": False}}
+    both = suggestions.diff(head, tmp_path)
+    assert "+total += loss.detach()" in both and "batch_size = 32" in both
