@@ -302,6 +302,9 @@ def test_outputs_are_recorded_before_the_blocks():
         def output(self, value):
             events.append("output")
 
+        def called(self, module, args, kwargs):
+            return False
+
     class Steps:
         def end_of(self, kind):
             events.append("end")

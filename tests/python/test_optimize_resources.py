@@ -1,5 +1,6 @@
 """`pyflame optimize`: changes that need figures of the program's loaders, memory and accumulation. Clocks and figures are injected; no test measures time."""
 import os
+import re
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 import pyflame as pf
 from pyflame import _configuration
+from pyflame.optimizing import __main__ as commands
 from pyflame.optimizing import candidates, gate, machine, page, resources, suggestions
 from pyflame.optimizing.journal import Journal
 from pyflame.train import _trainer
@@ -389,3 +391,12 @@ def test_batches_of_a_loop_are_a_diff_to_look_at(tmp_path):
     head = {"reads": [[str(path), 4, 9]], "doubles": [], "memory": {"capacity": 100, "peak": 20}, "accumulation": {"batches": 4, "file": str(path), "trainer": False}}
     both = suggestions.diff(head, tmp_path)
     assert "+total += loss.detach()" in both and "batch_size = 32" in both
+
+
+def test_the_list_says_when_they_are_tried(monkeypatch, capsys):
+    monkeypatch.setattr(candidates, "_cores", lambda: 4)
+    assert commands._list() == 0
+    text = capsys.readouterr().out
+    for name, when in (("loader_workers", "waits for batches"), ("no_recomputation", "although all intermediates fit"), ("recomputation", "free its caches"), ("merged_batches", "Trainer accumulates")):
+        assert re.search(rf"\n  {name} .*tried if .*{when}", text), name
+    assert "%" not in text and "MiB" not in text  # there is no program yet, so there are no figures

@@ -27,6 +27,7 @@ class Candidate:
     prepare: str = ""  # what must be done once before it is tried: 'measure'
     rewrite: str = ""  # the rewrite that it switches on
     incomparable: tuple = ()  # kinds of records that have other shapes with it
+    when: str = ""  # without a program's figures: when it is tried
 
     @property
     def exactness(self):
@@ -101,7 +102,8 @@ def _workers(facts):
         expected = min(expected, gain(facts.idle, math.inf))
     if expected < LEAST_GAIN:
         return []
-    return [Candidate("loader_workers", 2, {"engine": {"loader_workers": n}}, f"the program waits for batches in {w:.0%} of its time; {n} worker{'s' if n > 1 else ''} would make them meanwhile", None, expected)]
+    return [Candidate("loader_workers", 2, {"engine": {"loader_workers": n}}, f"the program waits for batches in {w:.0%} of its time; {n} worker{'s' if n > 1 else ''} would make them meanwhile", None, expected,
+                      when="tried if the program waits for batches: workers make them meanwhile")]
 
 
 def _size(number):
@@ -115,12 +117,14 @@ def _recomputation(facts):
     off, on, limit = facts.recomputation.get("off"), facts.recomputation.get("on"), NEAR * facts.capacity
     if off and off["flops"] > 1 and facts.peak + off["saves"] <= limit:
         why = f"recomputation adds {off['flops'] - 1:.0%} to the FLOPs of a step, and all intermediates fit: {_size(facts.peak + off['saves'])} of {_size(facts.capacity)}"
-        return [Candidate("no_recomputation", 2, {"engine": {"gradient_checkpointing": False}}, why, "float32", gain(share, off["flops"]))]
+        return [Candidate("no_recomputation", 2, {"engine": {"gradient_checkpointing": False}}, why, "float32", gain(share, off["flops"]),
+                          when="tried if the program recomputes although all intermediates fit")]
     if on and on["modules"] and facts.retries and facts.peak >= limit:
         # At most the time in which the device is idle is won, and the work grows.
         expected = 1 / (1 - facts.idle + share * (on["flops"] - 1))
         why = f"the allocator freed its caches {facts.retries} times to go on at {_size(facts.peak)} of {_size(facts.capacity)}; to recompute {len(on['modules'])} blocks saves {_size(on['saves'])} for {on['flops'] - 1:.0%} more FLOPs"
-        return [Candidate("recomputation", 2, {"engine": {"gradient_checkpointing": on["modules"]}}, why, "float32", expected)] if expected >= LEAST_GAIN else []
+        return [Candidate("recomputation", 2, {"engine": {"gradient_checkpointing": on["modules"]}}, why, "float32", expected,
+                          when="tried if the allocator had to free its caches to go on: the fewest blocks that make room are recomputed")] if expected >= LEAST_GAIN else []
     return []
 
 
@@ -135,8 +139,9 @@ def _merged_batches(facts):
     k = most_merged(batches, facts.peak, facts.capacity) if facts.accumulation.get("trainer") else 1
     if k < 2:
         return []
-    why = f"an optimizer step accumulates the gradients of {batches} batches; {k} of them as one take at most {_size(k * facts.peak)} of {_size(facts.capacity)}, and start a {k}th of the kernels"
-    return [Candidate("merged_batches", 2, {"engine": {"merged_batches": k}}, why, "float32", gain(max(0.0, facts.idle - facts.waiting), k), incomparable=("output",))]
+    why = f"an optimizer step accumulates the gradients of {batches} batches; {k} of them as one take at most {_size(k * facts.peak)} of {_size(facts.capacity)}, and start {1 / k:.0%} of the kernels"
+    return [Candidate("merged_batches", 2, {"engine": {"merged_batches": k}}, why, "float32", gain(max(0.0, facts.idle - facts.waiting), k), incomparable=("output",),
+                      when="tried if Trainer accumulates gradients, and several of the batches fit as one")]
 
 
 def _engine(facts):
