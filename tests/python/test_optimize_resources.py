@@ -76,24 +76,25 @@ class Clock:
         return self.now
 
 
-def waiting(batch, work, count=20):
-    """The share that is found for a program whose batches take `batch` seconds, and its work on each `work` seconds."""
-    clock = Clock()
-    loaders = resources.Loaders(clock)
+def waiting(batch, work, count=20, busy=1.0):
+    """What is found for a program whose batches take `batch` seconds, the part `busy` of them on a core, and its work on each `work` seconds."""
+    clock, processor = Clock(), Clock()
+    loaders = resources.Loaders(clock, processor)
 
     def batches():
         for k in range(count):
             clock.now += batch
+            processor.now += busy * batch
             yield k
 
     for k in loaders.timed(batches()):
         clock.now += 100.0 if k < 3 else work  # the first steps compile
-    return loaders.share()
+    return loaders.found()
 
 
 def test_the_time_that_a_program_waits_for_its_loader():
-    assert abs(waiting(0.03, 0.01) - 0.75) < 1e-9 and waiting(0.0, 0.01) == 0.0 and abs(waiting(0.01, 0.0) - 1.0) < 1e-9
-    assert waiting(1.0, 1.0, count=1) == 0.0 and resources.Loaders(Clock()).share() == 0.0  # one batch says nothing
+    assert waiting(0.03, 0.01) == pytest.approx((0.75, 1.0)) and waiting(0.01, 0.0) == pytest.approx((1.0, 1.0)) and waiting(0.01, 0.03, busy=0.2) == pytest.approx((0.25, 0.2))
+    assert waiting(0.0, 0.01) == waiting(1.0, 1.0, count=1) == resources.Loaders().found() == (0.0, 1.0)  # one batch says nothing
 
 
 def test_workers_are_proposed_when_the_program_waits(tmp_path, monkeypatch):
@@ -105,6 +106,10 @@ def test_workers_are_proposed_when_the_program_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(candidates, "_cores", lambda: 3)
     slow = proposed(candidates.Facts(waiting=0.9), "loader_workers", tmp_path)
     assert slow.changes == {"engine": {"loader_workers": 2}} and abs(slow.gain - 1 / 0.45) < 1e-9  # the two workers are what it waits for
+    disk = proposed(candidates.Facts(waiting=0.9, busy=0.25), "loader_workers", tmp_path)
+    assert disk.changes == {"engine": {"loader_workers": 8}} and abs(disk.gain - 1 / 0.1125) < 1e-9  # eight that work a quarter of their time keep two cores busy
+    monkeypatch.setattr(candidates, "_cores", lambda: 2)
+    assert proposed(candidates.Facts(waiting=0.97, busy=0.0), "loader_workers", tmp_path).changes == {"engine": {"loader_workers": 8}}  # four a core
 
 
 def test_workers_are_not_proposed_when_they_cannot_help(tmp_path, monkeypatch):

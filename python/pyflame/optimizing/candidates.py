@@ -10,6 +10,7 @@ LEVELS = {1: "environment", 2: "settings of the engine", 3: "rewrites of the mod
 
 LEAST_GAIN = 1.005
 MOST_WORKERS = 16
+WORKERS_A_CORE = 4  # each takes time to start, and memory
 NEAR = 0.9  # of the memory: who takes more is near the limit
 WORK = ("GEMM", "convolution", "attention")  # the categories in which FLOPs are counted
 
@@ -50,6 +51,7 @@ class Facts:
     recomputation: dict = field(default_factory=dict)  # resources.recomputation
     accumulation: dict = field(default_factory=dict)  # resources.Accumulation.found
     waiting: float = 0.0  # for loaders without workers, of the program's time
+    busy: float = 1.0  # the part of the waiting in which a core worked
     advice: list = field(default_factory=list)
 
     @property
@@ -92,11 +94,12 @@ def _cores():
 
 def _workers(facts):
     """Workers of loaders that have none. A program that waits for the share w of its time computes for 1 - w. With n workers a batch comes each w / n, so a
-    step takes the longer one of w / n and 1 - w. A GPU that works while the host waits is not faster than its own work."""
+    step takes the longer one of w / n and 1 - w. Workers that work for the part b of their time keep n b cores busy, and one core is left to the program. A GPU
+    that works while the host waits is not faster than its own work."""
     w, cores = facts.waiting, _cores()
     if w <= 0 or cores < 2:
         return []
-    n = max(1, min(cores - 1, MOST_WORKERS, math.ceil(w / max(1 - w, 0.01))))
+    n = max(1, min(int((cores - 1) / max(facts.busy, 0.01)), WORKERS_A_CORE * cores, MOST_WORKERS, math.ceil(w / max(1 - w, 0.01))))
     expected = 1 / max(1 - w, w / n)
     if facts.gpu and facts.shares:
         expected = min(expected, gain(facts.idle, math.inf))
@@ -215,7 +218,7 @@ def _shares(document):
 def facts_of(report, head):
     """report: the document of `pyflame report`, or None; head: of the program's record."""
     devices = [d for d in head["devices"] if d.startswith(("cuda", "rocm"))]
-    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), recomputation=head.get("recomputation", {}), accumulation=head.get("accumulation", {}), **head.get("memory", {}))
+    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), busy=head.get("busy", 1.0), recomputation=head.get("recomputation", {}), accumulation=head.get("accumulation", {}), **head.get("memory", {}))
     if report:
         facts.verdict, facts.shares = report.get("verdict", ""), _shares(report)
         facts.advice = [a.get("title", "") for a in report.get("advice", [])]

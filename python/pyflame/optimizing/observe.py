@@ -160,13 +160,13 @@ class Observer:
             self._tensors("parameter", list(_parameters(optimizer)))
         devices = sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})
         found = resources.memory_of(next((d for d in devices if d.startswith(("cuda", "rocm"))), "cpu"))
-        fired, waiting = pf.rewrites.fired(), self._loaders.share()  # before the plan
+        fired, (waiting, busy) = pf.rewrites.fired(), self._loaders.found()  # before the plan
         self._within = True
         recomputation = resources.recomputation(self._call, found) if self._plan else {}
         self._within = False
         with open(self._path, "w", encoding="utf-8") as file:
             head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": fired,
-                    "waiting": waiting, "memory": found, "recomputation": recomputation, "accumulation": self._accumulation.found(), "devices": devices}
+                    "waiting": waiting, "busy": busy, "memory": found, "recomputation": recomputation, "accumulation": self._accumulation.found(), "devices": devices}
             file.write(json.dumps(head) + "\n")
             for kind, place, step, dtype, shape, values in self._records:
                 if isinstance(values, _deferred.Deferred):

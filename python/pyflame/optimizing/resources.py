@@ -18,10 +18,10 @@ SKIPPED = 5  # batches before the first that counts: during the first steps prog
 
 
 class Loaders:
-    """How long a program waits for loaders that have no workers. The clock gives seconds."""
+    """How long a program waits for loaders that have no workers. clock: seconds; processor: the processor's seconds of this process, of all its threads."""
 
-    def __init__(self, clock=time.perf_counter):
-        self._clock, self.waits = clock, []  # (asked for, received) of each batch
+    def __init__(self, clock=time.perf_counter, processor=time.process_time):
+        self._clock, self._processor, self.waits = clock, processor, []  # (asked for, received, the processor's seconds meanwhile) of each batch
 
     def watch(self):
         """Watches all loaders of the process."""
@@ -37,23 +37,25 @@ class Loaders:
         """The same batches. The time that each takes is noted."""
         try:
             while True:
-                began = self._clock()
+                began, used = self._clock(), self._processor()
                 try:
                     batch = next(batches)
                 except StopIteration:
                     return
-                self.waits.append((began, self._clock()))
+                self.waits.append((began, self._clock(), self._processor() - used))
                 yield batch
         finally:
             batches.close()
 
-    def share(self):
-        """The part of the time, 0 to 1, from one request for a batch to the last one, in which the program waited for a batch."""
+    def found(self):
+        """(share, busy), each 0 to 1: the part of the time, from one request for a batch to the last one, in which the program waited for a batch; and the part
+        of the waiting in which a core worked. The rest is spent on disks, networks and the like."""
         counted = self.waits[SKIPPED if len(self.waits) >= 2 * SKIPPED else 0:]
         if len(counted) < 2:
-            return 0.0
+            return 0.0, 1.0
         elapsed = counted[-1][0] - counted[0][0]  # the work on the last batch is not known
-        return min(1.0, sum(end - begin for begin, end in counted[:-1]) / elapsed) if elapsed > 0 else 0.0
+        waited, used = sum(end - begin for begin, end, _ in counted[:-1]), sum(used for *_, used in counted[:-1])
+        return min(1.0, waited / elapsed) if elapsed > 0 else 0.0, min(1.0, used / waited) if waited > 0 else 1.0
 
 
 # ---- accumulated gradients
