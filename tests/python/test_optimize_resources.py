@@ -402,6 +402,68 @@ def test_the_list_says_when_they_are_tried(monkeypatch, capsys):
     monkeypatch.setattr(candidates, "_cores", lambda: 4)
     assert commands._list() == 0
     text = capsys.readouterr().out
-    for name, when in (("loader_workers", "waits for batches"), ("no_recomputation", "although all intermediates fit"), ("recomputation", "free its caches"), ("merged_batches", "Trainer accumulates")):
+    for name, when in (("loader_workers", "waits for batches"), ("no_recomputation", "although all intermediates fit"), ("recomputation", "free its caches"), ("merged_batches", "Trainer accumulates"), ("channels_last", "convolutions take time")):
         assert re.search(rf"\n  {name} .*tried if .*{when}", text), name
     assert "%" not in text and "MiB" not in text  # there is no program yet, so there are no figures
+
+
+# ---- the layout of images
+
+
+def test_channels_last_is_proposed_where_convolutions_take_time(tmp_path):
+    facts = candidates.Facts(convolutions=3, shares={"convolution": 0.5})
+    found = proposed(facts, "channels_last", tmp_path)
+    assert found.changes == {"engine": {"channels_last": True}} and abs(found.gain - 1 / (1 - 0.5 * (1 - 1 / 1.1))) < 1e-9 and found.precision == "float32"
+    for change in ({"convolutions": 0}, {"channels_last": True}, {"shares": {"GEMM": 1.0}}):
+        assert proposed(candidates.Facts(**{**vars(facts), **change}), "channels_last", tmp_path) is None, change
+
+
+IMAGES = """
+import pyflame as pf
+from pyflame import nn
+pf.manual_seed(3)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8 * 36, 1)
+    def forward(self, x):
+        return self.last(self.second(pf.relu(self.first(x))).FLAT)
+net = Net()
+optimizer = pf.optim.SGD(net.parameters(), lr=0.01)
+x = pf.randn(4, 3, 6, 6)
+for step in range(2):
+    loss = (net(x) ** 2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(loss.item())
+"""
+LAST = candidates.Candidate("channels_last", 2, {"engine": {"channels_last": True}}, "why", "float32", 1.1)
+
+
+def test_channels_last_that_helps_is_kept(tmp_path, monkeypatch):
+    text = IMAGES.replace("FLAT", "flatten(1)")
+    without, with_it = run(tmp_path, text, {}), run(tmp_path, text, LAST.changes)
+    assert (without[0]["convolutions"], without[0]["channels_last"], with_it[0]["channels_last"]) == (2, False, True)
+    verdict, kept, _ = tried(tmp_path, monkeypatch, LAST, without, with_it)
+    assert verdict == "kept" and kept == LAST.changes
+
+
+def test_the_gate_reverts_channels_last_where_a_view_needs_rows(tmp_path, monkeypatch):
+    text = IMAGES.replace("FLAT", "view(4, -1)")
+    verdict, kept, page_of_it = tried(tmp_path, monkeypatch, LAST, run(tmp_path, text, {}), run(tmp_path, text, LAST.changes))
+    assert verdict == "wrong" and kept == {} and "the strides do not allow this shape" in page_of_it
+
+
+def test_the_setting_channels_last():
+    conv, x = pf.nn.Sequential(pf.nn.Conv2d(8, 8, 3)), pf.randn(2, 8, 6, 6)
+    expected = conv(x).tolist()
+    with pf.settings(channels_last=True):
+        pf.nn.Linear(2, 2)(pf.ones(1, 2))  # it has no convolution
+        y = conv(x)
+        assert y.is_contiguous(memory_format=pf.channels_last) and not y.is_contiguous()
+        with pf.settings(channels_last=True):
+            pass
+        assert not conv(x).is_contiguous()
+        assert pf.testing.assert_close(y, pf.tensor(expected)) is None
+    assert conv(x).is_contiguous() and conv[0].weight.is_contiguous() and conv(x).tolist() == expected
+    with pytest.raises(ValueError, match="settings: not a value of channels_last; got 1; expected true or false"):
+        pf.settings(channels_last=1)

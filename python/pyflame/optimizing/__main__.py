@@ -86,7 +86,7 @@ def _finish(machine, folder, title, total):
 
 
 def _list():
-    facts = candidates.Facts("cpu", reads=2, waiting=0.5, idle=0.7, capacity=100, accumulation={"batches": 2, "trainer": True})
+    facts = candidates.Facts("cpu", reads=2, waiting=0.5, idle=0.7, capacity=100, convolutions=1, accumulation={"batches": 2, "trainer": True})
     recomputation = ({"off": {"saves": 1, "flops": 4 / 3}}, 1), ({"on": {"modules": ["BLOCK"], "saves": 1, "flops": 4 / 3}}, 99)
     everything = {c.name: c for device in ("cpu", "cuda:0", "rocm:0") for facts.device in [device] for facts.recomputation, facts.peak in recomputation for facts.retries in [1]
                   for c in candidates.candidates(5, facts, ".", plugins="MODULE")}

@@ -49,6 +49,8 @@ class Facts:
     peak: int = 0  # bytes that it took at most
     retries: int = 0  # how often the allocator freed its caches to go on
     recomputation: dict = field(default_factory=dict)  # resources.recomputation
+    convolutions: int = 0  # 2-d ones of the program's module
+    channels_last: bool = False  # the program has put them in this order itself
     accumulation: dict = field(default_factory=dict)  # resources.Accumulation.found
     waiting: float = 0.0  # for loaders without workers, of the program's time
     busy: float = 1.0  # the part of the waiting in which a core worked
@@ -147,12 +149,20 @@ def _merged_batches(facts):
                       when="tried if Trainer accumulates gradients, and several of the batches fit as one")]
 
 
+def _layout(facts):
+    """Images in channels-last order from the input on. The engine chooses the order itself, but no chain begins with a 1x1, a depthwise or a float32 convolution."""
+    if not facts.convolutions or facts.channels_last:
+        return []
+    return [Candidate("channels_last", 2, {"engine": {"channels_last": True}}, f"{facts.convolutions} convolutions could have images in channels-last order from the input on", "float32",
+                      gain(facts.share("convolution"), 1.1), when="tried if convolutions take time, and the program has not chosen the order itself")]
+
+
 def _engine(facts):
     found = []
     if facts.reads >= max(2, facts.steps // 2):
         found.append(Candidate("defer_reads", 2, {"engine": {"defer_reads": True}}, f"the program reads {facts.reads} values, and each read waits for the device", None,
                                gain(facts.idle, 3) if facts.gpu else 1.02))
-    found += [*_workers(facts), *_recomputation(facts), *_merged_batches(facts)]
+    found += [*_workers(facts), *_recomputation(facts), *_merged_batches(facts), *_layout(facts)]
     if facts.gpu:
         found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(facts.share("GEMM"), 3)),
                   Candidate("float32_convolutions_high", 2, {"engine": {"float32_conv_precision": "high"}}, "float32 convolutions may use the matrix cores with shorter operands", "tf32", gain(facts.share("convolution"), 3)),
@@ -218,7 +228,7 @@ def _shares(document):
 def facts_of(report, head):
     """report: the document of `pyflame report`, or None; head: of the program's record."""
     devices = [d for d in head["devices"] if d.startswith(("cuda", "rocm"))]
-    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), busy=head.get("busy", 1.0), recomputation=head.get("recomputation", {}), accumulation=head.get("accumulation", {}), **head.get("memory", {}))
+    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), busy=head.get("busy", 1.0), recomputation=head.get("recomputation", {}), accumulation=head.get("accumulation", {}), convolutions=head.get("convolutions", 0), channels_last=head.get("channels_last", False), **head.get("memory", {}))
     if report:
         facts.verdict, facts.shares = report.get("verdict", ""), _shares(report)
         facts.advice = [a.get("title", "") for a in report.get("advice", [])]

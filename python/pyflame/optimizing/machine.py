@@ -173,7 +173,7 @@ class Machine:
                 text = file.read()
             document = json.loads(text) if text else None
         facts = candidates.facts_of(document, self.head)
-        self.journal.add("profile", verdict=facts.verdict or "there is no profile: " + outcome.why, device=facts.device, shares=facts.shares, waiting=facts.waiting, busy=facts.busy, capacity=facts.capacity, peak=facts.peak, retries=facts.retries, recomputation=facts.recomputation, accumulation=facts.accumulation, reads=facts.reads, steps=facts.steps, advice=facts.advice)
+        self.journal.add("profile", verdict=facts.verdict or "there is no profile: " + outcome.why, device=facts.device, shares=facts.shares, waiting=facts.waiting, busy=facts.busy, capacity=facts.capacity, peak=facts.peak, retries=facts.retries, recomputation=facts.recomputation, accumulation=facts.accumulation, convolutions=facts.convolutions, channels_last=facts.channels_last, reads=facts.reads, steps=facts.steps, advice=facts.advice)
         return facts
 
     # ---- one change

@@ -12,6 +12,7 @@ import numpy as np
 import pyflame as pf
 
 from .. import _C, _deferred
+from ..nn import layout
 from . import resources
 
 MOST_READS = 4000
@@ -37,7 +38,7 @@ class Observer:
         self._path, self._steps, self._records, self._within = path, steps, [], False
         self._optimizers, self._optimizer_steps, self.reads, self.doubles = {}, 0, {}, {}
         self._dtypes = set()  # of parameters, outputs and mixed precision
-        self._plan = plan
+        self._plan, self._convolutions = plan, None
         self._call = None  # the first call of the program's module in training that has a call before it
         self._loaders = resources.Loaders()
         self._loaders.watch()
@@ -135,6 +136,8 @@ class Observer:
 
     def called(self, module, args, kwargs):
         """Before a call of the program's module, from the second one on. Says whether this was the one that it waits for."""
+        if self._convolutions is None:
+            self._convolutions = layout.convolutions(module)
         if not (module.training and _C.is_grad_enabled()):
             return False
         try:
@@ -164,9 +167,11 @@ class Observer:
         self._within = True
         recomputation = resources.recomputation(self._call, found) if self._plan else {}
         self._within = False
+        convolutions, chosen = self._convolutions or (0, False)
         with open(self._path, "w", encoding="utf-8") as file:
             head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": fired,
-                    "waiting": waiting, "busy": busy, "memory": found, "recomputation": recomputation, "accumulation": self._accumulation.found(), "devices": devices}
+                    "waiting": waiting, "busy": busy, "memory": found, "recomputation": recomputation, "accumulation": self._accumulation.found(),
+                    "convolutions": convolutions, "channels_last": chosen, "devices": devices}
             file.write(json.dumps(head) + "\n")
             for kind, place, step, dtype, shape, values in self._records:
                 if isinstance(values, _deferred.Deferred):
