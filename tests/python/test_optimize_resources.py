@@ -1,4 +1,5 @@
 """`pyflame optimize`: changes that need figures of the program's loaders, memory and accumulation. Clocks and figures are injected; no test measures time."""
+import json
 import os
 import re
 import subprocess
@@ -29,13 +30,49 @@ def proposed(facts, name, tmp_path, level=2):
     return found[0] if found else None
 
 
-def run(tmp_path, text, tables, plan=False):
-    """A run of a program in a process of its own, as the machine makes it: (head, records), or what it printed if it failed."""
-    (tmp_path / "t.py").write_text(text)
-    _configuration.write_settings(tmp_path / "run.toml", tables, "A trial.")
-    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", "steps", "--observe", "observed", *(["--plan"] if plan else []), "--", "t.py"]
-    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYFLAME_SETTINGS": "run.toml"}, capture_output=True, text=True)
-    return gate.read(tmp_path / "observed") if done.returncode == 0 else done.stdout + done.stderr
+# One process imports PyFlame, and each program runs in a copy of it, because the import takes longer than the programs. A line on stdin: folder and arguments.
+SERVER = """
+import json, os, sys, traceback
+import pyflame as pf
+from pyflame.optimizing import observe
+from pyflame.tuning import child
+for line in sys.stdin:
+    folder, words = json.loads(line)
+    copy = os.fork()
+    if copy == 0:
+        os.chdir(folder)
+        with open("log", "w") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        code, sys.argv = 1, ["child", *words]
+        try:
+            pf.load_settings("run.toml")
+            code = child.main()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    print(os.waitpid(copy, 0)[1], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def run():
+    """run(folder, text, tables, plan): a run of a program with settings, as the machine makes it: (head, records), or what it printed if it failed."""
+    server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(tmp_path, text, tables, plan=False):
+        (tmp_path / "t.py").write_text(text)
+        _configuration.write_settings(tmp_path / "run.toml", tables, "A trial.")
+        server.stdin.write(json.dumps([str(tmp_path), ["--report", "steps", "--observe", "observed", *(["--plan"] if plan else []), "--", "t.py"]]) + "\n")
+        server.stdin.flush()
+        return gate.read(tmp_path / "observed") if server.stdout.readline() == "0\n" else (tmp_path / "log").read_text()
+
+    yield run
+    server.stdin.close()
+    assert server.wait() == 0
 
 
 class Trial(machine.Machine):
@@ -140,14 +177,14 @@ STREAM = LOADED.replace("BASE", "IterableDataset").replace("BODY", "__iter__ = l
 WORKERS = candidates.Candidate("loader_workers", 2, {"engine": {"loader_workers": 2}}, "why", None, 2.0)
 
 
-def test_workers_that_help_are_kept(tmp_path, monkeypatch):
+def test_workers_that_help_are_kept(run, tmp_path, monkeypatch):
     without, with_it = run(tmp_path, MAP, {}), run(tmp_path, MAP, WORKERS.changes)
     assert 0 < without[0]["waiting"] <= 1 and with_it[0]["waiting"] == 0  # what has workers is not waited for here
     verdict, kept, text = tried(tmp_path, monkeypatch, WORKERS, without, with_it)
     assert verdict == "kept" and kept == WORKERS.changes and "2.00 times as fast" in text
 
 
-def test_the_gate_reverts_workers_that_repeat_a_stream(tmp_path, monkeypatch):
+def test_the_gate_reverts_workers_that_repeat_a_stream(run, tmp_path, monkeypatch):
     verdict, kept, text = tried(tmp_path, monkeypatch, WORKERS, run(tmp_path, STREAM, {}), run(tmp_path, STREAM, WORKERS.changes))
     assert verdict == "wrong" and kept == {} and "instead of" in text
 
@@ -201,7 +238,7 @@ for step in range(3):
 RECOMPUTED = BLOCKS.replace("RECOMPUTED", "model.enable_gradient_checkpointing()")
 
 
-def test_what_the_programs_own_recomputation_costs_and_its_gate(tmp_path, monkeypatch):
+def test_what_the_programs_own_recomputation_costs_and_its_gate(run, tmp_path, monkeypatch):
     without = run(tmp_path, RECOMPUTED.replace("LIMIT", str(64 * MIB)), {}, plan=True)
     head = without[0]
     assert head["memory"]["capacity"] == 64 * MIB and 0 < head["memory"]["peak"] < 32 * MIB
@@ -216,7 +253,7 @@ def test_what_the_programs_own_recomputation_costs_and_its_gate(tmp_path, monkey
     assert verdict == "kept" and kept == change.changes and "gradient_checkpointing = False" in text
 
 
-def test_a_program_near_its_limit_has_a_plan_of_recomputation(tmp_path, monkeypatch):
+def test_a_program_near_its_limit_has_a_plan_of_recomputation(run, tmp_path, monkeypatch):
     text = BLOCKS.replace("RECOMPUTED", "").replace("LIMIT", "0") + "pf.memory.configure(limit=int(1.05 * pf.memory.stats()['peak_allocated']))\n"
     without = run(tmp_path, text, {}, plan=True)
     on = without[0]["recomputation"]["on"]
@@ -240,7 +277,7 @@ model.append(nn.Sequential(nn.Linear(32, 32), Counting()))
 """).replace("LIMIT", "0")
 
 
-def test_the_gate_reverts_recomputation_of_a_block_that_counts_its_calls(tmp_path, monkeypatch):
+def test_the_gate_reverts_recomputation_of_a_block_that_counts_its_calls(run, tmp_path, monkeypatch):
     change = candidates.Candidate("recomputation", 2, {"engine": {"gradient_checkpointing": ["4"]}}, "why", "float32", 2.0)
     verdict, kept, text = tried(tmp_path, monkeypatch, change, run(tmp_path, COUNTING, {}), run(tmp_path, COUNTING, change.changes))
     assert verdict == "wrong" and kept == {} and "gradient" in text
@@ -342,7 +379,7 @@ with pf.no_grad():
 MERGED = candidates.Candidate("merged_batches", 2, {"engine": {"merged_batches": 4}}, "why", "float32", 2.0, incomparable=("output",))
 
 
-def test_merged_batches_that_help_are_kept(tmp_path, monkeypatch):
+def test_merged_batches_that_help_are_kept(run, tmp_path, monkeypatch):
     text = TRAINED.replace("NORM", "nn.LayerNorm(16)")
     without, with_it = run(tmp_path, text, {}), run(tmp_path, text, MERGED.changes)
     assert without[0]["accumulation"]["batches"] == 4 and without[0]["accumulation"]["trainer"] and with_it[0]["accumulation"] == {}
@@ -352,7 +389,7 @@ def test_merged_batches_that_help_are_kept(tmp_path, monkeypatch):
     assert again.resume() == {"merged_batches"} and again.kept == [MERGED]  # a session that goes on compares the same
 
 
-def test_the_gate_reverts_merged_batches_of_a_batch_norm(tmp_path, monkeypatch):
+def test_the_gate_reverts_merged_batches_of_a_batch_norm(run, tmp_path, monkeypatch):
     text = TRAINED.replace("NORM", "nn.BatchNorm1d(16)")
     verdict, kept, text = tried(tmp_path, monkeypatch, MERGED, run(tmp_path, text, {}), run(tmp_path, text, MERGED.changes))
     assert verdict == "wrong" and kept == {} and "gradient" in text
@@ -439,7 +476,7 @@ for step in range(2):
 LAST = candidates.Candidate("channels_last", 2, {"engine": {"channels_last": True}}, "why", "float32", 1.1)
 
 
-def test_channels_last_that_helps_is_kept(tmp_path, monkeypatch):
+def test_channels_last_that_helps_is_kept(run, tmp_path, monkeypatch):
     text = IMAGES.replace("FLAT", "flatten(1)")
     without, with_it = run(tmp_path, text, {}), run(tmp_path, text, LAST.changes)
     assert (without[0]["convolutions"], without[0]["channels_last"], with_it[0]["channels_last"]) == (2, False, True)
@@ -447,7 +484,7 @@ def test_channels_last_that_helps_is_kept(tmp_path, monkeypatch):
     assert verdict == "kept" and kept == LAST.changes
 
 
-def test_the_gate_reverts_channels_last_where_a_view_needs_rows(tmp_path, monkeypatch):
+def test_the_gate_reverts_channels_last_where_a_view_needs_rows(run, tmp_path, monkeypatch):
     text = IMAGES.replace("FLAT", "view(4, -1)")
     verdict, kept, page_of_it = tried(tmp_path, monkeypatch, LAST, run(tmp_path, text, {}), run(tmp_path, text, LAST.changes))
     assert verdict == "wrong" and kept == {} and "the strides do not allow this shape" in page_of_it
