@@ -71,6 +71,25 @@ def _workers(value):
     return before
 
 
+def _checkpointing(value):
+    from .nn import recompute
+
+    return recompute.set_gradient_checkpointing(value)
+
+
+def _merged_batches(value):
+    from .train import _trainer
+
+    before, _trainer.merged_batches = _trainer.merged_batches, value
+    return before
+
+
+def _channels_last(value):
+    from .nn import layout
+
+    return layout.set_channels_last(value)
+
+
 def _tuning_file(value):
     before = _C._choices_file()
     _C._set_choices_file(value)
@@ -116,9 +135,12 @@ _SETTINGS = {
     "float32_matmul_precision": _Setting(_precision, lambda v: v in ("highest", "high", "medium"), "'highest', 'high' or 'medium'"),
     "float32_conv_precision": _Setting(_conv_precision, lambda v: v in ("highest", "high", "medium"), "'highest', 'high' or 'medium'"),
     "deterministic": _Setting(_deterministic, _is_bool, "true or false"),
+    "merged_batches": _Setting(_merged_batches, lambda v: _is_count(v) and v > 0, "a positive whole number"),
     "num_threads": _Setting(_threads, lambda v: _is_count(v) and v > 0, "a positive whole number"),
     "defer_reads": _Setting(_defer, _is_bool, "true or false"),
     "loader_workers": _Setting(_workers, _is_count, "a whole number that is not negative"),
+    "channels_last": _Setting(_channels_last, _is_bool, "true or false"),
+    "gradient_checkpointing": _Setting(_checkpointing, lambda v: v is False or _is_names(v), "false, or a list of names of modules"),
     "rewrites": _Setting(_rewrites, _is_names, "a list of names"),
     "tuning_file": _Setting(_tuning_file, lambda v: isinstance(v, str) and v, "the path of a file"),
     "fuse": _Setting(_C._set_fusing, _is_bool, "true or false", in_files=False),
@@ -142,6 +164,12 @@ class settings(contextlib.ContextDecorator):
     num_threads: threads of the CPU.
     defer_reads: Tensor.item() gives an object that stands for the number, and the value is read when it is needed (docs/optimize.md).
     loader_workers: num_workers of each DataLoader that is made without.
+    merged_batches: of the batches whose gradients pf.train.Trainer accumulates for an optimizer step, so many are computed as one. The update is that of the
+        mean loss, if the loss is a mean over samples and no layer looks at the whole batch.
+    channels_last: the first module with 2-d convolutions that the program calls, and the 4-d images that it is given, are in channels-last order, as with
+        memory_format=channels_last. Strides show it, and a view() that needs row-major order is an error.
+    gradient_checkpointing: False: checkpoint() and enable_gradient_checkpointing() keep all intermediates. A list of dotted names: these modules of the first
+        module that the program calls in training are recomputed, beside those that it names itself; ValueError at that call if it has no such module.
     rewrites: names of pf.rewrites that are enabled, beside those that are on anyway.
     tuning_file: the file of pf.tuning.
     fuse: whether ops are fused. It holds for the ops that this thread records; what is recorded before and after is computed apart.

@@ -48,7 +48,7 @@ def test_settings_restore_after_an_exception():
     assert pf.get_float32_matmul_precision() == before
 
 
-@pytest.mark.parametrize("values, text", [({"speed": 1}, "there is no such setting; got 'speed'; expected defer_reads, "), ({"num_threads": 0}, "not a value of num_threads; got 0; expected a positive"),
+@pytest.mark.parametrize("values, text", [({"speed": 1}, "there is no such setting; got 'speed'; expected channels_last, defer_reads, "), ({"num_threads": 0}, "not a value of num_threads; got 0; expected a positive"),
                                           ({"float32_matmul_precision": "low"}, "not a value of float32_matmul_precision; got 'low'"), ({"fuse": 1}, "not a value of fuse; got 1; expected true or false")])
 def test_settings_refuse(values, text):
     with pytest.raises(ValueError, match=text):
@@ -301,6 +301,9 @@ def test_outputs_are_recorded_before_the_blocks():
     class Observer:
         def output(self, value):
             events.append("output")
+
+        def called(self, module, args, kwargs):
+            return False
 
     class Steps:
         def end_of(self, kind):

@@ -2,12 +2,27 @@
 from .. import _C
 from .._C import Tensor
 
+enabled = True  # the setting gradient_checkpointing = false switches it off
+used = False  # whether the program has asked for recomputation
+
+
+def _checked(result):
+    if not isinstance(result, (Tensor, tuple, list)):
+        raise TypeError(f"checkpoint: the function returned {type(result).__name__}; expected a tensor or a tuple of tensors")
+    return result
+
 
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
     """Runs function(*args) without keeping its intermediates. The backward pass computes them again, with the same random numbers and in the same
     mixed precision.
 
-    function takes and returns tensors (a tensor or a tuple); other arguments are passed on as they are."""
+    function takes and returns tensors (a tensor or a tuple); other arguments are passed on as they are. With pf.settings(gradient_checkpointing=False) the
+    intermediates are kept."""
+    global used
+    used = True
+    if not enabled:
+        result = _checked(function(*args))
+        return result if isinstance(result, Tensor) else tuple(result)
     tensor_at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
     single = []
     kinds = {args[i].device.type for i in tensor_at} | {_C.get_device().partition(":")[0]}
@@ -21,12 +36,10 @@ def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
         try:
             for kind, mode in precision.items():
                 _C._set_autocast(kind, *mode)
-            result = function(*full)
+            result = _checked(function(*full))
         finally:
             for kind, mode in before.items():
                 _C._set_autocast(kind, *mode)
-        if not isinstance(result, (Tensor, tuple, list)):
-            raise TypeError(f"checkpoint: the function returned {type(result).__name__}; expected a tensor or a tuple of tensors")
         single.append(isinstance(result, Tensor))
         return [result] if single[-1] else list(result)
 

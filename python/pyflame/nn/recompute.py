@@ -1,9 +1,12 @@
-"""Recomputation of modules: what Module.enable_gradient_checkpointing does."""
+"""Recomputation of modules: what Module.enable_gradient_checkpointing and the setting gradient_checkpointing do."""
 import types
+import weakref
 
 from .. import _C, _tree
 from .._C import Tensor
+from ..autograd import recompute as functions
 from ..autograd.recompute import checkpoint
+from .hooks import register_module_forward_pre_hook
 
 
 def run_again(forward, args, kwargs):
@@ -90,3 +93,49 @@ def enable(model, modules):
     for module in chosen.values():
         recompute(module)
     return list(chosen)
+
+
+# ---- the setting gradient_checkpointing
+
+
+class _AtFirstCall:
+    """Recomputes blocks of the first module that the program calls in training. A hook of all modules waits for it, and is removed then."""
+
+    def __init__(self, names):
+        self._names, self._changed = names, []
+        self._handle = register_module_forward_pre_hook(self._called)
+
+    def _called(self, module, *_):
+        if not (module.training and _C.is_grad_enabled()):
+            return
+        self._handle.remove()
+        known = dict(module.named_modules())
+        missing = [name for name in self._names if name not in known]
+        if missing:
+            raise ValueError(f"settings: gradient_checkpointing names modules that are not there; got {', '.join(missing)}; expected names of modules in {type(module).__name__}, "
+                             "which is the first module that the program calls in training")  # fmt: skip
+        new = [name for name in self._names if not is_recomputed(known[name])]
+        enable(module, new)
+        self._changed = [weakref.ref(known[name]) for name in new]
+
+    def undo(self):
+        self._handle.remove()
+        for changed in self._changed:
+            module = changed()
+            if module is not None:
+                keep(module)
+
+
+_setting, _later = None, None
+
+
+def set_gradient_checkpointing(value):
+    """value: None: as the program says; False: nothing is recomputed; names: these modules of the first one that the program calls in training are recomputed,
+    too. Returns the value before."""
+    global _setting, _later
+    before, _setting = _setting, value
+    if _later is not None:
+        _later.undo()
+    functions.enabled = value is not False
+    _later = _AtFirstCall(list(value)) if value else None
+    return before

@@ -86,13 +86,15 @@ def _finish(machine, folder, title, total):
 
 
 def _list():
-    facts = candidates.Facts("cpu", reads=1, loads=True)
-    everything = {c.name: c for device in ("cpu", "cuda:0", "rocm:0") for facts.device in [device] for c in candidates.candidates(5, facts, ".", plugins="MODULE")}
+    facts = candidates.Facts("cpu", reads=2, waiting=0.5, idle=0.7, capacity=100, convolutions=1, accumulation={"batches": 2, "trainer": True})
+    recomputation = ({"off": {"saves": 1, "flops": 4 / 3}}, 1), ({"on": {"modules": ["BLOCK"], "saves": 1, "flops": 4 / 3}}, 99)
+    everything = {c.name: c for device in ("cpu", "cuda:0", "rocm:0") for facts.device in [device] for facts.recomputation, facts.peak in recomputation for facts.retries in [1]
+                  for c in candidates.candidates(5, facts, ".", plugins="MODULE")}
     for level, title in candidates.LEVELS.items():
         found = [c for c in everything.values() if c.level == level]
         print(f"level {level}: {title}" + ("" if found else ": none"))
         for c in found:
-            print(f"  {c.name:28} {c.exactness:34} {c.reason}")
+            print(f"  {c.name:28} {c.exactness:34} {c.when or c.reason}")
     return 0
 
 

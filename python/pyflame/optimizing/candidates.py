@@ -1,5 +1,6 @@
 """The changes that are tried. Each is data: what it adds to the settings file, how exact it is, and why it should gain."""
 import json
+import math
 import os
 import subprocess
 import sys
@@ -8,6 +9,10 @@ from dataclasses import dataclass, field
 LEVELS = {1: "environment", 2: "settings of the engine", 3: "rewrites of the model", 4: "measured kernels", 5: "kernels of plug-ins"}
 
 LEAST_GAIN = 1.005
+MOST_WORKERS = 16
+WORKERS_A_CORE = 4  # each takes time to start, and memory
+NEAR = 0.9  # of the memory: who takes more is near the limit
+WORK = ("GEMM", "convolution", "attention")  # the categories in which FLOPs are counted
 
 
 @dataclass
@@ -22,6 +27,8 @@ class Candidate:
     gain: float = 1.0
     prepare: str = ""  # what must be done once before it is tried: 'measure'
     rewrite: str = ""  # the rewrite that it switches on
+    incomparable: tuple = ()  # kinds of records that have other shapes with it
+    when: str = ""  # without a program's figures: when it is tried
 
     @property
     def exactness(self):
@@ -38,7 +45,15 @@ class Facts:
     idle: float = 0.0  # of the device
     reads: int = 0  # of values, in the whole program
     steps: int = 0
-    loads: bool = False  # the program has a loader without workers
+    capacity: int = 0  # bytes of memory that the program may take
+    peak: int = 0  # bytes that it took at most
+    retries: int = 0  # how often the allocator freed its caches to go on
+    recomputation: dict = field(default_factory=dict)  # resources.recomputation
+    convolutions: int = 0  # 2-d ones of the program's module
+    channels_last: bool = False  # the program has put them in this order itself
+    accumulation: dict = field(default_factory=dict)  # resources.Accumulation.found
+    waiting: float = 0.0  # for loaders without workers, of the program's time
+    busy: float = 1.0  # the part of the waiting in which a core worked
     advice: list = field(default_factory=list)
 
     @property
@@ -60,7 +75,8 @@ def merged(tables, changes):
     for table, values in changes.items():
         into = result.setdefault(table, {})
         for name, value in values.items():
-            into[name] = [*into.get(name, []), *(v for v in value if v not in into.get(name, []))] if isinstance(value, list) else value
+            before = into.get(name)
+            into[name] = [*before, *(v for v in value if v not in before)] if isinstance(value, list) and isinstance(before, list) else value
     return result
 
 
@@ -74,15 +90,79 @@ def _environment(facts, program):
             for e in exports if os.environ.get(e["name"]) != str(e["value"])]
 
 
+def _cores():
+    return len(os.sched_getaffinity(0))
+
+
+def _workers(facts):
+    """Workers of loaders that have none. A program that waits for the share w of its time computes for 1 - w. With n workers a batch comes each w / n, so a
+    step takes the longer one of w / n and 1 - w. Workers that work for the part b of their time keep n b cores busy, and one core is left to the program. A GPU
+    that works while the host waits is not faster than its own work."""
+    w, cores = facts.waiting, _cores()
+    if w <= 0 or cores < 2:
+        return []
+    n = max(1, min(int((cores - 1) / max(facts.busy, 0.01)), WORKERS_A_CORE * cores, MOST_WORKERS, math.ceil(w / max(1 - w, 0.01))))
+    expected = 1 / max(1 - w, w / n)
+    if facts.gpu and facts.shares:
+        expected = min(expected, gain(facts.idle, math.inf))
+    if expected < LEAST_GAIN:
+        return []
+    return [Candidate("loader_workers", 2, {"engine": {"loader_workers": n}}, f"the program waits for batches in {w:.0%} of its time; {n} worker{'s' if n > 1 else ''} would make them meanwhile", None, expected,
+                      when="tried if the program waits for batches: workers make them meanwhile")]
+
+
+def _size(number):
+    return f"{number / 2**30:.2f} GiB" if number >= 2**28 else f"{number / 2**20:.2f} MiB"
+
+
+def _recomputation(facts):
+    """Recomputation off, where all intermediates fit; on, where memory is so short that the allocator has to free its caches to go on. FLOPs are those of
+    products, convolutions and attention, so their share of the time changes with them."""
+    share = facts.share(*WORK) if facts.shares else 1.0
+    off, on, limit = facts.recomputation.get("off"), facts.recomputation.get("on"), NEAR * facts.capacity
+    if off and off["flops"] > 1 and facts.peak + off["saves"] <= limit:
+        why = f"recomputation adds {off['flops'] - 1:.0%} to the FLOPs of a step, and all intermediates fit: {_size(facts.peak + off['saves'])} of {_size(facts.capacity)}"
+        return [Candidate("no_recomputation", 2, {"engine": {"gradient_checkpointing": False}}, why, "float32", gain(share, off["flops"]),
+                          when="tried if the program recomputes although all intermediates fit")]
+    if on and on["modules"] and facts.retries and facts.peak >= limit:
+        # At most the time in which the device is idle is won, and the work grows.
+        expected = 1 / (1 - facts.idle + share * (on["flops"] - 1))
+        why = f"the allocator freed its caches {facts.retries} times to go on at {_size(facts.peak)} of {_size(facts.capacity)}; to recompute {len(on['modules'])} blocks saves {_size(on['saves'])} for {on['flops'] - 1:.0%} more FLOPs"
+        return [Candidate("recomputation", 2, {"engine": {"gradient_checkpointing": on["modules"]}}, why, "float32", expected,
+                          when="tried if the allocator had to free its caches to go on: the fewest blocks that make room are recomputed")] if expected >= LEAST_GAIN else []
+    return []
+
+
+def most_merged(batches, peak, capacity):
+    """How many of the batches of an optimizer step fit into one: the largest divisor of their number, if all memory grew with the batch."""
+    return next((k for k in range(batches, 1, -1) if batches % k == 0 and peak * k <= NEAR * capacity), 1)
+
+
+def _merged_batches(facts):
+    """Fewer and larger batches of an optimizer step. The work is the same; the kernels that are started, and what the device waits for them, become fewer."""
+    batches = facts.accumulation.get("batches", 1)
+    k = most_merged(batches, facts.peak, facts.capacity) if facts.accumulation.get("trainer") else 1
+    if k < 2:
+        return []
+    why = f"an optimizer step accumulates the gradients of {batches} batches; {k} of them as one take at most {_size(k * facts.peak)} of {_size(facts.capacity)}, and start {1 / k:.0%} of the kernels"
+    return [Candidate("merged_batches", 2, {"engine": {"merged_batches": k}}, why, "float32", gain(max(0.0, facts.idle - facts.waiting), k), incomparable=("output",),
+                      when="tried if Trainer accumulates gradients, and several of the batches fit as one")]
+
+
+def _layout(facts):
+    """Images in channels-last order from the input on. The engine chooses the order itself, but no chain begins with a 1x1, a depthwise or a float32 convolution."""
+    if not facts.convolutions or facts.channels_last:
+        return []
+    return [Candidate("channels_last", 2, {"engine": {"channels_last": True}}, f"{facts.convolutions} convolutions could have images in channels-last order from the input on", "float32",
+                      gain(facts.share("convolution"), 1.1), when="tried if convolutions take time, and the program has not chosen the order itself")]
+
+
 def _engine(facts):
     found = []
     if facts.reads >= max(2, facts.steps // 2):
         found.append(Candidate("defer_reads", 2, {"engine": {"defer_reads": True}}, f"the program reads {facts.reads} values, and each read waits for the device", None,
                                gain(facts.idle, 3) if facts.gpu else 1.02))
-    if facts.loads and (os.cpu_count() or 1) > 1:
-        workers = min(4, (os.cpu_count() or 1) - 1)
-        found.append(Candidate("loader_workers", 2, {"engine": {"loader_workers": workers}}, f"batches are made in the program's own process; {workers} workers make them meanwhile", None,
-                               gain(facts.idle, 3)))
+    found += [*_workers(facts), *_recomputation(facts), *_merged_batches(facts), *_layout(facts)]
     if facts.gpu:
         found += [Candidate("float32_products_high", 2, {"engine": {"float32_matmul_precision": "high"}}, "float32 products may use the matrix cores with shorter operands", "tf32", gain(facts.share("GEMM"), 3)),
                   Candidate("float32_convolutions_high", 2, {"engine": {"float32_conv_precision": "high"}}, "float32 convolutions may use the matrix cores with shorter operands", "tf32", gain(facts.share("convolution"), 3)),
@@ -145,10 +225,10 @@ def _shares(document):
     return {c["name"]: c["share"] for c in document.get("categories", [])}
 
 
-def facts_of(report, head, loads):
+def facts_of(report, head):
     """report: the document of `pyflame report`, or None; head: of the program's record."""
     devices = [d for d in head["devices"] if d.startswith(("cuda", "rocm"))]
-    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], loads=loads)
+    facts = Facts((devices or ["cpu"])[0], reads=sum(n for *_, n in head["reads"]), steps=head["steps"], waiting=head.get("waiting", 0.0), busy=head.get("busy", 1.0), recomputation=head.get("recomputation", {}), accumulation=head.get("accumulation", {}), convolutions=head.get("convolutions", 0), channels_last=head.get("channels_last", False), **head.get("memory", {}))
     if report:
         facts.verdict, facts.shares = report.get("verdict", ""), _shares(report)
         facts.advice = [a.get("title", "") for a in report.get("advice", [])]

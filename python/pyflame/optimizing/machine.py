@@ -101,7 +101,7 @@ class Machine:
         for path in (observed, log):
             if os.path.exists(path):
                 os.remove(path)
-        words = watch.command(self.module, self.file, self.arguments, report, observed)
+        words = watch.command(self.module, self.file, self.arguments, report, observed, plan=self.head is None)
 
         def stop(seconds):
             self._progress.show(1 - self.left() / self.budget, f"{what} ({seconds:.0f} s)")
@@ -172,15 +172,9 @@ class Machine:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
             document = json.loads(text) if text else None
-        facts = candidates.facts_of(document, self.head, self._loads())
-        self.journal.add("profile", verdict=facts.verdict or "there is no profile: " + outcome.why, device=facts.device, shares=facts.shares, reads=facts.reads, steps=facts.steps, advice=facts.advice)
+        facts = candidates.facts_of(document, self.head)
+        self.journal.add("profile", verdict=facts.verdict or "there is no profile: " + outcome.why, device=facts.device, shares=facts.shares, waiting=facts.waiting, busy=facts.busy, capacity=facts.capacity, peak=facts.peak, retries=facts.retries, recomputation=facts.recomputation, accumulation=facts.accumulation, convolutions=facts.convolutions, channels_last=facts.channels_last, reads=facts.reads, steps=facts.steps, advice=facts.advice)
         return facts
-
-    def _loads(self):
-        if self.file is None:
-            return False
-        with open(self.file, encoding="utf-8", errors="replace") as file:
-            return "DataLoader" in file.read()
 
     # ---- one change
 
@@ -216,13 +210,16 @@ class Machine:
                 break
         return Comparison(*names, *bootstrap(*figures, paired=True), paired=True)
 
-    def gate(self, precision, rewrite=""):
-        precision = gate.coarsest(precision, self.head.get("dtypes", ()))
+    def gate(self, kept, rewrite=""):
+        """What says whether a run with these changes computed something else."""
+        precision = gate.coarsest(self.precision(kept), self.head.get("dtypes", ()))
+        apart = {kind for c in kept for kind in c.incomparable}
+        reference = [r for r in self.reference if r["kind"] not in apart]
 
         def check(run):
             if rewrite and not run.head["fired"].get(rewrite):
                 return UNUSED
-            return gate.difference(self.reference, run.records, precision)
+            return gate.difference(reference, [r for r in run.records if r["kind"] not in apart], precision)
 
         return check
 
@@ -235,7 +232,7 @@ class Machine:
         """Tries one change on top of those that are kept. Keeps it, or not."""
         wrong = self.prepare(candidate)
         with_it = [*self.kept, candidate]
-        check = self.gate(self.precision(with_it), candidate.rewrite)
+        check = self.gate(with_it, candidate.rewrite)
         result = wrong or self.compare(self.kept, with_it, ("without", candidate.name), check, stop_early=True)
         first = result
         if not isinstance(result, str) and result.verdict == "faster":  # the first comparison chose it, perhaps by chance; the second one decides
@@ -273,7 +270,7 @@ class Machine:
             if len(self.kept) < 2:
                 break
             others = [c for c in self.kept if c is not candidate]
-            result = self.compare(others, self.kept, (f"without {candidate.name}", f"composition with {candidate.name}"), self.gate(self.precision(self.kept)))
+            result = self.compare(others, self.kept, (f"without {candidate.name}", f"composition with {candidate.name}"), self.gate(self.kept))
             if isinstance(result, str):
                 self.journal.add("composition", name=candidate.name, verdict="wrong", why=result)
                 self.kept = others
@@ -288,7 +285,7 @@ class Machine:
         """The program as it was against the program with everything that is kept."""
         if not self.kept:
             return None
-        result = self.compare([], self.kept, ("the program as it was", "all together"), self.gate(self.precision(self.kept)))
+        result = self.compare([], self.kept, ("the program as it was", "all together"), self.gate(self.kept))
         if isinstance(result, str):
             self.journal.add("total", verdict="wrong", why=result)
         else:
@@ -318,7 +315,7 @@ class Machine:
         for e in self.journal.of("candidate"):
             tried[e["name"]] = e
         gone = {e["name"] for e in self.journal.of("composition") if e["verdict"] != "kept"}
-        self.kept = [candidates.Candidate(e["name"], e["level"], e["changes"], e["reason"], e["precision"], e["expected"]) for e in tried.values() if e["verdict"] == "kept" and e["name"] not in gone]
+        self.kept = [candidates.Candidate(e["name"], e["level"], e["changes"], e["reason"], e["precision"], e["expected"], incomparable=tuple(e.get("incomparable", ()))) for e in tried.values() if e["verdict"] == "kept" and e["name"] not in gone]
         return set(tried)
 
     def cycle(self, tried):
@@ -350,7 +347,7 @@ class Machine:
 
 
 def _entry(candidate):
-    return {"name": candidate.name, "level": candidate.level, "changes": candidate.changes, "reason": candidate.reason, "precision": candidate.precision, "expected": candidate.gain}
+    return {"name": candidate.name, "level": candidate.level, "changes": candidate.changes, "reason": candidate.reason, "precision": candidate.precision, "expected": candidate.gain, "incomparable": candidate.incomparable}
 
 
 def _figure(metric, value):

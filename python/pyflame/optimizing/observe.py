@@ -12,6 +12,8 @@ import numpy as np
 import pyflame as pf
 
 from .. import _C, _deferred
+from ..nn import layout
+from . import resources
 
 MOST_READS = 4000
 MOST_VALUES = 64  # of one tensor
@@ -30,18 +32,24 @@ def _numbers(value):
 
 
 class Observer:
-    """Starts at once; finish() writes the file."""
+    """Starts at once; finish() writes the file. plan: whether it also plans what recomputation saves and costs, which takes about the time of a few steps."""
 
-    def __init__(self, path, steps):
+    def __init__(self, path, steps, plan=False):
         self._path, self._steps, self._records, self._within = path, steps, [], False
         self._optimizers, self._optimizer_steps, self.reads, self.doubles = {}, 0, {}, {}
         self._dtypes = set()  # of parameters, outputs and mixed precision
+        self._plan, self._convolutions = plan, None
+        self._call = None  # the first call of the program's module in training that has a call before it
+        self._loaders = resources.Loaders()
+        self._loaders.watch()
         pf.manual_seed(0)
         random.seed(0)
         np.random.seed(0)
         for name in _READS:
             if name in _C.Tensor.__dict__ or hasattr(_C.Tensor, name):
                 setattr(_C.Tensor, name, self._watched(name, getattr(_C.Tensor, name)))
+        self._accumulation = resources.Accumulation()
+        _C.Tensor.backward = self._watched_backward(_C.Tensor.backward)
         for name in ("tensor", "from_numpy", "as_tensor"):
             setattr(pf, name, self._watched_input(getattr(pf, name)))
         pf.optim.optimizer.register_optimizer_step_pre_hook(self._before_step)
@@ -54,6 +62,15 @@ class Observer:
             return original(context)
 
         return enter
+
+    def _watched_backward(self, original):
+        def backward(tensor, *args, **kwargs):
+            if not self._within:
+                self._accumulation.backward(os.path.abspath(sys._getframe(1).f_code.co_filename))
+            return original(tensor, *args, **kwargs)
+
+        backward.__doc__ = original.__doc__
+        return backward
 
     # ---- reads
 
@@ -106,6 +123,7 @@ class Observer:
         if self._optimizer_steps < STEPS:
             self._tensors("gradient", [p.grad for p in _parameters(optimizer)])
         self._optimizer_steps += 1
+        self._accumulation.step()
 
     def _tensors(self, kind, tensors):
         self._within = True
@@ -115,6 +133,18 @@ class Observer:
                     self._add(kind, f"parameter {number}", _plain(tensor))
         finally:
             self._within = False
+
+    def called(self, module, args, kwargs):
+        """Before a call of the program's module, from the second one on. Says whether this was the one that it waits for."""
+        if self._convolutions is None:
+            self._convolutions = layout.convolutions(module)
+        if not (module.training and _C.is_grad_enabled()):
+            return False
+        try:
+            self._call = resources.Call(module, args, kwargs)
+        except TypeError:  # the arguments do not fit; the call itself will say so
+            return False
+        return True
 
     def output(self, value):
         """Of one of the first calls of the program's module, where it has no optimizer."""
@@ -131,9 +161,17 @@ class Observer:
         """The program has ended well."""
         for optimizer in self._optimizers.values():
             self._tensors("parameter", list(_parameters(optimizer)))
+        devices = sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})
+        found = resources.memory_of(next((d for d in devices if d.startswith(("cuda", "rocm"))), "cpu"))
+        fired, (waiting, busy) = pf.rewrites.fired(), self._loaders.found()  # before the plan
+        self._within = True
+        recomputation = resources.recomputation(self._call, found) if self._plan else {}
+        self._within = False
+        convolutions, chosen = self._convolutions or (0, False)
         with open(self._path, "w", encoding="utf-8") as file:
-            head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": pf.rewrites.fired(),
-                    "devices": sorted({str(p.device) for o in self._optimizers.values() for p in _parameters(o)} | {str(_C.get_device())})}
+            head = {"kind": "program", "reads": [[*at, n] for at, n in self.reads.items()], "doubles": [[*at, n] for at, n in self.doubles.items()], "steps": self._optimizer_steps, "dtypes": sorted(self._dtypes), "fired": fired,
+                    "waiting": waiting, "busy": busy, "memory": found, "recomputation": recomputation, "accumulation": self._accumulation.found(),
+                    "convolutions": convolutions, "channels_last": chosen, "devices": devices}
             file.write(json.dumps(head) + "\n")
             for kind, place, step, dtype, shape, values in self._records:
                 if isinstance(values, _deferred.Deferred):

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 
-from .. import _C, amp, distributed, optim
+from .. import _C, _tree, amp, distributed, optim
 from .._C import Tensor
 from ..data import DataLoader
 from ..io import load_checkpoint, save, save_checkpoint
@@ -19,6 +19,36 @@ from ..nn.utils import clip_grad_norm_
 from ._logs import Logs
 
 _SMOKE_EPOCHS, _SMOKE_SHARE = 2, 0.01
+merged_batches = 1  # the setting: of the batches of an optimizer step, so many are computed as one
+
+
+def _joined(batches):
+    """One batch with the samples of several; None if they cannot be joined: a tensor without dims, other shapes or dtypes, other values beside the tensors."""
+    parts = [_tree.flatten(batch) for batch in batches]
+    leaves, rebuild = parts[0]
+    if len({len(found) for found, _ in parts}) > 1 or not any(isinstance(leaf, Tensor) for leaf in leaves):
+        return None
+    made = []
+    for same in zip(*(found for found, _ in parts)):
+        if all(isinstance(leaf, Tensor) for leaf in same):
+            if same[0].ndim == 0 or any(leaf.shape != same[0].shape or leaf.dtype != same[0].dtype for leaf in same):
+                return None
+            made.append(_C.cat(list(same), 0))
+        elif any(isinstance(leaf, Tensor) for leaf in same) or any(type(leaf) is not type(same[0]) or leaf != same[0] for leaf in same):
+            return None
+        else:
+            made.append(same[0])
+    return rebuild(made)
+
+
+def _merged(batches, most):
+    """[(batch, of how many batches)]: up to `most` that follow each other are one, where they can be joined."""
+    found = []
+    for at in range(0, len(batches), most):
+        part = batches[at : at + most]
+        joined = _joined(part) if len(part) > 1 else None
+        found += [(batch, 1) for batch in part] if joined is None else [(joined, len(part))]
+    return found
 
 
 def _count(name, value, least=1):
@@ -37,6 +67,7 @@ class Trainer:
 
     - epochs; batch_size and num_workers of the loaders that are made; lr of the AdamW that configure_optimizers makes.
     - gradient_accumulation_steps=n: an optimizer step takes the mean of the gradients of n batches; the last step of an epoch takes those that are left.
+      With pf.settings(merged_batches=k), k of them are computed as one batch, where they have the same shapes.
     - mixed_precision: True or 'bfloat16', or 'float16' with a GradScaler. Steps run under autocast; parameters stay float32.
     - clip: the largest norm of the gradients (nn.utils.clip_grad_norm_).
     - out: a folder for checkpoint.safetensors (the whole run, replaced atomically at the end of each epoch and each checkpoint_interval optimizer
@@ -178,15 +209,16 @@ class Trainer:
         """One update from the mean gradient of these batches; the mean of their losses."""
         total = None
         self.optimizer.zero_grad()
-        for number, batch in enumerate(batches, 1):
-            last = number == len(batches)
+        merged = _merged(batches, merged_batches)
+        for number, (batch, count) in enumerate(merged, 1):
+            last = number == len(merged)
             with contextlib.nullcontext() if last or self._world == 1 else self.module.no_sync():
                 with self._autocast():
                     loss = self.training_step(self._on_device(batch))
                 if not isinstance(loss, Tensor) or loss.numel() != 1:
                     got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
                     raise TypeError(f"Trainer: training_step returned no loss; got {got}; expected a tensor of one element")
-                loss = loss if len(batches) == 1 else loss / len(batches)
+                loss = loss if len(merged) == 1 else loss * (count / len(batches)) if count > 1 else loss / len(batches)
                 self.scaler.scale(loss).backward()
             total = loss.detach() if total is None else total + loss.detach()
         if self.clip is not None:

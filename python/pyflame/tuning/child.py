@@ -67,6 +67,7 @@ def main():
     p = argparse.ArgumentParser(add_help=False)
     p.add_argument("--report", required=True)
     p.add_argument("--observe")
+    p.add_argument("--plan", action="store_true")
     p.add_argument("--module")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
@@ -83,7 +84,7 @@ def main():
     if args.observe:
         from ..optimizing.observe import Observer
 
-        observer = Observer(args.observe, steps)
+        observer = Observer(args.observe, steps, args.plan)
     pf.optim.optimizer.register_optimizer_step_post_hook(lambda *_: steps.end_of("optimizer"))
     _count_calls(pf, steps, observer)
     say("start", time.perf_counter())
@@ -99,7 +100,11 @@ def main():
 
 def _count_calls(pf, steps, observer):
     """Calls of the first module that is called by the program itself. Hooks of all modules, which are slow, are there until it is found."""
-    depth, handles, outputs = [0], [], []
+    depth, handles, outputs, before = [0], [], [], []
+
+    def capture(module, args, kwargs):
+        if observer.called(module, args, kwargs):
+            before.pop().remove()
 
     def after(output):
         if observer and len(outputs) < OBSERVED:
@@ -116,6 +121,8 @@ def _count_calls(pf, steps, observer):
             for handle in handles:
                 handle.remove()
             module.register_forward_hook(lambda module, _, output: after(output))
+            if observer:
+                before.append(module.register_forward_pre_hook(capture, with_kwargs=True))
             after(output)
 
     handles += [pf.nn.hooks.register_module_forward_pre_hook(enter), pf.nn.hooks.register_module_forward_hook(leave, always_call=True)]

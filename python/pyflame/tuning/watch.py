@@ -79,8 +79,8 @@ class Database:
         return found[0] if found else (0, 0)
 
 
-def command(module, file, arguments, report, observe=None):
-    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", report, *(["--observe", observe] if observe else [])]
+def command(module, file, arguments, report, observe=None, plan=False):
+    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", report, *(["--observe", observe] if observe else []), *(["--plan"] if plan else [])]
     return [*words, *(["--module", module] if module else []), "--", *([file] if file else []), *arguments]
 
 
