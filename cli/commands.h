@@ -8,6 +8,7 @@ void add_info(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);  // and man
+void add_convert(CLI::App& app, Run& run);
 void add_debug(CLI::App& app, Run& run);
 void add_diagnose(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);

@@ -13,6 +13,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_bench(app, run);
   cli::add_chat(app, run);
   cli::add_completion(app, run);
+  cli::add_convert(app, run);
   cli::add_debug(app, run);
   cli::add_diagnose(app, run);
   cli::add_doctor(app, run);

@@ -98,8 +98,8 @@ def _not_data(obj, path):
     raise TypeError(f"save: cannot save {type(obj).__name__} at {where}; expected tensors, numbers, strings, None, and dicts, lists and tuples of them")
 
 
-def _write_atomically(path, write):
-    """write(file) writes a temporary file beside path, which then takes its place."""
+def _write_atomically(path, write, op="save"):
+    """write(file) writes a temporary file beside path, which then takes its place. op: what errors begin with."""
     folder, name = os.path.split(os.path.abspath(path))
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as temporary:
@@ -113,7 +113,7 @@ def _write_atomically(path, write):
                 os.unlink(temporary.name)
                 raise
     except OSError as e:
-        raise type(e)(f"save: cannot write '{path}': {e.strerror or e}") from None
+        raise type(e)(f"{op}: cannot write '{path}': {e.strerror or e}") from None
 
 
 def _umask():

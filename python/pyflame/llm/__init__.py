@@ -10,6 +10,7 @@
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install pyflame[llm].
 docs/language-models.md describes it all."""
 from ._speculation import SpeculativeConfig
+from .conversion import Conversion, convert
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, load_embedding
 from .engine import Engine, EngineFull, Finished, Request, Token
 from .grammar import Grammar
@@ -18,5 +19,5 @@ from .offline import LLM, CompletionOutput, EmbeddingOutput, EmbeddingRequestOut
 from .sampling import Sampler, Sampling
 from .tokenizer import TextStream, Tokenizer
 
-__all__ = ["CompletionOutput", "EmbeddingModel", "EmbeddingOutput", "EmbeddingRequestOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "LoRARequest", "Logprob", "PoolerConfig", "PoolingParams", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "SpeculativeConfig", "StructuredOutputsParams", "TextStream", "Token",
-           "Tokenizer", "load", "load_embedding", "load_tokenizer"]
+__all__ = ["CompletionOutput", "Conversion", "EmbeddingModel", "EmbeddingOutput", "EmbeddingRequestOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "LoRARequest", "Logprob", "PoolerConfig", "PoolingParams", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "SpeculativeConfig", "StructuredOutputsParams", "TextStream", "Token",
+           "Tokenizer", "convert", "load", "load_embedding", "load_tokenizer"]

@@ -1,0 +1,132 @@
+"""GGUF files, version 3: a reader whose tensors stay in the file, and a writer. The format: ggml's docs/gguf.md."""
+import math
+import struct
+
+import numpy as np
+
+from . import _blocks
+from ._weights import Weight, mapped
+
+MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
+_STRING, _ARRAY, _BOOL = 8, 9, 7
+_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_UINT32, _INT32, _FLOAT32, _UINT64, _INT64 = 4, 5, 6, 10, 11
+
+
+def _string(text):
+    data = text.encode("utf-8", "surrogateescape")
+    return struct.pack("<Q", len(data)) + data
+
+
+def _kind(value):
+    if isinstance(value, bool):
+        return _BOOL
+    if isinstance(value, int):
+        return _UINT32 if 0 <= value < 1 << 32 else _UINT64 if value >= 0 else _INT32 if value >= -(1 << 31) else _INT64
+    return _FLOAT32 if isinstance(value, float) else _STRING
+
+
+def packed_value(value):
+    """A value of metadata with its kind in front. Integers of lists are int32, as in the files of others; floats are float32."""
+    if isinstance(value, (list, tuple)):
+        kind = _STRING if value and isinstance(value[0], str) else _FLOAT32 if value and isinstance(value[0], float) else _INT32
+        items = b"".join(map(_string, value)) if kind == _STRING else np.asarray(value, dtype="<f4" if kind == _FLOAT32 else "<i4").tobytes()
+        return struct.pack("<IIQ", _ARRAY, kind, len(value)) + items
+    kind = _kind(value)
+    return struct.pack("<I", kind) + (_string(value) if kind == _STRING else struct.pack(_NUMBERS[kind], value))
+
+
+def write(file, metadata, entries, write_tensor):
+    """Writes a file. metadata: {key: value, or bytes that packed_value has made}; entries: (name, type, shape) of each tensor, outermost dim first;
+    write_tensor(file, name) writes the tensor's bytes."""
+    head = [MAGIC, struct.pack("<IQQ", VERSION, len(entries), len(metadata))]
+    for key, value in metadata.items():
+        head += [_string(key), value if isinstance(value, bytes) else packed_value(value)]
+    at = 0
+    for name, type_name, shape in entries:
+        t = _blocks.TYPES[type_name]
+        head += [_string(name), struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), t.number, at)]
+        at += size_of(type_name, shape) + -size_of(type_name, shape) % ALIGNMENT
+    head = b"".join(head)
+    file.write(head + b"\0" * (-len(head) % ALIGNMENT))
+    for name, type_name, shape in entries:
+        write_tensor(file, name)
+        file.write(b"\0" * (-size_of(type_name, shape) % ALIGNMENT))
+
+
+def size_of(type_name, shape):
+    """The bytes of a tensor."""
+    t = _blocks.TYPES[type_name]
+    return math.prod(shape) // t.elements * t.size
+
+
+class _Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, size):
+        if not 0 <= size <= len(self.data) - self.at:
+            raise ValueError(f"{size} bytes at {self.at} of {len(self.data)}")
+        self.at += size
+        return self.data[self.at - size:self.at]
+
+    def number(self, form):
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def string(self):
+        return bytes(self.take(self.number("<Q"))).decode("utf-8", "surrogateescape")
+
+    def value(self, kind, depth=0):
+        if kind == _STRING:
+            return self.string()
+        if kind != _ARRAY:
+            return self.number(_NUMBERS[kind])
+        kind, count = self.number("<I"), self.number("<Q")
+        if kind in _NUMBERS:
+            dtype = np.dtype("?" if kind == _BOOL else _NUMBERS[kind])
+            return np.frombuffer(self.take(count * dtype.itemsize), dtype).tolist()
+        if count > len(self.data) or depth > 4:
+            raise ValueError(f"a list of {count} items")
+        return [self.value(kind, depth + 1) for _ in range(count)]
+
+
+def read(path):
+    """(metadata, the same as bytes for write(), {name: Weight}) of a file of version 2 or 3. Tensors of types that _blocks lacks have the number of their type in place of a Weight.
+    ValueError if it is damaged."""
+    data = mapped(path)
+    r = _Reader(data)
+    try:
+        magic, version = bytes(r.take(4)), r.number("<I")
+        if magic != MAGIC or version not in (2, 3):
+            raise ValueError(f"magic {magic!r}, version {version}")
+        tensors, keys = r.number("<Q"), r.number("<Q")
+        if tensors > len(data) or keys > len(data):
+            raise ValueError(f"{tensors} tensors and {keys} keys")
+        metadata, raw = {}, {}
+        for _ in range(keys):
+            key, begin = r.string(), r.at
+            metadata[key] = r.value(r.number("<I"))
+            raw[key] = bytes(data[begin:r.at])
+        entries = []
+        for _ in range(tensors):
+            name, dims = r.string(), r.number("<I")
+            if not 0 < dims <= 4:
+                raise ValueError(f"a tensor of {dims} dims")
+            shape = [r.number("<Q") for _ in range(dims)][::-1]
+            entries.append((name, shape, r.number("<I"), r.number("<Q")))
+        alignment = metadata.get("general.alignment", ALIGNMENT)
+        if not isinstance(alignment, int) or alignment <= 0:
+            raise ValueError(f"an alignment of {alignment}")
+        base, weights = r.at + -r.at % alignment, {}
+        for name, shape, number, at in entries:
+            t = _blocks.BY_NUMBER.get(number)
+            if t is None:
+                weights[name] = number
+                continue
+            count = math.prod(shape)
+            if count == 0 or shape[-1] % t.elements or base + at + count // t.elements * t.size > len(data):
+                raise ValueError(f"the place or the shape of {name!r} is wrong")
+            weights[name] = Weight.of_bytes(data[base + at:base + at + count // t.elements * t.size], t.name, shape)
+        return metadata, raw, weights
+    except (ValueError, KeyError, TypeError, OverflowError, struct.error) as e:
+        raise ValueError(f"convert: '{path}' is damaged; got {type(e).__name__}: {e}; expected a GGUF file of version 2 or 3") from None
