@@ -40,10 +40,12 @@ class Token:
 
 @dataclass
 class Finished:
-    """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None."""
+    """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None. logprob: log p
+    of the token that ended the text, by the model's own logits; None where no token ended it, or the request did not ask for logprobs."""
 
     reason: str
     error: str = None
+    logprob: float = None
 
 
 class Request:
@@ -560,7 +562,7 @@ class Engine:
         try:
             id = r._sampler.likeliest(*logits) if greedy else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
             if id in r.stop_ids or r._sampler.ended:
-                end = Finished("stop")
+                end = Finished("stop", logprob=None if r.logprobs is None or id not in r.stop_ids else logprobs(logits, id, 0)[0])
             else:
                 token = Token(id) if r.logprobs is None else Token(id, *logprobs(logits, id, r.logprobs))
         except Exception as e:  # such as logits that are not finite
