@@ -37,6 +37,14 @@ class Pages:
         self.keys = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
         self.values = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
 
+    def copy(self, pairs):
+        """Copies blocks: a list of (from, to)."""
+        pairs = np.array([*pairs, *[(WASTE, WASTE)] * (rounded(len(pairs)) - len(pairs))], dtype=np.int64)  # a few sizes only
+        source, target = (_C.tensor((x[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1), device=self.keys[0].device) for x in pairs.T)
+        with no_grad():
+            for x in [*self.keys, *self.values]:
+                x.index_copy_(0, target, x.index_select(0, source))
+
 
 class Part:
     """The tokens of one text that a step computes. ids: their ids; begin: how many tokens of the text are in the cache; blocks: the text's blocks, with room

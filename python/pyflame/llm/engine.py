@@ -11,12 +11,13 @@ import operator
 import os
 import threading
 import weakref
-from dataclasses import dataclass, field
 
-from ._blocks import ROOT, Blocks
+from ._beams import Beams, BeamSearchParams, advance
+from ._blocks import Blocks
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
+from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from .sampling import Sampling, logprobs
 
@@ -27,54 +28,6 @@ CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
 
 class EngineFull(RuntimeError):
     """The queue of an engine has reached its limit."""
-
-
-@dataclass
-class Token:
-    """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them."""
-
-    id: int
-    logprob: float = None
-    top: list = field(default_factory=list)
-
-
-@dataclass
-class Finished:
-    """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None. logprob: log p
-    of the token that ended the text, by the model's own logits; None where no token ended it, or the request did not ask for logprobs."""
-
-    reason: str
-    error: str = None
-    logprob: float = None
-
-
-class Request:
-    """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written."""
-
-    def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive, adapter=None):
-        self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None
-        self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
-        self._rank, self._receive = (priority, number), receive
-        self._sampler = sampler
-        self._cancelled, self._counted = None, False
-        self._adapter, self._ngrams = adapter, None
-        self._clear()
-
-    def _clear(self):
-        self._blocks, self._computed = [], 0  # tokens of ids whose keys and values are in the blocks
-        self._registered, self._content = 0, self._root  # blocks whose content is known, and the content of the last of them
-        self._room, self._drafted = 0, 0  # guesses that the blocks have room for; tokens whose keys and values the draft model has
-
-    @property
-    def _root(self):
-        """The content before the text: with an adapter, keys and values are others."""
-        return ROOT if self._adapter is None else (ROOT, self._adapter)
-
-    def __lt__(self, other):
-        return self._rank < other._rank
-
-    def __repr__(self):
-        return f"Request({len(self.prompt_ids)} + {len(self.ids) - len(self.prompt_ids)} tokens, {self.finished or 'not finished'})"
 
 
 _engines = weakref.WeakSet()
@@ -202,41 +155,74 @@ class Engine:
         logprobs: None, or from 0 to 20: each Token has its logprob and so many likeliest tokens; priority: requests with a lower number go first, equal ones
         in the order of their coming; lora: the name of an adapter; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
         Finished. An exception that it raises ends this request alone. ValueError, TypeError; EngineFull where max_waiting requests wait; RuntimeError after close()."""
-        ids = self.model._ids("generate", prompt_ids)
-        if len(ids) > self.max_model_len:
-            raise ValueError(f"generate: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
+        ids = self._prompt("generate", prompt_ids, priority, lora, receive)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
         if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int) or not 0 <= logprobs <= 20):
             raise ValueError(f"generate: logprobs is out of range; got {logprobs!r}; expected None or a whole number from 0 to 20")
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise ValueError(f"generate: priority is no whole number; got {priority!r}; expected one")
-        if not callable(receive):
-            raise TypeError(f"generate: receive cannot be called; got {receive!r}; expected a function of an event")
         sampling = sampling if sampling is not None else self.model._sampling({})
         if not isinstance(sampling, Sampling):
             raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")
         sampling.check_vocabulary(self._known)
-        names = self.lora_names
-        if lora is not None and lora not in names:
-            raise ValueError(f"generate: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
         stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
-        if os.getpid() != self._pid:
-            raise RuntimeError("generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
-        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive, None if lora is None else names.index(lora))
-        with self._wake:
-            if self._closing:
-                raise RuntimeError("generate: the engine is closed; got a request after close(); expected it before")
-            if len(self._waiting) >= self.max_waiting:
-                raise EngineFull(f"generate: the engine's queue is full; got {len(self._waiting)} requests that wait; expected fewer than max_waiting; hint: try again later")
-            bisect.insort(self._waiting, request)
-            self._wake.notify_all()
+        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora))
+        self._enqueue("generate", request)
         return request
 
-    def cancel(self, request):
-        """Ends a request with the reason 'cancelled', at the latest after the step that runs now. Nothing happens if it has ended already."""
+    def submit_beams(self, prompt_ids, params, *, priority=0, lora=None, receive):
+        """Puts a beam search into the queue. Returns a Beams at once. Its beams are requests of this engine: each takes a place of max_num_seqs while it is computed,
+        they share the blocks of their common beginning, and beams without a place or blocks wait.
+
+        params: a BeamSearchParams; receive(event) is called on the engine's thread, once, with a Finished: 'stop' or 'length', by the best sequence, or 'cancelled' or
+        'error'. The Beams has the sequences then. prompt_ids, priority, lora and errors are as in submit().
+
+            ended = threading.Event()
+            search = engine.submit_beams("the window", pf.llm.BeamSearchParams(beam_width=4, max_tokens=8), receive=lambda event: ended.set())
+            ended.wait()
+            print(search.finished.reason, search.sequences[0].tokens)"""
+        ids = self._prompt("beam_search", prompt_ids, priority, lora, receive)
+        if not isinstance(params, BeamSearchParams):
+            raise TypeError(f"beam_search: params is of the wrong type; got {type(params).__name__}; expected BeamSearchParams")
+        beams = Beams(self, ids, params, frozenset() if params.ignore_eos else self.model.end_ids, receive)
+        first = Request(next(self._numbers), ids, None, None, params.max_tokens, beams.end_ids, 0, priority, beams._member_ended, self._adapter_number(lora))
+        first._beams, first._logprob = beams, 0.0
+        beams._requests = [first]
+        self._enqueue("beam_search", first)
+        return beams
+
+    def _prompt(self, op, prompt_ids, priority, lora, receive):
+        """The token ids of a prompt. Checks what all requests have."""
+        ids = self.model._ids(op, prompt_ids)
+        if len(ids) > self.max_model_len:
+            raise ValueError(f"{op}: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise ValueError(f"{op}: priority is no whole number; got {priority!r}; expected one")
+        if not callable(receive):
+            raise TypeError(f"{op}: receive cannot be called; got {receive!r}; expected a function of an event")
+        names = self.lora_names
+        if lora is not None and lora not in names:
+            raise ValueError(f"{op}: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
+        return ids
+
+    def _adapter_number(self, name):
+        return None if name is None else self.lora_names.index(name)
+
+    def _enqueue(self, op, request):
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"{op}: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
         with self._wake:
-            request._cancelled = request._cancelled or Finished("cancelled")
+            if self._closing:
+                raise RuntimeError(f"{op}: the engine is closed; got a request after close(); expected it before")
+            if len(self._waiting) >= self.max_waiting:
+                raise EngineFull(f"{op}: the engine's queue is full; got {len(self._waiting)} requests that wait; expected fewer than max_waiting; hint: try again later")
+            bisect.insort(self._waiting, request)
+            self._wake.notify_all()
+
+    def cancel(self, request):
+        """Ends a request or a beam search with the reason 'cancelled', at the latest after the step that runs now. Nothing happens if it has ended already."""
+        with self._wake:
+            for r in [request, *request._requests]:
+                r._cancelled = r._cancelled or Finished("cancelled")
             self._wake.notify_all()
 
     def close(self, drain=True):
@@ -324,10 +310,18 @@ class Engine:
     # Scheduling.
 
     def _schedule(self):
-        """What the next step computes: a list of forward passes, each a list of (request, Part)."""
+        """What the next step computes: a list of forward passes, each a list of (request, Part). Where nothing can be computed because beams that wait for others of
+        their search hold the places or blocks, the last of them gives up its own."""
+        passes = self._planned()
+        while not passes and self._waiting and (idle := [r for r in self._running if r._candidates is not None]):
+            self._preempt(idle[-1])
+            passes = self._planned()
+        return passes
+
+    def _planned(self):
         writing, chunks, budget = [], [], self.max_num_batched_tokens
         for r in list(self._running):
-            if r in self._running and not self._is_chunk(r) and self._grow(r, 1):
+            if r in self._running and r._candidates is None and not self._is_chunk(r) and self._grow(r, 1):
                 writing.append(self._part(r, 1))
                 budget -= 1
         budget = self._reserve(writing, budget)
@@ -344,7 +338,7 @@ class Engine:
         """Makes room for guesses, as far as blocks are free and the budget has tokens. Returns the rest of the budget."""
         for r, _ in writing:
             r._room = 0
-            if self.speculative_config is not None:
+            if self.speculative_config is not None and r._beams is None:
                 most = min(self.speculative_config.num_speculative_tokens, self._limit(r) - len(r.ids) - 1, budget)
                 needed = -(-(len(r.ids) + most) // BLOCK) - len(r._blocks) if most > 0 else 0
                 if most > 0 and (taken := self._blocks.take(max(0, needed))) is not None:
@@ -376,13 +370,18 @@ class Engine:
         needed = -(-(r._computed + size) // BLOCK) - len(r._blocks)
         while (taken := self._blocks.take(max(0, needed))) is None:
             last = self._running[-1]
-            self._remove(last)
-            bisect.insort(self._waiting, last)
-            self._totals["preemptions_total"] += 1
+            self._preempt(last)
             if last is r:
                 return False
         r._blocks += taken
         return True
+
+    def _preempt(self, r):
+        """Takes the blocks and the place of a running request. It is computed again later; a beam whose candidates are known need not be."""
+        self._remove(r)
+        if r._candidates is None:
+            bisect.insort(self._waiting, r)
+        self._totals["preemptions_total"] += 1
 
     def _part(self, r, size):
         """The request's next tokens. Blocks that they fill are known to others from now on: the step writes them before anybody reads them."""
@@ -457,6 +456,18 @@ class Engine:
             if error is not None:
                 self._failed([r for r, _ in parts if r.finished is None], error)
                 return False
+            ready = [b for b in dict.fromkeys(r._beams for r, _ in parts if r._beams is not None) if b._is_ready]
+            if not all([self._advance(beams) for beams in ready]):  # if one fails, the others go on, without their blocks
+                return False
+        return True
+
+    def _advance(self, beams):
+        """The next step of a search. False where it failed."""
+        try:
+            advance(self, beams)
+        except Exception as e:
+            self._failed(beams._requests, e)
+            return False
         return True
 
     def _begin(self, parts, ids=None):
@@ -546,8 +557,9 @@ class Engine:
         with self._wake:
             for r in list(self._running):
                 self._remove(r)
-                if r not in requests:
+                if r not in requests and r._candidates is None:
                     bisect.insort(self._waiting, r)
+            self._waiting = [r for r in self._waiting if r not in requests]
             self._blocks.clear()
             self._pages = self._draft_pages = None
         for r in requests:
@@ -560,6 +572,9 @@ class Engine:
             return False
         end, token = None, None
         try:
+            if r._beams is not None:
+                r._candidates = r._beams._following(logits)
+                return False
             id = r._sampler.likeliest(*logits) if greedy else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
             if id in r.stop_ids or r._sampler.ended:
                 end = Finished("stop", logprob=None if r.logprobs is None or id not in r.stop_ids else logprobs(logits, id, 0)[0])

@@ -7,6 +7,7 @@ import weakref
 from dataclasses import dataclass, field
 
 from .. import _C
+from ._beams import BeamSearchOutput, BeamSearchParams
 from ._pieces import Pieces
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
@@ -292,6 +293,47 @@ class LLM:
         self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
         return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
+
+    def beam_search(self, prompts, params, lora_request=None, use_tqdm=False):
+        """The likeliest texts that follow prompts, as far as a search with params.beam_width beams finds them: a list of BeamSearchOutput in the prompts' order.
+
+        Each step continues all beams of a prompt and keeps the beam_width continuations with the highest cum_logprob. A continuation by a token that ends texts, if
+        it is among the 2 beam_width likeliest of its beam, has ended; the result is the beam_width best of all that ended and of the beams that are left after
+        max_tokens or at the end of the context. prompts and lora_request: as in generate(); params: a BeamSearchParams for all; use_tqdm is ignored.
+        ValueError, TypeError; RuntimeError where a search could not be finished; the others are cancelled then.
+
+            [output] = llm.beam_search("the window", pf.llm.BeamSearchParams(beam_width=4, max_tokens=8))
+            print(output.sequences[0].text)"""
+        self._needs_texts("beam_search")
+        ids = [self.model._ids("beam_search", _text_or_ids("beam_search", p)) for p in _several(prompts)]
+        searches, changed, left = [], threading.Condition(), len(ids)
+
+        def receive(event):
+            nonlocal left
+            with changed:
+                left -= 1
+                changed.notify_all()
+
+        def failed():
+            return [s.finished for s in searches if s.finished is not None and s.finished.reason not in ("stop", "length")]
+
+        try:
+            for i, name in zip(ids, self._lora_names(lora_request, len(ids))):
+                searches.append(self.engine.submit_beams(i, params, lora=name, receive=receive))
+            with changed:
+                changed.wait_for(lambda: not left or failed())
+            if failed():
+                raise RuntimeError(f"beam_search: a search could not be finished; got {failed()[0].error or failed()[0].reason}; expected its texts")
+        except BaseException:
+            for s in searches:
+                self.engine.cancel(s)
+            with changed:
+                changed.wait_for(lambda: len(ids) - left == len(searches))
+            raise
+        for s in searches:
+            for sequence in s.sequences:
+                sequence.text = self.model.tokenizer.decode(sequence.tokens) if self.model.tokenizer else None
+        return [BeamSearchOutput(s.sequences) for s in searches]
 
     def _needs_texts(self, op):
         if self.engine is None:
