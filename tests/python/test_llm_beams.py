@@ -137,7 +137,7 @@ def test_beams_share_the_blocks_of_what_they_have_in_common(lm, monkeypatch):
     assert copied and max(copied) <= 3
 
 
-@pytest.mark.parametrize("options", [{"max_num_seqs": 2}, {"kv_cache_bytes": 7}, {"kv_cache_bytes": 5, "max_num_seqs": 3}, {"max_num_batched_tokens": 8}, {"batch_invariant": True, "kv_cache_bytes": 8}], ids=str)
+@pytest.mark.parametrize("options", [{"max_num_seqs": 2}, {"kv_cache_bytes": 7}, {"kv_cache_bytes": 5, "max_num_seqs": 3}, {"kv_cache_bytes": 7, "swap_space": 0.01}, {"max_num_batched_tokens": 8}, {"batch_invariant": True, "kv_cache_bytes": 8}], ids=str)
 def test_few_places_or_blocks_change_nothing(lm, options):
     if "kv_cache_bytes" in options:
         options = {**options, "kv_cache_bytes": cache_of(lm, options["kv_cache_bytes"])}
@@ -155,6 +155,8 @@ def test_few_places_or_blocks_change_nothing(lm, options):
             assert same(s.wait().sequences, w)
     assert [[t.id for t in ids[:-1]] for ids in written] == texts
     assert idle(engine)
+    if "swap_space" in options:
+        assert engine.stats()["swapped_in_tokens_total"] > 0 and engine.stats()["cpu_cache_usage"] == 0
     if "max_num_batched_tokens" not in options:
         assert engine.stats()["preemptions_total"] > 0
 

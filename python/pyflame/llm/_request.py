@@ -33,6 +33,7 @@ class Request:
         self._sampler = sampler
         self._cancelled, self._counted = None, False
         self._adapter, self._ngrams = adapter, None
+        self._swapped = None  # while it waits after it was preempted: how many tokens' keys and values are in host memory, and these
         self._beams = self._candidates = None  # of a beam: its Beams, and the tokens that may follow, once they are known
         self._clear()
 

@@ -50,14 +50,17 @@ class Engine:
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
     speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
+    swap_space: GiB of host memory for the keys and values of requests that are preempted. Where it has room they are copied there and back, otherwise they are computed again.
     ValueError for arguments out of range or a cache that is too small; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None):
+                 lora_modules=None, swap_space=0):
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
                                  ("max_waiting", max_waiting, 1)):
             if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
                 raise ValueError(f"Engine: {name} is out of range; got {value!r}; expected a whole number from {low} upwards")
+        if isinstance(swap_space, bool) or not isinstance(swap_space, (int, float)) or not 0 <= swap_space < 1 << 20:
+            raise ValueError(f"Engine: swap_space is out of range; got {swap_space!r}; expected a number of GiB from 0 upwards")
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
         context = model.config.context
@@ -65,6 +68,8 @@ class Engine:
             raise ValueError(f"Engine: max_model_len is out of range; got {max_model_len}; expected at most the model's context of {context}")
         self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
         self._network = model._network
+        self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network)  # that host memory still has room for
+        self._swap_count = self._swap_blocks
         self._known = model._known()
         self.speculative_config = SpeculativeConfig.of(speculative_config)
         if self.speculative_config and batch_invariant:
@@ -80,6 +85,8 @@ class Engine:
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
+        if self._swap_count:
+            self._totals.update({"swapped_out_tokens_total": 0, "swapped_in_tokens_total": 0})
         self._accepted = []
         if self.speculative_config:
             self._totals.update(dict.fromkeys(("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"), 0))
@@ -243,10 +250,13 @@ class Engine:
 
     def stats(self):
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
-        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total. With speculative_config also
+        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total. With swap_space also
+        cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. With speculative_config also
         spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
         with self._wake:
             found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals}
+            if self._swap_count:
+                found["cpu_cache_usage"] = 1 - self._swap_blocks / self._swap_count
             return {**found, "spec_decode_num_accepted_tokens_per_pos": list(self._accepted)} if self._accepted else found
 
     def __repr__(self):
@@ -304,6 +314,7 @@ class Engine:
 
     def _remove(self, r):
         (self._running if r in self._running else self._waiting).remove(r)
+        self._forget_swapped(r)
         self._blocks.release(r._blocks)
         r._clear()
 
@@ -378,10 +389,32 @@ class Engine:
 
     def _preempt(self, r):
         """Takes the blocks and the place of a running request. It is computed again later; a beam whose candidates are known need not be."""
+        count = -(-r._computed // BLOCK)
+        swapped = (r._computed, self._pages.saved(r._blocks[:count])) if r._candidates is None and 0 < count <= self._swap_blocks else None
         self._remove(r)
+        if swapped is not None:
+            r._swapped = swapped
+            self._swap_blocks -= count
+            self._totals["swapped_out_tokens_total"] += swapped[0]
         if r._candidates is None:
             bisect.insort(self._waiting, r)
         self._totals["preemptions_total"] += 1
+
+    def _swap_in(self, r):
+        """Copies what is in host memory back, behind what was found in blocks of others. There are blocks for the whole text."""
+        computed, saved = r._swapped
+        begin, end = len(r._blocks), -(-computed // BLOCK)
+        if end > begin:
+            taken = self._blocks.take(end - begin)
+            self._pages.restore(taken, saved, begin)
+            self._totals["swapped_in_tokens_total"] += computed - r._computed
+            r._blocks, r._computed = r._blocks + taken, computed
+        self._forget_swapped(r)
+
+    def _forget_swapped(self, r):
+        if r._swapped is not None:
+            self._swap_blocks += -(-r._swapped[0] // BLOCK)
+            r._swapped = None
 
     def _part(self, r, size):
         """The request's next tokens. Blocks that they fill are known to others from now on: the step writes them before anybody reads them."""
@@ -409,6 +442,8 @@ class Engine:
         self._waiting.pop(0)
         self._blocks.hold(blocks)
         r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1][1] if found else r._root
+        if r._swapped is not None:
+            self._swap_in(r)
         bisect.insort(self._running, r)
         if not r._counted:  # and not again after it was preempted
             r._counted = True
@@ -559,7 +594,8 @@ class Engine:
                 self._remove(r)
                 if r not in requests and r._candidates is None:
                     bisect.insort(self._waiting, r)
-            self._waiting = [r for r in self._waiting if r not in requests]
+            for r in [r for r in self._waiting if r in requests]:
+                self._remove(r)
             self._blocks.clear()
             self._pages = self._draft_pages = None
         for r in requests:

@@ -220,7 +220,7 @@ class LLM:
     arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
 
     def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
-                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None):
+                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0):
         if runner not in ("auto", "generate", "pooling"):
             raise ValueError(f"LLM: there is no such runner; got {runner!r}; expected 'auto', 'generate' or 'pooling'")
         if isinstance(model, (LanguageModel, EmbeddingModel)):
@@ -242,7 +242,7 @@ class LLM:
         if pooler_config is not None:  # otherwise load_embedding has had it
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
         self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
-                             speculative_config=speculative_config, lora_modules=lora_modules)
+                             speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space)
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
