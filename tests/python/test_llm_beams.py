@@ -80,6 +80,14 @@ def test_the_texts_are_those_of_a_plain_search(lm, width, steps, settings):
         assert idle(llm.engine)
 
 
+@pytest.mark.parametrize("kind, options", [("gemma2", {}), ("gpt2", {"speculative_config": {"method": "ngram"}})])  # windows and soft caps; learned positions, and guesses for others
+def test_other_models(tmp_path, kind, options):
+    model = pf.llm.load(small.write_random_model(tmp_path, kind, seed=3))
+    with pf.llm.LLM(model, **options) as llm:
+        [output] = llm.beam_search([LONG], BeamSearchParams(3, 8, True))
+        assert same(output.sequences, plain_search(model, LONG, 3, 8)) and idle(llm.engine)
+
+
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 4.0, -2.0])
 @pytest.mark.parametrize("ends", [1, 8])
 def test_texts_that_end_early(lm, monkeypatch, ends, penalty):
