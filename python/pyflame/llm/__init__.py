@@ -9,6 +9,7 @@
 
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install pyflame[llm].
 docs/language-models.md describes it all."""
+from ._beams import Beams, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from ._speculation import SpeculativeConfig
 from .conversion import Conversion, convert
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, load_embedding
@@ -19,5 +20,5 @@ from .offline import LLM, CompletionOutput, EmbeddingOutput, EmbeddingRequestOut
 from .sampling import Sampler, Sampling
 from .tokenizer import TextStream, Tokenizer
 
-__all__ = ["CompletionOutput", "Conversion", "EmbeddingModel", "EmbeddingOutput", "EmbeddingRequestOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "LoRARequest", "Logprob", "PoolerConfig", "PoolingParams", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "SpeculativeConfig", "StructuredOutputsParams", "TextStream", "Token",
+__all__ = ["BeamSearchOutput", "BeamSearchParams", "BeamSearchSequence", "Beams", "CompletionOutput", "Conversion", "EmbeddingModel", "EmbeddingOutput", "EmbeddingRequestOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "LoRARequest", "Logprob", "PoolerConfig", "PoolingParams", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "SpeculativeConfig", "StructuredOutputsParams", "TextStream", "Token",
            "Tokenizer", "convert", "load", "load_embedding", "load_tokenizer"]

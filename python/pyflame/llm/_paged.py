@@ -37,6 +37,30 @@ class Pages:
         self.keys = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
         self.values = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
 
+    def saved(self, blocks):
+        """The contents of blocks, as tensors in host memory: for each layer keys, then values."""
+        slots = self._slots(blocks)
+        with no_grad():
+            return [x.index_select(0, slots).cpu() for x in [*self.keys, *self.values]]
+
+    def restore(self, blocks, saved, begin):
+        """Writes what saved() returned into blocks, from its block `begin` on."""
+        slots = self._slots(blocks)
+        with no_grad():
+            for x, y in zip([*self.keys, *self.values], saved):
+                x.index_copy_(0, slots, y[begin * BLOCK:].to(x.device))
+
+    def _slots(self, blocks):
+        return _C.tensor((np.array(blocks, dtype=np.int64)[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1), device=self.keys[0].device)
+
+    def copy(self, pairs):
+        """Copies blocks: a list of (from, to)."""
+        pairs = np.array([*pairs, *[(WASTE, WASTE)] * (rounded(len(pairs)) - len(pairs))], dtype=np.int64)  # a few sizes only
+        source, target = map(self._slots, pairs.T)
+        with no_grad():
+            for x in [*self.keys, *self.values]:
+                x.index_copy_(0, target, x.index_select(0, source))
+
 
 class Part:
     """The tokens of one text that a step computes. ids: their ids; begin: how many tokens of the text are in the cache; blocks: the text's blocks, with room

@@ -11,12 +11,13 @@ import operator
 import os
 import threading
 import weakref
-from dataclasses import dataclass, field
 
-from ._blocks import ROOT, Blocks
+from ._beams import Beams, BeamSearchParams, advance
+from ._blocks import Blocks
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
+from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from .sampling import Sampling, logprobs
 
@@ -27,52 +28,6 @@ CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
 
 class EngineFull(RuntimeError):
     """The queue of an engine has reached its limit."""
-
-
-@dataclass
-class Token:
-    """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them."""
-
-    id: int
-    logprob: float = None
-    top: list = field(default_factory=list)
-
-
-@dataclass
-class Finished:
-    """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None."""
-
-    reason: str
-    error: str = None
-
-
-class Request:
-    """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written."""
-
-    def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive, adapter=None):
-        self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None
-        self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
-        self._rank, self._receive = (priority, number), receive
-        self._sampler = sampler
-        self._cancelled, self._counted = None, False
-        self._adapter, self._ngrams = adapter, None
-        self._clear()
-
-    def _clear(self):
-        self._blocks, self._computed = [], 0  # tokens of ids whose keys and values are in the blocks
-        self._registered, self._content = 0, self._root  # blocks whose content is known, and the content of the last of them
-        self._room, self._drafted = 0, 0  # guesses that the blocks have room for; tokens whose keys and values the draft model has
-
-    @property
-    def _root(self):
-        """The content before the text: with an adapter, keys and values are others."""
-        return ROOT if self._adapter is None else (ROOT, self._adapter)
-
-    def __lt__(self, other):
-        return self._rank < other._rank
-
-    def __repr__(self):
-        return f"Request({len(self.prompt_ids)} + {len(self.ids) - len(self.prompt_ids)} tokens, {self.finished or 'not finished'})"
 
 
 _engines = weakref.WeakSet()
@@ -95,14 +50,17 @@ class Engine:
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
     speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
+    swap_space: GiB of host memory for the keys and values of requests that are preempted. Where it has room they are copied there and back, otherwise they are computed again.
     ValueError for arguments out of range or a cache that is too small; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None):
+                 lora_modules=None, swap_space=0):
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
                                  ("max_waiting", max_waiting, 1)):
             if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
                 raise ValueError(f"Engine: {name} is out of range; got {value!r}; expected a whole number from {low} upwards")
+        if isinstance(swap_space, bool) or not isinstance(swap_space, (int, float)) or not 0 <= swap_space < 1 << 20:
+            raise ValueError(f"Engine: swap_space is out of range; got {swap_space!r}; expected a number of GiB from 0 upwards")
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
         context = model.config.context
@@ -110,6 +68,8 @@ class Engine:
             raise ValueError(f"Engine: max_model_len is out of range; got {max_model_len}; expected at most the model's context of {context}")
         self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
         self._network = model._network
+        self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network)  # that host memory still has room for
+        self._swap_count = self._swap_blocks
         self._known = model._known()
         self.speculative_config = SpeculativeConfig.of(speculative_config)
         if self.speculative_config and batch_invariant:
@@ -125,6 +85,8 @@ class Engine:
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
+        if self._swap_count:
+            self._totals.update({"swapped_out_tokens_total": 0, "swapped_in_tokens_total": 0})
         self._accepted = []
         if self.speculative_config:
             self._totals.update(dict.fromkeys(("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"), 0))
@@ -200,41 +162,74 @@ class Engine:
         logprobs: None, or from 0 to 20: each Token has its logprob and so many likeliest tokens; priority: requests with a lower number go first, equal ones
         in the order of their coming; lora: the name of an adapter; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
         Finished. An exception that it raises ends this request alone. ValueError, TypeError; EngineFull where max_waiting requests wait; RuntimeError after close()."""
-        ids = self.model._ids("generate", prompt_ids)
-        if len(ids) > self.max_model_len:
-            raise ValueError(f"generate: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
+        ids = self._prompt("generate", prompt_ids, priority, lora, receive)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
         if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int) or not 0 <= logprobs <= 20):
             raise ValueError(f"generate: logprobs is out of range; got {logprobs!r}; expected None or a whole number from 0 to 20")
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise ValueError(f"generate: priority is no whole number; got {priority!r}; expected one")
-        if not callable(receive):
-            raise TypeError(f"generate: receive cannot be called; got {receive!r}; expected a function of an event")
         sampling = sampling if sampling is not None else self.model._sampling({})
         if not isinstance(sampling, Sampling):
             raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")
         sampling.check_vocabulary(self._known)
-        names = self.lora_names
-        if lora is not None and lora not in names:
-            raise ValueError(f"generate: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
         stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
-        if os.getpid() != self._pid:
-            raise RuntimeError("generate: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
-        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive, None if lora is None else names.index(lora))
-        with self._wake:
-            if self._closing:
-                raise RuntimeError("generate: the engine is closed; got a request after close(); expected it before")
-            if len(self._waiting) >= self.max_waiting:
-                raise EngineFull(f"generate: the engine's queue is full; got {len(self._waiting)} requests that wait; expected fewer than max_waiting; hint: try again later")
-            bisect.insort(self._waiting, request)
-            self._wake.notify_all()
+        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora))
+        self._enqueue("generate", request)
         return request
 
-    def cancel(self, request):
-        """Ends a request with the reason 'cancelled', at the latest after the step that runs now. Nothing happens if it has ended already."""
+    def submit_beams(self, prompt_ids, params, *, priority=0, lora=None, receive):
+        """Puts a beam search into the queue. Returns a Beams at once. Its beams are requests of this engine: each takes a place of max_num_seqs while it is computed,
+        they share the blocks of their common beginning, and beams without a place or blocks wait.
+
+        params: a BeamSearchParams; receive(event) is called on the engine's thread, once, with a Finished: 'stop' or 'length', by the best sequence, or 'cancelled' or
+        'error'. The Beams has the sequences then. prompt_ids, priority, lora and errors are as in submit().
+
+            ended = threading.Event()
+            search = engine.submit_beams("the window", pf.llm.BeamSearchParams(beam_width=4, max_tokens=8), receive=lambda event: ended.set())
+            ended.wait()
+            print(search.finished.reason, search.sequences[0].tokens)"""
+        ids = self._prompt("beam_search", prompt_ids, priority, lora, receive)
+        if not isinstance(params, BeamSearchParams):
+            raise TypeError(f"beam_search: params is of the wrong type; got {type(params).__name__}; expected BeamSearchParams")
+        beams = Beams(self, ids, params, frozenset() if params.ignore_eos else self.model.end_ids, receive)
+        first = Request(next(self._numbers), ids, None, None, params.max_tokens, beams.end_ids, 0, priority, beams._member_ended, self._adapter_number(lora))
+        first._beams, first._logprob = beams, 0.0
+        beams._requests = [first]
+        self._enqueue("beam_search", first)
+        return beams
+
+    def _prompt(self, op, prompt_ids, priority, lora, receive):
+        """The token ids of a prompt. Checks what all requests have."""
+        ids = self.model._ids(op, prompt_ids)
+        if len(ids) > self.max_model_len:
+            raise ValueError(f"{op}: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise ValueError(f"{op}: priority is no whole number; got {priority!r}; expected one")
+        if not callable(receive):
+            raise TypeError(f"{op}: receive cannot be called; got {receive!r}; expected a function of an event")
+        names = self.lora_names
+        if lora is not None and lora not in names:
+            raise ValueError(f"{op}: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
+        return ids
+
+    def _adapter_number(self, name):
+        return None if name is None else self.lora_names.index(name)
+
+    def _enqueue(self, op, request):
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"{op}: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
         with self._wake:
-            request._cancelled = request._cancelled or Finished("cancelled")
+            if self._closing:
+                raise RuntimeError(f"{op}: the engine is closed; got a request after close(); expected it before")
+            if len(self._waiting) >= self.max_waiting:
+                raise EngineFull(f"{op}: the engine's queue is full; got {len(self._waiting)} requests that wait; expected fewer than max_waiting; hint: try again later")
+            bisect.insort(self._waiting, request)
+            self._wake.notify_all()
+
+    def cancel(self, request):
+        """Ends a request or a beam search with the reason 'cancelled', at the latest after the step that runs now. Nothing happens if it has ended already."""
+        with self._wake:
+            for r in [request, *request._requests]:
+                r._cancelled = r._cancelled or Finished("cancelled")
             self._wake.notify_all()
 
     def close(self, drain=True):
@@ -255,10 +250,13 @@ class Engine:
 
     def stats(self):
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
-        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total. With speculative_config also
+        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total. With swap_space also
+        cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. With speculative_config also
         spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
         with self._wake:
             found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals}
+            if self._swap_count:
+                found["cpu_cache_usage"] = 1 - self._swap_blocks / self._swap_count
             return {**found, "spec_decode_num_accepted_tokens_per_pos": list(self._accepted)} if self._accepted else found
 
     def __repr__(self):
@@ -316,16 +314,25 @@ class Engine:
 
     def _remove(self, r):
         (self._running if r in self._running else self._waiting).remove(r)
+        self._forget_swapped(r)
         self._blocks.release(r._blocks)
         r._clear()
 
     # Scheduling.
 
     def _schedule(self):
-        """What the next step computes: a list of forward passes, each a list of (request, Part)."""
+        """What the next step computes: a list of forward passes, each a list of (request, Part). Where nothing can be computed because beams that wait for others of
+        their search hold the places or blocks, the last of them gives up its own."""
+        passes = self._planned()
+        while not passes and self._waiting and (idle := [r for r in self._running if r._candidates is not None]):
+            self._preempt(idle[-1])
+            passes = self._planned()
+        return passes
+
+    def _planned(self):
         writing, chunks, budget = [], [], self.max_num_batched_tokens
         for r in list(self._running):
-            if r in self._running and not self._is_chunk(r) and self._grow(r, 1):
+            if r in self._running and r._candidates is None and not self._is_chunk(r) and self._grow(r, 1):
                 writing.append(self._part(r, 1))
                 budget -= 1
         budget = self._reserve(writing, budget)
@@ -342,7 +349,7 @@ class Engine:
         """Makes room for guesses, as far as blocks are free and the budget has tokens. Returns the rest of the budget."""
         for r, _ in writing:
             r._room = 0
-            if self.speculative_config is not None:
+            if self.speculative_config is not None and r._beams is None:
                 most = min(self.speculative_config.num_speculative_tokens, self._limit(r) - len(r.ids) - 1, budget)
                 needed = -(-(len(r.ids) + most) // BLOCK) - len(r._blocks) if most > 0 else 0
                 if most > 0 and (taken := self._blocks.take(max(0, needed))) is not None:
@@ -374,13 +381,40 @@ class Engine:
         needed = -(-(r._computed + size) // BLOCK) - len(r._blocks)
         while (taken := self._blocks.take(max(0, needed))) is None:
             last = self._running[-1]
-            self._remove(last)
-            bisect.insort(self._waiting, last)
-            self._totals["preemptions_total"] += 1
+            self._preempt(last)
             if last is r:
                 return False
         r._blocks += taken
         return True
+
+    def _preempt(self, r):
+        """Takes the blocks and the place of a running request. It is computed again later; a beam whose candidates are known need not be."""
+        count = -(-r._computed // BLOCK)
+        swapped = (r._computed, self._pages.saved(r._blocks[:count])) if r._candidates is None and 0 < count <= self._swap_blocks else None
+        self._remove(r)
+        if swapped is not None:
+            r._swapped = swapped
+            self._swap_blocks -= count
+            self._totals["swapped_out_tokens_total"] += swapped[0]
+        if r._candidates is None:
+            bisect.insort(self._waiting, r)
+        self._totals["preemptions_total"] += 1
+
+    def _swap_in(self, r):
+        """Copies what is in host memory back, behind what was found in blocks of others. There are blocks for the whole text."""
+        computed, saved = r._swapped
+        begin, end = len(r._blocks), -(-computed // BLOCK)
+        if end > begin:
+            taken = self._blocks.take(end - begin)
+            self._pages.restore(taken, saved, begin)
+            self._totals["swapped_in_tokens_total"] += computed - r._computed
+            r._blocks, r._computed = r._blocks + taken, computed
+        self._forget_swapped(r)
+
+    def _forget_swapped(self, r):
+        if r._swapped is not None:
+            self._swap_blocks += -(-r._swapped[0] // BLOCK)
+            r._swapped = None
 
     def _part(self, r, size):
         """The request's next tokens. Blocks that they fill are known to others from now on: the step writes them before anybody reads them."""
@@ -408,6 +442,8 @@ class Engine:
         self._waiting.pop(0)
         self._blocks.hold(blocks)
         r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1][1] if found else r._root
+        if r._swapped is not None:
+            self._swap_in(r)
         bisect.insort(self._running, r)
         if not r._counted:  # and not again after it was preempted
             r._counted = True
@@ -455,6 +491,18 @@ class Engine:
             if error is not None:
                 self._failed([r for r, _ in parts if r.finished is None], error)
                 return False
+            ready = [b for b in dict.fromkeys(r._beams for r, _ in parts if r._beams is not None) if b._is_ready]
+            if not all([self._advance(beams) for beams in ready]):  # if one fails, the others go on, without their blocks
+                return False
+        return True
+
+    def _advance(self, beams):
+        """The next step of a search. False where it failed."""
+        try:
+            advance(self, beams)
+        except Exception as e:
+            self._failed(beams._requests, e)
+            return False
         return True
 
     def _begin(self, parts, ids=None):
@@ -544,8 +592,10 @@ class Engine:
         with self._wake:
             for r in list(self._running):
                 self._remove(r)
-                if r not in requests:
+                if r not in requests and r._candidates is None:
                     bisect.insort(self._waiting, r)
+            for r in [r for r in self._waiting if r in requests]:
+                self._remove(r)
             self._blocks.clear()
             self._pages = self._draft_pages = None
         for r in requests:
@@ -558,9 +608,12 @@ class Engine:
             return False
         end, token = None, None
         try:
+            if r._beams is not None:
+                r._candidates = r._beams._following(logits)
+                return False
             id = r._sampler.likeliest(*logits) if greedy else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
             if id in r.stop_ids or r._sampler.ended:
-                end = Finished("stop")
+                end = Finished("stop", logprob=None if r.logprobs is None or id not in r.stop_ids else logprobs(logits, id, 0)[0])
             else:
                 token = Token(id) if r.logprobs is None else Token(id, *logprobs(logits, id, r.logprobs))
         except Exception as e:  # such as logits that are not finite

@@ -7,6 +7,7 @@ import weakref
 from dataclasses import dataclass, field
 
 from .. import _C
+from ._beams import BeamSearchOutput, BeamSearchParams
 from ._pieces import Pieces
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
@@ -50,7 +51,9 @@ class SamplingParams:
     n: texts for each prompt; text i is drawn with seed + i where there is a seed. top_k: -1 and 0 switch it off. max_tokens: None is up to the end of the context.
     stop: a text or several; the result ends before the first of them. stop_token_ids: further tokens that end a text. ignore_eos: the model's own tokens that
     end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. logit_bias: keys may be numbers as text.
-    structured_outputs: what the text must be: a Grammar, a StructuredOutputsParams, or a dict of its fields. ValueError, TypeError."""
+    structured_outputs: what the text must be: a Grammar, a StructuredOutputsParams, or a dict of its fields.
+    best_of: texts that are written for each prompt, at least n. The n with the highest cumulative_logprob are the result, the highest first; None: n texts, in the order of
+    their seeds, as with best_of = n. ValueError, TypeError."""
 
     n: int = 1
     temperature: float = 1.0
@@ -69,15 +72,18 @@ class SamplingParams:
     min_tokens: int = 0
     ignore_eos: bool = False
     structured_outputs: object = None
+    best_of: int = None
 
     def __post_init__(self):
         def whole(x, low):
             return isinstance(x, int) and not isinstance(x, bool) and x >= low
 
-        for name, low, none in (("n", 1, False), ("max_tokens", 0, True), ("logprobs", 0, True), ("top_k", -1, False)):
+        for name, low, none in (("n", 1, False), ("best_of", 1, True), ("max_tokens", 0, True), ("logprobs", 0, True), ("top_k", -1, False)):
             value = getattr(self, name)
             if not whole(value, low) and not (none and value is None):
                 raise ValueError(f"SamplingParams: {name} is out of range; got {value!r}; expected a whole number from {low} upwards{' or None' if none else ''}")
+        if self.best_of is not None and self.best_of < self.n:
+            raise ValueError(f"SamplingParams: best_of is out of range; got best_of {self.best_of} and n {self.n}; expected best_of to be at least n")
         stops = [] if self.stop is None else [self.stop] if isinstance(self.stop, str) else self.stop
         if not isinstance(stops, (list, tuple)) or not all(isinstance(s, str) and s for s in stops):
             raise TypeError(f"SamplingParams: stop is of the wrong type; got {self.stop!r}; expected a text or a list of texts that are not empty")
@@ -96,6 +102,11 @@ class SamplingParams:
         self._grammar = self.structured_outputs.grammar_of() if isinstance(self.structured_outputs, StructuredOutputsParams) else self.structured_outputs
         self._sampling(0)
 
+    @property
+    def _chooses(self):
+        """Whether more texts are written than returned."""
+        return self.best_of is not None and self.best_of > self.n
+
     def _sampling(self, index):
         return Sampling(self.temperature, max(self.top_k, 0), self.top_p, self.min_p, self.repetition_penalty, None if self.seed is None else self.seed + index, self.presence_penalty,
                         self.frequency_penalty, self.logit_bias, self.min_tokens, self._grammar)
@@ -113,22 +124,26 @@ class Logprob:
 @dataclass
 class CompletionOutput:
     """One text. token_ids: a list; the token that ended it is not among them. finish_reason: 'stop' or 'length'. logprobs: None, or for each token a dict of ids
-    and Logprob, the token's own included."""
+    and Logprob, the token's own included. cumulative_logprob: the sum of the logprobs of all tokens and of the one that ended the text; None without logprobs and
+    best_of."""
 
     index: int
     text: str = ""
     token_ids: list = field(default_factory=list)
     finish_reason: str = None
     logprobs: list = None
+    cumulative_logprob: float = None
 
 
 @dataclass
 class RequestOutput:
-    """What a prompt became. prompt: its text, or None where ids were given; prompt_token_ids: a list; outputs: n CompletionOutput."""
+    """What a prompt became. prompt: its text, or None where ids were given; prompt_token_ids: a list; outputs: n CompletionOutput. num_generation_tokens: how many
+    tokens were written for it, those of texts that best_of left out included."""
 
     prompt: str
     prompt_token_ids: list
     outputs: list
+    num_generation_tokens: int = 0
 
 
 @dataclass
@@ -164,9 +179,13 @@ class _Writing:
                 output.text = "".join(self.parts)
             stopped = self.pieces is not None and self.pieces.stopped
             output.finish_reason = "stop" if stopped else event.reason
+            if output.cumulative_logprob is not None and event.logprob is not None:
+                output.cumulative_logprob += event.logprob
             self.error = event.error or event.reason if not stopped and event.reason in ("error", "cancelled") else None
             return self.llm._ended(self)
         output.token_ids.append(event.id)
+        if output.cumulative_logprob is not None:
+            output.cumulative_logprob += event.logprob
         if output.logprobs is not None:
             ranks = {id: Logprob(logprob, i + 1, self.llm._text_of(id)) for i, (id, logprob) in enumerate(event.top)}
             output.logprobs.append({event.id: ranks.pop(event.id, None) or Logprob(event.logprob, None, self.llm._text_of(event.id)), **ranks})
@@ -201,7 +220,7 @@ class LLM:
     arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
 
     def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
-                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None):
+                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0):
         if runner not in ("auto", "generate", "pooling"):
             raise ValueError(f"LLM: there is no such runner; got {runner!r}; expected 'auto', 'generate' or 'pooling'")
         if isinstance(model, (LanguageModel, EmbeddingModel)):
@@ -223,7 +242,7 @@ class LLM:
         if pooler_config is not None:  # otherwise load_embedding has had it
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
         self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
-                             speculative_config=speculative_config, lora_modules=lora_modules)
+                             speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space)
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
@@ -275,6 +294,47 @@ class LLM:
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
         return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
 
+    def beam_search(self, prompts, params, lora_request=None, use_tqdm=False):
+        """The likeliest texts that follow prompts, as far as a search with params.beam_width beams finds them: a list of BeamSearchOutput in the prompts' order.
+
+        Each step continues all beams of a prompt and keeps the beam_width continuations with the highest cum_logprob. A continuation by a token that ends texts, if
+        it is among the 2 beam_width likeliest of its beam, has ended; the result is the beam_width best of all that ended and of the beams that are left after
+        max_tokens or at the end of the context. prompts and lora_request: as in generate(); params: a BeamSearchParams for all; use_tqdm is ignored.
+        ValueError, TypeError; RuntimeError where a search could not be finished; the others are cancelled then.
+
+            [output] = llm.beam_search("the window", pf.llm.BeamSearchParams(beam_width=4, max_tokens=8))
+            print(output.sequences[0].text)"""
+        self._needs_texts("beam_search")
+        ids = [self.model._ids("beam_search", _text_or_ids("beam_search", p)) for p in _several(prompts)]
+        searches, changed, left = [], threading.Condition(), len(ids)
+
+        def receive(event):
+            nonlocal left
+            with changed:
+                left -= 1
+                changed.notify_all()
+
+        def failed():
+            return [s.finished for s in searches if s.finished is not None and s.finished.reason not in ("stop", "length")]
+
+        try:
+            for i, name in zip(ids, self._lora_names(lora_request, len(ids))):
+                searches.append(self.engine.submit_beams(i, params, lora=name, receive=receive))
+            with changed:
+                changed.wait_for(lambda: not left or failed())
+            if failed():
+                raise RuntimeError(f"beam_search: a search could not be finished; got {failed()[0].error or failed()[0].reason}; expected its texts")
+        except BaseException:
+            for s in searches:
+                self.engine.cancel(s)
+            with changed:
+                changed.wait_for(lambda: len(ids) - left == len(searches))
+            raise
+        for s in searches:
+            for sequence in s.sequences:
+                sequence.text = self.model.tokenizer.decode(sequence.tokens) if self.model.tokenizer else None
+        return [BeamSearchOutput(s.sequences) for s in searches]
+
     def _needs_texts(self, op):
         if self.engine is None:
             raise ValueError(f"{op}: the model makes embeddings; got {self.model!r}; expected one that writes texts; hint: embed()")
@@ -311,7 +371,8 @@ class LLM:
                 self.model._needed("generate", self.model.tokenizer, "tokenizer")
         jobs, writings = [], []
         for (text, ids), p, name in zip(prompts, params, self._lora_names(lora, len(prompts))):
-            job = RequestOutput(text, ids, [CompletionOutput(i, logprobs=None if p.logprobs is None else []) for i in range(p.n)])
+            job = RequestOutput(text, ids, [CompletionOutput(i, logprobs=None if p.logprobs is None else [], cumulative_logprob=None if p.logprobs is None and not p._chooses else 0.0)
+                                            for i in range(p.best_of or p.n)])
             jobs.append(job)
             writings += [_Writing(self, job, output, p, name) for output in job.outputs]
         with self._change:
@@ -326,6 +387,12 @@ class LLM:
                     self.engine.cancel(w.request)
             self._wait(writings, False, failing=True)
             raise
+        for job, p in zip(jobs, params):
+            job.num_generation_tokens = sum(len(o.token_ids) for o in job.outputs)
+            if p._chooses:
+                job.outputs = sorted(job.outputs, key=lambda o: -o.cumulative_logprob)[: p.n]
+                for i, output in enumerate(job.outputs):
+                    output.index = i
         return jobs
 
     def _submit(self, w):
@@ -333,7 +400,7 @@ class LLM:
         stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else self.model.end_ids)
         with self._change:
             w.request = self.engine.submit(w.job.prompt_token_ids, p._sampling(w.output.index), self.model.config.context if p.max_tokens is None else p.max_tokens,
-                                           stop_ids=stop_ids, logprobs=p.logprobs, lora=w.lora, receive=w.receive)
+                                           stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs, lora=w.lora, receive=w.receive)
             self._left += 1
 
     def _ended(self, w):

@@ -58,7 +58,7 @@ class Choice:
         self.answer, self.index, self.request, self.reason = answer, index, None, None
         self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt], job.shown)
         self._parser, self._calls = (Parser(job.tool_format, job.tool_names), 0) if job.tool_format else (None, 0)
-        self.tokens, self._entries = 0, deque()
+        self.tokens, self.cumulative_logprob, self._entries = 0, 0.0, deque()
 
     def receive(self, event):
         """An event of the engine, on the loop."""
@@ -66,6 +66,7 @@ class Choice:
             return
         if isinstance(event, Finished):
             if event.reason in ("stop", "length"):
+                self.cumulative_logprob += event.logprob or 0.0
                 self._finish(self._pieces.finish(), "stop" if self._pieces.stopped else event.reason)
             else:
                 self.reason = event.reason
@@ -74,6 +75,7 @@ class Choice:
                 self.answer.fail(RequestError(f"{self.answer.op}: the text ended early; got {event.error or event.reason}; expected its end", status=status, code=event.reason))
             return
         self.tokens += 1
+        self.cumulative_logprob += event.logprob or 0.0
         at = self._pieces.decoded
         text = self._pieces.feed(event.id)
         if self.answer.job.logprobs is not None:
@@ -128,19 +130,20 @@ class Answer:
         self.op, self.job, self.engine, self._model, self._metrics = op, job, engine, model, metrics
         self.deltas, self.error, self.first_token, self.begin = deque(), None, None, time.monotonic()
         self._most, self._overflow, self._event, self._mailbox = most_deltas, on_overflow, asyncio.Event(), mailbox
-        self.choices = [Choice(self, p * job.n + i, p, model.tokenizer) for p in range(len(job.prompts)) for i in range(job.n)]
+        self.choices = [Choice(self, p * job.best_of + i, p, model.tokenizer) for p in range(len(job.prompts)) for i in range(job.best_of)]
         self.unfinished = len(self.choices)
         self.prompt_tokens = sum(map(len, job.prompts))
 
     def submit(self):
         """Gives all choices to the engine. RequestError if it takes none, or does not like the settings; nothing is left running then."""
         seed = self.job.sampling.get("seed")
+        logprobs = 0 if self.job.logprobs is None and self.job.best_of > self.job.n else self.job.logprobs
         try:
             for choice in self.choices:
-                prompt, number = divmod(choice.index, self.job.n)
+                prompt, number = divmod(choice.index, self.job.best_of)
                 sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
                 choice.request = self.engine.submit(
-                    self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=self.job.logprobs, priority=self.job.priority,
+                    self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=logprobs, priority=self.job.priority,
                     **({"lora": self.job.lora} if self.job.lora is not None else {}), receive=partial(self._mailbox.put, choice),
                 )  # fmt: skip
         except EngineFull as e:
@@ -209,7 +212,8 @@ class Answer:
         return ready
 
     async def whole(self):
-        """Waits for the end. Returns (text, logprobs, reason, calls) of each choice. Raises the error."""
+        """Waits for the end. Returns (text, logprobs, reason, calls) of each choice; of best_of texts the n of each prompt with the highest cumulative log
+        probability, the highest first. Raises the error."""
         found = [["", [], None, []] for _ in self.choices]
         while self.unfinished or self.deltas:
             for index, text, entries, reason, calls in await self.some():
@@ -217,7 +221,13 @@ class Answer:
                 found[index][1] += entries
                 found[index][2] = reason or found[index][2]
                 found[index][3] += calls
-        return found
+        n, best_of = self.job.n, self.job.best_of
+        if best_of == n:
+            return found
+        best = []
+        for begin in range(0, len(found), best_of):
+            best += sorted(range(begin, begin + best_of), key=lambda i: -self.choices[i].cumulative_logprob)[:n]
+        return [found[i] for i in best]
 
 
 class Form:

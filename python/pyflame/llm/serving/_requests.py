@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from .. import tools as calls
 from ..grammar import Grammar
 
-MOST_CHOICES = 128  # prompts times n
+MOST_CHOICES = 128  # prompts times n, or times best_of
 MOST_STOPS = 16
 MOST_STOP_LENGTH = 1024  # characters
 MOST_TOP = 20  # logprobs of other tokens
@@ -112,6 +112,7 @@ class Job:
     prompts: list
     max_tokens: list  # of each prompt
     n: int = 1
+    best_of: int = 1  # texts that are written for each prompt; the n likeliest are the answer
     sampling: dict = field(default_factory=dict)
     stops: tuple = ()
     stop_ids: frozenset = frozenset()
@@ -179,10 +180,14 @@ def _sampling(f, model):
 def _common(f, model, prompts, continues, most_tokens, default):
     """The Job of fields that chats and completions share."""
     n = f.get("n", int, 1, 1, MOST_CHOICES)
-    if n * len(prompts) > MOST_CHOICES:
-        raise f.wrong("n", "there are too many choices", f"{len(prompts)} prompts, n = {n}", f"at most {MOST_CHOICES} in all")
-    if f.get("best_of", int, n) != n:
-        raise f.wrong("best_of", "best_of is not available yet", f.values["best_of"], f"n, which is {n}")
+    best_of = f.get("best_of", int, n, 1, MOST_CHOICES)
+    if best_of < n:
+        raise f.wrong("best_of", "best_of is out of range", f"best_of = {best_of} and n = {n}", "best_of to be at least n")
+    if best_of * len(prompts) > MOST_CHOICES:
+        name = "best_of" if best_of > n else "n"
+        raise f.wrong(name, "there are too many choices", f"{len(prompts)} prompts, {name} = {best_of}", f"at most {MOST_CHOICES} in all")
+    if best_of > n and f.get("stream", bool, False):
+        raise f.wrong("best_of", "best_of and stream exclude each other", f"best_of = {best_of} and n = {n}", "best_of = n, or no stream, because all texts must have ended before the best are known")
     asked = f.get("max_completion_tokens", int, f.get("max_tokens", int, None, 1), 1)
     name = "max_tokens" if f.values.get("max_completion_tokens") is None else "max_completion_tokens"
     room = []
@@ -199,7 +204,7 @@ def _common(f, model, prompts, continues, most_tokens, default):
     stop_ids = frozenset(_ids(f, "stop_token_ids", f.get("stop_token_ids", list, []), model.config.vocab))
     f.get("user", str)
     return Job(
-        prompts=prompts, continues=continues, max_tokens=room, n=n, sampling=_sampling(f, model), stops=_stops(f), priority=f.get("priority", int, 0, -(1 << 31), 1 << 31),
+        prompts=prompts, continues=continues, max_tokens=room, n=n, best_of=best_of, sampling=_sampling(f, model), stops=_stops(f), priority=f.get("priority", int, 0, -(1 << 31), 1 << 31),
         stop_ids=stop_ids if f.get("ignore_eos", bool, False) else stop_ids | model.end_ids, stream=f.get("stream", bool, False),
         include_usage=include_usage, continuous_usage=include_usage and continuous,
     )  # fmt: skip

@@ -60,7 +60,7 @@ _of_library.addFilter(_shorten)
 class Limits:
     """What clients may take. Seconds of 0: no limit.
 
-    body_bytes: of a request's body; clients: open connections; choices: texts that are written or wait at the same time (prompts times n, of all
+    body_bytes: of a request's body; clients: open connections; choices: texts that are written or wait at the same time (prompts times n or best_of, of all
     requests); request_seconds: from a request to the end of its answer; head_seconds and body_seconds: until the first request's head, and each body,
     have come; waiting_pieces: pieces of a stream that the client has not read; beat_seconds: after which a stream that has nothing to say sends a
     comment, so that nobody takes it for dead."""
@@ -339,7 +339,7 @@ class Server:
         if self.is_draining:
             raise RequestError("serve: the server ends; got a new request; expected none; hint: try another server", status=503, code="server_ends", headers={"Retry-After": "10"})
         running = sum(a.unfinished for a in self.answers)
-        if running + len(job.prompts) * job.n > self.limits.choices:
+        if running + len(job.prompts) * job.best_of > self.limits.choices:
             raise RequestError(f"{op}: the queue is full; got {running} texts that are written or wait; expected at most {self.limits.choices}; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
         transport = request.transport
         answer = Answer(op, job, self.model, self.engine, self._mailbox, self._metrics, self.limits.waiting_pieces if job.stream else None, transport.abort)

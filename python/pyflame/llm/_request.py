@@ -1,0 +1,59 @@
+"""What an engine is asked for and what it delivers: requests, their tokens and their ends."""
+from dataclasses import dataclass, field
+
+from ._blocks import ROOT
+
+
+@dataclass
+class Token:
+    """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them."""
+
+    id: int
+    logprob: float = None
+    top: list = field(default_factory=list)
+
+
+@dataclass
+class Finished:
+    """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None. logprob: log p
+    of the token that ended the text, by the model's own logits; None where no token ended it, or the request did not ask for logprobs."""
+
+    reason: str
+    error: str = None
+    logprob: float = None
+
+
+class Request:
+    """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written."""
+
+    def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive, adapter=None):
+        self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None
+        self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
+        self._rank, self._receive = (priority, number), receive
+        self._sampler = sampler
+        self._cancelled, self._counted = None, False
+        self._adapter, self._ngrams = adapter, None
+        self._swapped = None  # while it waits after it was preempted: how many tokens' keys and values are in host memory, and these
+        self._beams = self._candidates = None  # of a beam: its Beams, and the tokens that may follow, once they are known
+        self._clear()
+
+    def _clear(self):
+        self._blocks, self._computed = [], 0  # tokens of ids whose keys and values are in the blocks
+        self._registered, self._content = 0, self._root  # blocks whose content is known, and the content of the last of them
+        self._room, self._drafted = 0, 0  # guesses that the blocks have room for; tokens whose keys and values the draft model has
+
+    @property
+    def _root(self):
+        """The content before the text: with an adapter, keys and values are others."""
+        return ROOT if self._adapter is None else (ROOT, self._adapter)
+
+    @property
+    def _requests(self):
+        """What the engine runs for this: itself."""
+        return [self]
+
+    def __lt__(self, other):
+        return self._rank < other._rank
+
+    def __repr__(self):
+        return f"Request({len(self.prompt_ids)} + {len(self.ids) - len(self.prompt_ids)} tokens, {self.finished or 'not finished'})"

@@ -1,0 +1,128 @@
+"""swap_space: the keys and values of preempted requests go to host memory and come back; the texts stay the same."""
+import threading
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+pytest.importorskip("regex", reason="the package regex is not installed")
+from pyflame.llm import Engine, Finished, Sampling  # noqa: E402
+from pyflame.llm import _paged  # noqa: E402
+from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.testing import language_models as small  # noqa: E402
+
+BLOCK = _paged.BLOCK
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    return pf.llm.load(small.write_random_model(tmp_path_factory.mktemp("llama"), "llama", seed=3))
+
+
+@pytest.fixture(scope="module")
+def texts(lm):
+    """Prompts, and what the model writes for each alone."""
+    rs = np.random.RandomState(1)
+    prompts = [[int(i) for i in rs.randint(4, small.VOCABULARY, n)] for n in (40, 33, 20, 31, 5)]
+    return prompts, [list(lm.tokens(p, 40, GREEDY, stop_ids=())) for p in prompts]
+
+
+def cache_of(lm, blocks):
+    return (blocks + 1) * _paged.block_bytes(lm._network)
+
+
+def gib(lm, blocks):
+    return blocks * _paged.block_bytes(lm._network) / (1 << 30)
+
+
+def is_free(engine):
+    with engine._wake:
+        return not engine._running and not engine._waiting and not engine._blocks.used and engine._swap_blocks == engine._swap_count
+
+
+class Computed:
+    """Counts the tokens that the engine's steps compute."""
+
+    def __init__(self, monkeypatch):
+        self.tokens, step = 0, engines.Step
+
+        def counted(network, pages, parts, *args):
+            self.tokens += sum(len(p.ids) for p in parts)
+            return step(network, pages, parts, *args)
+
+        monkeypatch.setattr(engines, "Step", counted)
+
+
+def written(engine, prompts):
+    ended, events = [threading.Event() for _ in prompts], [[] for _ in prompts]
+    with engine._wake:
+        for done, seen, p in zip(ended, events, prompts):
+            engine.submit(p, GREEDY, 40, stop_ids=(), receive=lambda e, d=done, s=seen: (s.append(e), d.set() if isinstance(e, Finished) else None))
+    assert all(e.wait(60) for e in ended)
+    return [[e.id for e in seen[:-1]] for seen in events]
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_invariant": True}, {"speculative_config": {"num_speculative_tokens": 3}}], ids=str)
+def test_preempted_texts_come_back_from_host_memory(lm, texts, monkeypatch, options):
+    prompts, want = texts
+    counts = {}
+    for blocks in (0, 3, 100):  # none; too few for all that is preempted; enough
+        with monkeypatch.context() as patch:
+            with Engine(lm, kv_cache_bytes=cache_of(lm, 9), swap_space=gib(lm, blocks), **options) as engine:
+                computed = Computed(patch)
+                assert written(engine, prompts) == want
+                stats = engine.stats()
+            assert stats["preemptions_total"] > 0 and is_free(engine)
+            counts[blocks] = computed.tokens
+            if not blocks:
+                assert "cpu_cache_usage" not in stats
+            else:
+                assert stats["cpu_cache_usage"] == 0 and 0 < stats["swapped_in_tokens_total"] <= stats["swapped_out_tokens_total"]
+    if not options:
+        everything = sum(len(p) + len(w) - 1 for p, w in zip(prompts, want))
+        assert counts[100] == everything < counts[0]  # nothing is computed twice
+
+
+def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
+    prompts, want = texts
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 9), swap_space=gib(lm, 100)) as engine:
+        requests, swapped, done = [], [], [threading.Event() for _ in prompts]
+
+        def receive(i, event):
+            if isinstance(event, Finished):
+                done[i].set()
+            else:
+                with engine._wake:
+                    waiting = [r for r in engine._waiting if r._swapped is not None]
+                if waiting and not swapped:
+                    swapped.append(engine.stats()["cpu_cache_usage"])
+                    for r in requests:
+                        engine.cancel(r)
+
+        with engine._wake:
+            for i, p in enumerate(prompts):
+                requests.append(engine.submit(p, GREEDY, 40, stop_ids=(), receive=lambda e, i=i: receive(i, e)))
+        assert all(d.wait(60) for d in done) and swapped[0] > 0
+        assert "cancelled" in {r.finished.reason for r in requests} and engine.stats()["cpu_cache_usage"] == 0
+        # A step fails while a text is in host memory: what is there is right.
+        run, failed = engines.Step.run, []
+
+        def breaks(step):
+            with engine._wake:
+                if not failed and any(r._swapped is not None for r in engine._waiting):
+                    failed.append(1)
+                    raise MemoryError("no memory")
+            return run(step)
+
+        monkeypatch.setattr(engines.Step, "run", breaks)
+        got = written(engine, prompts)
+        assert failed and all(g == w or w[: len(g)] == g for g, w in zip(got, want)) and want[-1] == got[-1]
+    assert is_free(engine)
+
+
+@pytest.mark.parametrize("value", [-1, True, "4", float("nan")])
+def test_swap_space_out_of_range(lm, value):
+    with pytest.raises(ValueError, match=f"Engine: swap_space is out of range; got {value!r}; expected a number of GiB from 0 upwards"):
+        pf.llm.LLM(lm, swap_space=value)
