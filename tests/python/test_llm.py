@@ -82,6 +82,13 @@ def test_prompts_in_blocks(lm, monkeypatch):
     assert close(lm.logits(ids).numpy(), want)
 
 
+def test_quantized_folders_are_refused(tmp_path):
+    for method, form in (("gptq", {"quant_method": "gptq", "bits": 4}), ("fp8", {"quant_method": "fp8"}), ("list", [])):
+        path = small.write_random_model(tmp_path, "llama", seed=3, quantization_config=form)
+        with pytest.raises(NotImplementedError, match=f"has quantized weights, which are not available in this layout; got quantization_config of '{method}'"):
+            pf.llm.load(path)
+
+
 def test_half_precision(folder, lm):
     half = pf.llm.load(folder, dtype=pf.bfloat16)
     got = half.logits(EXPECTED["ids"])

@@ -300,6 +300,11 @@ def _template_of(folder, config):
 
 def _of_folder(folder, dtype, device):
     document = _json(folder, "config.json", needed=True)
+    quantized = document.get("quantization_config")
+    if quantized is not None:
+        method = quantized.get("quant_method", "no quant_method") if isinstance(quantized, dict) else type(quantized).__name__
+        raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available in this layout; got quantization_config of {method!r}; expected float weights; "
+                                  "hint: take a GGUF file of the model, or its folder without quantization")
     config = _architectures.from_hf(document)
     tokenizer_config, tokenizer_json = _json(folder, "tokenizer_config.json"), _json(folder, "tokenizer.json")
     tokenizer = _tokenizer_json.from_json(tokenizer_json, tokenizer_config) if tokenizer_json else None
@@ -337,7 +342,7 @@ def load(path, dtype=None, device=None):
     and the input of a product is rounded to 8 bits (on GPUs for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
     are decoded while the file is read.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
-    NotImplementedError for blocks of a type that cannot be read; ImportError without the package regex."""
+    NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights (fp8, GPTQ, AWQ); ImportError without the package regex."""
     path = _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")

@@ -57,7 +57,7 @@ def _grouped(dtype, s, t, ends, transposed):
     # The longest sum: all rows, where the groups divide the sum.
     length = s[-1]
     return Case(f"grouped_mm-{dtype}-{label(s)}-{label(t)}{'-transposed' if transposed else ''}", ("grouped_mm",), ("grouped_mm",), (Spec(s, dtype), Spec(swapped, dtype), _ends(ends)), call,
-                lambda a, b, offs: _by_groups(a, second(b), offs), grad=(0, 1), c=2, length=length, magnitude=lambda a, b, offs: _by_groups(np.abs(a), second(np.abs(b)), offs), fused_exact=False)  # fmt: skip
+                lambda a, b, offs: _by_groups(a, second(b), offs), grad=(0, 1), c=2, length=length, magnitude=lambda a, b, offs: _by_groups(np.abs(a), second(np.abs(b)), offs), fused_exact=False, own_values=True)  # fmt: skip
 
 
 def cases():

@@ -114,7 +114,7 @@ def _groups():
 
                     yield Case(
                         f"quantized_grouped_mm-{name}-{'tiles' if tiled else 'rows'}-{dtype}-{label((rows, columns))}-{outputs}", ("quantized_grouped_mm",) + (("weight_tiles",) if tiled else ()), ("quantized_grouped_mm",),
-                        inputs, call, lambda x, w, ends, name=name: _by_groups(name, x, w, ends), c=2, length=columns, magnitude=magnitude)  # fmt: skip
+                        inputs, call, lambda x, w, ends, name=name: _by_groups(name, x, w, ends), c=2, length=columns, magnitude=magnitude, own_values=True)  # fmt: skip
 
 
 def _decoding():
