@@ -107,16 +107,20 @@ def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
         assert all(d.wait(60) for d in done) and swapped[0] > 0
         assert "cancelled" in {r.finished.reason for r in requests} and engine.stats()["cpu_cache_usage"] == 0
         # A step fails while a text is in host memory: what is there is right.
-        run, failed = engines.Step.run, []
+        failed = []
 
-        def breaks(step):
-            with engine._wake:
-                if not failed and any(r._swapped is not None for r in engine._waiting):
-                    failed.append(1)
-                    raise MemoryError("no memory")
-            return run(step)
+        def breaking(function):
+            def breaks(step):
+                with engine._wake:
+                    if not failed and any(r._swapped is not None for r in engine._waiting):
+                        failed.append(1)
+                        raise MemoryError("no memory")
+                return function(step)
 
-        monkeypatch.setattr(engines.Step, "run", breaks)
+            return breaks
+
+        for name in ("run", "likeliest"):  # likeliest: where a GPU finds the tokens
+            monkeypatch.setattr(engines.Step, name, breaking(getattr(engines.Step, name)))
         got = written(engine, prompts)
         assert failed and all(g == w or w[: len(g)] == g for g, w in zip(got, want)) and want[-1] == got[-1]
     assert is_free(engine)
