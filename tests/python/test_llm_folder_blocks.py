@@ -81,6 +81,11 @@ def test_damaged_matrices(damage, error, message, tmp_path):
         pf.llm.load(write(tmp_path, GPTQ, damage=damage)[0])
 
 
+def test_the_order_of_rows_is_needed_where_the_config_names_one(tmp_path):
+    with pytest.raises(ValueError, match="is not complete; got no g_idx; expected .* and g_idx where desc_act is true"):
+        pf.llm.load(write(tmp_path, {**GPTQ, "desc_act": True}, damage=lambda p: p.pop("g_idx"))[0])
+
+
 @pytest.mark.parametrize("changes", [{"bits": 3}, {"bits": True}, {"group_size": 0}, {"group_size": None}, {"checkpoint_format": "marlin"}, {"quant_method": "awq", "bits": 8}, {"quant_method": "awq", "version": "gemv"}])
 def test_kinds_that_are_not_available(changes, tmp_path):
     path = small.write_random_model(tmp_path, "llama", quantization_config={**GPTQ, **changes})

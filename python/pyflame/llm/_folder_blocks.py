@@ -11,7 +11,7 @@ _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def settings(form, folder):
-    """(method, bits, group size, what to add to a stored zero) of config.json's quantization_config. NotImplementedError for what cannot be read."""
+    """(method, bits, group size, what to add to a stored zero, whether g_idx is needed) of config.json's quantization_config. NotImplementedError for what cannot be read."""
     method = form.get("quant_method", "no quant_method") if isinstance(form, dict) else type(form).__name__
     if method not in ("gptq", "awq"):
         raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available in this layout; got quantization_config of {method!r}; expected gptq, awq or float weights; "
@@ -24,7 +24,7 @@ def settings(form, folder):
     if type(bits) is not int or bits not in good or form_name not in names or type(group) is not int or (group < 1 and group != -1):
         raise NotImplementedError(f"llm: '{folder}' has {method} weights of a kind that is not available; got bits {bits!r}, group_size {group!r}, format {form_name!r}; "
                                   f"expected bits {' or '.join(map(str, good))}, a group_size of -1 or at least 1, format {' or '.join(names)}")
-    return method, bits, group, int(form_name == "gptq")
+    return method, bits, group, int(form_name == "gptq"), method == "gptq" and bool(form.get("desc_act"))
 
 
 def _unpacked(words, bits, axis, order=None):
@@ -37,13 +37,13 @@ def _unpacked(words, bits, axis, order=None):
     return parts.reshape(words.shape[0], -1)
 
 
-def _matrix(name, parts, method, bits, group, add):
+def _matrix(name, parts, method, bits, group, add, ordered):
     def wrong(what, got, expected):
         return ValueError(f"llm: the {method} weight '{name}' {what}; got {got}; expected {expected}")
 
-    missing = [k for k in ("qweight", "qzeros", "scales") if k not in parts]
+    missing = [k for k in ("qweight", "qzeros", "scales") + ("g_idx",) * ordered if k not in parts]
     if missing:
-        raise wrong("is not complete", "no " + ", ".join(missing), "qweight, qzeros and scales")
+        raise wrong("is not complete", "no " + ", ".join(missing), "qweight, qzeros and scales, and g_idx where desc_act is true")
     for key, value in parts.items():
         if value.dim() != (1 if key == "g_idx" else 2) or (key != "scales" and str(value.dtype).rpartition(".")[2] != "int32"):
             raise wrong(f"has a wrong {key}", f"shape {tuple(value.shape)}, {value.dtype}", "a vector of int32" if key == "g_idx" else "a matrix" + (" of int32" if key != "scales" else ""))
