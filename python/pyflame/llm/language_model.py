@@ -10,7 +10,7 @@ import threading
 from .. import _C
 from ..io import load as load_tensors
 from ..io import load_gguf
-from . import _architectures, _tokenizer_gguf, _tokenizer_json
+from . import _architectures, _folder_blocks, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
 from ._lora import Adapters, read_adapter
 from ._network import Cache, Network, _on_gpu, unpaired
@@ -301,11 +301,10 @@ def _template_of(folder, config):
 def _of_folder(folder, dtype, device):
     document = _json(folder, "config.json", needed=True)
     quantized = document.get("quantization_config")
-    if quantized is not None:
-        method = quantized.get("quant_method", "no quant_method") if isinstance(quantized, dict) else type(quantized).__name__
-        raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available in this layout; got quantization_config of {method!r}; expected float weights; "
-                                  "hint: take a GGUF file of the model, or its folder without quantization")
+    form = None if quantized is None else _folder_blocks.settings(quantized, folder)
     config = _architectures.from_hf(document)
+    if form and config.architecture.transposed:
+        raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available for this architecture; got {form[0]!r} of {config.architecture.hf!r}; expected float weights")
     tokenizer_config, tokenizer_json = _json(folder, "tokenizer_config.json"), _json(folder, "tokenizer.json")
     tokenizer = _tokenizer_json.from_json(tokenizer_json, tokenizer_config) if tokenizer_json else None
     generation = _json(folder, "generation_config.json") or {}
@@ -314,7 +313,10 @@ def _of_folder(folder, dtype, device):
     defaults = {k: generation[k] for k in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty") if generation.get(k) is not None}
     if generation.get("do_sample") is False:
         defaults["temperature"] = 0
-    tensors = _architectures.gguf_names(load_tensors(folder, "cpu"), config.architecture)
+    tensors = load_tensors(folder, "cpu")
+    if form:
+        tensors = _folder_blocks.decoded(tensors, form, dtype)
+    tensors = _architectures.gguf_names(tensors, config.architecture)
     return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)))
 
 
@@ -342,7 +344,7 @@ def load(path, dtype=None, device=None):
     and the input of a product is rounded to 8 bits (on GPUs for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
     are decoded while the file is read.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
-    NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights (fp8, GPTQ, AWQ); ImportError without the package regex."""
+    NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights other than GPTQ's and AWQ's, which are decoded; ImportError without the package regex."""
     path = _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
