@@ -23,12 +23,18 @@ from pyflame.llm._packed import PackedWeight
 from pyflame.llm.language_model import LanguageModel
 
 # layers, hidden, heads, heads of keys, head size, inner, vocabulary
-SHAPES = {"8b": (32, 4096, 32, 8, 128, 14336, 128256), "1b": (16, 2048, 32, 8, 64, 8192, 128256), "tiny": (2, 256, 4, 2, 64, 512, 1000)}
+SHAPES = {"8b": (32, 4096, 32, 8, 128, 14336, 128256), "1b": (16, 2048, 32, 8, 64, 8192, 128256), "tiny": (2, 256, 4, 2, 64, 512, 1000),
+          # Mixtures of experts; inner is an expert's. Qwen3-30B-A3B with 16 of its 48 layers.
+          "30b-a3b-16": (16, 2048, 32, 4, 128, 768, 151936), "tiny-experts": (2, 256, 4, 2, 64, 128, 1000)}
+EXPERTS = {"30b-a3b-16": (128, 8), "tiny-experts": (8, 2)}  # how many, and how many of them a token has
 # Bytes of a block, elements, and where its float16 scales are.
 BLOCKS = {"Q4_0": (18, 32, (0,)), "Q8_0": (34, 32, (0,)), "Q4_K": (144, 256, (0, 2)), "Q5_K": (176, 256, (0, 2)), "Q6_K": (210, 256, (208,))}
 
 
-def random_weight(kind, rows, columns, device):
+def random_weight(kind, rows, columns, device, stack=0):
+    if stack:
+        w = random_weight(kind, stack * rows, columns, device)
+        return w.reshape(stack, rows, columns) if kind == "bfloat16" else PackedWeight(w.blocks.reshape(stack, rows, -1), kind, columns)
     if kind == "bfloat16":
         return pf.randn(rows, columns, dtype=pf.bfloat16, device=device) * 0.02
     size, elements, scales = BLOCKS[kind]
@@ -42,27 +48,36 @@ def random_weight(kind, rows, columns, device):
 def random_model(shape, kind, device, context):
     layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
     config = _architectures.Config(architecture=next(a for a in _architectures.ARCHITECTURES if a.gguf == "mistral"), layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=head, inner=inner,
-                                   vocab=vocab, context=context, eps=1e-5, activation="silu", rope_base=500000.0, rope_dim=head, windowed=(False,) * layers, scale=head**-0.5, tied=False)
+                                   vocab=vocab, context=context, eps=1e-5, activation="silu", rope_base=500000.0, rope_dim=head, windowed=(False,) * layers, scale=head**-0.5, tied=False,
+                                   experts=_architectures.ExpertSizes(*EXPERTS[shape], inner) if shape in EXPERTS else None)
     tensors = {"token_embd.weight": pf.randn(vocab, hidden, dtype=pf.bfloat16, device=device), "output.weight": random_weight(kind, vocab, hidden, device), "output_norm.weight": pf.ones(hidden, device=device)}
     for i in range(layers):
         p = f"blk.{i}."
-        for name, rows, columns in (("attn_q", heads * head, hidden), ("attn_k", kv_heads * head, hidden), ("attn_v", kv_heads * head, hidden), ("attn_output", hidden, heads * head), ("ffn_up", inner, hidden),
-                                    ("ffn_gate", inner, hidden), ("ffn_down", hidden, inner)):
+        count, end = (EXPERTS[shape][0], "_exps") if shape in EXPERTS else (0, "")
+        for name, rows, columns in (("attn_q", heads * head, hidden), ("attn_k", kv_heads * head, hidden), ("attn_v", kv_heads * head, hidden), ("attn_output", hidden, heads * head)):
             tensors[p + name + ".weight"] = random_weight(kind, rows, columns, device)
+        for name, rows, columns in (("ffn_up", inner, hidden), ("ffn_gate", inner, hidden), ("ffn_down", hidden, inner)):
+            tensors[p + name + end + ".weight"] = random_weight(kind, rows, columns, device, count)
+        if count:
+            tensors[p + "ffn_gate_inp.weight"] = random_weight("bfloat16", count, hidden, device)
         tensors |= {p + "attn_norm.weight": pf.ones(hidden, device=device), p + "ffn_norm.weight": pf.ones(hidden, device=device)}
         pf.synchronize()
     return LanguageModel(config, tensors, None, dtype=pf.bfloat16, device=device)
 
 
-def weight_bytes(shape, kind):
+def weight_bytes(shape, kind, count):
+    """What a step of `count` texts reads. Of experts: as many as tokens have that choose at random, on average."""
     layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
-    elements = layers * (hidden * head * (2 * heads + 2 * kv_heads) + 3 * hidden * inner) + vocab * hidden
+    if shape in EXPERTS:
+        experts, chosen = EXPERTS[shape]
+        inner *= experts * (1 - (1 - chosen / experts) ** count)
+    elements = int(layers * (hidden * head * (2 * heads + 2 * kv_heads) + 3 * hidden * inner) + vocab * hidden)
     return elements * 2 if kind == "bfloat16" else elements * BLOCKS[kind][0] // BLOCKS[kind][1]
 
 
 def summary(name, shape, kind, count, context, seconds, host=()):
     layers, _, _, kv_heads, head, _, _ = SHAPES[shape]
-    total = weight_bytes(shape, kind) + 4 * layers * kv_heads * head * count * context
+    total = weight_bytes(shape, kind, count) + 4 * layers * kv_heads * head * count * context
     s = statistics.median(seconds)
     row = {"program": name, "shape": shape, "weights": kind, "sequences": count, "context": context, "ms": s * 1e3, "ms_least": min(seconds) * 1e3, "tokens_per_s": count / s, "GB_per_s": total / s / 1e9}
     if host:
@@ -151,24 +166,39 @@ def measure_torch(shape, count, a):
     weight = lambda n, k: torch.randn(n, k, **kind) * 0.02  # noqa: E731
     room = a.context + a.warmup + a.steps
     embedding, output, ones = torch.randn(vocab, hidden, **kind), weight(vocab, hidden), torch.ones(hidden, **kind)
-    blocks = [(weight((heads + 2 * kv_heads) * head, hidden), weight(hidden, heads * head), weight(2 * inner, hidden), weight(hidden, inner), torch.randn(count, kv_heads, room, head, **kind), torch.randn(count, kv_heads, room, head, **kind)) for _ in range(layers)]
+    experts, chosen = EXPERTS.get(shape, (0, 0))
+    stack = lambda n, k: weight(experts * n, k).view(experts, n, k) if experts else weight(n, k)  # noqa: E731
+    routers = [weight(experts, hidden) for _ in range(layers)] if experts else [None] * layers
+    blocks = [(weight((heads + 2 * kv_heads) * head, hidden), weight(hidden, heads * head), stack(2 * inner, hidden), stack(hidden, inner), torch.randn(count, kv_heads, room, head, **kind), torch.randn(count, kv_heads, room, head, **kind)) for _ in range(layers)]
     turns = torch.arange(room, device=a.device)[:, None] * 500000.0 ** (-torch.arange(0, head, 2, device=a.device) / head)
     cos, sin = (f(torch.cat([turns, turns], 1)).to(torch.bfloat16) for f in (torch.cos, torch.sin))
 
     def rotated(x, at):
         return x * cos[at] + torch.cat([-x[..., head // 2:], x[..., : head // 2]], -1) * sin[at]
 
+    def feed_forward(y, up, down, router):
+        if not experts:
+            gate, more = F.linear(y, up).chunk(2, -1)
+            return F.linear(F.silu(gate) * more, down)
+        share, which = F.linear(y, router).float().softmax(-1).topk(chosen, -1)
+        which = which.reshape(-1)
+        order = which.argsort(stable=True)
+        offs = torch.histc(which.float(), experts, 0, experts - 1).cumsum(0).int()  # bincount would wait for the device
+        gate, more = F.grouped_mm(y[order // chosen], up.transpose(1, 2), offs=offs).chunk(2, -1)
+        z = F.grouped_mm(F.silu(gate) * more, down.transpose(1, 2), offs=offs)
+        z = torch.empty_like(z).index_copy_(0, order, z).view(count, chosen, -1)
+        return (z * (share / share.sum(-1, keepdim=True)).unsqueeze(-1)).sum(1).to(y.dtype)
+
     @torch.no_grad()
     def step(ids, at):
         x = F.embedding(ids, embedding)
-        for qkv, o, up, down, keys, values in blocks:
+        for (qkv, o, up, down, keys, values), router in zip(blocks, routers):
             y = F.rms_norm(x, (hidden,), ones, 1e-5)
             q, k, v = F.linear(y, qkv).view(count, 1, -1, head).transpose(1, 2).split([heads, kv_heads, kv_heads], 1)
             keys[:, :, at:at + 1], values[:, :, at:at + 1] = rotated(k, at), v
             y = F.scaled_dot_product_attention(rotated(q, at), keys[:, :, : at + 1], values[:, :, : at + 1], enable_gqa=True)
             x = x + F.linear(y.transpose(1, 2).reshape(count, -1), o)
-            gate, more = F.linear(F.rms_norm(x, (hidden,), ones, 1e-5), up).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * more, down)
+            x = x + feed_forward(F.rms_norm(x, (hidden,), ones, 1e-5), up, down, router)
         return F.linear(F.rms_norm(x, (hidden,), ones, 1e-5), output).float().argmax(1)
 
     ids, seconds = torch.arange(count, device=a.device), []

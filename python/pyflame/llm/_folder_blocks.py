@@ -64,8 +64,8 @@ def _matrix(name, parts, method, bits, group, add, ordered):
 
 
 def decoded(tensors, form, dtype):
-    """The tensors of a folder, with a `weight` (out, in) of dtype (None: float32) in place of each qweight, qzeros, scales and g_idx."""
-    tensors = dict(tensors)
+    """The tensors of a folder, with a `weight` (out, in) of dtype (None: float32) in place of each qweight, qzeros, scales and g_idx. It changes the given
+    dict, so that the integers of a matrix are freed when it is decoded."""
     for base in sorted({n.rpartition(".")[0] for n in tensors if n.rpartition(".")[2] in ("qweight", "qzeros", "scales", "g_idx")}):
         parts = {k: tensors.pop(f"{base}.{k}") for k in ("qweight", "qzeros", "scales", "g_idx") if f"{base}.{k}" in tensors}
         weight = make(_matrix(base, parts, *form), device="cpu")
