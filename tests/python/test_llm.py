@@ -83,7 +83,7 @@ def test_prompts_in_blocks(lm, monkeypatch):
 
 
 def test_quantized_folders_are_refused(tmp_path):
-    for method, form in (("bitsandbytes", {"quant_method": "bitsandbytes"}), ("fp8", {"quant_method": "fp8"}), ("list", [])):
+    for method, form in (("bitsandbytes", {"quant_method": "bitsandbytes"}), ("quark", {"quant_method": "quark"}), ("list", [])):
         path = small.write_random_model(tmp_path, "llama", seed=3, quantization_config=form)
         with pytest.raises(NotImplementedError, match=f"has quantized weights, which are not available in this layout; got quantization_config of '{method}'"):
             pf.llm.load(path)

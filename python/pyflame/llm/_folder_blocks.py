@@ -14,7 +14,7 @@ def settings(form, folder):
     """(method, bits, group size, what to add to a stored zero, whether g_idx is needed) of config.json's quantization_config. NotImplementedError for what cannot be read."""
     method = form.get("quant_method", "no quant_method") if isinstance(form, dict) else type(form).__name__
     if method not in ("gptq", "awq"):
-        raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available in this layout; got quantization_config of {method!r}; expected gptq, awq or float weights; "
+        raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available in this layout; got quantization_config of {method!r}; expected gptq, awq, fp8, compressed-tensors or float weights; "
                                   "hint: take a GGUF file of the model, or its folder without quantization")
     bits, group = form.get("bits"), form.get("group_size")
     form_name = form.get("version" if method == "awq" else "checkpoint_format") or ("gemm" if method == "awq" else "gptq")

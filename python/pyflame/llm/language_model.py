@@ -10,7 +10,7 @@ import threading
 from .. import _C
 from ..io import load as load_tensors
 from ..io import load_gguf
-from . import _architectures, _folder_blocks, _tokenizer_gguf, _tokenizer_json
+from . import _architectures, _folder_blocks, _folder_scaled, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
 from ._lora import Adapters, read_adapter
 from ._network import Cache, Network, _on_gpu, unpaired
@@ -301,10 +301,11 @@ def _template_of(folder, config):
 def _of_folder(folder, dtype, device):
     document = _json(folder, "config.json", needed=True)
     quantized = document.get("quantization_config")
-    form = None if quantized is None else _folder_blocks.settings(quantized, folder)
+    scaled = None if quantized is None else _folder_scaled.form_of(quantized, folder)
+    form = None if quantized is None or scaled else _folder_blocks.settings(quantized, folder)
     config = _architectures.from_hf(document)
-    if form and config.architecture.transposed:
-        raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available for this architecture; got {form[0]!r} of {config.architecture.hf!r}; expected float weights")
+    if quantized is not None and config.architecture.transposed:
+        raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available for this architecture; got {quantized['quant_method']!r} of {config.architecture.hf!r}; expected float weights")
     tokenizer_config, tokenizer_json = _json(folder, "tokenizer_config.json"), _json(folder, "tokenizer.json")
     tokenizer = _tokenizer_json.from_json(tokenizer_json, tokenizer_config) if tokenizer_json else None
     generation = _json(folder, "generation_config.json") or {}
@@ -313,7 +314,7 @@ def _of_folder(folder, dtype, device):
     defaults = {k: generation[k] for k in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty") if generation.get(k) is not None}
     if generation.get("do_sample") is False:
         defaults["temperature"] = 0
-    tensors = load_tensors(folder, "cpu")
+    tensors = _folder_scaled.read(folder, scaled, dtype) if scaled else load_tensors(folder, "cpu")
     if form:
         tensors = _folder_blocks.decoded(tensors, form, dtype)
     tensors = _architectures.gguf_names(tensors, config.architecture)
