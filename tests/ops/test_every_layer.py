@@ -228,6 +228,8 @@ def functions():
     yield "prelu", F.prelu, [X, numbers(6)]
     yield "cosine_similarity", F.cosine_similarity, [X, numbers(4, 1)]
     yield "cross_entropy", F.cross_entropy, [X, below(6, 4)]
+    ends = np.array([2, 2, 9], np.int32)
+    yield "grouped_mm", lambda x, w, offs: F.grouped_mm(x, w, offs=offs), [numbers(9, 6), numbers(3, 6, 4), ends]
     yield "linear_cross_entropy", F.linear_cross_entropy, [X, numbers(9, 6), below(9, 4)]
     yield "pdist", F.pdist, [X]
     yield "nll_loss", F.nll_loss, [X, below(6, 4)]
