@@ -22,17 +22,17 @@ struct ServeSettings {
   std::string speculative_config, runner, pooler_config;
   int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
   int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
-  double request_seconds = 0, drain_seconds = 0;
+  double request_seconds = 0, drain_seconds = 0, swap_space = 0;
   std::vector<std::string> api_key, cors, lora_modules;
 };
 
 void forward_serve(const CLI::App* cmd, PythonCommand& to) {
   constexpr std::array kForwarded = {
-      "host",           "port",         "device",        "dtype",          "model_name",
-      "api_key",        "cors",         "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
-      "kv_cache_bytes", "max_clients",  "max_choices",   "max_body_bytes", "request_seconds",
-      "drain_seconds",  "ssl_certfile", "ssl_keyfile",   "lora_modules",   "speculative_config",
-      "runner",         "pooler_config"};
+      "host",           "port",          "device",        "dtype",          "model_name",
+      "api_key",        "cors",          "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
+      "kv_cache_bytes", "max_clients",   "max_choices",   "max_body_bytes", "request_seconds",
+      "drain_seconds",  "ssl_certfile",  "ssl_keyfile",   "lora_modules",   "speculative_config",
+      "runner",         "pooler_config", "swap_space"};
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);
@@ -56,6 +56,10 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
   cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
                   "Memory for keys and values; default: what the texts need, at most 1 GiB if one fits")
       ->check(from_one());
+  cmd->add_option(names("swap_space"), s.swap_space,
+                  "GiB of host memory for keys and values of texts that make room for others; default: 0, they are "
+                  "computed again")
+      ->check(CLI::Range(0.0, 1e6));
 }
 
 void add_model_options(CLI::App* cmd, ServeSettings& s) {

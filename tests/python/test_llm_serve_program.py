@@ -83,13 +83,14 @@ def served(tmp_path):
 
 
 def test_the_program(served):
-    p = served("--max_model_len", 2000, "--max_num_seqs", 2, PYFLAME_API_KEY="secret")
+    p = served("--max_model_len", 2000, "--max_num_seqs", 2, "--swap_space", 0.5, PYFLAME_API_KEY="secret")
     port = int(p.find(r"small is at http://127.0.0.1:(\d+)").group(1))
     assert p.find("try: curl .*Bearer KEY") and any("loading" in line for line in p.lines) and not any("secret" in line or "WARNING" in line for line in p.lines)
     client = Running.__new__(Running)
     client.port = port
     key = {"Authorization": "Bearer secret"}
     assert client.ask("/v1/models", headers=key)["data"][0]["max_model_len"] == 2000 and client.error(CHAT, HELLO, 401)
+    assert b'vllm:cpu_cache_usage_perc{model_name="small"} 0.0' in client.raw("/metrics", headers=key)[2]
     stream = client.stream(COMPLETE, {"prompt": "x", "max_tokens": 300, "ignore_eos": True, "stream_options": {"include_usage": True}}, headers=key)
     next(stream)
     p.process.send_signal(signal.SIGTERM)

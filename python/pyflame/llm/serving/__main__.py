@@ -47,6 +47,7 @@ def _arguments(words):
     p.add_argument("--max_num_seqs", type=int, default=8)
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--kv_cache_bytes", type=int)
+    p.add_argument("--swap_space", type=float, default=0.0)
     p.add_argument("--max_clients", type=int, default=1024)
     p.add_argument("--max_choices", type=int, default=1024)
     p.add_argument("--max_body_bytes", type=int, default=4 << 20)
@@ -198,7 +199,7 @@ def _run(args):
         engine = Embedder(model)
     else:
         engine = Engine(model, max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes,
-                        max_waiting=args.max_choices, speculative_config=args.speculative_config, lora_modules=args.lora_modules)
+                        max_waiting=args.max_choices, speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space)
     limits = Limits(body_bytes=args.max_body_bytes, clients=args.max_clients, choices=args.max_choices, request_seconds=args.request_seconds)
     name = args.model_name or os.path.basename(os.path.abspath(args.model)).removesuffix(".gguf")
     server = Server(model, engine, name, args.api_key, limits, args.cors, context)

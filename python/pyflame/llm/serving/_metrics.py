@@ -9,6 +9,7 @@ _GAUGES = (  # name, key of engine.stats(), what it is
     ("num_requests_running", "num_requests_running", "Sequences that the engine computes"),
     ("num_requests_waiting", "num_requests_waiting", "Sequences that wait for the engine"),
     ("kv_cache_usage_perc", "kv_cache_usage", "Used part of the cache of keys and values, 0 to 1"),
+    ("cpu_cache_usage_perc", "cpu_cache_usage", "Used part of the host memory for keys and values of sequences that made room for others, 0 to 1"),
 )
 _COUNTERS = (
     ("prompt_tokens", "prompt_tokens_total", "Tokens of prompts"),
