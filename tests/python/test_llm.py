@@ -279,6 +279,17 @@ def test_packed_experts_give_the_logits_of_decoded_ones(inner, tmp_path):
     assert 0 < np.median(np.abs(got - want).std(1)) < 0.03 * want.std()
 
 
+def test_experts_of_a_folder_in_blocks():
+    """They become one stack in blocks, or floats if one of them is no blocks."""
+    blocks = [PackedWeight(pf.tensor(quantized.random_blocks("Q8_0", np.random.default_rng(i), (8, 34))), "Q8_0", 32) for i in range(3)]
+    names = [f"model.layers.0.mlp.experts.{i}.up_proj.weight" for i in range(3)]
+    arch = next(a for a in ARCHITECTURES if a.hf == "qwen3_moe")
+    stack = pf.llm._architectures.gguf_names(dict(zip(names, blocks)), arch)["blk.0.ffn_up_exps.weight"]
+    assert isinstance(stack, PackedWeight) and stack.shape == (3, 8, 32)
+    mixed = pf.llm._architectures.gguf_names(dict(zip(names, [blocks[0], blocks[1].decoded(), blocks[2]])), arch)["blk.0.ffn_up_exps.weight"]
+    assert mixed.dtype == pf.float32 and (mixed == stack.decoded()).all()
+
+
 def test_a_batch_of_texts_with_experts(tmp_path):
     model = pf.llm.load(small.write_random_model(tmp_path, "qwen3_moe", seed=3))
     prompts, greedy = [[5, 6, 7], [8, 9, 10, 11] * 12], Sampling(temperature=0)

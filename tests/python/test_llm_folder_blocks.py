@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.llm import _folder_blocks
+from pyflame.llm._packed import PackedWeight
 from pyflame.testing import language_models as small
 
 MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -65,7 +67,23 @@ AWQ = {"quant_method": "awq", "bits": 4, "group_size": 8, "version": "gemm"}
 def test_logits_of_the_decoded_weights(form, act_order, tmp_path):
     packed, plain = write(tmp_path, form, act_order)
     ids = [3, 5, 7, 9]
-    np.testing.assert_array_equal(pf.llm.load(packed).logits(ids).numpy(), pf.llm.load(plain).logits(ids).numpy())
+    np.testing.assert_array_equal(pf.llm.load(packed, dtype=pf.float32).logits(ids).numpy(), pf.llm.load(plain).logits(ids).numpy())
+
+
+@pytest.mark.parametrize("form, act_order, type", [({**GPTQ, "group_size": 32}, False, "Q4_1"), ({**AWQ, "group_size": 32}, False, "Q4_1"), ({**GPTQ, "group_size": -1}, False, "Q4_1"),
+                                                   ({**GPTQ, "group_size": 32}, True, None), ({**GPTQ, "bits": 8, "group_size": 32}, False, None), (GPTQ, False, None)])  # fmt: skip
+def test_weights_stay_in_blocks(form, act_order, type, tmp_path):
+    """Where 32 numbers that follow each other have one scale and one zero. Products then round their inputs to 8 bits."""
+    packed, plain = write(tmp_path, form, act_order)
+    model, exact = pf.llm.load(packed), pf.llm.load(plain)
+    weight = model._network.layers[0]["down"][0]
+    assert (weight.type if isinstance(weight, PackedWeight) else None) == type
+    if type is not None:
+        matrix = _folder_blocks.taken(pf.load(packed, map_location="cpu"), _folder_blocks.settings(form, packed), None)["model.layers.0.mlp.down_proj.weight"].decoded().numpy()
+        want = exact._network.layers[0]["down"][0].numpy()
+        np.testing.assert_allclose(matrix, want, rtol=0, atol=2**-10 * np.abs(want).max())
+        logits = exact.logits([3, 5, 7, 9]).numpy()
+        assert 0 < np.abs(model.logits([3, 5, 7, 9]).numpy() - logits).std() < 0.03 * logits.std()
 
 
 @pytest.mark.parametrize("damage, error, message", [

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .. import _C
 from ._errors import Values
+from ._packed import PackedWeight
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,11 @@ def _stacked(parts):
         numbers, shapes = sorted(matrices), {tuple(t.shape) for t in matrices.values()}
         if numbers != list(range(len(numbers))) or len(shapes) != 1:
             raise ValueError(f"llm: the experts do not fit each other; got numbers {numbers[:8]} … {numbers[-1]} with shapes {sorted(shapes)} for {name}; expected one matrix for each, of one shape")
-        yield name, _C.stack([matrices.pop(i) for i in numbers])
+        kinds = {t.type if isinstance(t, PackedWeight) else None for t in matrices.values()}
+        if len(kinds) > 1:  # some of them could not stay in blocks
+            matrices = {i: t.decoded() if isinstance(t, PackedWeight) else t for i, t in matrices.items()}
+        together = PackedWeight.stack if len(kinds) == 1 and None not in kinds else _C.stack
+        yield name, together([matrices.pop(i) for i in numbers])
 
 
 def gguf_names(tensors, arch):

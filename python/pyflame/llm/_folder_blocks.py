@@ -1,4 +1,4 @@
-"""Weights of GPTQ and AWQ folders, decoded to floats one matrix at a time.
+"""Weights of GPTQ and AWQ folders, one matrix at a time: in GGUF's blocks of 4 bits where these have the same groups, otherwise decoded to floats.
 
 Both store a matrix (in, out) as integers of a few bits in words of 32 bits, with a scale and a zero for each group of rows of a column:
 w[i, o] = scales[g, o] * (q[i, o] - zero[g, o]). GPTQ packs rows of q, lowest bits first; AWQ (version gemm) packs columns, in the order 0 2 4 6 1 3 5 7.
@@ -6,6 +6,7 @@ GPTQ's files in the first format store zero - 1. What the formats leave open is 
 import numpy as np
 
 from .. import tensor as make
+from ._packed import PackedWeight, blocks_of_4_bits
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
@@ -37,7 +38,8 @@ def _unpacked(words, bits, axis, order=None):
     return parts.reshape(words.shape[0], -1)
 
 
-def _matrix(name, parts, method, bits, group, add, ordered):
+def _checked(name, parts, method, bits, group, add, ordered):
+    """(q (in, out), scales and zeros (groups, out), the group of each row)."""
     def wrong(what, got, expected):
         return ValueError(f"llm: the {method} weight '{name}' {what}; got {got}; expected {expected}")
 
@@ -60,14 +62,27 @@ def _matrix(name, parts, method, bits, group, add, ordered):
     index = parts["g_idx"].numpy() if "g_idx" in parts else np.arange(rows) // size
     if index.shape != (rows,) or index.min() < 0 or index.max() >= groups:
         raise wrong("has a wrong g_idx", f"shape {index.shape}, values {index.min() if index.size else None} to {index.max() if index.size else None}", f"{rows} values from 0 to {groups - 1}")
-    return np.ascontiguousarray((scales[index] * (q.astype(np.float32) - (zeros.astype(np.float32) + add)[index])).T)
+    return q, scales, zeros.astype(np.float32) + add, index
 
 
-def decoded(tensors, form, dtype):
-    """The tensors of a folder, with a `weight` (out, in) of dtype (None: float32) in place of each qweight, qzeros, scales and g_idx. It changes the given
-    dict, so that the integers of a matrix are freed when it is decoded."""
+def _weight(name, parts, dtype, method, bits, group, *rest):
+    q, scales, zeros, index = _checked(name, parts, method, bits, group, *rest)
+    rows = q.shape[0]
+    size = rows if group == -1 else group
+    # w = scale q + (-scale zero), rounded to float16, which the format's own scales are.
+    if dtype is None and bits == 4 and size % 32 == 0 and rows % 32 == 0 and (index == np.arange(rows) // size).all():
+        each = np.arange(rows // 32) * 32 // size
+        scale, shift = scales.T[:, each].astype(np.float16), (-scales * zeros).T[:, each].astype(np.float16)
+        if np.isfinite(scale).all() and np.isfinite(shift).all():
+            return PackedWeight(make(blocks_of_4_bits(q.T, scale, shift), device="cpu"), "Q4_1", rows)
+    weight = make(np.ascontiguousarray((scales[index] * (q.astype(np.float32) - zeros[index])).T), device="cpu")
+    return weight if dtype is None else weight.to(dtype)
+
+
+def taken(tensors, form, dtype):
+    """The tensors of a folder, with a `weight` (out, in) in place of each qweight, qzeros, scales and g_idx: of dtype, or without a dtype a PackedWeight where
+    blocks have the same groups, else float32. It changes the given dict, so that the integers of a matrix are freed when it is done."""
     for base in sorted({n.rpartition(".")[0] for n in tensors if n.rpartition(".")[2] in ("qweight", "qzeros", "scales", "g_idx")}):
         parts = {k: tensors.pop(f"{base}.{k}") for k in ("qweight", "qzeros", "scales", "g_idx") if f"{base}.{k}" in tensors}
-        weight = make(_matrix(base, parts, *form), device="cpu")
-        tensors[base + ".weight"] = weight if dtype is None else weight.to(dtype)
+        tensors[base + ".weight"] = _weight(base, parts, dtype, *form)
     return tensors

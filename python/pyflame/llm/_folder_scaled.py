@@ -1,4 +1,4 @@
-"""Weights of 8 or 4 bits with scales in folders of Hugging Face's layout, decoded to floats one matrix at a time.
+"""Weights of 8 or 4 bits with scales in folders of Hugging Face's layout, one matrix at a time: integers in GGUF's blocks, others decoded to floats.
 
 fp8: numbers of 8 bits (F8_E4M3 or F8_E5M2, arXiv:2209.05433) times a scale for the matrix, for each row, or for each block of it: quant_method 'fp8', and
 'compressed-tensors' with format 'float-quantized'. compressed-tensors also has integers: 'int-quantized' (8 bits), and 'pack-quantized', where words of 32 bits
@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import _C, tensor
 from ._errors import Values
+from ._packed import PackedWeight, blocks_of_4_bits, blocks_of_8_bits
 
 _MOST_HEADER = 100 << 20
 # Types of safetensors that are numbers of NumPy. BF16 is read as 16 bits.
@@ -170,8 +171,8 @@ def _scale_of_each(name, form, scale, shape):
     raise ValueError(f"llm: the weight '{name}' has scales that do not fit; got {scale.shape}; expected {expected} for a matrix of {shape}")
 
 
-def _matrix(name, form, found):
-    """The matrix of a module, float32 (out, in). found: {what: (type, array)}."""
+def _weight(name, form, found, dtype):
+    """The weight of a module (out, in): of dtype, or without one a PackedWeight of integers in GGUF's blocks, else float32. found: {what: (type, array)}."""
 
     def wrong(what, got, expected):
         return ValueError(f"llm: the weight '{name}' {what}; got {got}; expected {expected}")
@@ -195,14 +196,22 @@ def _matrix(name, form, found):
     else:
         values = _float(kind, array)
     scale_kind, scale = found[given[0]]
-    w = values * _scale_of_each(name, form, _float(scale_kind, scale), values.shape)
+    each = _scale_of_each(name, form, _float(scale_kind, scale), values.shape)
+    if dtype is None and form.kind != "fp8" and values.shape[1] % 32 == 0 and (form.group or 32) % 32 == 0:
+        with np.errstate(over="ignore"):
+            halves = np.broadcast_to(each, values.shape)[:, ::32].astype(np.float16)
+        if np.isfinite(halves).all():
+            blocks = blocks_of_4_bits(values + 8, halves) if form.bits == 4 else blocks_of_8_bits(values, halves)
+            return PackedWeight(tensor(blocks, device="cpu"), "Q4_0" if form.bits == 4 else "Q8_0", values.shape[1])
+    w = values * each
     if not np.isfinite(w).all():
         raise wrong("is not finite", "NaN or infinity", "finite numbers")
-    return w
+    w = tensor(w, device="cpu")
+    return w if dtype is None else w.to(dtype)
 
 
 def read(folder, form, dtype):
-    """The tensors of a folder on the CPU, by name; matrices with scales are float32, or of dtype. OSError, ValueError, NotImplementedError."""
+    """The tensors of a folder on the CPU, by name; those with scales are as _weight makes them. OSError, ValueError, NotImplementedError."""
     found, modules = {}, {}
     for path in _paths(folder):
         for name, kind, array in _arrays(path):
@@ -220,6 +229,5 @@ def read(folder, form, dtype):
             raise NotImplementedError(f"llm: the weight '{module}' has a type that is not available; got {', '.join(sorted(kind for kind, array in parts.values() if array is None))}; expected one of {', '.join(_KINDS)}")
         if wanted not in parts:
             raise ValueError(f"llm: the weight '{module}' is not complete; got {', '.join(sorted(parts))} without numbers of few bits; expected {wanted} too")
-        w = tensor(_matrix(module, form, parts), device="cpu")
-        found[module + ".weight"] = w if dtype is None else w.to(dtype)
+        found[module + ".weight"] = _weight(module, form, parts, dtype)
     return found

