@@ -212,6 +212,10 @@ site: install-venv $(STAMP)/site-venv  ## the documentation as a web site in bui
 	$(SITE_VENV)/bin/python tools/site/build.py --python $(PY)
 	@$(SITE_VENV)/bin/python tools/site/browser.py build/site; rc=$$?; [ $$rc = 77 ] || exit $$rc
 
+.PHONY: chat-page
+chat-page: install-venv $(STAMP)/site-venv  ## talks to the page of `pyflame serve` in a headless Chromium
+	@$(SITE_VENV)/bin/python tools/site/chat_page.py --python $(PY); rc=$$?; [ $$rc = 77 ] || exit $$rc
+
 BENCH_ARGS ?= --benchmark_min_time=0.2
 bench: install-venv  ## what the engine itself costs per op and per training step; kept in benchmarks/results
 	cmake -DPYFLAME_BUILD_BENCHMARKS=ON $(BUILD) >/dev/null

@@ -3,6 +3,7 @@
 It fails for a page that scrolls sideways in a window of 400 pixels, and for a message of level error on the page's console. It exits with 77 and says
 why where there is no Playwright or no Chromium.
 """
+import contextlib
 import glob
 import os
 import pathlib
@@ -40,25 +41,35 @@ def problems_of(folder, browser):
             yield f"{name}: the console says: {message}"
 
 
-def main(argv):
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError:
-        print("!!! site: no page was looked at in a browser: Playwright is not installed")
-        return SKIP
-    folder = pathlib.Path(argv[0])
-    with sync_playwright() as playwright:
-        program = browser_program()
-        if not program and not glob.glob(playwright.chromium.executable_path):
-            print("!!! site: no page was looked at in a browser: there is no Chromium (apt-get install chromium, or playwright install chromium)")
-            return SKIP
+@contextlib.contextmanager
+def chromium(what):
+    """A headless Chromium, or None after a line that says why `what` was not looked at."""
+    why, running = "Playwright is not installed", None
+    with contextlib.ExitStack() as stack:
         try:
-            browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        except Error as e:
-            print(f"!!! site: no page was looked at in a browser: {program or 'Chromium'} does not start: {str(e).splitlines()[0]}")
+            from playwright.sync_api import Error, sync_playwright
+
+            playwright, program = stack.enter_context(sync_playwright()), browser_program()
+            if program or glob.glob(playwright.chromium.executable_path):
+                try:
+                    running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+                    stack.callback(running.close)
+                except Error as e:
+                    why = f"{program or 'Chromium'} does not start: {str(e).splitlines()[0]}"
+            else:
+                why = "there is no Chromium (apt-get install chromium, or playwright install chromium)"
+        except ImportError:
+            pass
+        if running is None:
+            print(f"!!! site: {what} was not looked at in a browser: {why}")
+        yield running
+
+
+def main(argv):
+    with chromium("the site") as browser:
+        if browser is None:
             return SKIP
-        problems = list(problems_of(folder, browser))
-        browser.close()
+        problems = list(problems_of(pathlib.Path(argv[0]), browser))
     for problem in problems:
         print(f"site: {problem}", file=sys.stderr)
     print(f"site: {len(PAGES)} pages looked at in a browser {WIDTH} pixels wide; {len(problems)} problems")
