@@ -12,6 +12,7 @@ from ._configuration import load_settings, no_fuse, settings
 from ._C import *  # noqa: F401,F403
 from ._C import __version__
 from ._C import bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8  # noqa: F401
+from ._C import float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz  # noqa: F401
 from ._generator import Generator, default_generator, initial_seed, manual_seed, seed
 from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ._explain import explain
@@ -40,7 +41,7 @@ short, int, long = int16, int32, int64
 
 _C._read_rewrites()  # PYFLAME_REWRITES
 
-_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "finance", "func", "functional", "fx", "hub", "io", "jit", "llm", "memory", "models", "mps",
+_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "finance", "float8", "func", "functional", "fx", "hub", "io", "jit", "llm", "memory", "models", "mps",
                          "mtia", "multiprocessing", "nn", "onnx", "optim", "optimizing", "overrides", "profiler", "quantization", "random", "rewrites", "serialization", "signal", "sparse", "special", "storage", "testing", "torch", "train", "tuning", "types", "utils", "xpu"})
 _FURTHER = frozenset({"SymBool", "SymFloat", "SymInt", "_assert", "adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
@@ -52,6 +53,7 @@ _ATTRIBUTES = {
     "checkpoint": "autograd",
     "compile": "_compile",
     "einsum": "_einsum",
+    "_scaled_mm": "nn.functional_scaled",
     "kernel": "_kernels",
     "is_anomaly_check_nan_enabled": "_compile",
     "GradScaler": "amp",

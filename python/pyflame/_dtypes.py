@@ -46,7 +46,9 @@ ABSENT = _absent_dtypes()
 class finfo:
     """The limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
 
-    _EXPONENTS = {"float64": (52, 1023), "float32": (23, 127), "float16": (10, 15), "bfloat16": (7, 127)}
+    # Digits of the fraction, the exponents of the largest and of the smallest normal number.
+    _EXPONENTS = {"float64": (52, 1023, -1022), "float32": (23, 127, -126), "float16": (10, 15, -14), "bfloat16": (7, 127, -126),
+                  "float8_e4m3fn": (3, 8, -6), "float8_e5m2": (2, 15, -14), "float8_e4m3fnuz": (3, 7, -7), "float8_e5m2fnuz": (2, 15, -15)}
     _RESOLUTION = {"float64": 1e-15, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}
 
     def __init__(self, type=None):
@@ -55,11 +57,12 @@ class finfo:
         name = {"complex64": "float32", "complex128": "float64"}.get(name, name)
         if name not in self._EXPONENTS:
             raise TypeError(f"finfo: not a floating dtype; got {dtype}; expected one; hint: iinfo")
-        fraction, most = self._EXPONENTS[name]
-        self.dtype, self.bits = name, {"float64": 64, "float32": 32}.get(name, 16)
+        fraction, most, least = self._EXPONENTS[name]
+        self.dtype, self.bits = name, 8 * getattr(_C, name).itemsize
         self.eps = 2.0**-fraction
-        self.max = (2.0 - self.eps) * 2.0**most
-        self.min, self.tiny, self.resolution = -self.max, 2.0 ** (1 - most), self._RESOLUTION[name]
+        # The largest code of float8_e4m3fn is NaN.
+        self.max = (2.0 - self.eps * (2 if name == "float8_e4m3fn" else 1)) * 2.0**most
+        self.min, self.tiny, self.resolution = -self.max, 2.0**least, self._RESOLUTION.get(name, 1.0)
         self.smallest_normal = self.tiny
 
     def __repr__(self):

@@ -98,11 +98,12 @@ class _Pickler:
         if parameter:
             self.name("torch._utils", "_rebuild_parameter")
             self.out.write(_MARK)
-        self.name("torch._utils", "_rebuild_tensor_v2")
+        typed = t.dtype.name in _STORAGES  # 8-bit floats have no storages of their own: the dtype is an argument
+        self.name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
         self.out.write(_MARK)
         self.out.write(_MARK)  # the storage's id
         self.write("storage", [])
-        self.name("torch", _STORAGES[t.dtype.name])
+        self.name(*(("torch", _STORAGES[t.dtype.name]) if typed else ("torch.storage", "UntypedStorage")))
         self.write(self.key_of(t), [])
         self.write("cpu", [])
         self.write(t.numel(), [])
@@ -114,7 +115,10 @@ class _Pickler:
         for value in (0, tuple(t.shape), tuple(strides), bool(t.requires_grad) and not parameter):
             self.write(value, [])
         self.name("collections", "OrderedDict")
-        self.out.write(b")R" + _TUPLE + b"R")
+        self.out.write(b")R")
+        if not typed:
+            self.name("torch", t.dtype.name)
+        self.out.write(_TUPLE + b"R")
         if parameter:
             self.write(bool(t.requires_grad), [])
             self.name("collections", "OrderedDict")
@@ -144,6 +148,7 @@ def write(obj, file, fail):
 
 def _bytes_of(t):
     t = t.detach().cpu().contiguous()
-    if t.dtype.name == "bfloat16":  # NumPy has no such dtype: the upper half of float32
-        return (t.float().numpy().reshape(-1).view("uint32") >> 16).astype("uint16").view("uint8")
+    of_the_size = {"bfloat16": _C.int16}.get(t.dtype.name) or (None if t.dtype.name in _STORAGES else _C.uint8)
+    if of_the_size:  # NumPy has no such dtype
+        t = t.view(of_the_size)
     return t.numpy().reshape(-1).view("uint8")

@@ -115,7 +115,7 @@ bool dtype_from(nb::handle h, DType* out) noexcept {
 void DTypeArg::refuse() const {
   PF_FAIL(Type,
           "dtype: not a dtype of PyFlame; got {}; expected float64, float32, float16, bfloat16, int64, int32, int16, "
-          "int8, uint8, bool, complex64 or complex128",
+          "int8, uint8, bool, complex64, complex128, float8_e4m3fn, float8_e5m2, float8_e4m3fnuz or float8_e5m2fnuz",
           short_repr(raw));
 }
 

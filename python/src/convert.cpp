@@ -51,7 +51,7 @@ const char* format_of(DType d) {
     case DType::bool_: return "?";
     case DType::complex64: return "Zf";
     case DType::complex128: return "Zd";
-    case DType::bfloat16: break;
+    default: break;
   }
   return nullptr;
 }
@@ -187,6 +187,7 @@ Tensor from_values(const char* op, const std::vector<Scalar>& values, const Dims
     PF_CHECK(s.kind != Category::Complex, Type,
              "{}: a complex number for a real dtype; got dtype {}; expected complex64 or complex128", op,
              dtype_name(d));
+  if (is_float8(d)) return cast(from_values(op, values, shape, DType::float32, device), d).detach();
   return dispatch(d, [&]<class T>() {
     std::unique_ptr<T[]> host(new T[values.size() + 1]);
     for (size_t i = 0; i < values.size(); ++i) host[i] = element<T>(op, values[i], d);
@@ -453,6 +454,10 @@ DLDataType dl_type(DType d) {
     case DType::uint8: return {kDLUInt, bits, 1};
     case DType::complex64:
     case DType::complex128: return {kDLComplex, bits, 1};
+    case DType::float8_e4m3fn: return {kDLFloat8_e4m3fn, bits, 1};
+    case DType::float8_e5m2: return {kDLFloat8_e5m2, bits, 1};
+    case DType::float8_e4m3fnuz: return {kDLFloat8_e4m3fnuz, bits, 1};
+    case DType::float8_e5m2fnuz: return {kDLFloat8_e5m2fnuz, bits, 1};
     default: return {is_float(d) ? kDLFloat : kDLInt, bits, 1};
   }
 }

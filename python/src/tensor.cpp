@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "casters.h"
+#include "pyflame/tensor/float8.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/record/cut_cause.h"
 #include "pyflame/record/recorder.h"
@@ -43,6 +44,7 @@ nb::object element_object(const void* base, int64_t at, DType d) {
     };
     return nb::steal(PyComplex_FromDoubles(part(2 * at), part(2 * at + 1)));
   }
+  if (is_float8(d)) return nb::float_(static_cast<double>(float8_value(d, static_cast<const uint8_t*>(base)[at])));
   return dispatch(d, [&]<class T>() -> nb::object {
     const T v = static_cast<const T*>(base)[at];
     if constexpr (std::is_same_v<T, bool>) return nb::bool_(v);

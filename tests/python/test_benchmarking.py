@@ -328,9 +328,10 @@ def test_command_measures_a_function_of_a_program(tmp_path, capsys):
 
 
 def test_command_says_which_products_a_device_does_not_multiply(capsys):
-    code, said = run(capsys, "gemm", "8,8,8,f32", "8,8,8,fp8", "--seconds", "0.02", "--no-record", "--json")
-    assert code in (0, 3) and len(said.out.splitlines()) == 1
-    assert "left out: gemm 8x8x8 float8_e4m3fn NN: PyFlame has no tensors of this dtype; got float8_e4m3fn" in said.err
+    many = "hipblaslt-bench -m 8 -n 8 -k 8 --a_type f8_r --batch_count 2"
+    code, said = run(capsys, "gemm", "8,8,8,f32", "16,16,32,fp8,NT", "32,16,16,bf8_fnuz", many, "--seconds", "0.02", "--no-record", "--json")
+    assert code in (0, 3) and [json.loads(line)["name"] for line in said.out.splitlines()] == ["gemm 8x8x8 float32 NN", "gemm 16x16x32 float8_e4m3fn NT", "gemm 32x16x16 float8_e5m2fnuz NN"]
+    assert "left out: gemm 2x8x8x8 float8_e4m3fn NN: products of 8-bit floats have no batches; got 2; expected 1" in said.err
 
 
 def test_shares_of_the_peak_and_of_the_best_entry(tmp_path, capsys, monkeypatch):

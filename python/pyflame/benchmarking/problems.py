@@ -28,11 +28,19 @@ def _operand(rows, columns, batch, transposed, dtype):
     return x.mT if transposed else x
 
 
+def _of_float8(g, dtype):
+    """With one scale for each matrix and a result of bfloat16."""
+    if g.batch > 1:
+        raise NotImplementedError(f"{g}: products of 8-bit floats have no batches; got {g.batch}; expected 1")
+    (a, scale_a), (b, scale_b) = (pf.float8.quantize(_operand(*sizes, 1, side == "T", pf.float32), dtype) for sizes, side in (((g.m, g.k), g.layout[0]), ((g.k, g.n), g.layout[1])))
+    return Problem(str(g), lambda: pf._scaled_mm(a, b, scale_a, scale_b), g.flops, g.m * g.k + g.k * g.n + 2 * g.m * g.n)
+
+
 def of_gemm(g):
     """A product of a list (gemms.py). NotImplementedError if PyFlame, or its backend for the current device, does not multiply this dtype."""
-    dtype = getattr(pf, g.dtype, None)
-    if not isinstance(dtype, pf.dtype):
-        raise NotImplementedError(f"{g}: PyFlame has no tensors of this dtype; got {g.dtype}; expected float16, bfloat16, float32, float64 or int8")
+    dtype = getattr(pf, g.dtype)
+    if g.dtype.startswith("float8"):
+        return _of_float8(g, dtype)
     a, b = _operand(g.m, g.k, g.batch, g.layout[0] == "T", dtype), _operand(g.k, g.n, g.batch, g.layout[1] == "T", dtype)
     return Problem(str(g), lambda: pf.matmul(a, b), g.flops, g.batch * (g.m * g.k + g.k * g.n + g.m * g.n) * a.itemsize)
 

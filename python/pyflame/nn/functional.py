@@ -25,6 +25,7 @@ from .functional_attention import multi_head_attention_forward  # noqa: F401
 from .functional_ctc import ctc_loss  # noqa: F401
 from .functional_embedding import embedding, embedding_bag  # noqa: F401
 from .functional_linear_loss import linear_cross_entropy  # noqa: F401
+from .functional_scaled import ScalingType, SwizzleType, scaled_mm  # noqa: F401
 from .functional_losses import (  # noqa: F401
     cosine_embedding_loss,
     gaussian_nll_loss,

@@ -229,6 +229,8 @@ class Backend {
   virtual bool composes(OpId) const { return false; }
   // Whether convolutions take volumes. If not, they are recorded as those of images (ops/conv3d.cpp).
   virtual bool convolves_volumes() const { return false; }
+  // Whether a device multiplies matrices of these two dtypes of 8-bit floats. If not, they are decoded first (ops/scaled_mm.cpp).
+  virtual bool multiplies_float8(int /*index*/, DType, DType) const { return false; }
   // Whether there are kernels for weights in GGUF's blocks (ops/quantized.cpp).
   virtual bool computes_with_blocks() const { return false; }
   // The order in which quantized_linear takes weights fastest: tiles (tensor/weight_tiles.h), or planes (tensor/weight_planes.h).

@@ -19,6 +19,13 @@ DataType data_type(DType d) {
   if (d == DType::bool_) return {6, 8};
   if (d == DType::bfloat16) return {4, 16};
   if (is_complex(d)) return {5, bits};
+  switch (d) {  // DLPack 1.1
+    case DType::float8_e4m3fn: return {10, 8};
+    case DType::float8_e4m3fnuz: return {11, 8};
+    case DType::float8_e5m2: return {12, 8};
+    case DType::float8_e5m2fnuz: return {13, 8};
+    default: break;
+  }
   if (is_float(d)) return {2, bits};
   return {static_cast<uint8_t>(d == DType::uint8 ? 1 : 0), bits};
 }

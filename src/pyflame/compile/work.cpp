@@ -29,6 +29,7 @@ double flops_of(const Node& n) {
   const auto size = [](const Operand& o) { return static_cast<double>(o.numel()); };
   const auto filters = [](const Operand& weight) { return static_cast<double>(std::max<int64_t>(1, weight.shape[0])); };
   switch (n.op) {
+    case OpId::scaled_mm:
     case OpId::matmul: return 2 * size(n.outs[0]) * static_cast<double>(n.ins[0].shape[n.ins[0].shape.size() - 1]);
     // Each row is multiplied with one of the matrices, whatever groups there are.
     case OpId::grouped_mm: return 2 * size(n.ins[0]) * static_cast<double>(n.outs[0].shape[n.outs[0].shape.size() - 1]);

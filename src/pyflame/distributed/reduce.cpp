@@ -89,6 +89,9 @@ void check_reduction(const char* where, Reduction op, DType dtype) {
   PF_CHECK(category != Category::Complex || op == Reduction::sum || op == Reduction::avg, Type,
            "{}: complex numbers have no such reduction; got {}; expected ReduceOp.SUM or ReduceOp.AVG", where,
            dtype_name(dtype));
+  PF_CHECK(!is_float8(dtype), Type,
+           "{}: 8-bit floats are not added; got {}; expected another dtype; hint: .to(pf.bfloat16)", where,
+           dtype_name(dtype));
   PF_CHECK(op != Reduction::avg || category == Category::Float || category == Category::Complex, Type,
            "{}: the average of integers is not an integer; got {}; expected a floating-point dtype; hint: ReduceOp.SUM",
            where, dtype_name(dtype));
@@ -103,6 +106,7 @@ void reduce(Reduction op, DType dtype, void* out, const std::vector<const void*>
 #undef X
     case DType::complex64: return reduce_typed<float>(op, out, sources, 2 * count);
     case DType::complex128: return reduce_typed<double>(op, out, sources, 2 * count);
+    default: break;  // check_reduction has refused it
   }
 }
 

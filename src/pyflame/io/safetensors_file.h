@@ -40,6 +40,10 @@ inline constexpr std::array<DTypeName, kNumDTypes - 1> kNames = {{
     {DType::uint8, "U8"},
     {DType::bool_, "BOOL"},
     {DType::complex64, "C64"},
+    {DType::float8_e4m3fn, "F8_E4M3"},
+    {DType::float8_e5m2, "F8_E5M2"},
+    {DType::float8_e4m3fnuz, "F8_E4M3FNUZ"},
+    {DType::float8_e5m2fnuz, "F8_E5M2FNUZ"},
 }};
 
 struct Entry {

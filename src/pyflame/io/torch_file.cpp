@@ -23,7 +23,7 @@ struct TypeName {
   std::string_view storage;  // torch.<storage>Storage
   uint64_t bytes;
 };
-constexpr std::array<TypeName, 20> kTypes = {{
+constexpr std::array<TypeName, 22> kTypes = {{
     {"float32", "Float", 4},
     {"float64", "Double", 8},
     {"float16", "Half", 2},
@@ -44,6 +44,8 @@ constexpr std::array<TypeName, 20> kTypes = {{
     {"uint64", "UInt64", 8},
     {"float8_e4m3fn", "Float8_e4m3fn", 1},
     {"float8_e5m2", "Float8_e5m2", 1},
+    {"float8_e4m3fnuz", "Float8_e4m3fnuz", 1},
+    {"float8_e5m2fnuz", "Float8_e5m2fnuz", 1},
 }};
 
 const TypeName* type_of_storage(std::string_view name) {

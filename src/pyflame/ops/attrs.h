@@ -49,6 +49,11 @@ struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision
   PF_FIELDS("precision")
 };
+// The dtypes of codes of 8-bit floats, as numbers.
+struct ScaledAttrs {
+  int64_t a, b;
+  PF_FIELDS("a,b")
+};
 // Weights in GGUF's blocks: `type` is the number of their type. rows 0: rows of blocks; otherwise tiles of this many rows (tensor/weight_tiles.h).
 struct BlockAttrs {
   int64_t type, rows;

@@ -178,6 +178,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  
 // [M, K] x [G, K, N] -> [M, N], groups of rows; [K, M] x [M, N] -> [G, K, N], groups of the sum's terms; [G, M, K] x [K, N] -> [M, N], groups of columns.
 // Without ends, [G, M, K] x [G, K, N] -> [G, M, N].
 Tensor grouped_mm(const Tensor& a, const Tensor& b, const Tensor& ends = {});
+// a [M, K] b [K, N] of 8-bit floats, each times its scales, + bias [N], as float32, float16 or bfloat16 (scaled_mm.cpp). Scales are float32: of one
+// element; of rows, scale_a [M, 1] and scale_b [1, N]; or of blocks, scale_a [M, K / 128] and scale_b [K / 128, N / 128], rounded up. No gradients.
+Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
+                 const Tensor& bias = {}, DTypeOpt dtype = {});
 // To what float32 matrix products on a GPU may round their inputs: highest keeps float32; high and medium allow 10 bits
 // of fraction on GPUs whose matrix cores support it (TF32 on NVIDIA from sm_80, xf32 on gfx942). It holds for the whole
 // process and for ops called afterwards, gradients included. Other devices and dtypes ignore it.

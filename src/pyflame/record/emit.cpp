@@ -2,6 +2,7 @@
 #include "pyflame/record/emit.h"
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/record/float8.h"
 #include "pyflame/record/pairs.h"
 #include "pyflame/record/recorder.h"
 
@@ -39,7 +40,7 @@ struct Layout {
 };
 Layout layout_of(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
   if (out.strides) return {*out.strides};
-  if (is_complex(out.dtype)) return {contiguous_strides(out.shape)};
+  if (!has_kernels(out.dtype)) return {contiguous_strides(out.shape)};
   if (out.shape.size() != 4 || !keeps_layout(op, ins, out.dtype)) return {contiguous_strides(out.shape)};
   ImageResult result{op, out.dtype, out.shape, {}, MemoryFormat::contiguous};
   bool free = true;
@@ -64,13 +65,28 @@ Tensor promise(OpId op, Device device, std::span<const Arg> ins, const OutSpec& 
   t.impl()->free_layout = layout.free && !t.is_contiguous();
   return t;
 }
+bool any_without_kernels(std::span<const Arg> ins) {
+  for (const Arg& a : ins)
+    if (!has_kernels(a.dtype)) return true;
+  return false;
+}
+
+// An op on complex numbers or 8-bit floats.
+void record_as_others(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const Tensor& out,
+                      bool is_new) {
+  bool float8 = is_float8(out.dtype()), complex = is_complex(out.dtype());
+  for (const Arg& a : ins) float8 |= is_float8(a.dtype), complex |= is_complex(a.dtype);
+  PF_CHECK(!float8 || !complex, Type, "{}: complex numbers and 8-bit floats; got both; expected one of them",
+           op_name(op));
+  (float8 ? record_float8 : record_complex)(op, attrs, ins, out, is_new);
+}
 }  // namespace
 
 Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out,
             const Device* device) {
   Tensor t = promise(op, device_of(op, ins, device), ins, out);
-  if (is_complex(out.dtype) || any_complex(ins)) {
-    record_complex(op, attrs, ins, t, true);
+  if (!has_kernels(out.dtype) || any_without_kernels(ins)) {
+    record_as_others(op, attrs, ins, t, true);
     return t;
   }
   TensorImpl* impl = t.impl();
@@ -81,7 +97,7 @@ Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, c
 std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
                               std::span<const OutSpec> outs, const Device* device) {
   const Device d = device_of(op, ins, device);
-  if (any_complex(ins)) record_complex(op, attrs, ins, promise(op, d, ins, outs[0]), true);  // refuses
+  if (any_without_kernels(ins)) record_as_others(op, attrs, ins, promise(op, d, ins, outs[0]), true);  // refuses
   std::vector<Tensor> ts;
   std::vector<TensorImpl*, Pooled<TensorImpl*>> impls;
   ts.reserve(outs.size());
@@ -103,9 +119,9 @@ void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins
     PF_CHECK(!a.tensor || a.tensor->device() == d, Value,
              "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
              op_name(op), d.str(), a.tensor->device().str());
-  if (is_complex(outs[0]->dtype) || any_complex(ins)) {
+  if (!has_kernels(outs[0]->dtype) || any_without_kernels(ins)) {
     const Tensor whole = Tensor(outs[0]->storage, outs[0]->shape, outs[0]->strides, outs[0]->offset, outs[0]->dtype);
-    record_complex(op, attrs, ins, whole, false);
+    record_as_others(op, attrs, ins, whole, false);
     return;
   }
   Recorder::current().record(op, attrs, ins, outs, false);

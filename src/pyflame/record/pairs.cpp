@@ -69,7 +69,7 @@ Tensor as_pairs(const Tensor& x) {
   return retyped(x, part_dtype(x.dtype()), shape, strides, 2 * x.offset());
 }
 
-Tensor as_bits(const Tensor& x) { return retyped(x, DType::int64, x.shape(), x.strides(), x.offset()); }
+Tensor as_bits(const Tensor& x) { return alias_as(x, DType::int64); }
 
 Tensor from_pairs(const Tensor& x) {
   Dims shape = x.shape(), strides = x.strides();
@@ -79,15 +79,9 @@ Tensor from_pairs(const Tensor& x) {
   return retyped(x, complex_dtype(x.dtype()), shape, strides, x.offset() / 2);
 }
 
-Tensor from_bits(const Tensor& x) { return retyped(x, DType::complex64, x.shape(), x.strides(), x.offset()); }
+Tensor from_bits(const Tensor& x) { return alias_as(x, DType::complex64); }
 
 namespace detail {
-
-bool any_complex(std::span<const Arg> ins) {
-  for (const Arg& a : ins)
-    if (is_complex(a.dtype)) return true;
-  return false;
-}
 
 void record_complex(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const Tensor& out, bool is_new) {
   Rule rule = rule_of(op, attrs);

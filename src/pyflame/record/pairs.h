@@ -14,7 +14,6 @@ Tensor from_pairs(const Tensor& x);
 Tensor from_bits(const Tensor& x);
 
 namespace detail {
-bool any_complex(std::span<const Arg> ins);
 // Records an op that has the same meaning for pairs or bits. TypeError for any other op.
 void record_complex(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const Tensor& out, bool is_new);
 }  // namespace detail

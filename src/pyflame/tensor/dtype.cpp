@@ -11,7 +11,7 @@ namespace pyflame {
 namespace {
 constexpr std::string_view kNames[] = {
 #define X(name, ...) #name,
-    PF_DTYPES(X) PF_COMPLEX_DTYPES(X)
+    PF_DTYPES(X) PF_COMPLEX_DTYPES(X) PF_FLOAT8_DTYPES(X)
 #undef X
 };
 static_assert(std::size(kNames) == kNumDTypes);
@@ -29,8 +29,16 @@ DType dtype_from_name(std::string_view name) {
   PF_FAIL(Value, "dtype: no such dtype; got '{}'; expected one of {}", name, known);
 }
 
+void refuse_dispatch(DType d) {
+  PF_FAIL(Type, "dtype: no kernel computes in this dtype; got {}; expected another one; hint: .to(pf.float32)",
+          dtype_name(d));
+}
+
 DType promote(DType a, DType b) {
   if (a == b) return a;
+  PF_CHECK(!is_float8(a) && !is_float8(b), Type,
+           "dtype: a float8 dtype is not promoted; got {} and {}; expected one dtype; hint: .to(pf.float32)",
+           dtype_name(a), dtype_name(b));
   if (is_complex(a) || is_complex(b)) {
     const bool wide = complex_dtype(a) == DType::complex128 || complex_dtype(b) == DType::complex128;
     return wide ? DType::complex128 : DType::complex64;
@@ -43,6 +51,10 @@ DType promote(DType a, DType b) {
 }
 
 DType promote(DType tensor, const Scalar& number) {
+  PF_CHECK(!is_float8(tensor) || number.kind != Category::Complex, Type,
+           "dtype: a float8 dtype is not promoted; got {} and a complex number; expected a real number; hint: "
+           ".to(pf.float32)",
+           dtype_name(tensor));
   if (dtype_category(tensor) >= number.kind) return tensor;
   if (number.kind == Category::Complex) return complex_dtype(is_float(tensor) ? tensor : default_dtype());
   return number.kind == Category::Float ? default_dtype() : DType::int64;

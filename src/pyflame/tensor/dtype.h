@@ -27,14 +27,21 @@ namespace pyflame {
 #define PF_COMPLEX_DTYPES(X) \
   X(complex64, float32)      \
   X(complex128, float64)
+// 8-bit floats: bits of the fraction, bias of the exponent, and which codes are no finite numbers (tensor/float8.h). They store values;
+// an op on them is recorded on their bytes or on float32 (docs/decisions/0022), so that no kernel has them either.
+#define PF_FLOAT8_DTYPES(X)                \
+  X(float8_e4m3fn, 3, 7, OneNan)           \
+  X(float8_e5m2, 2, 15, InfinityAndNan)    \
+  X(float8_e4m3fnuz, 3, 8, NanAtMinusZero) \
+  X(float8_e5m2fnuz, 2, 16, NanAtMinusZero)
 // clang-format on
 
 enum class DType : uint8_t {
 #define X(name, ...) name,
-  PF_DTYPES(X) PF_COMPLEX_DTYPES(X)
+  PF_DTYPES(X) PF_COMPLEX_DTYPES(X) PF_FLOAT8_DTYPES(X)
 #undef X
 };
-constexpr int kNumDTypes = 12;
+constexpr int kNumDTypes = 16;
 
 enum class Category : uint8_t { Bool = 0, Integer = 1, Float = 2, Complex = 3 };
 
@@ -51,6 +58,9 @@ constexpr int64_t dtype_size(DType d) {
 #define X(name, part) 2 * sizeof(part##_part),
           PF_COMPLEX_DTYPES(X)
 #undef X
+#define X(...) 1,
+              PF_FLOAT8_DTYPES(X)
+#undef X
   };
   return sizes[static_cast<int>(d)];
 }
@@ -62,10 +72,16 @@ constexpr Category dtype_category(DType d) {
 #define X(name, part) 3,
           PF_COMPLEX_DTYPES(X)
 #undef X
+#define X(...) 2,
+              PF_FLOAT8_DTYPES(X)
+#undef X
   };
   return static_cast<Category>(categories[static_cast<int>(d)]);
 }
 constexpr bool is_float(DType d) { return dtype_category(d) == Category::Float; }
+constexpr bool is_float8(DType d) { return d >= DType::float8_e4m3fn; }
+// Whether kernels see the dtype. Operands of other dtypes are recorded as others (record/pairs.h, record/float8.h).
+constexpr bool has_kernels(DType d) { return d <= DType::bool_; }
 constexpr bool is_complex(DType d) { return dtype_category(d) == Category::Complex; }
 // Whether tensors of this dtype may require a gradient.
 constexpr bool has_gradient(DType d) { return is_float(d) || is_complex(d); }
@@ -79,10 +95,12 @@ constexpr DType complex_dtype(DType d) {
 }
 constexpr bool is_half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 
-// Result dtype of two tensors of equal standing (PyTorch's table).
+// Result dtype of two tensors of equal standing (PyTorch's table). TypeError: a float8 dtype and another one.
 DType promote(DType a, DType b);
 
-// Calls fn.template operator()<T>() with T the C++ type of d, which is not complex.
+[[noreturn]] void refuse_dispatch(DType d);
+
+// Calls fn.template operator()<T>() with T the C++ type of d. TypeError for a dtype that kernels do not see.
 template <class Fn>
 decltype(auto) dispatch(DType d, Fn&& fn) {
   switch (d) {
@@ -90,9 +108,8 @@ decltype(auto) dispatch(DType d, Fn&& fn) {
   case DType::name: return fn.template operator()<type>();
     PF_DTYPES(X)
 #undef X
-    default: break;
+    default: refuse_dispatch(d);
   }
-  __builtin_unreachable();
 }
 
 // A Python number: its kind takes part in promotion. Its value is never part of a cache key.

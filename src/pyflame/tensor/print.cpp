@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <vector>
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame {
 
@@ -24,6 +25,7 @@ struct Printer {
   double number(int64_t at) const {
     if (dtype == DType::complex64) return static_cast<const float*>(data)[at];
     if (dtype == DType::complex128) return static_cast<const double*>(data)[at];
+    if (is_float8(dtype)) return static_cast<double>(float8_value(dtype, static_cast<const uint8_t*>(data)[at]));
     return dispatch(dtype, [&]<class T>() -> double {
       const T v = static_cast<const T*>(data)[at];
       if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)

@@ -1,6 +1,7 @@
 // Reading values: the sync points, where pending work is completed.
 #include "pyflame/tensor/print.h"
 #include "pyflame/tensor/runtime_hooks.h"
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame {
 
@@ -43,6 +44,7 @@ double Tensor::item_f64() const {
   check_real(*this);
   const Tensor host = on_host();
   const void* p = host.data();
+  if (is_float8(dtype())) return static_cast<double>(float8_value(dtype(), *static_cast<const uint8_t*>(p)));
   return dispatch(dtype(), [&]<class T>() -> double {
     const T v = *static_cast<const T*>(p);
     if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<float>(v);
@@ -55,6 +57,7 @@ int64_t Tensor::item_i64() const {
   check_real(*this);
   const Tensor host = on_host();
   const void* p = host.data();
+  if (is_float8(dtype())) return static_cast<int64_t>(float8_value(dtype(), *static_cast<const uint8_t*>(p)));
   return dispatch(dtype(), [&]<class T>() -> int64_t {
     const T v = *static_cast<const T*>(p);
     if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)

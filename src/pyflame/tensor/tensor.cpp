@@ -117,4 +117,10 @@ Tensor alias(const Tensor& x, const Dims& shape, const Dims& strides, int64_t of
   return t;
 }
 
+Tensor alias_as(const Tensor& x, DType dtype) {
+  Tensor t = alias(x, x.shape(), x.strides(), x.offset());
+  t.impl()->dtype = dtype;
+  return t;
+}
+
 }  // namespace pyflame

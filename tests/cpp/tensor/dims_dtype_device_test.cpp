@@ -53,7 +53,8 @@ TEST(Dims, CountsElementsWithoutOverflow) {
 
 TEST(DType, PromotionTable) {
   // PyTorch's torch.promote_types, in the order of the enum: f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128.
-  const DType table[kNumDTypes][kNumDTypes] = {
+  constexpr int kPromoted = static_cast<int>(complex128) + 1;
+  const DType table[kPromoted][kPromoted] = {
       {float64, float64, float64, float64, float64, float64, float64, float64, float64, float64, complex128,
        complex128},
       {float64, float32, float32, float32, float32, float32, float32, float32, float32, float32, complex64, complex128},
@@ -71,8 +72,8 @@ TEST(DType, PromotionTable) {
       {complex128, complex128, complex128, complex128, complex128, complex128, complex128, complex128, complex128,
        complex128, complex128, complex128},
   };
-  for (int a = 0; a < kNumDTypes; ++a)
-    for (int b = 0; b < kNumDTypes; ++b)
+  for (int a = 0; a < kPromoted; ++a)
+    for (int b = 0; b < kPromoted; ++b)
       EXPECT_EQ(dtype_name(promote(static_cast<DType>(a), static_cast<DType>(b))), dtype_name(table[a][b]))
           << dtype_name(static_cast<DType>(a)) << " with " << dtype_name(static_cast<DType>(b));
 }

@@ -105,6 +105,8 @@ class GroupedMm final : public Exec {
 
 }  // namespace
 
+// It is never recorded for a CPU, which multiplies decoded matrices (ops/scaled_mm.cpp).
+std::span<const Impl> scaled_mm_impls() { return {}; }
 std::span<const Impl> grouped_mm_impls() {
   static const Impl impl{"cpu.grouped_mm", accept_single, make_by_type<GroupedMm>};
   return {&impl, 1};

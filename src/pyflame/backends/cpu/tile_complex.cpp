@@ -78,6 +78,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pyflame::cpu::tile {
 HWY_EXPORT(pick_bits);
-Fn find_bits(OpId op) { return HWY_DYNAMIC_DISPATCH(pick_bits)(op); }
+Fn find_bits(OpId op) {
+  const Fn float8 = find_float8(op);
+  return float8 ? float8 : HWY_DYNAMIC_DISPATCH(pick_bits)(op);
+}
 }  // namespace pyflame::cpu::tile
 #endif

@@ -45,7 +45,8 @@ Fn find_math_f64(OpId op);
 Fn find_int_arith(OpId op, Reg in);  // the other types
 Fn find_bool_arith(OpId op);         // u8 that holds bool
 Fn find_where(Reg value);
-Fn find_bits(OpId op);           // pack_complex, real_part, imag_part, mul_complex
+Fn find_bits(OpId op);           // complex64 elements and 8-bit floats: the ops that keep the bits of their inputs
+Fn find_float8(OpId op);         // of these, 8-bit floats
 Fn find_cast(Reg from, Reg to);  // ints wrap; floats to ints saturate, NaN is 0
 // To f32 on the way to a 16-bit type: rounded to odd, so that the second rounding gives the same result as a single
 // one. Null if the plain cast is exact.

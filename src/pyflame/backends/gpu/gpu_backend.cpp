@@ -2,12 +2,15 @@
 #include "pyflame/backends/gpu/gpu_backend.h"
 
 #include "pyflame/backends/gpu/driver/device.h"
+#include "pyflame/backends/gpu/libs/blas.h"
 #include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/backends/gpu/libs/versions.h"
 #include "pyflame/backends/gpu/loops/loop.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/gpu/shapes/conv_case.h"
+#include "pyflame/base/gpu_arch.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame::gpu {
 
@@ -49,6 +52,18 @@ MemoryFormat GpuBackend::preferred_format(const ImageResult& r) const {
   };
   const bool last = r.given == MemoryFormat::channels_last || prefers_channels_last(r, rounds());
   return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+}
+
+bool GpuBackend::multiplies_float8(int index, DType a, DType b) const {
+  if (!blas(type_)) return false;
+  const GpuArch* arch = find_gpu_arch(device(type_, index).arch().name);
+  const Fp8Kind has = arch ? arch->fp8 : Fp8Kind::none;
+  const auto kind = [](DType d) {
+    return float8_format(d).codes == Float8Codes::NanAtMinusZero ? Fp8Kind::fnuz : Fp8Kind::ocp;
+  };
+  const auto narrow = [](DType d) { return float8_format(d).fraction == 2; };
+  // cuBLASLt has no product of two matrices with 2 bits of fraction.
+  return has != Fp8Kind::none && kind(a) == has && kind(b) == has && !(narrow(a) && narrow(b));
 }
 
 int64_t GpuBackend::most_rows_of_blocks() const { return kMostRowsOfBlocks; }

@@ -23,6 +23,7 @@ class GpuBackend final : public Backend {
   bool has_bias_gradient_epilogue(DType d) const override;
   MemoryFormat preferred_format(const ImageResult& r) const override;
   bool computes_with_blocks() const override { return true; }
+  bool multiplies_float8(int index, DType a, DType b) const override;
   bool blocks_in_planes() const override { return true; }
   int64_t most_rows_of_blocks() const override;
   std::span<const Impl> impls(const Problem& p) const override;

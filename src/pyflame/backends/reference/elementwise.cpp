@@ -9,6 +9,7 @@
 #include "pyflame/kernels/device/scalar.h"  // after launch.h
 
 #include "pyflame/kernels/device/special.h"  // after scalar.h
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame::reference {
 namespace {
@@ -126,8 +127,37 @@ std::vector<T> broadcast(const Call& c, size_t k, const Dims& shape) {
   return read_all<T>(in);
 }
 
-// Ops on the bits of complex64 elements.
+// Codes of 8-bit floats and their values. False for other ops.
+bool run_float8(const Call& c) {
+  DType format;
+  bool decode = false;
+  switch (c.node.op) {
+#define X(name, ...)                                                     \
+  case OpId::from_##name: format = DType::name, decode = true; break; \
+  case OpId::to_##name: format = DType::name; break;
+    PF_FLOAT8_DTYPES(X)
+#undef X
+    default: return false;
+  }
+  const View out = c.out(0);
+  if (decode) {
+    const auto codes = broadcast<int64_t>(c, 0, out.shape);
+    std::vector<double> values(codes.size());
+    for (size_t i = 0; i < codes.size(); ++i)
+      values[i] = static_cast<double>(float8_value(format, static_cast<uint8_t>(codes[i])));
+    write_all(out, values);
+    return true;
+  }
+  const auto values = broadcast<double>(c, 0, out.shape);
+  std::vector<int64_t> codes(values.size());
+  for (size_t i = 0; i < values.size(); ++i) codes[i] = float8_bits(format, static_cast<float>(values[i]));
+  write_all(out, codes);
+  return true;
+}
+
+// Ops on the bits of complex64 elements and of 8-bit floats.
 void run_bits(const Call& c) {
+  if (run_float8(c)) return;
   const View out = c.out(0);
   if (c.node.op == OpId::pack_complex) {
     const auto re = broadcast<double>(c, 0, out.shape), im = broadcast<double>(c, 1, out.shape);

@@ -1,6 +1,7 @@
 // Matrix product: one batch entry at a time, both matrices widened to float64 (or int64, which wraps).
 #include "pyflame/backends/reference/access.h"
 #include "pyflame/ops/sequences.h"
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame::reference {
 namespace {
@@ -52,6 +53,26 @@ std::vector<double> matrix_of(const View& v, int64_t item) {
 }
 
 }  // namespace
+
+void run_scaled_mm(const Call& c) {
+  const auto attrs = c.node.attr<ScaledAttrs>();
+  const View a = c.in(0), b = c.in(1), out = c.out(0);
+  const int64_t m = out.shape[0], n = out.shape[1], k = a.shape[1];
+  const std::vector<int64_t> x = read_all<int64_t>(a), w = read_all<int64_t>(b);
+  const double scale = read_all<double>(c.in(2))[0] * read_all<double>(c.in(3))[0];
+  const auto value = [](int64_t dtype, int64_t code) {
+    return static_cast<double>(float8_value(static_cast<DType>(dtype), static_cast<uint8_t>(code)));
+  };
+  std::vector<double> y(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t p = 0; p < k; ++p)
+        sum += value(attrs.a, x[static_cast<size_t>(i * k + p)]) * value(attrs.b, w[static_cast<size_t>(p * n + j)]);
+      y[static_cast<size_t>(i * n + j)] = sum * scale;
+    }
+  write_all(out, y);
+}
 
 void run_grouped_mm(const Call& c) {
   const View out = c.out(0);

@@ -156,6 +156,7 @@ class ReferenceBackend final : public Backend {
   bool fuses() const override { return false; }
   bool convolves_volumes() const override { return true; }
   bool computes_with_blocks() const override { return true; }
+  bool multiplies_float8(int, DType, DType) const override { return true; }
 };
 
 }  // namespace

@@ -514,6 +514,48 @@ PF_DEVICE i64 mul_complex(T a, T b) {
   return pack_complex(ar * br - ai * bi, ar * bi + ai * br);
 }
 
+// --- 8-bit floats: the value of a code, and the code of the nearest value. tensor/float8.h has the formats.
+enum Float8Codes { InfinityAndNan, OneNan, NanAtMinusZero };
+
+template <int kFraction, int kBias, int kCodes>
+PF_DEVICE float float8_to_float(u32 code) {
+  const u32 size = code & 127u;
+  const float tiny = (float)(i32)size * float_of_bits((u32)(128 - kBias - kFraction) << 23);
+  float value = size >> kFraction ? float_of_bits((size << (23 - kFraction)) + ((u32)(127 - kBias) << 23)) : tiny;
+  if (kCodes == InfinityAndNan && size >= 0x7cu) value = float_of_bits(0x7f800000u | (size & 3u) << 21);
+  if (kCodes == OneNan && size == 127u) value = float_of_bits(0x7fc00000u);
+  if (kCodes == NanAtMinusZero && code == 128u) return float_of_bits(0x7fc00000u);
+  return code & 128u ? -value : value;
+}
+template <int kFraction, int kBias, int kCodes>
+PF_DEVICE u8 float_to_float8(float x) {
+  const u32 u = bits_of_float(x), sign = (u >> 24) & 128u, a = u & 0x7fffffffu, shift = 23 - kFraction;
+  // Below the smallest normal number: added to a number whose last digit is worth the smallest subnormal one, which rounds.
+  const float large = float_of_bits((u32)(151 - kBias - kFraction) << 23);
+  const u32 tiny = bits_of_float(float_of_bits(a) + large) - bits_of_float(large);
+  const u32 normal = (a - ((u32)(127 - kBias) << 23) + ((1u << (shift - 1)) - 1) + ((a >> shift) & 1u)) >> shift;
+  u32 code = a < (u32)(128 - kBias) << 23 ? tiny : normal;
+  if (kCodes == InfinityAndNan) code = a > 0x7f800000u ? 127u : code > 0x7cu ? 0x7cu : code;
+  if (kCodes == OneNan) code = code > 127u ? 127u : code;
+  if (kCodes == NanAtMinusZero) return (u8)(code > 127u ? 128u : code ? sign | code : 0u);
+  return (u8)(sign | code);
+}
+
+#define PF_FLOAT8(name, fraction, bias, codes)                   \
+  template <class T>                                             \
+  PF_DEVICE float from_##name(T code) {                          \
+    return float8_to_float<fraction, bias, codes>((u32)(u8)code); \
+  }                                                              \
+  template <class T>                                             \
+  PF_DEVICE u8 to_##name(T x) {                                  \
+    return float_to_float8<fraction, bias, codes>((float)x);     \
+  }
+PF_FLOAT8(float8_e4m3fn, 3, 7, OneNan)
+PF_FLOAT8(float8_e5m2, 2, 15, InfinityAndNan)
+PF_FLOAT8(float8_e4m3fnuz, 3, 8, NanAtMinusZero)
+PF_FLOAT8(float8_e5m2fnuz, 2, 16, NanAtMinusZero)
+#undef PF_FLOAT8
+
 // --- random numbers: Philox4x32-10, the mapping of base/philox.h
 struct Words {
   u32 w[4];

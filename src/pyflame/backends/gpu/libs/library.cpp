@@ -31,6 +31,10 @@ int data_type(DType d) {
     case DType::float64: return 1;
     case DType::float16: return 2;
     case DType::bfloat16: return 14;
+    case DType::float8_e4m3fn: return 28;
+    case DType::float8_e5m2: return 29;
+    case DType::float8_e4m3fnuz: return 1000;
+    case DType::float8_e5m2fnuz: return 1001;
     default: return -1;
   }
 }
@@ -38,6 +42,7 @@ int data_type(DType d) {
 // Whether float32 inputs may be rounded to TF32 or xf32 (10 bits of fraction), and the matrix cores of this device
 // support that.
 bool rounds_inputs(const Problem& p) {
+  if (p.root().op == OpId::scaled_mm) return false;
   const auto asked = static_cast<MatmulPrecision>(p.root().attr<MatmulAttrs>().precision);
   if (asked == MatmulPrecision::highest || p.root().outs[0].dtype != DType::float32) return false;
   return has_rounded_products(device(p.graph.device.type, p.graph.device.index));
@@ -80,8 +85,15 @@ class LibraryProduct final : public Executable {
         check(library_.matmul_set(desc_, numbers_.desc_argument_stride, &stride, sizeof stride), "its stride");
       point(numbers_.desc_argument, somewhere);
     }
-    lay(0, type, first, g.b_batch);
-    lay(1, type, second, g.a_batch);
+    int type_a = type, type_b = type;
+    if (p.root().op == OpId::scaled_mm) {
+      const auto codes = p.root().attr<ScaledAttrs>();
+      type_a = data_type(static_cast<DType>(codes.a)), type_b = data_type(static_cast<DType>(codes.b));
+      scale_a_ = p.root().ins[2].binding, scale_b_ = p.root().ins[3].binding;
+      point(numbers_.desc_scale_a, somewhere), point(numbers_.desc_scale_b, somewhere);
+    }
+    lay(0, type_b, first, g.b_batch);
+    lay(1, type_a, second, g.a_batch);
     lay(2, type, last, g.c_batch);
     use(ask(16));
   }
@@ -124,6 +136,10 @@ class LibraryProduct final : public Executable {
     if (epilogue_.bias.valid()) point(numbers_.desc_bias, ctx.bindings[epilogue_.bias]);
     if (epilogue_.sum.valid()) point(numbers_.desc_bias, ctx.bindings[epilogue_.sum]);
     if (epilogue_.argument.valid()) point(numbers_.desc_argument, argument);
+    if (scale_a_.valid()) {  // the library's first operand is our second one
+      point(numbers_.desc_scale_a, ctx.bindings[scale_b_]);
+      point(numbers_.desc_scale_b, ctx.bindings[scale_a_]);
+    }
     const Result* algorithm = &*algorithm_;
     const size_t alignment = common_alignment({a, b, c, added, argument});
     if (alignment < 16) {
@@ -229,6 +245,7 @@ class LibraryProduct final : public Executable {
   const Blas& library_;
   const BlasNumbers& numbers_;
   BindingId a_, b_;
+  BindingId scale_a_, scale_b_;  // of scaled_mm
   Epilogue epilogue_;
   BlasHandle handle_ = nullptr;
   BlasDesc desc_ = nullptr;

@@ -1,0 +1,214 @@
+"""Linear layers that multiply 8-bit floats, as torchao.float8.
+
+    model = pf.float8.convert_to_float8_training(model)  # in place; then train as before
+
+Parameters, gradients and the optimizer's state keep their dtypes. The three products of a layer (its output, and the gradients of its input and of its
+weight) take matrices that are rounded to 8-bit floats with a scale: inputs and weights with 3 bits of fraction, gradients, which span more powers of two,
+with 2 bits (Micikevicius et al. 2022, arXiv:2209.05433). A GPU whose matrix cores multiply these formats does so; other devices multiply the rounded
+matrices decoded, which gives the same result more slowly.
+"""
+import dataclasses
+
+from . import _C, nn
+from ._C import Tensor
+from ._dtypes import finfo
+from ._grad_mode import no_grad
+from .autograd import Function
+
+__all__ = ["Float8Linear", "Float8LinearConfig", "convert_to_float8_training", "dequantize", "formats", "quantize"]
+
+_FNUZ = ("gfx940", "gfx941", "gfx942")  # their matrix cores have a bias that is larger by one, and no minus zero
+
+
+def formats(device=None):
+    """The dtypes for inputs and weights, and for gradients, that the matrix cores of a device multiply: float8_e4m3fnuz and float8_e5m2fnuz on MI300 (gfx942), otherwise
+    float8_e4m3fn and float8_e5m2. device: a device or its name; default the current device."""
+    name = str(device if device is not None else _C.get_device())
+    fnuz = name.startswith("rocm") and _C.device_info(name)["architecture"].partition(":")[0] in _FNUZ
+    return (_C.float8_e4m3fnuz, _C.float8_e5m2fnuz) if fnuz else (_C.float8_e4m3fn, _C.float8_e5m2)
+
+
+def _check_format(op, dtype):
+    if not getattr(dtype, "name", "").startswith("float8_"):
+        raise TypeError(f"{op}: not a dtype of 8-bit floats; got {dtype}; expected one such as pyflame.float8_e4m3fn")
+
+
+def quantize(input, dtype, dim=None, amax=None):
+    """Rounds a tensor to 8-bit floats with a scale: (codes, scale), where codes * scale is the rounded tensor.
+
+    scale = amax / finfo(dtype).max, or 1 where amax is 0; codes = input / scale in the dtype, limited to its finite numbers. NaN stays NaN.
+    input: of any shape, a floating dtype. dim: one scale for each row along this dim (kept with size 1); None: one for all, of shape [].
+    amax: float32, the largest magnitude to provide for, in place of that of the input.
+    codes: dtype, the shape of the input. scale: float32. TypeError for a dtype that is not float8."""
+    _check_format("quantize", dtype)
+    most = finfo(dtype).max
+    if amax is None:
+        size = input.abs()
+        amax = (size.amax() if dim is None else size.amax(dim, keepdim=True)).to(_C.float32)
+    scale = _C.where(amax == 0, 1.0, amax / most)
+    return (input.to(_C.float32) / scale).clamp(-most, most).to(dtype), scale
+
+
+def dequantize(codes, scale, dtype=_C.float32):
+    """codes * scale in a dtype. codes: a float8 tensor; scale: float32, broadcast to its shape."""
+    _check_format("dequantize", codes.dtype)
+    return (codes.to(_C.float32) * scale).to(dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Float8LinearConfig:
+    """How Float8Linear rounds its matrices.
+
+    recipe: 'tensorwise', one scale for each matrix; 'rowwise', one for each row that is summed over, which is more accurate and slower.
+    scaling: 'dynamic', by the largest magnitude of the matrix itself; 'delayed', by the largest one of the last `history` steps (tensorwise only), which
+    does not wait for it. ValueError for other words."""
+
+    recipe: str = "tensorwise"
+    scaling: str = "dynamic"
+    history: int = 16
+
+    def __post_init__(self):
+        for field, known in (("recipe", ("tensorwise", "rowwise")), ("scaling", ("dynamic", "delayed"))):
+            if getattr(self, field) not in known:
+                raise ValueError(f"Float8LinearConfig: unknown {field}; got {getattr(self, field)!r}; expected {known[0]!r} or {known[1]!r}")
+        if self.recipe == "rowwise" and self.scaling == "delayed":
+            raise ValueError("Float8LinearConfig: rows have no history; got recipe='rowwise' and scaling='delayed'; expected scaling='dynamic'")
+        if self.history < 1:
+            raise ValueError(f"Float8LinearConfig: history is no number of steps; got {self.history}; expected at least 1")
+
+
+class _History:
+    """The largest magnitudes of the last steps, in a buffer of the layer. None: dynamic scaling."""
+
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    def quantize(self, x, dtype):
+        if self.buffer is None:
+            return quantize(x, dtype)
+        present = x.abs().amax().to(_C.float32)
+        past = self.buffer.amax()
+        result = quantize(x, dtype, amax=_C.where(past == 0, present, past))
+        with no_grad():
+            self.buffer.copy_(_C.cat([present.detach().reshape(1), self.buffer[:-1]]))
+        return result
+
+
+class _Tensorwise(Function):
+    """x [M, K] times the transposed weight [N, K], with one scale for each matrix."""
+
+    @staticmethod
+    def forward(ctx, x, weight, histories, types, dtype):
+        x8, scale_x = histories[0].quantize(x, types[0])
+        w8, scale_w = histories[1].quantize(weight, types[0])
+        ctx.save_for_backward(x8, scale_x, w8, scale_w)
+        ctx.history, ctx.type, ctx.dtypes = histories[2], types[1], (x.dtype, weight.dtype, dtype)
+        return _C.scaled_mm(x8, w8.t(), scale_x, scale_w, dtype=dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x8, scale_x, w8, scale_w = ctx.saved_tensors
+        of_x, of_w, dtype = ctx.dtypes
+        g8, scale_g = ctx.history.quantize(grad, ctx.type)
+        grad_x = _C.scaled_mm(g8, w8, scale_g, scale_w, dtype=dtype).to(of_x) if ctx.needs_input_grad[0] else None
+        grad_w = _C.scaled_mm(g8.t(), x8, scale_g, scale_x, dtype=dtype).to(of_w) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_w, None, None, None
+
+
+def _of_rows(a, b, type_a, type_b, dtype):
+    """a [M, K] times the transposed b [N, K], each row with a scale."""
+    a8, scale_a = quantize(a, type_a, 1)
+    b8, scale_b = quantize(b, type_b, 1)
+    return _C.scaled_mm(a8, b8.t(), scale_a, scale_b.t(), dtype=dtype)
+
+
+class _Rowwise(Function):
+    """x [M, K] times the transposed weight [N, K], with a scale for each row of a product's operands."""
+
+    @staticmethod
+    def forward(ctx, x, weight, types, dtype):
+        ctx.save_for_backward(x, weight)
+        ctx.types, ctx.dtype = types, dtype
+        return _of_rows(x, weight, types[0], types[0], dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        wide, narrow = ctx.types
+        grad_x = _of_rows(grad, weight.t(), narrow, wide, ctx.dtype).to(x.dtype) if ctx.needs_input_grad[0] else None
+        grad_w = _of_rows(grad.t(), x.t(), narrow, wide, ctx.dtype).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_w, None, None
+
+
+def _result_dtype(x):
+    enabled, dtype = _C._autocast(str(x.device).split(":")[0])
+    return dtype if enabled and x.dtype == _C.float32 else x.dtype
+
+
+class Float8Linear(nn.Linear):
+    """nn.Linear whose products take 8-bit floats.
+
+    input [..., in_features] of float32, float16 or bfloat16 -> [..., out_features] of the same dtype (under autocast of its dtype). A GPU's matrix cores take
+    sizes that are multiples of 16 (features, and for the weight's gradient the number of rows); other sizes are multiplied decoded. config: a Float8LinearConfig.
+    With scaling='delayed' the layer has three buffers float32 [history], input_amax, weight_amax and grad_amax, which are not in the state dict."""
+
+    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None, config=None):
+        super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
+        self._set_up(config)
+
+    def _set_up(self, config):
+        self.config = config or Float8LinearConfig()
+        if self.config.scaling == "delayed":
+            for name in ("input_amax", "weight_amax", "grad_amax"):
+                self.register_buffer(name, _C.zeros(self.config.history, device=self.weight.device), persistent=False)
+
+    @classmethod
+    def from_float(cls, module, config=None):
+        """A layer with the parameters (the same tensors) of an nn.Linear."""
+        made = cls.__new__(cls)
+        nn.Module.__init__(made)
+        made.in_features, made.out_features = module.in_features, module.out_features
+        made.weight, made.bias = module.weight, module.bias
+        made.training = module.training
+        made._set_up(config)
+        return made
+
+    def _histories(self):
+        names = ("input_amax", "weight_amax", "grad_amax")
+        return tuple(_History(getattr(self, name) if self.config.scaling == "delayed" else None) for name in names)
+
+    def forward(self, input):
+        """input [..., in_features] -> [..., out_features]."""
+        dtype, types = _result_dtype(input), formats(input.device)
+        rows = input.reshape(-1, self.in_features)
+        if self.config.recipe == "rowwise":
+            out = _Rowwise.apply(rows, self.weight, types, dtype)
+        else:
+            out = _Tensorwise.apply(rows, self.weight, self._histories(), types, dtype)
+        if self.bias is not None:
+            out = out + self.bias.to(dtype)
+        return out.reshape(*input.shape[:-1], self.out_features)
+
+    def extra_repr(self):
+        """The arguments, as print(module) shows them."""
+        return f"{super().extra_repr()}, recipe={self.config.recipe!r}, scaling={self.config.scaling!r}"
+
+
+def convert_to_float8_training(module, *, module_filter_fn=None, config=None):
+    """Replaces each nn.Linear below a module by a Float8Linear with the same parameters, in place; returns the module (a new one where it is an nn.Linear itself).
+
+    module_filter_fn(module, name): whether to replace this one; default all whose features are multiples of 16, which matrix cores take.
+    config: a Float8LinearConfig."""
+    wanted = module_filter_fn or (lambda layer, name: layer.in_features % 16 == 0 and layer.out_features % 16 == 0)
+
+    def replaced(layer, name):
+        return Float8Linear.from_float(layer, config) if type(layer) is nn.Linear and wanted(layer, name) else layer
+
+    if type(module) is nn.Linear:
+        return replaced(module, "")
+    for prefix, parent in list(module.named_modules()):
+        for name, child in list(parent.named_children()):
+            made = replaced(child, f"{prefix}.{name}" if prefix else name)
+            if made is not child:
+                setattr(parent, name, made)
+    return module
