@@ -233,3 +233,13 @@ def get_autocast_gpu_dtype():
 
 
 grad_scaler = autocast_mode = sys.modules[__name__]  # PyTorch's files
+
+
+def advise(device=None):
+    """Says which dtype to train and to run models in on a device, and why; print the result.
+
+    device: a device or its name ('cpu', 'rocm', 'cuda:1'; default the current one), or the name of a GPU that need not be here: 'MI300X', 'RX 7900 XTX'.
+    The result has training, inference, float8, rates (TFLOP/s of the data sheet, not measured) and reasons. ValueError for a GPU that is not in the table."""
+    from ._precision_advice import advise as advice
+
+    return advice(device)

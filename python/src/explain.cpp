@@ -109,6 +109,9 @@ nb::object gpu_peaks(nb::handle device) {
   tflops["float32"] = product->fp32_tflops;
   tflops["float16"] = product->fp16_tflops;
   tflops["bfloat16"] = product->bf16_tflops;
+  if (product->fp8_tflops > 0)
+    for (const char* name : {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"})
+      tflops[name] = product->fp8_tflops;
   nb::dict peaks;
   peaks["name"] = std::string(product->name);
   peaks["gbs"] = product->bandwidth_gbs;

@@ -51,6 +51,13 @@ nb::list product_list() {
     d["architecture"] = std::string(p.gfx);
     d["memory_bytes"] = p.memory_gib << 30;
     d["bandwidth_gbs"] = p.bandwidth_gbs;
+    const GpuArch* arch = find_gpu_arch(p.gfx);
+    d["float8"] = std::string(to_string(arch ? arch->fp8 : Fp8Kind::none));
+    d["matrix_cores"] = std::string(to_string(arch ? arch->matrix : MatrixKind::none));
+    nb::dict tflops;
+    tflops["float64"] = p.fp64_tflops, tflops["float32"] = p.fp32_tflops, tflops["float16"] = p.fp16_tflops;
+    tflops["bfloat16"] = p.bf16_tflops, tflops["float8"] = p.fp8_tflops;
+    d["tflops"] = tflops;
     out.append(d);
   }
   return out;
@@ -173,7 +180,8 @@ void bind_memory(nb::module_& m) {
       "Gives memory that no tensor uses (cached blocks, and the arena that holds what programs compute in between) "
       "back to the "
       "operating system, and a GPU's to its driver.");
-  m.def("_gpu_products", &product_list, "The GPUs that PyFlame knows; memory_bytes and bandwidth_gbs: 0 if unknown.");
+  m.def("_gpu_products", &product_list,
+        "The GPUs that PyFlame knows; memory_bytes, bandwidth_gbs and tflops: 0 if unknown.");
 }
 
 }  // namespace pyflame::python

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "casters.h"
-#include "pyflame/tensor/float8.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/record/cut_cause.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/float8.h"
 #include "pyflame/tensor/lasting.h"
 #include "pyflame/tensor/print.h"
 

@@ -63,8 +63,8 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
   for (const Tensor* t : {&a, &b, &scale_a, &scale_b}) check_defined(kOp, *t);
   check_same_device(kOp, {a, b, scale_a, scale_b, bias});
   PF_CHECK(is_float8(a.dtype()) && is_float8(b.dtype()), Type,
-           "{}: the matrices are no 8-bit floats; got {} and {}; expected float8 dtypes; hint: .to(pf.float8_e4m3fn)", kOp,
-           dtype_name(a.dtype()), dtype_name(b.dtype()));
+           "{}: the matrices are no 8-bit floats; got {} and {}; expected float8 dtypes; hint: .to(pf.float8_e4m3fn)",
+           kOp, dtype_name(a.dtype()), dtype_name(b.dtype()));
   PF_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), Value,
            "{}: the matrices do not fit; got {} and {}; expected [M, K] and [K, N]", kOp, a.shape().str(),
            b.shape().str());

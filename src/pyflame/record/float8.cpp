@@ -24,7 +24,8 @@ Float8Rule float8_rule(OpId op, std::span<const int64_t> attrs) {
     case OpId::gather:
     case OpId::index_select: return Float8Rule::Moves;
     case OpId::index_put:
-    case OpId::scatter: return attrs[1] == static_cast<int64_t>(Combine::Replace) ? Float8Rule::Moves : Float8Rule::None;
+    case OpId::scatter:
+      return attrs[1] == static_cast<int64_t>(Combine::Replace) ? Float8Rule::Moves : Float8Rule::None;
     case OpId::eq:
     case OpId::ne:
     case OpId::lt:

@@ -1,7 +1,7 @@
 // Reading values: the sync points, where pending work is completed.
+#include "pyflame/tensor/float8.h"
 #include "pyflame/tensor/print.h"
 #include "pyflame/tensor/runtime_hooks.h"
-#include "pyflame/tensor/float8.h"
 
 namespace pyflame {
 

@@ -312,6 +312,7 @@ class GpuProblems {
       case OpId::paged_attention: return pages();
       case OpId::rotary_store: return rotary(), void();
       case OpId::grouped_mm: return groups();
+      case OpId::scaled_mm: return scaled(), void();
       case OpId::quantized_linear:
       case OpId::quantized_grouped_mm:
       case OpId::decode_blocks: return blocks(op);
@@ -429,6 +430,19 @@ class GpuProblems {
           {x({3, 8, dims}), x({3, 2, dims}), x({3, 2, dims}), table, table, ints({3}), ints({3}), cache, cache},
           {x({3, 8, dims}), cache, cache});
     }
+  }
+  // Codes of the formats that the vendor's GPUs multiply.
+  void scaled() {
+    const bool amd = type_ == DeviceType::rocm;
+    const auto wide = static_cast<int64_t>(amd ? DType::float8_e4m3fnuz : DType::float8_e4m3fn),
+               narrow = static_cast<int64_t>(amd ? DType::float8_e5m2fnuz : DType::float8_e5m2);
+    Operand columns = tensor(DType::uint8, {256, 96});
+    columns.strides = {1, 256}, columns.contiguous = false;
+    const Operand scale = tensor(DType::float32, {1});
+    const DType result = dtype_ == DType::float64 ? DType::float32 : dtype_;
+    for (const auto& [what, first] : {std::pair<const char*, int64_t>{"", wide}, {"gradient", narrow}})
+      add(OpId::scaled_mm, what, {tensor(DType::uint8, {128, 256}), columns, scale, scale}, {tensor(result, {128, 96})},
+          ScaledAttrs{first, wide});
   }
   // Few and many rows in a group, and groups that divide a sum.
   void groups() {

@@ -82,7 +82,7 @@ TEST(GpuOps, SourcesForOtherCompilers) {
   if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
   const Backend* backend = find_backend(DeviceType::rocm);
   if (!backend) GTEST_SKIP() << "this build is without ROCm";
-  static const std::set<OpId> elsewhere{OpId::scaled_mm, OpId::argmin,          OpId::attention,         OpId::attention_grad,
+  static const std::set<OpId> elsewhere{OpId::argmin,          OpId::attention,         OpId::attention_grad,
                                         OpId::varlen_attn,     OpId::varlen_attn_grad,  OpId::matmul,
                                         OpId::conv2d,          OpId::conv2d_grad_input, OpId::conv2d_grad_weight,
                                         OpId::batch_norm,      OpId::batch_norm_grad,   OpId::max_pool2d,

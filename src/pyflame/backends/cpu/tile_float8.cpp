@@ -105,7 +105,7 @@ void encode_loop(const Args& a) {
 
 Fn pick_float8(OpId op) {
   switch (op) {
-#define X(name, ...)                                           \
+#define X(name, ...)                                       \
   case OpId::from_##name: return decode_loop<DType::name>; \
   case OpId::to_##name: return encode_loop<DType::name>;
     PF_FLOAT8_DTYPES(X)

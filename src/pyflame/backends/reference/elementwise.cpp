@@ -132,7 +132,7 @@ bool run_float8(const Call& c) {
   DType format;
   bool decode = false;
   switch (c.node.op) {
-#define X(name, ...)                                                     \
+#define X(name, ...)                                                  \
   case OpId::from_##name: format = DType::name, decode = true; break; \
   case OpId::to_##name: format = DType::name; break;
     PF_FLOAT8_DTYPES(X)

@@ -541,14 +541,17 @@ PF_DEVICE u8 float_to_float8(float x) {
   return (u8)(sign | code);
 }
 
-#define PF_FLOAT8(name, fraction, bias, codes)                   \
-  template <class T>                                             \
-  PF_DEVICE float from_##name(T code) {                          \
-    return float8_to_float<fraction, bias, codes>((u32)(u8)code); \
-  }                                                              \
-  template <class T>                                             \
-  PF_DEVICE u8 to_##name(T x) {                                  \
-    return float_to_float8<fraction, bias, codes>((float)x);     \
+#define PF_FLOAT8(name, fraction, bias, codes)                                                     \
+  struct name {                                                                                    \
+    PF_DEVICE static float value(u8 code) { return float8_to_float<fraction, bias, codes>(code); } \
+  };                                                                                               \
+  template <class T>                                                                               \
+  PF_DEVICE float from_##name(T code) {                                                            \
+    return name::value((u8)code);                                                                  \
+  }                                                                                                \
+  template <class T>                                                                               \
+  PF_DEVICE u8 to_##name(T x) {                                                                    \
+    return float_to_float8<fraction, bias, codes>((float)x);                                       \
   }
 PF_FLOAT8(float8_e4m3fn, 3, 7, OneNan)
 PF_FLOAT8(float8_e5m2, 2, 15, InfinityAndNan)

@@ -48,7 +48,7 @@ struct BlasNumbers {
   int compute_f32, compute_f64, compute_tf32;
   int desc_trans_a, desc_trans_b, desc_epilogue, desc_bias, desc_bias_type;
   int desc_argument, desc_argument_pitch, desc_argument_stride;  // of the activation's argument: "EPILOGUE_AUX"
-  int desc_scale_a, desc_scale_b;  // pointers to the scales of 8-bit floats
+  int desc_scale_a, desc_scale_b;                                // pointers to the scales of 8-bit floats
   int layout_batch_count, layout_batch_stride;
   int preference_workspace;
   int preference_alignment_a;  // then b, c, d; -1: the library does not use it

@@ -1,0 +1,33 @@
+"""amp.advise: which dtype on which GPU."""
+import pytest
+
+import pyflame as pf
+
+
+@pytest.mark.parametrize("name, training, float8, words", [
+    ("MI300X", pf.bfloat16, (pf.float8_e4m3fnuz, pf.float8_e5m2fnuz), ["bfloat16 multiplies at 8.0 times", "not the OCP's", "2.0 times the rate of bfloat16"]),
+    ("MI355X", pf.bfloat16, (pf.float8_e4m3fn, pf.float8_e5m2), ["OCP's formats"]),
+    ("MI100", pf.bfloat16, None, ["float16 is 2.0 times as fast as bfloat16 on this GPU"]),
+    ("RX 7900 XTX", pf.bfloat16, None, ["bfloat16 multiplies at 2.0 times", "scaled_mm decodes them first", "float64 has 32 times less"]),
+    ("RX 6900 XT", pf.float16, None, ["pf.amp.GradScaler", "no fast bfloat16", "There are no matrix cores"]),
+    ("cpu", pf.float32, None, ["A CPU computes in float32"]),
+])
+def test_advice(name, training, float8, words):
+    advice = pf.amp.advise(name)
+    assert (advice.training, advice.inference, advice.float8) == (training, training, float8)
+    for word in words:
+        assert word in str(advice)
+
+
+def test_a_name_that_is_not_in_the_table():
+    with pytest.raises(ValueError, match="no such GPU in the table; got 'GTX 1'"):
+        pf.amp.advise("GTX 1")
+
+
+def test_a_gpu_whose_rates_are_not_known():
+    advice = pf.amp.advise("RX 7700")
+    assert advice.rates or "not known" in str(advice)
+
+
+def test_the_current_device():
+    assert pf.amp.advise().device == "cpu"
