@@ -3,8 +3,7 @@ what would make or read a file of TorchScript says what to do instead."""
 import contextlib
 import typing
 
-from . import _refused
-from ._notes import once
+from . import _notes, _refused
 from ._refused import identity as export  # noqa: F401
 from ._refused import identity as ignore  # noqa: F401
 from ._refused import identity as interface  # noqa: F401
@@ -30,7 +29,7 @@ def script(obj=None, *args, **kwargs):
         raise NotImplementedError(f"jit.script: not available in PyFlame; got a {type(obj).__name__}; {_ADVICE}")
     if obj is None:
         return script
-    once("jit.script", "functions stay as they are; every window of ops is compiled by itself")
+    _notes.once("jit.script", "functions stay as they are; every window of ops is compiled by itself")
     return obj
 
 

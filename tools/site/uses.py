@@ -1,5 +1,5 @@
-"""Which public names have an example that runs: uses.py FOLDER writes FOLDER/uses.json, {path: [[title, link], ...]}. uses.py --shrink takes the names
-that have one now from tools/site/names_without_example.txt.
+"""Which public names have an example that runs: uses.py FOLDER writes FOLDER/uses.json, {path: [[title, link], ...]}. uses.py --missing prints the
+names that have none, and fails if there are any.
 
 An example of a name is a block of code of README.md or docs that CI runs, or a program in examples/, in which the name is used. Names are followed through imports and assignments of modules (`F = pf.nn.functional`), not through types: a method of a tensor is no name.
 """
@@ -13,7 +13,6 @@ import sys
 import names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WITHOUT = pathlib.Path(__file__).resolve().parent / "names_without_example.txt"
 sys.path.insert(0, str(ROOT / "tools"))
 
 
@@ -84,17 +83,13 @@ def without(inventory):
     return {path for path, entry in inventory.items() if entry.kind != "data" and path not in have}
 
 
-def listed():
-    """What may be without one, until someone writes it."""
-    return set(WITHOUT.read_text(encoding="utf-8").split())
-
-
 if __name__ == "__main__":
     import pyflame
 
-    if sys.argv[1] == "--shrink":
-        WITHOUT.write_text("".join(f"{name}\n" for name in sorted(listed() & without(names.inventory(pyflame)))), encoding="utf-8")
-        sys.exit(0)
+    if sys.argv[1] == "--missing":
+        missing = sorted(without(names.inventory(pyflame)))
+        print("\n".join(missing), end="\n" if missing else "")
+        sys.exit(1 if missing else 0)
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "uses.json").write_text(json.dumps(uses(names.inventory(pyflame))), encoding="utf-8")
