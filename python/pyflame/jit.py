@@ -37,22 +37,22 @@ script_if_tracing = export
 
 
 def is_scripting():
-    """No."""
+    """Always False: functions run as they are."""
     return False
 
 
 def is_tracing():
-    """No."""
+    """Always False: nothing is traced."""
     return False
 
 
 def annotate(the_type, the_value):
-    """The value."""
+    """Returns the value; the type is for readers."""
     return the_value
 
 
 def isinstance(obj, target_type):
-    """Python's isinstance()."""
+    """Python's isinstance(obj, target_type)."""
     import builtins
 
     return builtins.isinstance(obj, target_type)
@@ -81,11 +81,11 @@ def wait(future):
 
 @contextlib.contextmanager
 def optimized_execution(should_optimize):
-    """Nothing."""
+    """A context that changes nothing."""
     yield
 
 
 @contextlib.contextmanager
 def fuser(name):
-    """Nothing."""
+    """A context that changes nothing: ops are fused as everywhere."""
     yield

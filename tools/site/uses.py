@@ -1,7 +1,7 @@
 """Which public names have an example that runs: uses.py FOLDER writes FOLDER/uses.json, {path: [[title, link], ...]}. uses.py --missing prints the
 names that have none, and fails if there are any.
 
-An example of a name is a block of code of README.md or docs that CI runs, or a program in examples/, in which the name is used. Names are followed through imports and assignments of modules (`F = pf.nn.functional`), not through types: a method of a tensor is no name.
+An example of a name is a block of code of README.md or docs that CI runs, or a program in examples/, in which the name is used. Names are followed through imports (`import pyflame.nn.functional as F`), not through types: a method of a tensor is no name.
 """
 import ast
 import json

@@ -87,7 +87,7 @@ class _Attention(_Library):
 
     @contextlib.contextmanager
     def sdp_kernel(self, *args, **kwargs):
-        """Nothing."""
+        """Does nothing."""
         yield
 
 

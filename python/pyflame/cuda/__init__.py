@@ -111,7 +111,7 @@ def empty_cache():
 
 
 def ipc_collect():
-    """Nothing: no memory is shared with other processes."""
+    """Does nothing: no memory is shared with other processes."""
 
 
 def is_initialized():
@@ -120,7 +120,7 @@ def is_initialized():
 
 
 def init():
-    """Nothing: a GPU is initialized when it is first used."""
+    """Does nothing: a GPU is initialized when it is first used."""
 
 
 def _stats(device):
@@ -254,7 +254,7 @@ def get_device_capability(device=None):
 
 
 def get_arch_list():
-    """Nothing: kernels are compiled for the GPU that is there."""
+    """Always an empty list: kernels are compiled for the GPU that is there."""
     return []
 
 
@@ -264,12 +264,12 @@ def is_bf16_supported(including_emulation=True):
 
 
 def can_device_access_peer(device, peer_device):
-    """No: tensors move between GPUs by copies."""
+    """Always False: tensors move between GPUs by copies."""
     return False
 
 
 def is_current_stream_capturing():
-    """No: programs are replayed as graphs without being asked."""
+    """Always False: programs are replayed as graphs without being asked."""
     return False
 
 
