@@ -78,9 +78,8 @@ def uses(inventory):
 
 
 def without(inventory):
-    """The functions and classes that have no example."""
-    have = uses(inventory)
-    return {path for path, entry in inventory.items() if entry.kind != "data" and path not in have}
+    """The names that have no example."""
+    return set(inventory) - set(uses(inventory))
 
 
 if __name__ == "__main__":
