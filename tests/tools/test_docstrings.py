@@ -47,5 +47,12 @@ def test_a_name_without_an_example_is_found():
 
 
 def test_where_an_example_is_found():
-    found = uses.paths_in("import pyflame as pf\nfrom pyflame import nn\npf.randn(3)\nnn.functional.relu(x)\nother.randn(3)\n")
-    assert {"pyflame.randn", "pyflame.nn.functional.relu"} <= found and "other.randn" not in found
+    found = uses.paths_in("import pyflame as pf\nfrom pyflame import nn\npf.randn(3)\nnn.functional.relu(x)\nother.randn(3)\npf.randn(4)\n")
+    assert found["pyflame.randn"] == 3 and found["pyflame.nn.functional.relu"] == 4 and "other.randn" not in found
+
+
+def test_an_example_is_linked_by_its_section():
+    text = "# Page\n\n## One `x`, two\n\n```python\n# no heading\n```\n\n## Same\n\n### Same\n"
+    assert uses.headings_of(text) == [(3, "One `x`, two", "#one-x-two"), (9, "Same", "#same"), (11, "Same", "#same-1")]
+    title, link = uses.uses(INVENTORY)["pyflame.heaviside"][0]
+    assert (title, link) == ("Arithmetic, element by element: Signs", "../../docs/examples/arithmetic.md#signs")
