@@ -255,7 +255,7 @@ class Engine:
             raise RuntimeError(f"{op}: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
         with self._wake:
             if self._failure:
-                raise RuntimeError(f"{op}: {self._failure}; got a request after that; expected it before")
+                raise RuntimeError(f"{op}: the engine is closed; got a request after it had failed: {self._failure}; expected another engine")
             if self._closing:
                 raise RuntimeError(f"{op}: the engine is closed; got a request after close(); expected it before")
             if len(self._waiting) >= self.max_waiting:
@@ -308,15 +308,15 @@ class Engine:
             while self._step():
                 pass
         except BaseException as e:  # such as no memory for new blocks after a failed step: nobody may wait for ever
-            self._failure = f"the engine has failed: {type(e).__name__}: {e}"
+            self._failure = f"{type(e).__name__}: {e}"
             with self._wake:
                 self._closing, left = "cancel", [*self._running, *self._waiting]
                 self._running, self._waiting = [], []
                 self._blocks.clear()
             for r in left:
                 r._clear()
-                self._deliver(r, Finished("error", self._failure))
-            _log.error("%s", self._failure)
+                self._deliver(r, Finished("error", f"the engine has failed: {self._failure}"))
+            _log.error("the engine has failed: %s", self._failure)
             if not isinstance(e, Exception):
                 raise
         finally:
