@@ -141,7 +141,7 @@ def test_what_cannot_be_divided(tmp_path, folder, monkeypatch):
         LLM(folder, runner="pooling", tensor_parallel_size=2)
     monkeypatch.setattr(pf._C, "cuda_device_count", lambda: 2)
     assert devices_of("cuda", 2) == ["cuda:0", "cuda:1"] and devices_of("cpu", 2) == ["cpu", "cpu"]
-    with pytest.raises(ValueError, match="there are fewer GPUs than ranks; got 2 GPUs, cuda:1 as the first and tensor_parallel_size 2"):
+    with pytest.raises(ValueError, match="there are fewer GPUs than processes; got 2 GPUs, cuda:1 as the first and 2 processes"):
         devices_of("cuda:1", 2)
 
 

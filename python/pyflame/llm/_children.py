@@ -85,11 +85,11 @@ class Child:
     def close(self, patience):
         """Ends it: it reads the end of its pipe, and after `patience` seconds it is killed."""
         self._closing = True
-        for connection in (self._to, self._from):
-            try:
-                connection.close()
-            except OSError:
-                pass
+        if self._sending.acquire(timeout=1.0):
+            self._to.close()
+            self._sending.release()
+        else:  # it does not read; whoever sends hears of its end
+            self.process.kill()
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:

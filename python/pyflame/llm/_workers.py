@@ -36,13 +36,13 @@ class EngineDead(RuntimeError):
 
 
 def devices_of(device, size):
-    """The devices of the ranks: with a GPU, this one and those that follow it. ValueError where there are too few."""
+    """The devices of so many processes: with a GPU, this one and those that follow it. ValueError where there are too few."""
     kind, _, first = str(_C.get_device() if device is None else device).partition(":")
     if kind == "cpu":
         return ["cpu"] * size
     first, count = int(first or 0), getattr(_C, f"{kind}_device_count")()
     if first + size > count:
-        raise ValueError(f"Engine: there are fewer GPUs than ranks; got {count} GPU{'s' * (count != 1)}, {kind}:{first} as the first and tensor_parallel_size {size}; expected one for each rank")
+        raise ValueError(f"Engine: there are fewer GPUs than processes; got {count} GPU{'s' * (count != 1)}, {kind}:{first} as the first and {size} processes; expected one for each")
     return [f"{kind}:{first + r}" for r in range(size)]
 
 

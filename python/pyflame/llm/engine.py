@@ -7,20 +7,20 @@ import atexit
 import bisect
 import itertools
 import logging
-import operator
 import os
 import threading
 import weakref
 
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
+from ._intake import Intake
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from ._workers import Workers
-from .sampling import Sampling, logprobs
+from .sampling import logprobs
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
 _log = logging.getLogger("pyflame.llm")
@@ -41,7 +41,7 @@ def _close_all():
             engine.close(drain=False)
 
 
-class Engine:
+class Engine(Intake):
     """Writes many texts at once with one LanguageModel, on a thread of its own, which close() or `with` ends.
 
     max_num_seqs: the most requests that run at a time. max_num_batched_tokens: the most tokens of a step. max_model_len: the most tokens of a text with its
@@ -92,7 +92,6 @@ class Engine:
         self._network = model._network
         self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network)  # that host memory still has room for
         self._swap_count = self._swap_blocks
-        self._known = model._known()
         self.speculative_config = SpeculativeConfig.of(speculative_config)
         if self.speculative_config and batch_invariant:
             raise ValueError("Engine: speculative_config and batch_invariant exclude each other; got both; expected one of them, because guesses change the shapes of products")
@@ -199,16 +198,8 @@ class Engine:
         in the order of their coming; lora: the name of an adapter; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
         Finished. An exception that it raises ends this request alone. ValueError, TypeError; EngineFull where max_waiting requests wait; RuntimeError after close()."""
         ids = self._prompt("generate", prompt_ids, priority, lora, receive)
-        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
-            raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
-        if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int) or not 0 <= logprobs <= 20):
-            raise ValueError(f"generate: logprobs is out of range; got {logprobs!r}; expected None or a whole number from 0 to 20")
-        sampling = sampling if sampling is not None else self.model._sampling({})
-        if not isinstance(sampling, Sampling):
-            raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")
-        sampling.check_vocabulary(self._known)
-        stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
-        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora))
+        sampling, sampler, stops = self._settings(sampling, max_tokens, stop_ids, logprobs)
+        request = Request(next(self._numbers), ids, sampling, sampler, max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora))
         self._enqueue("generate", request)
         return request
 
@@ -232,20 +223,6 @@ class Engine:
         beams._requests = [first]
         self._enqueue("beam_search", first)
         return beams
-
-    def _prompt(self, op, prompt_ids, priority, lora, receive):
-        """The token ids of a prompt. Checks what all requests have."""
-        ids = self.model._ids(op, prompt_ids)
-        if len(ids) > self.max_model_len:
-            raise ValueError(f"{op}: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise ValueError(f"{op}: priority is no whole number; got {priority!r}; expected one")
-        if not callable(receive):
-            raise TypeError(f"{op}: receive cannot be called; got {receive!r}; expected a function of an event")
-        names = self.lora_names
-        if lora is not None and lora not in names:
-            raise ValueError(f"{op}: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
-        return ids
 
     def _adapter_number(self, name):
         return None if name is None else self.lora_names.index(name)

@@ -44,7 +44,7 @@ class LanguageModel:
 
     def __init__(self, config, tensors, tokenizer, template=None, end_ids=(), defaults=None, dtype=None, device=None, name="", share=None):
         self.config, self.tokenizer, self.name = config, tokenizer, name
-        self._network = Network(config, tensors, dtype, device, share)
+        self._network = None if tensors is None else Network(config, tensors, dtype, device, share)
         self._template_source, self._template = template, None
         named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
         self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
@@ -293,7 +293,7 @@ def _dtype_beside_blocks(tensors, dtype, device):
     return dtype
 
 
-def _of_gguf(path, dtype, device, share=None):
+def _of_gguf(path, dtype, device, share=None, weights=True):
     tensors, metadata = _read_gguf(path, dtype)
     dtype = _dtype_beside_blocks(tensors, dtype, device)
     config = _architectures.from_gguf(metadata, tensors)
@@ -305,7 +305,7 @@ def _of_gguf(path, dtype, device, share=None):
     values = Values(metadata, "the file's metadata")
     template = values.get("tokenizer.chat_template", str, None)
     ends = [values.get(f"tokenizer.ggml.{name}_token_id", int, None) for name in ("eot", "eom")]
-    return LanguageModel(config, tensors, tokenizer, template, [i for i in ends if i is not None], None, dtype, device, values.get("general.name", str, ""), share)
+    return LanguageModel(config, tensors if weights else None, tokenizer, template, [i for i in ends if i is not None], None, dtype, device, values.get("general.name", str, ""), share)
 
 
 def _template_of(folder, config):
@@ -318,7 +318,7 @@ def _template_of(folder, config):
     return template if isinstance(template, str) else None
 
 
-def _of_folder(folder, dtype, device, share=None):
+def _of_folder(folder, dtype, device, share=None, weights=True):
     document = _json(folder, "config.json", needed=True)
     quantized = document.get("quantization_config")
     scaled = None if quantized is None else _folder_scaled.form_of(quantized, folder)
@@ -336,11 +336,13 @@ def _of_folder(folder, dtype, device, share=None):
     defaults = {k: generation[k] for k in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty") if generation.get(k) is not None}
     if generation.get("do_sample") is False:
         defaults["temperature"] = 0
-    tensors = _folder_scaled.read(folder, scaled, dtype) if scaled else load_tensors(folder, "cpu")
-    if form:
-        tensors = _folder_blocks.taken(tensors, form, dtype)
-    tensors = _architectures.gguf_names(tensors, config.architecture)
-    dtype = _dtype_beside_blocks(tensors, dtype, device)
+    tensors = None
+    if weights:
+        tensors = _folder_scaled.read(folder, scaled, dtype) if scaled else load_tensors(folder, "cpu")
+        if form:
+            tensors = _folder_blocks.taken(tensors, form, dtype)
+        tensors = _architectures.gguf_names(tensors, config.architecture)
+        dtype = _dtype_beside_blocks(tensors, dtype, device)
     return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)), share)
 
 
@@ -373,17 +375,17 @@ def load(path, dtype=None, device=None):
     return load_part(path, dtype, device)
 
 
-def load_part(path, dtype=None, device=None, share=None):
-    """load(), or this process's part of a model that several compute together: share is a Share of _share.py."""
+def load_part(path, dtype=None, device=None, share=None, weights=True):
+    """load(), or this process's part of a model that several compute together: share is a Share of _share.py. Without weights, a model whose texts other processes write."""
     source, path = Source(os.path.abspath(p) if os.path.exists(p := os.fsdecode(path)) else p, dtype, device), _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
     if os.path.isdir(path):
-        model = _of_folder(path, dtype, device, share)
+        model = _of_folder(path, dtype, device, share, weights)
     elif _C.kind_of_file(path) != "gguf":
         raise ValueError(f"llm: '{path}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
     else:
-        model = _of_gguf(path, dtype, device, share)
+        model = _of_gguf(path, dtype, device, share, weights)
     model.source = source
     return model
 
