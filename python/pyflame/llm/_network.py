@@ -124,13 +124,11 @@ class Cache:
 class Network:
     """The weights of a decoder, under the names of GGUF, and its forward pass. ValueError for weights that are missing or have another shape.
 
-    share: this process's part of a model that several compute together (_share.py), or None; config and tensors are of the whole model, self.config is of the part."""
+    share: this process's part of a model that several compute together (_share.py), or None. config is of the whole model; tensors and self.config are of the part."""
 
     def __init__(self, config, tensors, dtype=None, device=None, share=None):
         self.whole, self.share = config, share  # the Config of the whole model
-        if share is not None:
-            config, tensors = share.config(config), share.tensors(config, tensors)
-        self.config = config
+        self.config = config if share is None else share.config(config)
         self.device = _C.get_device() if device is None else _C.device(device) if isinstance(device, str) else device
         self.dtype = dtype or _C.float32
         with no_grad():

@@ -72,11 +72,8 @@ class Share:
         return {"q": [of_q], "k": [of_kv], "v": [of_kv], "o": [of_q], "qkv": [of_q, *((at + b, at + e) for at in (q, q + kv) for b, e in [of_kv])],
                 "up": [inner], "gate": [inner], "down": [inner], "gate_up": [inner, tuple(c.inner + i for i in inner)]}.get(name)  # fmt: skip
 
-    def tensors(self, c, tensors):
-        """This rank's part of tensors under the names of GGUF. ValueError where packed weights cannot be divided."""
-        return {name: self._tensor(c, name, t) for name, t in tensors.items()}
-
-    def _tensor(self, c, name, t):
+    def tensor(self, c, name, t):
+        """This rank's part of a tensor under a name of GGUF, or of one matrix of a stack. ValueError where packed weights cannot be divided."""
         match = _LAYER.fullmatch(name)
         if match is None:
             return t

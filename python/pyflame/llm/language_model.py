@@ -7,8 +7,10 @@ import operator
 import os
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 from .. import _C
+from .._foreign_files import load_folder
 from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _folder_blocks, _folder_scaled, _tokenizer_gguf, _tokenizer_json
@@ -301,6 +303,9 @@ def _of_gguf(path, dtype, device, share=None, weights=True):
         share.check(config)
     if config.architecture.interleaved:
         tensors = unpaired(tensors, config)
+    if share is not None:
+        for name in list(tensors):
+            tensors[name] = share.tensor(config, name, tensors[name])
     tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
     values = Values(metadata, "the file's metadata")
     template = values.get("tokenizer.chat_template", str, None)
@@ -316,6 +321,16 @@ def _template_of(folder, config):
     if isinstance(template, list):
         template = next((t.get("template") for t in template if isinstance(t, dict) and t.get("name") == "default"), None)
     return template if isinstance(template, str) else None
+
+
+def _add_files(folder, names):
+    """Reads one file after the other: what is not kept of it is freed before the next one."""
+    def add(path):
+        tensors = load_tensors(path, "cpu")
+        names.add(tensors)
+        return dict.fromkeys(tensors)
+
+    load_folder(folder, add)
 
 
 def _of_folder(folder, dtype, device, share=None, weights=True):
@@ -338,10 +353,14 @@ def _of_folder(folder, dtype, device, share=None, weights=True):
         defaults["temperature"] = 0
     tensors = None
     if weights:
-        tensors = _folder_scaled.read(folder, scaled, dtype) if scaled else load_tensors(folder, "cpu")
+        names = _architectures.GgufNames(config.architecture, *([partial(share.tensor, config)] if share is not None else []))
         if form:
-            tensors = _folder_blocks.taken(tensors, form, dtype)
-        tensors = _architectures.gguf_names(tensors, config.architecture)
+            names.add(_folder_blocks.taken(load_tensors(folder, "cpu"), form, dtype))
+        elif scaled:
+            names.add(_folder_scaled.read(folder, scaled, dtype))
+        else:
+            _add_files(folder, names)
+        tensors = names.finish()
         dtype = _dtype_beside_blocks(tensors, dtype, device)
     return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)), share)
 
