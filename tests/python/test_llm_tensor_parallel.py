@@ -1,4 +1,5 @@
 """tensor_parallel_size: several processes write what one writes; a process that ends is an error that names it; none is left behind."""
+import json
 import os
 import re
 import signal
@@ -45,6 +46,19 @@ def assert_same(got, wanted, within=1e-5):
 def test_the_tokens_of_one_process(kind, size, changes, tmp_path):
     model = small.write_random_model(tmp_path, kind, seed=3, **changes)
     assert_same(written(model, tensor_parallel_size=size), written(model))
+
+
+def test_a_model_in_several_files(tmp_path):
+    model = small.write_random_model(tmp_path, "mixtral", seed=3)
+    wanted = written(model)
+    tensors = pf.load(tmp_path / "model.safetensors")
+    names = sorted(tensors, key=lambda name: name[::-1])  # the experts of a layer are in both files
+    places = {name: f"part-{i * 2 // len(names)}.safetensors" for i, name in enumerate(names)}
+    for file in set(places.values()):
+        pf.save({name: tensors[name] for name in names if places[name] == file}, tmp_path / file)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert_same(written(model, tensor_parallel_size=2), wanted)
 
 
 def test_all_that_an_engine_does(folder, tmp_path):

@@ -328,6 +328,7 @@ def _add_files(folder, names):
     def add(path):
         tensors = load_tensors(path, "cpu")
         names.add(tensors)
+        _C.synchronize()  # parts that are still to be copied would keep the whole
         return dict.fromkeys(tensors)
 
     load_folder(folder, add)
@@ -406,6 +407,9 @@ def load_part(path, dtype=None, device=None, share=None, weights=True):
     else:
         model = _of_gguf(path, dtype, device, share, weights)
     model.source = source
+    if share is not None:
+        _C.synchronize()
+        _C.empty_cache()  # the memory of what was read for the other ranks
     return model
 
 
