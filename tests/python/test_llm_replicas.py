@@ -174,7 +174,7 @@ def test_a_server_of_replicas(replicas, monkeypatch):
     assert server.ask("/health") == {"status": "ok"} and server.ask(COMPLETE, {"prompt": "x", "max_tokens": 3, "ignore_eos": True})["usage"]["completion_tokens"] == 3
     killed(replicas, 1 - number)
     until(lambda: all(r.state == "ended" for r in replicas._replicas))
-    assert server.error(COMPLETE, {"prompt": "x"}, 503)["code"] == "engine_failed" and server.ask("/health", status=503) == {"status": "failed"}
+    assert server.ask("/health", status=503) == {"status": "failed"} and server.error(COMPLETE, {"prompt": "x"}, 503)["code"] == "engine_failed"
     server.end()
 
 
@@ -216,6 +216,13 @@ def test_the_program(folder, number, count, ranks):
         assert client.ask(CHAT, {**HELLO, "max_tokens": 5, "ignore_eos": True})["usage"]["completion_tokens"] == 5
         pids = processes_of(p.process.pid)
         assert len(pids) == count * (ranks - 1) + (count if count > 1 else 0)
+        if count * ranks == 4:  # a rank of a replica ends, and with it the replica
+            os.kill(pids[-1], signal.SIGKILL)
+            assert p.find(r"replica \d ended with exit code 1; its last lines:")
+            assert any("rank 1 was ended by signal 9 (SIGKILL)" in line for line in p.lines) and p.find(r"replica \d is ready again")
+            assert client.ask(CHAT, {**HELLO, "max_tokens": 5, "ignore_eos": True})["usage"]["completion_tokens"] == 5
+            pids = processes_of(p.process.pid)
+            assert len(pids) == 4
         p.process.send_signal(number)
         assert p.end() == (0 if number == signal.SIGTERM else -number)
         until(lambda: all(map(is_gone, pids)))

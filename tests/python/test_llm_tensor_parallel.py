@@ -225,7 +225,7 @@ def test_a_worker_that_ends(folder, end, is_idle, tmp_path):
     if not is_idle:
         assert text.done.wait(60) and text.end.reason == "error" and re.search("the engine has failed: EngineDead: " + said, text.end.error), text.end
     engine._thread.join(60)
-    assert not engine._thread.is_alive()
+    assert not engine._thread.is_alive() and engine.has_failed
     with pytest.raises(RuntimeError, match="generate: the engine is closed; got a request after it had failed: EngineDead: " + said):
         engine.submit([1, 2, 3], receive=text)
     engine.close()

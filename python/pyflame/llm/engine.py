@@ -186,6 +186,11 @@ class Engine(Intake):
             self._set_adapters([*(self._adapters.adapters if self._adapters else []), adapter])
 
     @property
+    def has_failed(self):
+        """Whether the engine has ended by itself, after an error that it cannot go on from."""
+        return self._failure is not None
+
+    @property
     def lora_names(self):
         """The names of the adapters, a list."""
         return [a.name for a in self._adapters.adapters] if self._adapters else []

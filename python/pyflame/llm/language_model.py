@@ -407,9 +407,9 @@ def load_part(path, dtype=None, device=None, share=None, weights=True):
     else:
         model = _of_gguf(path, dtype, device, share, weights)
     model.source = source
-    if share is not None:
+    if share is not None or not weights:
         _C.synchronize()
-        _C.empty_cache()  # the memory of what was read for the other ranks
+        _C.empty_cache()  # the memory of what other processes have
     return model
 
 

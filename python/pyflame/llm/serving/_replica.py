@@ -46,6 +46,7 @@ class _Replica:
     def _start(self, path, dtype, device, options):
         model = pf.llm.load(path, dtype and getattr(pf, dtype), device)
         self.engine = Engine(model, **options)
+        self._tell()
         self._send("ready", self.engine.max_model_len, self.engine.lora_names, self.engine._blocks.count)
 
     def _watch(self):

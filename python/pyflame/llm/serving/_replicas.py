@@ -216,6 +216,11 @@ class Replicas(Intake):
             if text.finished is None and text.number in text.replica.texts:
                 text.replica.outbox.put(("cancel", text.number))
 
+    @property
+    def has_failed(self):
+        """Whether all replicas have ended for good."""
+        return all(r.state == "ended" for r in self._replicas)
+
     def stats(self):
         """The sums of the replicas' stats; kv_cache_usage and cpu_cache_usage are means. Each is of the last second, or of the last text that ended."""
         each = [s for _, s in self.stats_of_each()]
