@@ -27,6 +27,7 @@ class Child:
         self._receive_end, up = os.pipe()
         environment = {k: v for k, v in os.environ.items() if k not in _LAUNCHERS}
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in sys.path)
+        environment["PYTHONSAFEPATH"] = "1"  # the folder that the program was started in is searched only if the program's own path has it
         if threads is not None:
             environment.setdefault("PYFLAME_NUM_THREADS", str(threads))
         try:

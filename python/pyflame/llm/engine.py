@@ -24,6 +24,7 @@ from .sampling import logprobs
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
 _log = logging.getLogger("pyflame.llm")
+END_SECONDS = 10.0  # that close(drain=False) gives the other ranks to end the step that runs
 CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
 
 
@@ -260,6 +261,10 @@ class Engine(Intake):
                 self._closing = "drain" if drain else "cancel"
             self._wake.notify_all()
         if threading.current_thread() is not self._thread and os.getpid() == self._pid:
+            if not drain and self._workers is not None:
+                self._thread.join(END_SECONDS)
+                if self._thread.is_alive():
+                    self._workers.kill()  # a step waits for a rank that hangs
             self._thread.join()
 
     def __enter__(self):
