@@ -230,7 +230,7 @@ class Replicas(Intake):
             if isinstance(values[0], list):
                 total[key] = [sum(v) for v in zip(*values)]
             else:
-                total[key] = sum(values) / (len(values) if key.endswith("_usage") else 1)
+                total[key] = sum(values) / len(values) if key.endswith("_usage") else sum(values)
         return total
 
     def stats_of_each(self):
