@@ -26,7 +26,7 @@ def _taken(t, dim, ranges):
     return parts[0].clone() if len(parts) == 1 else _C.cat(parts, dim=dim)
 
 
-def _rows(name, t, ranges, bias):
+def _rows(t, ranges, bias=False):
     if isinstance(t, PackedWeight):
         return PackedWeight(_taken(t.blocks, len(t.shape) - 2, ranges), t.type, t.shape[-1])
     return _taken(t, t.dim() - (1 if bias else 2), ranges)
@@ -88,7 +88,7 @@ class Share:
                 return t  # norms and routers
             ranges = [self._part(e.inner if kind == "exps" else e.shared)]
         if key not in ("o", "down"):
-            return _rows(name, t, ranges, bias)
+            return _rows(t, ranges, bias)
         if bias:  # it is added once
             return t if self.rank == 0 else _C.zeros_like(t)
         return self._columns(name, t, ranges)
@@ -120,7 +120,7 @@ class Share:
         """This rank's rows of the weights of the logits."""
         begin, end = self._part(output.shape[0])
         if isinstance(output, PackedWeight):
-            return _rows("output", output, [(begin, end)], False)
+            return _rows(output, [(begin, end)])
         return output[begin:end] if tied else output[begin:end].clone()
 
     # The exchange. All ranks call these in the same order, with the same shapes.
