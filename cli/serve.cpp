@@ -21,6 +21,7 @@ struct ServeSettings {
   std::string model, python, host, device, dtype, model_name, ssl_certfile, ssl_keyfile;
   std::string speculative_config, runner, pooler_config;
   int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
+  int64_t tensor_parallel_size = 0, replicas = 0;
   int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
   double request_seconds = 0, drain_seconds = 0, swap_space = 0;
   std::vector<std::string> api_key, cors, lora_modules;
@@ -32,7 +33,7 @@ void forward_serve(const CLI::App* cmd, PythonCommand& to) {
       "api_key",        "cors",          "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
       "kv_cache_bytes", "max_clients",   "max_choices",   "max_body_bytes", "request_seconds",
       "drain_seconds",  "ssl_certfile",  "ssl_keyfile",   "lora_modules",   "speculative_config",
-      "runner",         "pooler_config", "swap_space"};
+      "runner",         "pooler_config", "swap_space",    "replicas",       "tensor_parallel_size"};
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);
@@ -60,6 +61,12 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
                   "GiB of host memory for keys and values of texts that make room for others; default: 0, they are "
                   "computed again")
       ->check(CLI::Range(0.0, 1e6));
+  cmd->add_option(names("tensor_parallel_size"), s.tensor_parallel_size,
+                  "Processes that compute each step together, each with its part of the weights; default: 1")
+      ->check(from_one());
+  cmd->add_option("--replicas", s.replicas,
+                  "Engines, each in a process of its own with all weights, over which requests are divided; default: 1")
+      ->check(from_one());
 }
 
 void add_model_options(CLI::App* cmd, ServeSettings& s) {

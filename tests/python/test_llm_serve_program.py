@@ -136,13 +136,17 @@ def test_what_keeps_the_program_from_starting(tmp_path, capsys):
 
 def test_the_command_line(run, tmp_path):
     helped = run("serve", "--help").stdout
-    assert all(f"--{name}" in helped for name in ("host", "port", "api_key,--api-key", "max_num_seqs,--max-num-seqs", "drain_seconds"))
-    for words, part in ((("serve",), "MODEL is required"), (("serve", "m", "--port", "70000"), "--port: Value 70000 not in range"), (("serve", "m", "--max-num-seqs", "0"), "--max_num_seqs: Value 0 not in range 1 to "), (("serve", "m", "--dtype", "int8"), "--dtype")):
+    assert all(f"--{name}" in helped for name in ("host", "port", "api_key,--api-key", "max_num_seqs,--max-num-seqs", "drain_seconds", "tensor_parallel_size,--tensor-parallel-size", "replicas"))
+    for words, part in ((("serve",), "MODEL is required"), (("serve", "m", "--port", "70000"), "--port: Value 70000 not in range"), (("serve", "m", "--max-num-seqs", "0"), "--max_num_seqs: Value 0 not in range 1 to "),
+                        (("serve", "m", "--replicas", "0"), "--replicas: Value 0 not in range 1 to "), (("serve", "m", "--dtype", "int8"), "--dtype")):
         failed = run(*words, code=2)
         assert part.lower() in failed.stderr.lower(), failed.stderr
     # What was given reaches Python.
     failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--host", "no.such.host.invalid", "--api-key", "a", code=1)
     assert "serve: there is no such host; got 'no.such.host.invalid'" in failed.stderr
+    for name in ("tensor_parallel_size", "replicas"):
+        failed = run("serve", small.write_random_encoder(tmp_path / "encoder"), "--python", sys.executable, "--port", "0", f"--{name}", "2", code=1)
+        assert f"serve: --{name} belongs to models that write texts; got 2 with one for embeddings" in failed.stderr
     failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", code=1)
     assert "none.gguf" in failed.stderr and "Traceback" not in failed.stderr
 

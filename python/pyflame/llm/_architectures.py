@@ -307,32 +307,48 @@ def _stacked(parts):
         yield name, together([matrices.pop(i) for i in numbers])
 
 
+class GgufNames:
+    """Collects tensors with Hugging Face's names under those of GGUF. Names that are not of this decoder are left out. part(name, tensor): what is kept of a tensor; of an
+    expert's matrix, before it is one of a stack."""
+
+    def __init__(self, arch, part=lambda name, tensor: tensor):
+        self._arch, self._part, self._renamed, self._experts = arch, part, {}, {}
+
+    def add(self, tensors):
+        arch, after_attention = self._arch, "post_attention_norm" if self._arch.after else "ffn_norm"
+        for name, tensor in tensors.items():
+            base, _, kind = name.rpartition(".")
+            if arch.hf == "gpt2" and not base.startswith(("transformer.", "lm_head")):
+                base = "transformer." + base
+            parts = base.split(".")
+            if base in _HF_NAMES:
+                new = _HF_NAMES[base]
+            elif len(parts) > 3 and parts[0] in ("model", "transformer") and parts[1] in ("layers", "h") and parts[2].isdigit():
+                inner = ".".join(parts[3:])
+                expert = _EXPERT.fullmatch(inner)
+                if expert and kind == "weight":
+                    stack = f"blk.{parts[2]}.ffn_{_EXPERT_NAMES[expert.group(2)]}_exps.weight"
+                    self._experts.setdefault(stack, {})[int(expert.group(1))] = self._part(stack, tensor)
+                    continue
+                new = after_attention if inner == "post_attention_layernorm" else _HF_NAMES.get(inner)
+                new = new and f"blk.{parts[2]}.{new}"
+            else:
+                new = None
+            if new and kind in ("weight", "bias"):
+                if arch.transposed and tensor.dim() == 2 and new.startswith("blk."):
+                    tensor = tensor.t().contiguous()
+                if arch.unit_norms and new.endswith("_norm"):
+                    tensor = tensor.float() + 1
+                self._renamed[f"{new}.{kind}"] = self._part(f"{new}.{kind}", tensor)
+
+    def finish(self):
+        """The tensors."""
+        self._renamed.update(_stacked(self._experts))
+        return self._renamed
+
+
 def gguf_names(tensors, arch):
-    """Tensors with Hugging Face's names under those of GGUF. Names that are not of this decoder are left out."""
-    renamed, experts = {}, {}
-    after_attention = "post_attention_norm" if arch.after else "ffn_norm"
-    for name, tensor in tensors.items():
-        base, _, kind = name.rpartition(".")
-        if arch.hf == "gpt2" and not base.startswith(("transformer.", "lm_head")):
-            base = "transformer." + base
-        parts = base.split(".")
-        if base in _HF_NAMES:
-            new = _HF_NAMES[base]
-        elif len(parts) > 3 and parts[0] in ("model", "transformer") and parts[1] in ("layers", "h") and parts[2].isdigit():
-            inner = ".".join(parts[3:])
-            expert = _EXPERT.fullmatch(inner)
-            if expert and kind == "weight":
-                experts.setdefault(f"blk.{parts[2]}.ffn_{_EXPERT_NAMES[expert.group(2)]}_exps.weight", {})[int(expert.group(1))] = tensor
-                continue
-            new = after_attention if inner == "post_attention_layernorm" else _HF_NAMES.get(inner)
-            new = new and f"blk.{parts[2]}.{new}"
-        else:
-            new = None
-        if new and kind in ("weight", "bias"):
-            if arch.transposed and tensor.dim() == 2 and new.startswith("blk."):
-                tensor = tensor.t().contiguous()
-            if arch.unit_norms and new.endswith("_norm"):
-                tensor = tensor.float() + 1
-            renamed[f"{new}.{kind}"] = tensor
-    renamed.update(_stacked(experts))
-    return renamed
+    """The tensors of one dict, by GgufNames."""
+    names = GgufNames(arch)
+    names.add(tensors)
+    return names.finish()

@@ -62,10 +62,12 @@ def read_adapter(name, path, network):
         if place is None:
             wrong.append(f"{at}: the model has no such weight")
             continue
-        key, first, outputs, inputs = place
+        key, part, first, outputs, inputs = place
         if a.shape != (r, inputs) or b.shape != (outputs, r):
             wrong.append(f"{at}: A {a.shape} and B {b.shape} instead of {(r, inputs)} and {(outputs, r)}")
             continue
+        if network.share is not None:
+            a, b = network.share.factors(network.whole, part, a, b)
         s = _pattern(v.get("alpha_pattern", dict, {}), module, alpha) / (math.sqrt(r) if rslora else r)
         factors.setdefault((layer, key), []).append((a, (s * b).astype(np.float32), first))
     if wrong:
@@ -76,8 +78,9 @@ def read_adapter(name, path, network):
 
 
 def _place(network, layer, module):
-    """(name of the network's weight, first row, outputs, inputs) of a module of Hugging Face's layout, or None."""
-    c = network.config
+    """(name of the network's weight, the part of it, first row of that, outputs, inputs) of a module of Hugging Face's layout, or None. Outputs and inputs are those of the whole
+    model, the first row is that in the network's own weight."""
+    c = network.whole
     part = "gate_up" if module == "mlp.gate_up_proj" else _PARTS.get(_HF_NAMES.get(module, ""))
     if part is None or layer >= len(network.layers):
         return None
@@ -86,9 +89,11 @@ def _place(network, layer, module):
              "gate_up": (2 * c.inner, c.hidden), "down": (c.hidden, c.inner)}  # fmt: skip
     weights = network.layers[layer]
     if part in weights:
-        return (part, 0, *sizes[part])
-    joined, first = {"q": ("qkv", 0), "k": ("qkv", q), "v": ("qkv", q + kv), "gate": ("gate_up", 0), "up": ("gate_up", c.inner)}.get(part, (None, 0))
-    return (joined, first, *sizes[part]) if joined in weights else None
+        return (part, part, 0, *sizes[part])
+    own = network.config
+    q, kv = own.heads * own.head_dim, own.kv_heads * own.head_dim
+    joined, first = {"q": ("qkv", 0), "k": ("qkv", q), "v": ("qkv", q + kv), "gate": ("gate_up", 0), "up": ("gate_up", own.inner)}.get(part, (None, 0))
+    return (joined, part, first, *sizes[part]) if joined in weights else None
 
 
 class Adapters:

@@ -122,10 +122,13 @@ class Cache:
 
 
 class Network:
-    """The weights of a decoder, under the names of GGUF, and its forward pass. ValueError for weights that are missing or have another shape."""
+    """The weights of a decoder, under the names of GGUF, and its forward pass. ValueError for weights that are missing or have another shape.
 
-    def __init__(self, config, tensors, dtype=None, device=None):
-        self.config = config
+    share: this process's part of a model that several compute together (_share.py), or None. config is of the whole model; tensors and self.config are of the part."""
+
+    def __init__(self, config, tensors, dtype=None, device=None, share=None):
+        self.whole, self.share = config, share  # the Config of the whole model
+        self.config = config if share is None else share.config(config)
         self.device = _C.get_device() if device is None else _C.device(device) if isinstance(device, str) else device
         self.dtype = dtype or _C.float32
         with no_grad():
@@ -171,6 +174,8 @@ class Network:
         self.output_norm = norm("output_norm", c.hidden)
         own = "output.weight" in tensors if c.tied is None else not c.tied
         self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if own else self.embedding
+        if self.share is not None and self.output is not None:
+            self.output = self.share.head(self.output, not own)
         def experts(p):
             e, router = c.experts, decoded(tensor(p + "ffn_gate_inp.weight", c.experts.count, c.hidden))
             weights = {name: ready(tensor(f"{p}ffn_{name}_exps.weight", e.count, *shape)) for name, shape in (("gate", (e.inner, c.hidden)), ("up", (e.inner, c.hidden)), ("down", (c.hidden, e.inner)))}
@@ -281,7 +286,8 @@ class Network:
     def _product(self, i, name, x, adapt=None):
         """x times a weight of layer i, and what adapters add to it."""
         y = _linear(x, self.layers[i][name])
-        return y if adapt is None else adapt(i, name, x, y)
+        y = y if adapt is None else adapt(i, name, x, y)
+        return y if self.share is None or name not in ("o", "down") else self.share.summed(y)
 
     def _queries_keys_values(self, i, x, adapt=None):
         c = self.config
@@ -327,7 +333,8 @@ class Network:
 
     def _feed_forward(self, i, x, adapt=None):
         if i in self.experts:
-            return self.experts[i](x)
+            y = self.experts[i](x)
+            return y if self.share is None else self.share.summed(y)
         act, layer = _ACTIVATIONS[self.config.activation], self.layers[i]
         if "gate_up" in layer:
             gate, up = self._product(i, "gate_up", x, adapt).split(self.config.inner, dim=-1)
@@ -367,7 +374,8 @@ class Network:
 
     def _head(self, x):
         logits = _linear(self._norm(x, self.output_norm), (self.output, None)).float()
-        return (logits / self.config.logit_cap).tanh() * self.config.logit_cap if self.config.logit_cap else logits
+        logits = (logits / self.config.logit_cap).tanh() * self.config.logit_cap if self.config.logit_cap else logits
+        return logits if self.share is None else self.share.gathered(logits, self.config.vocab)
 
     def hidden(self, ids):
         """The hidden states of a text after the last norm, float32 (T, hidden). The caller checks the length."""
@@ -377,6 +385,8 @@ class Network:
         """Appends tokens to the cache. Logits, float32: (T, vocab) with every, otherwise (vocab,) of the last token. The caller checks the lengths.
 
         head: what is computed of hidden states instead of logits; adapt: adapters (_lora.py); blocks: sizes of the parts, in falling order."""
+        if self.share is not None:
+            raise RuntimeError(f"llm: the model is divided over {self.share.size} processes; got a call that this one alone computes; expected LLM.generate(), LLM.chat() or Engine.submit(), in which all take part")
         ids, parts, last, head, blocks = list(ids), [], None, head or self._head, blocks or BLOCKS
         with no_grad():
             while ids:

@@ -7,22 +7,24 @@ import atexit
 import bisect
 import itertools
 import logging
-import operator
 import os
 import threading
 import weakref
 
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
+from ._intake import Intake
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
-from .sampling import Sampling, logprobs
+from ._workers import Workers
+from .sampling import logprobs
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
 _log = logging.getLogger("pyflame.llm")
+END_SECONDS = 10.0  # that close(drain=False) gives the other ranks to end the step that runs
 CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
 
 
@@ -40,7 +42,7 @@ def _close_all():
             engine.close(drain=False)
 
 
-class Engine:
+class Engine(Intake):
     """Writes many texts at once with one LanguageModel, on a thread of its own, which close() or `with` ends.
 
     max_num_seqs: the most requests that run at a time. max_num_batched_tokens: the most tokens of a step. max_model_len: the most tokens of a text with its
@@ -51,18 +53,39 @@ class Engine:
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
     speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
     swap_space: GiB of host memory for the keys and values of requests that are preempted. Where it has room they are copied there and back, otherwise they are computed again.
+    tensor_parallel_size: the number of processes that compute each step together (_workers.py), each with its part of the weights, and with the keys and values of its heads; swap_space and
+    kv_cache_bytes are those of each process. The others are started here and read the files that pf.llm.load has read; engine.model has this process's part, and only the engine computes with it.
     ValueError for arguments out of range or a cache that is too small; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None, swap_space=0):
+                 lora_modules=None, swap_space=0, tensor_parallel_size=1):
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
-                                 ("max_waiting", max_waiting, 1)):
+                                 ("max_waiting", max_waiting, 1), ("tensor_parallel_size", tensor_parallel_size, 1)):
             if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
                 raise ValueError(f"Engine: {name} is out of range; got {value!r}; expected a whole number from {low} upwards")
         if isinstance(swap_space, bool) or not isinstance(swap_space, (int, float)) or not 0 <= swap_space < 1 << 20:
             raise ValueError(f"Engine: swap_space is out of range; got {swap_space!r}; expected a number of GiB from 0 upwards")
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
+        self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
+        self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
+        self._workers = None
+        if tensor_parallel_size > 1:
+            if getattr(model, "source", model) is None:
+                raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
+            self._workers = Workers(getattr(model, "source", model), tensor_parallel_size, self._lost_rank)
+            model = self._workers.model
+        try:
+            self._make(model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space)
+        except BaseException:
+            if self._workers is not None:
+                self._workers.close()
+            raise
+        self._thread = threading.Thread(target=self._work, name="pyflame.llm.Engine", daemon=True)
+        self._thread.start()
+        _engines.add(self)
+
+    def _make(self, model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space):
         context = model.config.context
         if max_model_len is not None and max_model_len > context:
             raise ValueError(f"Engine: max_model_len is out of range; got {max_model_len}; expected at most the model's context of {context}")
@@ -70,13 +93,14 @@ class Engine:
         self._network = model._network
         self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network)  # that host memory still has room for
         self._swap_count = self._swap_blocks
-        self._known = model._known()
         self.speculative_config = SpeculativeConfig.of(speculative_config)
         if self.speculative_config and batch_invariant:
             raise ValueError("Engine: speculative_config and batch_invariant exclude each other; got both; expected one of them, because guesses change the shapes of products")
         draft = draft_model(self.speculative_config, model)
         self._draft = draft and draft._network
-        self._adapters = Adapters(self._network, [read_adapter(name, path, self._network) for name, path in (lora_modules or {}).items()]) if lora_modules else None
+        self._adapters = None
+        if lora_modules:
+            self._set_adapters([read_adapter(name, path, self._network) for name, path in lora_modules.items()])
         self._pages_of(max_model_len, kv_cache_bytes)
         self.batch_invariant, self._rows, self._chunk = batch_invariant, None, None
         if batch_invariant:
@@ -91,11 +115,23 @@ class Engine:
         if self.speculative_config:
             self._totals.update(dict.fromkeys(("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"), 0))
             self._accepted = [0] * self.speculative_config.num_speculative_tokens
-        self._pid = os.getpid()
-        self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
-        self._thread = threading.Thread(target=self._work, name="pyflame.llm.Engine", daemon=True)
-        self._thread.start()
-        _engines.add(self)
+
+    def _lost_rank(self):
+        """A worker has ended by itself. The engine's thread says so to all requests."""
+        with self._wake:
+            self._has_lost_rank = True
+            self._wake.notify_all()
+
+    def _set_adapters(self, adapters):
+        if self._workers is not None:
+            self._workers.adapters(adapters)
+        self._adapters = Adapters(self._network, adapters)
+
+    def _new_step(self, parts, rows, logits_rows, ids=None, known=None):
+        """A Step of the model, in which all ranks take part."""
+        if self._workers is not None:
+            return self._workers.step(self._network, self._pages, parts, rows, logits_rows, self._adapters, ids, known)
+        return Step(self._network, self._pages, parts, rows, logits_rows, self._adapters, ids)
 
     def _pages_of(self, max_model_len, kv_cache_bytes):
         bytes_each = block_bytes(self._network) + (block_bytes(self._draft) if self._draft else 0)
@@ -114,7 +150,7 @@ class Engine:
         self._make_pages()
 
     def _make_pages(self):
-        self._pages = Pages(self._network, self._blocks.count)
+        self._pages = Pages(self._network, self._blocks.count) if self._workers is None else self._workers.pages(self._network, self._blocks.count)
         self._draft_pages = Pages(self._draft, self._blocks.count) if self._draft else None
 
     def _invariant_rows(self):
@@ -131,7 +167,7 @@ class Engine:
                     continue
                 tried.append(rows)
                 token = 7 % self.model.config.vocab
-                logits = Step(self._network, self._pages, [Part([token], 0, blocks, True) for _ in range(rows)], rows, rows).run()
+                logits = self._new_step([Part([token], 0, blocks, True) for _ in range(rows)], rows, rows).run()
                 if (logits == logits[0]).all():
                     return rows
         finally:
@@ -148,7 +184,12 @@ class Engine:
                 return
         adapter = read_adapter(name, path, self._network)
         with self._wake:
-            self._adapters = Adapters(self._network, [*(self._adapters.adapters if self._adapters else []), adapter])
+            self._set_adapters([*(self._adapters.adapters if self._adapters else []), adapter])
+
+    @property
+    def has_failed(self):
+        """Whether the engine has ended by itself, after an error that it cannot go on from."""
+        return self._failure is not None
 
     @property
     def lora_names(self):
@@ -163,16 +204,8 @@ class Engine:
         in the order of their coming; lora: the name of an adapter; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
         Finished. An exception that it raises ends this request alone. ValueError, TypeError; EngineFull where max_waiting requests wait; RuntimeError after close()."""
         ids = self._prompt("generate", prompt_ids, priority, lora, receive)
-        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
-            raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
-        if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int) or not 0 <= logprobs <= 20):
-            raise ValueError(f"generate: logprobs is out of range; got {logprobs!r}; expected None or a whole number from 0 to 20")
-        sampling = sampling if sampling is not None else self.model._sampling({})
-        if not isinstance(sampling, Sampling):
-            raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")
-        sampling.check_vocabulary(self._known)
-        stops = self.model.end_ids if stop_ids is None else frozenset(map(operator.index, stop_ids))
-        request = Request(next(self._numbers), ids, sampling, self.model._sampler(sampling), max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora))
+        sampling, sampler, stops = self._settings(sampling, max_tokens, stop_ids, logprobs)
+        request = Request(next(self._numbers), ids, sampling, sampler, max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora))
         self._enqueue("generate", request)
         return request
 
@@ -197,20 +230,6 @@ class Engine:
         self._enqueue("beam_search", first)
         return beams
 
-    def _prompt(self, op, prompt_ids, priority, lora, receive):
-        """The token ids of a prompt. Checks what all requests have."""
-        ids = self.model._ids(op, prompt_ids)
-        if len(ids) > self.max_model_len:
-            raise ValueError(f"{op}: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise ValueError(f"{op}: priority is no whole number; got {priority!r}; expected one")
-        if not callable(receive):
-            raise TypeError(f"{op}: receive cannot be called; got {receive!r}; expected a function of an event")
-        names = self.lora_names
-        if lora is not None and lora not in names:
-            raise ValueError(f"{op}: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
-        return ids
-
     def _adapter_number(self, name):
         return None if name is None else self.lora_names.index(name)
 
@@ -218,6 +237,8 @@ class Engine:
         if os.getpid() != self._pid:
             raise RuntimeError(f"{op}: the engine has no thread here; got a process that fork() made; expected the one that made the engine; hint: make an engine after the fork")
         with self._wake:
+            if self._failure:
+                raise RuntimeError(f"{op}: the engine is closed; got a request after it had failed: {self._failure}; expected another engine")
             if self._closing:
                 raise RuntimeError(f"{op}: the engine is closed; got a request after close(); expected it before")
             if len(self._waiting) >= self.max_waiting:
@@ -240,6 +261,10 @@ class Engine:
                 self._closing = "drain" if drain else "cancel"
             self._wake.notify_all()
         if threading.current_thread() is not self._thread and os.getpid() == self._pid:
+            if not drain and self._workers is not None:
+                self._thread.join(END_SECONDS)
+                if self._thread.is_alive():
+                    self._workers.kill()  # a step waits for a rank that hangs
             self._thread.join()
 
     def __enter__(self):
@@ -270,21 +295,30 @@ class Engine:
             while self._step():
                 pass
         except BaseException as e:  # such as no memory for new blocks after a failed step: nobody may wait for ever
+            self._failure = f"{type(e).__name__}: {e}"
             with self._wake:
                 self._closing, left = "cancel", [*self._running, *self._waiting]
                 self._running, self._waiting = [], []
                 self._blocks.clear()
             for r in left:
                 r._clear()
-                self._deliver(r, Finished("error", f"the engine has failed: {type(e).__name__}: {e}"))
+                self._deliver(r, Finished("error", f"the engine has failed: {self._failure}"))
+            _log.error("the engine has failed: %s", self._failure)
             if not isinstance(e, Exception):
                 raise
+        finally:
+            if self._workers is not None:
+                self._workers.close()
 
     def _step(self):
         """Waits for work and does a step. False where the engine is closed and nothing is left."""
         with self._wake:
-            while not (self._waiting or self._running or self._closing):
+            while not (self._waiting or self._running or self._closing or self._has_lost_rank):
                 self._wake.wait()
+            lost = self._has_lost_rank
+        if lost:
+            raise self._workers.failure(None)
+        with self._wake:
             ended = self._take_ended()
             passes = self._schedule()
             done = self._closing and not (self._waiting or self._running)
@@ -512,9 +546,9 @@ class Engine:
         if self._chunk is not None:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
-        step = Step(self._network, self._pages, [p for _, p in parts], rows, logits_rows, self._adapters, ids)
         # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
         greedy = wanted > 0 and _on_gpu(self._network.device) and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
+        step = self._new_step([p for _, p in parts], rows, logits_rows, ids, self._known if greedy else None)
         if greedy:
             step.start(self._known)
         return parts, step, greedy
@@ -588,7 +622,10 @@ class Engine:
         return found
 
     def _failed(self, requests, error):
-        """Ends these requests. The others are computed again, because a failed step leaves no block that can be trusted."""
+        """Ends these requests. The others are computed again, because a failed step leaves no block that can be trusted. Where several processes compute, they may be at
+        different places then: the engine ends."""
+        if self._workers is not None:
+            raise self._workers.failure(error) from error
         with self._wake:
             for r in list(self._running):
                 self._remove(r)

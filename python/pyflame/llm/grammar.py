@@ -27,6 +27,9 @@ class Grammar:
         if message and not message.startswith("WARNING"):
             raise ValueError(f"grammar: the {kind} is wrong; got {_shortened(message)}; expected {_EXPECTED[kind]}")
 
+    def __reduce__(self):
+        return Grammar, (self.kind, self.text, self._compiled)
+
     @classmethod
     def json(cls):
         """Any JSON object."""

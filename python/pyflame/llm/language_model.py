@@ -6,8 +6,11 @@ import math
 import operator
 import os
 import threading
+from dataclasses import dataclass
+from functools import partial
 
 from .. import _C
+from .._foreign_files import load_folder
 from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _folder_blocks, _folder_scaled, _tokenizer_gguf, _tokenizer_json
@@ -27,12 +30,23 @@ _ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>"
 FIRST_ROOM = 1024  # tokens for which the cache has room at first; max_tokens may be far more than a text becomes
 
 
+@dataclass(frozen=True)
+class Source:
+    """What load() was called with."""
+
+    path: str
+    dtype: object = None
+    device: object = None
+
+
 class LanguageModel:
     """Made by pf.llm.load. tokenizer; config: the sizes; end_ids: tokens that end a text; defaults: the file's settings of sampling."""
 
-    def __init__(self, config, tensors, tokenizer, template=None, end_ids=(), defaults=None, dtype=None, device=None, name=""):
+    source = None  # the Source, where load() made it
+
+    def __init__(self, config, tensors, tokenizer, template=None, end_ids=(), defaults=None, dtype=None, device=None, name="", share=None):
         self.config, self.tokenizer, self.name = config, tokenizer, name
-        self._network = Network(config, tensors, dtype, device)
+        self._network = None if tensors is None else Network(config, tensors, dtype, device, share)
         self._template_source, self._template = template, None
         named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
         self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
@@ -281,17 +295,22 @@ def _dtype_beside_blocks(tensors, dtype, device):
     return dtype
 
 
-def _of_gguf(path, dtype, device):
+def _of_gguf(path, dtype, device, share=None, weights=True):
     tensors, metadata = _read_gguf(path, dtype)
     dtype = _dtype_beside_blocks(tensors, dtype, device)
     config = _architectures.from_gguf(metadata, tensors)
+    if share is not None:
+        share.check(config)
     if config.architecture.interleaved:
         tensors = unpaired(tensors, config)
+    if share is not None:
+        for name in list(tensors):
+            tensors[name] = share.tensor(config, name, tensors[name])
     tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
     values = Values(metadata, "the file's metadata")
     template = values.get("tokenizer.chat_template", str, None)
     ends = [values.get(f"tokenizer.ggml.{name}_token_id", int, None) for name in ("eot", "eom")]
-    return LanguageModel(config, tensors, tokenizer, template, [i for i in ends if i is not None], None, dtype, device, values.get("general.name", str, ""))
+    return LanguageModel(config, tensors if weights else None, tokenizer, template, [i for i in ends if i is not None], None, dtype, device, values.get("general.name", str, ""), share)
 
 
 def _template_of(folder, config):
@@ -304,12 +323,25 @@ def _template_of(folder, config):
     return template if isinstance(template, str) else None
 
 
-def _of_folder(folder, dtype, device):
+def _add_files(folder, names):
+    """Reads one file after the other: what is not kept of it is freed before the next one."""
+    def add(path):
+        tensors = load_tensors(path, "cpu")
+        names.add(tensors)
+        _C.synchronize()  # parts that are still to be copied would keep the whole
+        return dict.fromkeys(tensors)
+
+    load_folder(folder, add)
+
+
+def _of_folder(folder, dtype, device, share=None, weights=True):
     document = _json(folder, "config.json", needed=True)
     quantized = document.get("quantization_config")
     scaled = None if quantized is None else _folder_scaled.form_of(quantized, folder)
     form = None if quantized is None or scaled else _folder_blocks.settings(quantized, folder)
     config = _architectures.from_hf(document)
+    if share is not None:
+        share.check(config)
     if quantized is not None and config.architecture.transposed:
         raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available for this architecture; got {quantized['quant_method']!r} of {config.architecture.hf!r}; expected float weights")
     tokenizer_config, tokenizer_json = _json(folder, "tokenizer_config.json"), _json(folder, "tokenizer.json")
@@ -320,12 +352,18 @@ def _of_folder(folder, dtype, device):
     defaults = {k: generation[k] for k in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty") if generation.get(k) is not None}
     if generation.get("do_sample") is False:
         defaults["temperature"] = 0
-    tensors = _folder_scaled.read(folder, scaled, dtype) if scaled else load_tensors(folder, "cpu")
-    if form:
-        tensors = _folder_blocks.taken(tensors, form, dtype)
-    tensors = _architectures.gguf_names(tensors, config.architecture)
-    dtype = _dtype_beside_blocks(tensors, dtype, device)
-    return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)))
+    tensors = None
+    if weights:
+        names = _architectures.GgufNames(config.architecture, *([partial(share.tensor, config)] if share is not None else []))
+        if form:
+            names.add(_folder_blocks.taken(load_tensors(folder, "cpu"), form, dtype))
+        elif scaled:
+            names.add(_folder_scaled.read(folder, scaled, dtype))
+        else:
+            _add_files(folder, names)
+        tensors = names.finish()
+        dtype = _dtype_beside_blocks(tensors, dtype, device)
+    return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)), share)
 
 
 def _place(path):
@@ -354,14 +392,25 @@ def load(path, dtype=None, device=None):
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
     NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights of another kind than GPTQ, AWQ, fp8 and those of
     compressed-tensors; ImportError without the package regex."""
-    path = _place(path)
+    return load_part(path, dtype, device)
+
+
+def load_part(path, dtype=None, device=None, share=None, weights=True):
+    """load(), or this process's part of a model that several compute together: share is a Share of _share.py. Without weights, a model whose texts other processes write."""
+    source, path = Source(os.path.abspath(p) if os.path.exists(p := os.fsdecode(path)) else p, dtype, device), _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
     if os.path.isdir(path):
-        return _of_folder(path, dtype, device)
-    if _C.kind_of_file(path) != "gguf":
+        model = _of_folder(path, dtype, device, share, weights)
+    elif _C.kind_of_file(path) != "gguf":
         raise ValueError(f"llm: '{path}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
-    return _of_gguf(path, dtype, device)
+    else:
+        model = _of_gguf(path, dtype, device, share, weights)
+    model.source = source
+    if share is not None or not weights:
+        _C.synchronize()
+        _C.empty_cache()  # the memory of what other processes have
+    return model
 
 
 def load_tokenizer(path):

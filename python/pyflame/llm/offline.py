@@ -12,7 +12,7 @@ from ._pieces import Pieces
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
 from .grammar import Grammar
-from .language_model import LanguageModel, load
+from .language_model import LanguageModel, Source, load
 from .sampling import Sampling
 
 _DTYPES = {"auto": None, "float": _C.float32, "float32": _C.float32, "half": _C.float16, "float16": _C.float16, "bfloat16": _C.bfloat16}
@@ -220,9 +220,10 @@ class LLM:
     arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
 
     def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
-                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0):
+                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0, tensor_parallel_size=1):
         if runner not in ("auto", "generate", "pooling"):
             raise ValueError(f"LLM: there is no such runner; got {runner!r}; expected 'auto', 'generate' or 'pooling'")
+        divided = tensor_parallel_size != 1
         if isinstance(model, (LanguageModel, EmbeddingModel)):
             self.model = model
         else:
@@ -231,7 +232,12 @@ class LLM:
             model, dtype = os.fspath(model), _DTYPES[dtype] if isinstance(dtype, str) else dtype
             if runner == "auto" and is_encoder(model):
                 runner = "pooling"
-            self.model = load_embedding(model, dtype, device, pooler_config) if runner == "pooling" else load(model, dtype, device)
+            if runner != "pooling" and divided:
+                self.model = Source(os.path.abspath(model) if os.path.exists(model) else model, dtype, device)  # each process reads its part
+            else:
+                self.model = load_embedding(model, dtype, device, pooler_config) if runner == "pooling" else load(model, dtype, device)
+        if divided and (runner == "pooling" or isinstance(self.model, EmbeddingModel)):
+            raise ValueError(f"LLM: models for embeddings are not divided; got tensor_parallel_size {tensor_parallel_size}; expected 1")
         if isinstance(self.model, LanguageModel) and runner == "pooling":
             self.model = load_embedding(self.model, pooler_config=pooler_config)
         self.engine = None
@@ -242,7 +248,8 @@ class LLM:
         if pooler_config is not None:  # otherwise load_embedding has had it
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
         self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
-                             speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space)
+                             speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size)
+        self.model = self.engine.model
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 

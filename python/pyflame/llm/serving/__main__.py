@@ -48,6 +48,8 @@ def _arguments(words):
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--kv_cache_bytes", type=int)
     p.add_argument("--swap_space", type=float, default=0.0)
+    p.add_argument("--tensor_parallel_size", type=int, default=1)
+    p.add_argument("--replicas", type=int, default=1)
     p.add_argument("--max_clients", type=int, default=1024)
     p.add_argument("--max_choices", type=int, default=1024)
     p.add_argument("--max_body_bytes", type=int, default=4 << 20)
@@ -68,6 +70,8 @@ def _arguments(words):
     for name in ("pooler_config", "speculative_config"):
         if getattr(args, name) is not None:
             setattr(args, name, _object(name, getattr(args, name)))
+    if args.replicas < 1:
+        raise ValueError(f"serve: --replicas is out of range; got {args.replicas}; expected a whole number from 1 upwards")
     if args.ssl_keyfile and not args.ssl_certfile:
         raise ValueError("serve: the key has no certificate; got --ssl_keyfile alone; expected --ssl_certfile, too")
     args.lora_modules = dict(_lora_module(m) for m in args.lora_modules)
@@ -171,9 +175,30 @@ async def serve(server, listener, drain_seconds, ready):
     return 0 if whole else 128 + number
 
 
+def _engine(args, dtype):
+    """The Engine, or what stands for several."""
+    from .._workers import devices_of
+    from ..engine import Engine
+    from ..language_model import Source
+    from ._replicas import Replicas
+
+    options = dict(max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes, max_waiting=args.max_choices,
+                   speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space, tensor_parallel_size=args.tensor_parallel_size)  # fmt: skip
+    processes = args.replicas * args.tensor_parallel_size
+    if processes == 1:
+        with _progress(f"loading {args.model}"):
+            model = pf.llm.load(args.model, dtype, args.device)
+        return Engine(model, **options)
+    with _progress(f"loading {args.model} in {processes} processes"):
+        if args.replicas == 1:
+            return Engine(Source(args.model, dtype, args.device), **options)
+        devices = devices_of(args.device, processes)[::args.tensor_parallel_size]
+        threads = max(1, pf._C.get_num_threads() // processes) if devices[0] == "cpu" else None
+        return Replicas(args.model, args.replicas, args.dtype, devices, threads, **options)
+
+
 def _run(args):
     from ..embedding import is_encoder, load_embedding
-    from ..engine import Engine
     from . import Limits, Server
     from ._embeddings import Embedder
 
@@ -191,15 +216,19 @@ def _run(args):
     for name in ("speculative_config", "lora_modules"):
         if pools and getattr(args, name):
             raise ValueError(f"serve: --{name} belongs to models that write texts; got it with one for embeddings; expected none")
-    with _progress(f"loading {args.model}"):
-        model = load_embedding(args.model, dtype, args.device, args.pooler_config) if pools else pf.llm.load(args.model, dtype, args.device)
-    if model.tokenizer is None:
-        raise ValueError("serve: the model's files have no tokenizer; got none; expected one")
+    for name in ("tensor_parallel_size", "replicas"):
+        if pools and getattr(args, name) != 1:
+            raise ValueError(f"serve: --{name} belongs to models that write texts; got {getattr(args, name)} with one for embeddings; expected 1")
     if pools:
+        with _progress(f"loading {args.model}"):
+            model = load_embedding(args.model, dtype, args.device, args.pooler_config)
         engine = Embedder(model)
     else:
-        engine = Engine(model, max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes,
-                        max_waiting=args.max_choices, speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space)
+        engine = _engine(args, dtype)
+        model = engine.model
+    if model.tokenizer is None:
+        engine.close(drain=False)
+        raise ValueError("serve: the model's files have no tokenizer; got none; expected one")
     limits = Limits(body_bytes=args.max_body_bytes, clients=args.max_clients, choices=args.max_choices, request_seconds=args.request_seconds)
     name = args.model_name or os.path.basename(os.path.abspath(args.model)).removesuffix(".gguf")
     server = Server(model, engine, name, args.api_key, limits, args.cors, context)

@@ -46,19 +46,26 @@ class Metrics:
         self._reasons.labels(self._name, reason).inc()
 
     def collect(self):
-        """For the registry: the engine's numbers of now."""
-        stats = self._engine.stats()
+        """For the registry: the engine's numbers of now. Those of several engines have the label `engine`, as in vLLM."""
+        several = hasattr(self._engine, "stats_of_each")
+        each = self._engine.stats_of_each() if several else [(None, self._engine.stats())]
+        labels = ["model_name", "engine"] if several else ["model_name"]
+        parts = [([self._name, number] if several else [self._name], stats) for number, stats in each]
         for names, kind in ((_GAUGES, GaugeMetricFamily), (_COUNTERS, CounterMetricFamily)):
             for name, key, text in names:
-                if key in stats:
-                    family = kind("vllm:" + name, text, labels=["model_name"])
-                    family.add_metric([self._name], stats[key])
+                if any(key in stats for _, stats in parts):
+                    family = kind("vllm:" + name, text, labels=labels)
+                    for values, stats in parts:
+                        if key in stats:
+                            family.add_metric(values, stats[key])
                     yield family
 
-        if "spec_decode_num_accepted_tokens_per_pos" in stats:
-            family = CounterMetricFamily("vllm:spec_decode_num_accepted_tokens_per_pos", "Guessed tokens that were right, by their place among the guesses", labels=["model_name", "position"])
-            for position, count in enumerate(stats["spec_decode_num_accepted_tokens_per_pos"]):
-                family.add_metric([self._name, str(position)], count)
+        key = "spec_decode_num_accepted_tokens_per_pos"
+        if any(key in stats for _, stats in parts):
+            family = CounterMetricFamily("vllm:" + key, "Guessed tokens that were right, by their place among the guesses", labels=[*labels, "position"])
+            for values, stats in parts:
+                for position, count in enumerate(stats.get(key, ())):
+                    family.add_metric([*values, str(position)], count)
             yield family
 
     def describe(self):

@@ -238,7 +238,7 @@ class Server:
         return web.Response(body=self._page, content_type="text/html", charset="utf-8", headers={"Content-Security-Policy": self._policy, "Referrer-Policy": "no-referrer"})
 
     async def _health(self, request):
-        status = "failed" if self.has_failed else "ends" if self.is_draining else "ok"
+        status = "failed" if self.has_failed or getattr(self.engine, "has_failed", False) else "ends" if self.is_draining else "ok"
         return web.json_response({"status": status}, status=200 if status == "ok" else 503)
 
     async def _get_metrics(self, request):
