@@ -12,6 +12,7 @@
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/backends/rocm/rocblas.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/record/float8.h"
 #include "pyflame/runtime/device.h"
 
 namespace pyflame {
@@ -220,6 +221,24 @@ TEST_P(OnGpuMatmulOf, LargeTilesWithEdges) {
     if (is_float(d))
       expect_same(relu(add(matmul(ga, gb), gc)), relu(add(matmul(a, b), c)), fmt::format("{} columns, epilogue", n));
   }
+}
+
+// Recorded by hand, so that it is the op itself also where the device would multiply decoded matrices. Libraries take sizes that are multiples of 16.
+TEST_F(OnGpuMatmul, CodesOf8BitFloatsTimesScales) {
+  const float scale[] = {0.5F, 0.25F};
+  const Tensor scale_a = from_host(scale, {1}, DType::float32, gpu_),
+               scale_b = from_host(scale + 1, {1}, DType::float32, gpu_);
+  const auto attrs = [](DType a, DType b) { return ScaledAttrs{static_cast<int64_t>(a), static_cast<int64_t>(b)}; };
+  for (const auto& [m, k, n] : {std::array<int64_t, 3>{48, 64, 32}, {5, 7, 3}, {130, 100, 70}})
+    for (const DType first : {DType::float8_e4m3fn, DType::float8_e5m2})
+      for (const DType result : {DType::float32, DType::bfloat16}) {
+        const Tensor x = numbers({m, k}, DType::float32, 1), w = numbers({n, k}, DType::float32, 2);
+        const Tensor a = as_codes(to_device(cast(x, first), gpu_)),
+                     b = transpose(as_codes(to_device(cast(w, DType::float8_e4m3fn), gpu_)), 0, 1);
+        const Tensor got =
+            emit(OpId::scaled_mm, {a, b, scale_a, scale_b}, {m, n}, result, attrs(first, DType::float8_e4m3fn));
+        expect_same(got, mul(matmul(x, transpose(w, 0, 1)), 0.125), fmt::format("{} x {} x {}", m, k, n));
+      }
 }
 
 TEST_F(OnGpuMatmul, MoreBatchesThanAGridHas) {
