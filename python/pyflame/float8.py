@@ -8,6 +8,8 @@ with 2 bits (Micikevicius et al. 2022, arXiv:2209.05433). A GPU whose matrix cor
 matrices decoded, which gives the same result more slowly.
 """
 import dataclasses
+import threading
+import weakref
 
 from . import _C, nn
 from ._C import Tensor
@@ -17,6 +19,7 @@ from .autograd import Function
 
 __all__ = ["Float8Linear", "Float8LinearConfig", "convert_to_float8_training", "dequantize", "formats", "quantize"]
 
+_HISTORIES = ("input_amax", "weight_amax", "grad_amax")
 _FNUZ = ("gfx940", "gfx941", "gfx942")  # their matrix cores have a bias that is larger by one, and no minus zero
 
 
@@ -77,42 +80,91 @@ class Float8LinearConfig:
             raise ValueError(f"Float8LinearConfig: history is no number of steps; got {self.history}; expected at least 1")
 
 
-class _History:
-    """The largest magnitudes of the last steps, in a buffer of the layer. None: dynamic scaling."""
+class _Codes:
+    """A matrix as codes with one scale. columns(): its transposed codes, which several products of a backward pass share."""
 
-    def __init__(self, buffer):
-        self.buffer = buffer
+    def __init__(self, codes, scale, amax=None):
+        self.codes, self.scale, self.amax = codes, scale, amax  # amax: the largest magnitude, where a history wants it
+        self._columns = None
+
+    def columns(self):
+        if self._columns is None:
+            self._columns = self.codes.t().contiguous()
+        return self._columns
+
+
+class _History:
+    """The largest magnitudes of the last steps, in a buffer of the layer. Without a buffer, scaling is dynamic."""
+
+    def __init__(self, buffer=None):
+        self.buffer, self.steps = buffer, 0
 
     def quantize(self, x, dtype):
         if self.buffer is None:
-            return quantize(x, dtype)
-        present = x.abs().amax().to(_C.float32)
-        past = self.buffer.amax()
-        result = quantize(x, dtype, amax=_C.where(past == 0, present, past))
-        with no_grad():
-            self.buffer.copy_(_C.cat([present.detach().reshape(1), self.buffer[:-1]]))
-        return result
+            return _Codes(*quantize(x, dtype))
+        if self.steps == 0:  # nothing to look back to
+            amax = x.abs().amax().to(_C.float32)
+            made = _Codes(*quantize(x, dtype, amax=amax), amax)
+        else:  # one pass over x: its codes, and the largest magnitude for the steps to come
+            most, past = finfo(dtype).max, self.buffer.amax()
+            scale = _C.where(past == 0, 1.0, past / most)
+            scaled = x.to(_C.float32) / scale
+            made = _Codes(scaled.clamp(-most, most).to(dtype), scale, scaled.abs().amax() * scale)
+        self.note(made.amax)
+        return made
+
+    def note(self, amax):
+        if self.buffer is not None:
+            self.buffer[self.steps % len(self.buffer)] = amax.detach()
+            self.steps += 1
+
+
+class _Inputs:
+    """The codes of the last input, because several layers often take the same one: queries, keys and values, or gate and up."""
+
+    def __init__(self):
+        self.forget()
+
+    def forget(self):
+        self.key, self.made = None, None
+
+    def codes(self, input, rows, history, dtype):
+        delayed = history.buffer is not None
+        key = (weakref.ref(input), input._version, dtype, delayed)
+        if self.key is not None and self.key[0]() is input and self.key[1:] == key[1:]:
+            history.note(self.made.amax)
+            return self.made
+        self.key, self.made = key, history.quantize(rows, dtype)
+        return self.made
+
+
+_inputs = threading.local()
+
+
+def _codes_of_input(input, rows, history, dtype):
+    if not hasattr(_inputs, "last"):
+        _inputs.last = _Inputs()
+    with no_grad():
+        return _inputs.last.codes(input, rows, history, dtype)
 
 
 class _Tensorwise(Function):
-    """x [M, K] times the transposed weight [N, K], with one scale for each matrix."""
+    """x [M, K] times the transposed weight [N, K], with one scale for each matrix. given: the codes of x."""
 
     @staticmethod
-    def forward(ctx, x, weight, histories, types, dtype):
-        x8, scale_x = histories[0].quantize(x, types[0])
-        w8, scale_w = histories[1].quantize(weight, types[0])
-        ctx.save_for_backward(x8, scale_x, w8, scale_w)
-        ctx.history, ctx.type, ctx.dtypes = histories[2], types[1], (x.dtype, weight.dtype, dtype)
-        return _C.scaled_mm(x8, w8.t(), scale_x, scale_w, dtype=dtype)
+    def forward(ctx, x, weight, given, histories, types, dtype):
+        w = histories[1].quantize(weight, types[0])
+        ctx.x, ctx.w, ctx.history, ctx.type, ctx.dtypes = given, w, histories[2], types[1], (x.dtype, weight.dtype, dtype)
+        return _C.scaled_mm(given.codes, w.codes.t(), given.scale, w.scale, dtype=dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        x8, scale_x, w8, scale_w = ctx.saved_tensors
+        x, w = ctx.x, ctx.w
         of_x, of_w, dtype = ctx.dtypes
-        g8, scale_g = ctx.history.quantize(grad, ctx.type)
-        grad_x = _C.scaled_mm(g8, w8, scale_g, scale_w, dtype=dtype).to(of_x) if ctx.needs_input_grad[0] else None
-        grad_w = _C.scaled_mm(g8.t(), x8, scale_g, scale_x, dtype=dtype).to(of_w) if ctx.needs_input_grad[1] else None
-        return grad_x, grad_w, None, None, None
+        g = ctx.history.quantize(grad, ctx.type)
+        grad_x = _C.scaled_mm(g.codes, w.columns().t(), g.scale, w.scale, dtype=dtype).to(of_x) if ctx.needs_input_grad[0] else None
+        grad_w = _C.scaled_mm(g.columns(), x.columns().t(), g.scale, x.scale, dtype=dtype).to(of_w) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_w, None, None, None, None
 
 
 def _of_rows(a, b, type_a, type_b, dtype):
@@ -159,8 +211,9 @@ class Float8Linear(nn.Linear):
     def _set_up(self, config):
         self.config = config or Float8LinearConfig()
         if self.config.scaling == "delayed":
-            for name in ("input_amax", "weight_amax", "grad_amax"):
+            for name in _HISTORIES:
                 self.register_buffer(name, _C.zeros(self.config.history, device=self.weight.device), persistent=False)
+        self._past = None
 
     @classmethod
     def from_float(cls, module, config=None):
@@ -174,8 +227,13 @@ class Float8Linear(nn.Linear):
         return made
 
     def _histories(self):
-        names = ("input_amax", "weight_amax", "grad_amax")
-        return tuple(_History(getattr(self, name) if self.config.scaling == "delayed" else None) for name in names)
+        """Of the input, the weight and the gradient. The buffers may have been moved to another device since."""
+        buffers = [getattr(self, name) if self.config.scaling == "delayed" else None for name in _HISTORIES]
+        if self._past is None:
+            self._past = tuple(_History(buffer) for buffer in buffers)
+        for history, buffer in zip(self._past, buffers):
+            history.buffer = buffer
+        return self._past
 
     def forward(self, input):
         """input [..., in_features] -> [..., out_features]."""
@@ -184,7 +242,8 @@ class Float8Linear(nn.Linear):
         if self.config.recipe == "rowwise":
             out = _Rowwise.apply(rows, self.weight, types, dtype)
         else:
-            out = _Tensorwise.apply(rows, self.weight, self._histories(), types, dtype)
+            past = self._histories()
+            out = _Tensorwise.apply(rows, self.weight, _codes_of_input(input, rows, past[0], types[0]), past, types, dtype)
         if self.bias is not None:
             out = out + self.bias.to(dtype)
         return out.reshape(*input.shape[:-1], self.out_features)

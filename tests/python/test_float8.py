@@ -63,7 +63,7 @@ def test_creation_and_reading():
     assert pf.empty(4, dtype=dtype).nbytes == 4
     assert pf.zeros_like(pf.ones(2, dtype=dtype)).dtype == dtype
     assert pf.tensor(2.5, dtype=dtype).item() == 2.5 and float(pf.tensor(2.5, dtype=dtype)) == 2.5
-    assert repr(pf.tensor([1.5, -0.25], dtype=dtype)) == "tensor([ 1.5000, -0.2500], dtype=pyflame.float8_e4m3fn)"
+    assert repr(pf.tensor([1.5, -0.25], dtype=dtype, device="cpu")) == "tensor([ 1.5000, -0.2500], dtype=pyflame.float8_e4m3fn)"
     x = pf.ones(3, dtype=dtype)
     x.fill_(0.3)
     x[1] = 7.0
@@ -155,7 +155,7 @@ def test_files(tmp_path):
 
 
 def test_exports_without_such_a_type_say_what_to_do():
-    x = pf.ones(2, dtype=pf.float8_e4m3fn)
+    x = pf.ones(2, dtype=pf.float8_e4m3fn, device="cpu")
     with pytest.raises((TypeError, BufferError), match="there is no buffer format for float8_e4m3fn; hint"):
         x.numpy()
     assert pf.from_dlpack(x).tolist() == [1.0, 1.0] and pf.from_dlpack(x).dtype == x.dtype
@@ -174,7 +174,7 @@ def test_scaled_mm_by_pytorchs_recipes():
     x, w = a.to(pf.float64).numpy(), b.to(pf.float64).numpy()
     S = F.ScalingType
     one = F.scaled_mm(a, b, pf.tensor(0.5), S.TensorWise, pf.tensor([0.25]), S.TensorWise, output_dtype=pf.float32)
-    np.testing.assert_allclose(one.numpy(), x @ w * 0.125, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(one.numpy(), x @ w * 0.125, rtol=1e-3, atol=4e-3)
     rows, columns = np.linspace(0.5, 2, 8, dtype=np.float32)[:, None], np.linspace(1, 3, 160, dtype=np.float32)[None]
     each = F.scaled_mm(a, b, pf.tensor(rows), S.RowWise, pf.tensor(columns), S.RowWise, output_dtype=pf.float32)
     np.testing.assert_allclose(each.numpy(), (x * rows) @ (w * columns), rtol=1e-4, atol=1e-2)
@@ -258,8 +258,27 @@ def test_delayed_scaling_looks_back():
     layer(pf.full((16, 16), 2.0))
     assert layer.input_amax.tolist() == [2.0, 0.0]
     out = layer(pf.full((16, 16), 8.0))  # beyond the largest magnitude of the steps before: limited to it
-    assert layer.input_amax.tolist() == [8.0, 2.0] and abs(out[0, 0].item() - 2.0) < 1e-5
+    assert layer.input_amax.tolist() == [2.0, 8.0] and abs(out[0, 0].item() - 2.0) < 1e-5
     assert abs(layer(pf.full((16, 16), 8.0))[0, 0].item() - 8.0) < 1e-4
+
+
+def test_layers_with_the_same_input_round_it_once():
+    layers = [pf.float8.Float8Linear(16, 16, bias=False) for _ in range(3)]
+    x = pf.randn(16, 16, requires_grad=True)
+    sum(layer(x).sum() for layer in layers).backward()
+    together = [layer.weight.grad.clone() for layer in layers]
+    of_x = x.grad.clone()
+    with pf.no_grad():
+        x.mul_(2.0)  # another version of the tensor: other codes
+    assert not pf.equal(layers[0](x), layers[0](x.detach() / 2))
+    with pf.no_grad():
+        x.mul_(0.5)
+    x.grad = None
+    for layer in layers:
+        layer.weight.grad = None
+        layer(x.clone()).sum().backward()
+    assert all(pf.equal(layer.weight.grad, expected) for layer, expected in zip(layers, together))
+    np.testing.assert_allclose(x.grad.numpy(), of_x.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_convert():
