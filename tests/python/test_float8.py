@@ -177,11 +177,11 @@ def test_scaled_mm_by_pytorchs_recipes():
     np.testing.assert_allclose(one.numpy(), x @ w * 0.125, rtol=1e-3, atol=4e-3)
     rows, columns = np.linspace(0.5, 2, 8, dtype=np.float32)[:, None], np.linspace(1, 3, 160, dtype=np.float32)[None]
     each = F.scaled_mm(a, b, pf.tensor(rows), S.RowWise, pf.tensor(columns), S.RowWise, output_dtype=pf.float32)
-    np.testing.assert_allclose(each.numpy(), (x * rows) @ (w * columns), rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(each.numpy(), (x * rows) @ (w * columns), rtol=1e-3, atol=5e-2)
     of_a, of_b = np.linspace(0.5, 2, 16, dtype=np.float32).reshape(8, 2), np.linspace(1, 3, 4, dtype=np.float32).reshape(2, 2)
     blocks = F.scaled_mm(a, b, pf.tensor(of_a), S.BlockWise1x128, pf.tensor(of_b), S.BlockWise128x128, output_dtype=pf.float32)
     expected = (x * of_a.repeat(128, 1)) @ (w * of_b.repeat(128, 0).repeat(128, 1)[:, :160])
-    np.testing.assert_allclose(blocks.numpy(), expected, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(blocks.numpy(), expected, rtol=1e-3, atol=5e-2)
     bias = pf.ones(160, dtype=pf.bfloat16)
     assert F.scaled_mm(a, b, pf.tensor(1.0), S.TensorWise, [pf.tensor(1.0)], [S.TensorWise], bias=bias).dtype == pf.bfloat16
     assert pf._scaled_mm(a, b, pf.tensor(1.0), pf.tensor(1.0), out_dtype=pf.float32).shape == (8, 160)
