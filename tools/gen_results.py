@@ -9,6 +9,8 @@ import pathlib
 import re
 import sys
 
+from picture import INK, OURS, PALE, THEIRS, Picture
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "tools" / "results"
@@ -213,28 +215,6 @@ def fill(template, figures):
 
 
 # ---- pictures
-
-STYLE = "font-family:Helvetica,Arial,sans-serif;font-size:14px"
-INK, PALE, OURS, THEIRS = "#24292f", "#6e7781", "#0b7a75", "#b35900"
-
-
-class Picture:
-    def __init__(self, width, height, title):
-        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" style="{STYLE}">',
-                      f"<title>{title}</title>", f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d0d7de"/>']
-
-    def text(self, x, y, words, colour=INK, anchor="start", size=14, bold=False):
-        weight = ' font-weight="bold"' if bold else ""
-        self.parts.append(f'<text x="{x}" y="{y}" fill="{colour}" text-anchor="{anchor}" font-size="{size}"{weight}>{words}</text>')
-
-    def box(self, x, y, w, h, colour, opacity=1.0):
-        self.parts.append(f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{h}" rx="3" fill="{colour}" fill-opacity="{opacity}"/>')
-
-    def arrow(self, x1, x2, y):
-        self.parts.append(f'<path d="M{x1} {y}H{x2 - 6}m-6 -5l8 5l-8 5" fill="none" stroke="{PALE}" stroke-width="1.5"/>')
-
-    def done(self):
-        return "\n".join([*self.parts, "</svg>", ""])
 
 
 def bytes_picture(f):
