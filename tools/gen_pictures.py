@@ -1,7 +1,9 @@
-"""The pictures of docs/tutorials that show no measurement: docs/images/*.svg. With --check: fails when a file is not what would be written.
+"""The pictures of docs/tutorials: docs/images/*.svg. What they show of measurements is in benchmarks/results. With --check: fails when a file is not what would be written.
 
 They are 400 units wide with text of 12 units or more, so that they can be read on a telephone.
 """
+import json
+import math
 import pathlib
 import sys
 
@@ -9,6 +11,7 @@ from picture import INK, OURS, PALE, PAPER, THEIRS, Picture
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WIDE = 400
+PROFILE = ROOT / "benchmarks" / "results" / "amd-epyc-2-cores" / "tutorial_profile.json"  # of benchmarks/tutorial_profile.py
 
 
 def labelled(p, x, y, w, h, words, colour=OURS, opacity=0.15, size=13, ink=INK, bold=False, code=False):
@@ -295,7 +298,65 @@ def extension():
     return p.done()
 
 
-PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, extension)}
+def profile():
+    """Where the time of a step went, in three versions of a program."""
+    programs = json.loads(PROFILE.read_text())["programs"]
+    p = Picture(WIDE, 282, "Shares of a training step: planning, between steps, in steps, before and after two repairs")
+    left, wide = 20, 360
+    colours = {"planning": THEIRS, "between": PALE, "steps": OURS}
+    for i, (name, d) in enumerate(programs.items()):
+        y = 38 + 64 * i
+        step = f"{d['median_us'] / 1000:.2f} ms a step" if d["median_us"] >= 100 else f"{d['median_us']:.0f} µs a step"
+        p.text(left, y - 8, name, bold=True, size=13)
+        p.text(left + wide, y - 8, step, anchor="end", size=13)
+        x = left
+        for part, colour in colours.items():
+            w = wide * d[part]
+            if w < 1:
+                continue
+            p.box(x, y, w, 28, colour, 0.8)
+            if w > 40:
+                p.text(x + w / 2, y + 19, f"{100 * d[part]:.0f} %", colour=PAPER, anchor="middle", size=13)
+            x += w
+    for i, (words, colour) in enumerate((("planning of new windows", THEIRS), ("between steps: Python, recording, look-up", PALE), ("steps (kernels) run", OURS))):
+        p.box(left, 214 + 20 * i, 14, 12, colour, 0.8)
+        p.text(left + 20, 225 + 20 * i, words, size=13)
+    return p.done()
+
+
+def roofline():
+    """Products of three heights below the roof of the CPU that was measured."""
+    d = json.loads(PROFILE.read_text())
+    gbs, gflops = d["roof"]["gbs"], d["roof"]["gflops"]
+    p = Picture(WIDE, 300, "Roofline of a CPU: products of few rows are limited by memory, those of many by arithmetic")
+    left, right, top, bottom = 52, 384, 34, 244
+    low, high = math.log10(0.25), math.log10(200)
+    least, most = math.log10(4), math.log10(2 * gflops)
+    at = lambda i, g: (left + (right - left) * (math.log10(i) - low) / (high - low), bottom - (bottom - top) * (math.log10(g) - least) / (most - least))  # noqa: E731
+    for g in (10, 100):
+        y = at(1, g)[1]
+        p.line(left, y, right, y, "#d0d7de", width=1)
+        p.text(left - 6, y + 4, str(g), anchor="end", size=12, colour=PALE)
+    for i in (1, 10, 100):
+        x = at(i, 10)[0]
+        p.line(x, top, x, bottom, "#d0d7de", width=1)
+        p.text(x, bottom + 18, str(i), anchor="middle", size=12, colour=PALE)
+    ridge = gflops / gbs
+    p.curve([at(0.25, 0.25 * gbs), at(ridge, gflops), at(200, gflops)], INK)
+    p.text(20, 22, "GFLOP/s", size=12, colour=PALE)
+    p.text(right, bottom + 36, "FLOP a byte", anchor="end", size=12, colour=PALE)
+    p.text(at(0.3, 10)[0] + 4, at(1, 0.9 * gbs)[1] - 26, f"{gbs:.0f} GB/s", size=13)
+    p.text(right, at(1, gflops)[1] - 8, f"{gflops:.0f} GFLOP/s", anchor="end", size=13)
+    for product in d["products"]:
+        x, y = at(product["intensity"], min(product["gflops"], 2 * gflops))
+        p.dot(x, y, 5, OURS)
+        rows = product["rows"]
+        p.text(x + 9, y + 16, f"{rows} row{'s' if rows > 1 else ''}", size=12, colour=OURS)
+    p.text(left, bottom + 48, "x·w by rows of x; w is 8192 × 8192", size=13, colour=PALE)
+    return p.done()
+
+
+PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, extension, profile, roofline)}
 
 
 def main(arguments):
