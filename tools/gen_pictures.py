@@ -5,6 +5,7 @@ They are 400 units wide with text of 12 units or more, so that they can be read 
 import json
 import math
 import pathlib
+import random
 import sys
 
 from picture import INK, OURS, PALE, PAPER, THEIRS, Picture
@@ -356,7 +357,33 @@ def roofline():
     return p.done()
 
 
-PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, extension, profile, roofline)}
+def pixels(p, values, x, y, size):
+    """An image of numbers from 0 to 1, in four levels of grey."""
+    for level in range(4):
+        path = "".join(f"M{x + size * c:g} {y + size * r:g}h{size:g}v{size:g}h-{size:g}z" for r, row in enumerate(values) for c, v in enumerate(row) if min(3, max(0, int(4 * v))) == level)
+        if path and level:
+            p.parts.append(f'<path d="{path}" fill="{INK}" fill-opacity="{level / 3:.2f}"/>')
+
+
+def digits():
+    """The glyphs of the page, and images that are made of some of them."""
+    page = (ROOT / "docs" / "tutorials" / "classify-images.md").read_text(encoding="utf-8")
+    rows = [line.split() for line in page.split('GLYPHS = """')[1].split('"""')[0].strip().splitlines()]
+    glyphs = [[[float(c == "#") for c in row[d]] for row in rows] for d in range(10)]
+    p = Picture(WIDE, 210, "Ten glyphs of 5 by 7 points, and images of 20 by 20 that are made of four of them")
+    for d, glyph in enumerate(glyphs):
+        pixels(p, glyph, 22 + 36 * d, 18, 5)
+    p.text(20, 74, "enlarged, moved, brightness changed, noise:", size=13, colour=PALE)
+    noise = random.Random(0)
+    for i, (d, down, right, light) in enumerate(((3, 1, 8, 0.9), (7, 5, 2, 0.7), (0, 3, 5, 1.0), (8, 0, 0, 0.6))):
+        image = [[light * (glyphs[d][(r - down) // 2][(c - right) // 2] if 0 <= r - down < 14 and 0 <= c - right < 10 else 0) + noise.gauss(0, 0.3) for c in range(20)] for r in range(20)]
+        pixels(p, image, 20 + 92 * i, 84, 4)
+        p.frame(20 + 92 * i, 84, 80, 80, PALE)
+        p.text(60 + 92 * i, 186, str(d), anchor="middle", colour=OURS, bold=True)
+    return p.done()
+
+
+PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, extension, profile, roofline, digits)}
 
 
 def main(arguments):
