@@ -190,7 +190,7 @@ def gpt():
         p.text(226, y + 22, shape, size=13, colour=PALE)
         if i:
             p.arrow_down(115, y - 16, y - 2)
-    p.text(20, 320, "B texts of T characters; each learns the one after it.", size=13, colour=PALE)
+    p.text(20, 320, "B texts of T characters; the next one is learnt.", size=13, colour=PALE)
     return p.done()
 
 
@@ -207,7 +207,7 @@ def lora():
     p.arrow(150, 194, 180)
     p.text(158, 172, "rank r", size=12, colour=PALE)
     labelled(p, 196, 166, 56, 28, "B", OURS, 0.6, ink=PAPER, bold=True)
-    p.text(122, 230, "trained: r · (inputs + outputs) numbers", size=13, colour=OURS)
+    p.text(76, 230, "trained: r · (inputs + outputs) numbers", size=13, colour=OURS)
     p.line(252, 60, 300, 60)
     p.line(252, 180, 300, 180)
     p.line(300, 60, 300, 100)
@@ -241,7 +241,7 @@ def waves():
     p.text(20, 162, "by shuffles", size=13)
     p.text(20, 210, "local memory", size=13)
     labelled(p, 190, 240, 120, 26, "s0+s1+s2+s3", THEIRS, 0.5, size=12)
-    p.text(20, 284, "The order does not depend on the wave: the same bits.", size=13, colour=PALE)
+    p.text(20, 284, "The order, and so each bit, is the same.", size=13, colour=PALE)
     return p.done()
 
 
@@ -399,7 +399,28 @@ def kept():
     return p.done()
 
 
-PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, extension, profile, roofline, digits, kept)}
+def tune():
+    """Who does what when products of PyTorch are tuned."""
+    p = Picture(WIDE, 282, "PyTorch records its products, PyFlame measures kernels for them, PyTorch reads the file")
+    p.text(82, 28, "PyTorch", bold=True, anchor="middle", colour=THEIRS)
+    p.text(310, 28, "PyFlame", bold=True, anchor="middle", colour=OURS)
+    p.line(200, 40, 200, 230, "#d0d7de", dashed=True)
+    for y, left, right in ((44, "runs, records", "doctor, profile"), (110, "", "tune: measures"), (176, "runs with the file", "exports")):
+        if left:
+            labelled(p, 16, y, 132, 34, left, THEIRS, 0.25)
+        labelled(p, 244, y, 132, 34, right, OURS, 0.25)
+    p.line(82, 78, 82, 127)
+    p.arrow(82, 244, 127)
+    p.text(112, 120, "shapes", size=12, colour=PALE)
+    p.arrow_down(310, 78, 110)
+    p.arrow_down(310, 144, 176)
+    p.parts.append(f'<path d="M244 193H156m6 -5l-8 5l8 5" fill="none" stroke="{PALE}" stroke-width="1.5"/>')
+    p.text(162, 184, "kernels", size=12, colour=PALE)
+    p.text(20, 254, "It stays only if the whole program is faster.", size=13, colour=PALE)
+    return p.done()
+
+
+PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, extension, profile, roofline, digits, kept, tune)}
 
 
 def main(arguments):
