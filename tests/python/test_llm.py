@@ -607,6 +607,24 @@ def test_chat_in_a_terminal_goes_on_after_errors(folder, lm, monkeypatch, capsys
     assert "there is no such command; got /systems" in err and "pyflame: generate: too many tokens; got " in err and "hint: /clear forgets the conversation" in err
 
 
+def test_chat_with_a_model_that_names_no_sampling(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+    from pyflame.llm.__main__ import CHAT_SAMPLING
+
+    folder = small.write_random_model(tmp_path / "bare")
+    (tmp_path / "bare" / "generation_config.json").write_text('{"eos_token_id": [1, 3]}')
+    bare = pf.llm.load(folder)
+
+    def said(*words):
+        monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+        assert command(["chat", "--model", str(folder), "--max_tokens", "12", "--seed", "2", *words]) == 0
+        return capsys.readouterr().out.removesuffix("\n")
+
+    settings = dict(max_tokens=12, seed=2)
+    assert said() == bare.chat("hello", **settings, **CHAT_SAMPLING) != bare.chat("hello", **settings)
+    assert said("--temperature", "1.5", "--top_k", "0") == bare.chat("hello", **settings, **{**CHAT_SAMPLING, "temperature": 1.5, "top_k": 0})
+
+
 def test_generate_prints_nothing_before_an_error(run, folder):
     r = run("generate", "--model", folder, "--prompt", "the end", "--top_p", 2, code=1)
     assert r.stdout == "" and r.stderr == "pyflame: generate: top_p is out of range; got 2.0; expected 0 < top_p <= 1\n"

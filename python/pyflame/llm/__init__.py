@@ -1,7 +1,7 @@
 """Language models: from a GGUF file or a Hugging Face folder to text.
 
     lm = pf.llm.load("SmolLM2-135M-Instruct.gguf")
-    print(lm.chat("What is the capital of France?", max_tokens=40, temperature=0))
+    print(lm.chat("What is gravity?", max_tokens=40, temperature=0))
     for piece in lm.generate("Once upon a time", max_tokens=50, seed=1, stream=True):
         print(piece, end="")
     with pf.llm.LLM("SmolLM2-135M-Instruct.gguf") as llm:  # many prompts at once
