@@ -24,6 +24,7 @@ import run_doc_blocks  # noqa: E402
 PAGE = ROOT / "docs" / "tutorials" / "read-a-profile.md"
 ROWS = (1, 2, 8, 64)
 WIDE = 8192
+ROUNDS = 8
 
 
 def shares(profile):
@@ -42,7 +43,7 @@ def product(rows):
     """{rows, intensity, gflops} of (rows × WIDE) by (WIDE × WIDE) in float32, the fastest sample."""
     x, w = pf.randn(rows, WIDE), pf.randn(WIDE, WIDE)
     flops, moved = 2 * rows * WIDE * WIDE, 4 * (2 * rows * WIDE + WIDE * WIDE)
-    best = min(benchmarking.bench(lambda: x @ w, device="cpu", max_seconds=1.0, min_samples=20).samples)
+    best = min(benchmarking.bench(lambda: x @ w, device="cpu", max_seconds=0.5, min_samples=5).samples)
     return {"rows": rows, "intensity": flops / moved, "gflops": flops / best / 1e6}
 
 
@@ -54,10 +55,12 @@ def main():
     names = {"__name__": "page"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(None):
         exec(compile(code, str(PAGE), "exec"), names)  # the code of our own page
-    roof = ceilings.ceilings("cpu", renew=True)
+    # In turns, and the best of each: other work on the machine can only make a figure smaller.
+    rounds = [(ceilings.ceilings("cpu", renew=True), [product(rows) for rows in ROWS]) for _ in range(ROUNDS)]
+    products = [max((made[i] for _, made in rounds), key=lambda p: p["gflops"]) for i in range(len(ROWS))]
     results = {"device": pf.device_info("cpu")["name"], "threads": pf.get_num_threads(), "version": pf.__version__,
                "programs": {name: shares(names[variable]) for name, variable in (("slow", "slow"), ("no loop over rows", "vectorised"), ("one shape", "fast"))},
-               "roof": {"gbs": roof.gbs, "gflops": roof.gflops["float32"]}, "products": [product(rows) for rows in ROWS]}
+               "roof": {"gbs": max(roof.gbs for roof, _ in rounds), "gflops": max(roof.gflops["float32"] for roof, _ in rounds)}, "products": products}
     text = json.dumps(results, indent=1) + "\n"
     print(text)
     if a.json:
