@@ -8,6 +8,7 @@ It runs the code of the page. tools/gen_pictures.py draws the results.
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -51,10 +52,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
     a = parser.parse_args()
+    out = a.json and a.json.resolve()
     code = next(code for _, language, code in run_doc_blocks.runnable(PAGE.read_text(encoding="utf-8")) if language == "python")
     names = {"__name__": "page"}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(None):
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
+        os.chdir(folder)  # where the page's code writes its traces
         exec(compile(code, str(PAGE), "exec"), names)  # the code of our own page
+        os.chdir(ROOT)
     # In turns, and the best of each: other work on the machine can only make a figure smaller.
     rounds = [(ceilings.ceilings("cpu", renew=True), [product(rows) for rows in ROWS]) for _ in range(ROUNDS)]
     products = [max((made[i] for _, made in rounds), key=lambda p: p["gflops"]) for i in range(len(ROWS))]
@@ -63,8 +67,8 @@ def main():
                "roof": {"gbs": max(roof.gbs for roof, _ in rounds), "gflops": max(roof.gflops["float32"] for roof, _ in rounds)}, "products": products}
     text = json.dumps(results, indent=1) + "\n"
     print(text)
-    if a.json:
-        a.json.write_text(text)
+    if out:
+        out.write_text(text)
 
 
 if __name__ == "__main__":
