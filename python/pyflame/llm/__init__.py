@@ -1,13 +1,13 @@
 """Language models: from a GGUF file or a Hugging Face folder to text.
 
     lm = pf.llm.load("SmolLM2-135M-Instruct.gguf")
-    print(lm.chat("What is the capital of France?", max_tokens=40, temperature=0))
+    print(lm.chat("What is gravity?", max_tokens=40, temperature=0))
     for piece in lm.generate("Once upon a time", max_tokens=50, seed=1, stream=True):
         print(piece, end="")
     with pf.llm.LLM("SmolLM2-135M-Instruct.gguf") as llm:  # many prompts at once
         outputs = llm.generate(["Hello", "Once upon a time"], pf.llm.SamplingParams(max_tokens=40))
 
-Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install pyflame[llm].
+Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install 'pyflame[llm]'.
 docs/language-models.md describes it all."""
 from ._beams import Beams, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from ._speculation import SpeculativeConfig

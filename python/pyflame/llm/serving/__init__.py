@@ -1,12 +1,18 @@
 """`pyflame serve`: a language model behind OpenAI's HTTP API.
 
-Server is the event-driven server over an Engine, Limits are what clients may take. It needs the packages aiohttp and prometheus_client: pip install pyflame[serve].
+Server is the event-driven server over an Engine, Limits are what clients may take. It needs the packages aiohttp and prometheus_client: pip install 'pyflame[serve]'.
 docs/serving.md describes it."""
 from .._errors import needed
 
-for _package in ("aiohttp", "prometheus_client"):
-    needed(_package, "the server", "serve")
-
-from ._server import Limits, Server  # noqa: E402
-
 __all__ = ["Limits", "Server"]
+
+
+def __getattr__(name):
+    """The packages are asked for at the first use, so that `python -m pyflame.llm.serving` can say in one line what is missing."""
+    if name not in __all__:
+        raise AttributeError(f"module 'pyflame.llm.serving' has no attribute '{name}'")
+    for package in ("aiohttp", "prometheus_client"):
+        needed(package, "the server", "serve")
+    from . import _server
+
+    return getattr(_server, name)
