@@ -4,7 +4,7 @@ fp8: numbers of 8 bits (F8_E4M3 or F8_E5M2, arXiv:2209.05433) times a scale for 
 'compressed-tensors' with format 'float-quantized'. compressed-tensors also has integers: 'int-quantized' (8 bits), and 'pack-quantized', where words of 32 bits
 hold 8 numbers of 4 bits or 4 of 8 bits, each plus half of its range, with a scale for each group of a row.
 
-The files are read here, because the types of 8 bits are no dtypes of PyFlame."""
+The files are mapped here, so that one matrix at a time is in memory twice."""
 import json
 import math
 import os
@@ -21,20 +21,7 @@ _KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.ui
 _FORMATS = {"float-quantized": (8, "float"), "naive-quantized": (8, "float"), "int-quantized": (8, "int"), "pack-quantized": (4, "int")}
 
 
-def _numbers(exponent_bits, largest_is_number):
-    """The 256 numbers of a type of 8 bits. largest_is_number: its largest exponent is one like the others, and only the last number of it is NaN."""
-    mantissa_bits = 7 - exponent_bits
-    bias, numbers = (1 << exponent_bits - 1) - 1, np.empty(256, np.float32)
-    for code in range(256):
-        exponent, mantissa = code >> mantissa_bits & (1 << exponent_bits) - 1, code & (1 << mantissa_bits) - 1
-        value = math.ldexp(mantissa, 1 - bias - mantissa_bits) if exponent == 0 else math.ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits)
-        if exponent == (1 << exponent_bits) - 1 and (not largest_is_number or mantissa == (1 << mantissa_bits) - 1):
-            value = math.nan if largest_is_number or mantissa else math.inf
-        numbers[code] = -value if code >> 7 else value
-    return numbers
-
-
-_FP8 = {"F8_E4M3": _numbers(4, True), "F8_E5M2": _numbers(5, False)}
+_FP8 = {"F8_E4M3": _C.float8_e4m3fn, "F8_E5M2": _C.float8_e5m2}
 
 
 class Form:
@@ -139,7 +126,7 @@ def _float(kind, array):
     if kind == "BF16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     if kind in _FP8:
-        return _FP8[kind][array]
+        return tensor(np.array(array), device="cpu").view(_FP8[kind]).float().numpy()
     return array.astype(np.float32)
 
 
