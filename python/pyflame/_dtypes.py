@@ -138,17 +138,17 @@ def is_storage(obj):
 
 
 def is_distributed(input):
-    """No."""
+    """Always False: a tensor is in one process. pyflame.distributed divides modules over processes."""
     return False
 
 
 def is_conj(input):
-    """No: conjugates are computed."""
+    """Always False: conjugates are computed."""
     return False
 
 
 def is_neg(input):
-    """No: negatives are computed."""
+    """Always False: negatives are computed."""
     return False
 
 

@@ -17,11 +17,11 @@ def optimize(*args, **kwargs):
 
 
 def graph_break(*args, **kwargs):
-    """Nothing."""
+    """Does nothing."""
 
 
 def mark_dynamic(*args, **kwargs):
-    """Nothing: programs are compiled for the shapes that occur."""
+    """Does nothing: programs are compiled for the shapes that occur."""
 
 
 mark_static = maybe_mark_dynamic = mark_dynamic

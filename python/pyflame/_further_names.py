@@ -56,7 +56,7 @@ def get_num_interop_threads():
 
 
 def set_num_interop_threads(num):
-    """Nothing: ops run one after the other, each on all threads."""
+    """Does nothing: ops run one after the other, each on all threads."""
 
 
 def set_flush_denormal(mode):
@@ -65,16 +65,16 @@ def set_flush_denormal(mode):
 
 
 def set_warn_always(b):
-    """Nothing: notes are given once."""
+    """Does nothing: notes are given once."""
 
 
 def is_warn_always_enabled():
-    """No."""
+    """Always False: notes are given once."""
     return False
 
 
 def is_deterministic_algorithms_warn_only_enabled():
-    """No: no op is without a deterministic way."""
+    """Always False: no op is without a deterministic way."""
     return False
 
 
@@ -99,7 +99,7 @@ def get_device_module(device=None):
 
 
 def compiled_with_cxx11_abi():
-    """Yes."""
+    """Always True."""
     return True
 
 

@@ -64,13 +64,13 @@ def pin_memory(self, device=None):
 
 @_method
 def is_pinned(self, device=None):
-    """No: copies to a GPU go through pinned memory anyway."""
+    """Always False: copies to a GPU go through pinned memory anyway."""
     return False
 
 
 @_method
 def is_shared(self):
-    """No: processes do not share memory."""
+    """Always False: processes do not share memory."""
     return False
 
 
@@ -109,7 +109,7 @@ def resolve_neg(self):
 
 @_method
 def record_stream(self, stream):
-    """Nothing: all work is in one order."""
+    """Does nothing: all work is in one order."""
 
 
 @_method

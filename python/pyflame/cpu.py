@@ -4,22 +4,22 @@ from .cuda.streams import Stream, current_stream, stream  # noqa: F401
 
 
 def is_available():
-    """Yes."""
+    """Always True: there is a CPU."""
     return True
 
 
 def device_count():
-    """1."""
+    """Always 1: all cores are one device."""
     return 1
 
 
 def current_device():
-    """'cpu'."""
+    """Always 'cpu'."""
     return "cpu"
 
 
 def set_device(device):
-    """Nothing."""
+    """Does nothing: there is one CPU. pyflame.set_device chooses where tensors are made."""
 
 
 def synchronize(device=None):

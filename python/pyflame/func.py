@@ -6,10 +6,9 @@ import contextlib
 import functools
 import threading
 
-from . import _C, _tree
+from . import _C, _notes, _tree
 from ._C import Tensor
 from ._grad_mode import enable_grad
-from ._notes import once
 from .autograd.modes import grad as _gradients
 
 _depth = threading.local()
@@ -321,7 +320,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
         for leaf, d in zip(leaves, dims):
             if d is not None and not isinstance(leaf, Tensor):
                 raise ValueError(f"vmap: not a tensor; got {type(leaf).__name__} with in_dims {d}; expected None for it")
-        once("vmap", "the batch is a loop whose results are stacked; ops that take the whole batch are faster")
+        _notes.once("vmap", "the batch is a loop whose results are stacked; ops that take the whole batch are faster")
         before, results = _C.get_rng_state(), []
         for i in range(sizes.pop()):
             if randomness == "same":

@@ -3,8 +3,7 @@ what would make or read a file of TorchScript says what to do instead."""
 import contextlib
 import typing
 
-from . import _refused
-from ._notes import once
+from . import _notes, _refused
 from ._refused import identity as export  # noqa: F401
 from ._refused import identity as ignore  # noqa: F401
 from ._refused import identity as interface  # noqa: F401
@@ -30,7 +29,7 @@ def script(obj=None, *args, **kwargs):
         raise NotImplementedError(f"jit.script: not available in PyFlame; got a {type(obj).__name__}; {_ADVICE}")
     if obj is None:
         return script
-    once("jit.script", "functions stay as they are; every window of ops is compiled by itself")
+    _notes.once("jit.script", "functions stay as they are; every window of ops is compiled by itself")
     return obj
 
 
@@ -38,22 +37,22 @@ script_if_tracing = export
 
 
 def is_scripting():
-    """No."""
+    """Always False: functions run as they are."""
     return False
 
 
 def is_tracing():
-    """No."""
+    """Always False: nothing is traced."""
     return False
 
 
 def annotate(the_type, the_value):
-    """The value."""
+    """Returns the value; the type is for readers."""
     return the_value
 
 
 def isinstance(obj, target_type):
-    """Python's isinstance()."""
+    """Python's isinstance(obj, target_type)."""
     import builtins
 
     return builtins.isinstance(obj, target_type)
@@ -82,11 +81,11 @@ def wait(future):
 
 @contextlib.contextmanager
 def optimized_execution(should_optimize):
-    """Nothing."""
+    """A context that changes nothing."""
     yield
 
 
 @contextlib.contextmanager
 def fuser(name):
-    """Nothing."""
+    """A context that changes nothing: ops are fused as everywhere."""
     yield

@@ -3,14 +3,14 @@ from ._C import manual_seed, synchronize  # noqa: F401
 
 
 def is_available():
-    """No."""
+    """Always False: PyFlame does not have this kind of device."""
     return False
 
 
 def device_count():
-    """0."""
+    """Always 0: PyFlame does not have this kind of device."""
     return 0
 
 
 def empty_cache():
-    """Nothing."""
+    """Does nothing: there is no such device."""

@@ -149,14 +149,14 @@ start_processes = spawn
 
 
 def set_sharing_strategy(new_strategy):
-    """Nothing: tensors are copied from process to process."""
+    """Does nothing: tensors are copied from process to process."""
 
 
 def get_sharing_strategy():
-    """'file_descriptor'."""
+    """Always 'file_descriptor', the name of PyTorch's default. Tensors are copied all the same."""
     return "file_descriptor"
 
 
 def get_all_sharing_strategies():
-    """{'file_descriptor'}."""
+    """The set {'file_descriptor'}: there is nothing to choose."""
     return {"file_descriptor"}

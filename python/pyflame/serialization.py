@@ -5,10 +5,10 @@ from .io import load, save  # noqa: F401
 
 
 def add_safe_globals(safe_globals):
-    """Nothing: a file is never allowed to run code."""
+    """Does nothing: a file is never allowed to run code."""
 
 
 @contextlib.contextmanager
 def safe_globals(safe_globals):
-    """Nothing: a file is never allowed to run code."""
+    """Does nothing: a file is never allowed to run code."""
     yield

@@ -29,7 +29,7 @@ class FunctionCtx:
         self._to_save = tensors
 
     def save_for_forward(self, *tensors):
-        """Nothing: gradients in forward mode are composed of two backward passes."""
+        """Does nothing: gradients in forward mode are composed of two backward passes."""
 
     @property
     def saved_tensors(self):
@@ -47,7 +47,7 @@ class FunctionCtx:
         self._dirty = tensors
 
     def mark_shared_storage(self, *pairs):
-        """Nothing: PyTorch's old name."""
+        """Does nothing: PyTorch's old name."""
 
     def set_materialize_grads(self, value):
         """True (the default): the gradient of an output that nothing depends on is zeros. False: it is None."""

@@ -61,7 +61,7 @@ class detect_anomaly(set_detect_anomaly):
 
 
 class set_multithreading_enabled:
-    """Nothing: one thread walks the tape."""
+    """Does nothing: one thread walks the tape."""
 
     def __init__(self, mode):
         pass

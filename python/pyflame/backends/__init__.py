@@ -1,13 +1,12 @@
 """Switches of torch.backends. Those with a meaning here have it; the others are accepted, which is noted once for each."""
 import contextlib
 
-from .. import _C, _gpu
-from .._settings import Switches
+from .. import _C, _gpu, _settings
 
 _ACCEPTED = "accepted; it changes nothing, because kernels are chosen by measurement and are deterministic unless use_deterministic_algorithms(False) is set"
 
 
-class _Library(Switches):
+class _Library(_settings.Switches):
     def __init__(self, name, available, **values):
         super().__init__(f"backends.{name}", _ACCEPTED, **values)
         object.__setattr__(self, "_available", available)
@@ -55,11 +54,11 @@ class _Rounding:
             super().__setattr__(name, value)
 
 
-class _Matmul(_Rounding, Switches):
+class _Matmul(_Rounding, _settings.Switches):
     """torch.backends.cuda.matmul."""
 
 
-class _Conv(_Rounding, Switches):
+class _Conv(_Rounding, _settings.Switches):
     """torch.backends.cudnn.conv."""
 
     _rounds = "conv"
@@ -88,7 +87,7 @@ class _Attention(_Library):
 
     @contextlib.contextmanager
     def sdp_kernel(self, *args, **kwargs):
-        """Nothing."""
+        """Does nothing."""
         yield
 
 

@@ -1,5 +1,6 @@
-"""PyTorch's questions about the GPU, answered for the one that is there, AMD's or NVIDIA's. Without a GPU, questions have an answer and
-commands that concern it do nothing, as in a PyTorch without one."""
+"""PyTorch's questions about the GPU, answered for the one that is there, AMD's or NVIDIA's. Without a GPU, questions how many there are and
+what they hold have an answer, and commands such as synchronize() and empty_cache() do nothing, as in a PyTorch without one. What asks for a
+property of a GPU, such as its name or its memory, or limits its memory, is a DeviceError with the reason."""
 import contextlib
 
 from .. import _C, _gpu, _refused
@@ -110,7 +111,7 @@ def empty_cache():
 
 
 def ipc_collect():
-    """Nothing: no memory is shared with other processes."""
+    """Does nothing: no memory is shared with other processes."""
 
 
 def is_initialized():
@@ -119,7 +120,7 @@ def is_initialized():
 
 
 def init():
-    """Nothing: a GPU is initialized when it is first used."""
+    """Does nothing: a GPU is initialized when it is first used."""
 
 
 def _stats(device):
@@ -168,24 +169,24 @@ def memory_stats(device=None):
 
 
 def memory_summary(device=None, abbreviated=False):
-    """Where the memory of the GPU is, as text."""
+    """Where the memory of the GPU is, as text. DeviceError if there is none."""
     return _C.memory_report(_gpu.name_of(device))
 
 
 def mem_get_info(device=None):
-    """(free bytes, all bytes) of the GPU's memory; free of all processes."""
+    """(free bytes, all bytes) of the GPU's memory; free of all processes. DeviceError if there is none."""
     from ..memory import _machine
 
     return _machine.room(_gpu.name_of(device))
 
 
 def set_per_process_memory_fraction(fraction, device=None):
-    """The part of the GPU's memory that PyFlame may take."""
+    """The part of the GPU's memory that PyFlame may take. DeviceError if there is none."""
     _C.set_memory_fraction(fraction, _gpu.name_of(device))
 
 
 def get_per_process_memory_fraction(device=None):
-    """The part of the GPU's memory that PyFlame may take; 1 if nothing limits it."""
+    """The part of the GPU's memory that PyFlame may take; 1 if nothing limits it. DeviceError if there is no GPU."""
     name = _gpu.name_of(device)
     limit = _C.memory_stats(name)["limit"]
     return limit / mem_get_info(name)[1] if limit else 1.0
@@ -238,22 +239,22 @@ def _capability(architecture):
 
 
 def get_device_properties(device=None):
-    """Name, memory, compute units and architecture of the GPU."""
+    """Name, memory, compute units and architecture of the GPU. DeviceError if there is none."""
     return _Properties(_C.device_info(_gpu.name_of(device)))
 
 
 def get_device_name(device=None):
-    """The name of the GPU."""
+    """The name of the GPU. DeviceError if there is none."""
     return _C.device_info(_gpu.name_of(device))["name"]
 
 
 def get_device_capability(device=None):
-    """(major, minor) of the architecture: of NVIDIA's compute capability, or of AMD's gfx number."""
+    """(major, minor) of the architecture: of NVIDIA's compute capability, or of AMD's gfx number. DeviceError if there is none."""
     return _capability(_C.device_info(_gpu.name_of(device))["architecture"])
 
 
 def get_arch_list():
-    """Nothing: kernels are compiled for the GPU that is there."""
+    """Always an empty list: kernels are compiled for the GPU that is there."""
     return []
 
 
@@ -263,17 +264,17 @@ def is_bf16_supported(including_emulation=True):
 
 
 def can_device_access_peer(device, peer_device):
-    """No: tensors move between GPUs by copies."""
+    """Always False: tensors move between GPUs by copies."""
     return False
 
 
 def is_current_stream_capturing():
-    """No: programs are replayed as graphs without being asked."""
+    """Always False: programs are replayed as graphs without being asked."""
     return False
 
 
 def get_memory_info(device=None):
-    """(free bytes, all bytes) of the GPU's memory."""
+    """(free bytes, all bytes) of the GPU's memory. DeviceError if there is none."""
     return mem_get_info(device)
 
 

@@ -13,10 +13,10 @@ class Stream:
         _C.synchronize()
 
     def wait_stream(self, stream):
-        """Nothing: work is in order."""
+        """Does nothing: work is in order."""
 
     def wait_event(self, event):
-        """Nothing: work is in order."""
+        """Does nothing: work is in order."""
 
     def record_event(self, event=None):
         """An event at this point of the work."""
@@ -72,7 +72,7 @@ class Event:
         return self._event.passed()
 
     def wait(self, stream=None):
-        """Nothing: work is in order."""
+        """Does nothing: work is in order."""
 
 
 def current_stream(device=None):
@@ -84,7 +84,7 @@ default_stream = current_stream
 
 
 def set_stream(stream):
-    """Nothing: there is one order of work."""
+    """Does nothing: there is one order of work."""
 
 
 def stream(stream):

@@ -451,7 +451,7 @@ class FSDPModule:
             m._fsdp.sync = bool(requires_gradient_sync)
 
     def set_is_last_backward(self, is_last_backward):
-        """Nothing: each backward pass ends by itself."""
+        """Does nothing: each backward pass ends by itself."""
 
     def set_reshard_after_forward(self, reshard_after_forward, recurse=True):
         """Changes the argument of fully_shard() from the next forward pass on."""
@@ -459,7 +459,7 @@ class FSDPModule:
             m._fsdp.reshard = bool(reshard_after_forward)
 
     def set_reshard_after_backward(self, reshard_after_backward, *, recurse=True):
-        """Nothing: the whole parameters go with the tape."""
+        """Does nothing: the whole parameters go with the tape."""
 
     def set_gradient_divide_factor(self, factor):
         """Gradients are summed over the ranks and divided by this number, instead of the number of ranks."""

@@ -1,6 +1,5 @@
 """Sets of values: what a parameter may be, and what a distribution can give. check(value) says which values are within."""
-from .. import _C
-from ..linalg import cholesky_ex
+from .. import _C, linalg
 
 
 class Constraint:
@@ -99,7 +98,7 @@ class _PositiveDefinite(Constraint):
 
     def check(self, value):
         symmetric = (_C.abs(value - value.mT) <= 1e-6 + 1e-5 * _C.abs(value)).all(-1).all(-1)
-        return _C.logical_and(symmetric, cholesky_ex(value).info == 0)
+        return _C.logical_and(symmetric, linalg.cholesky_ex(value).info == 0)
 
 
 class _Independent(Constraint):

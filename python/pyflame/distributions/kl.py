@@ -1,12 +1,11 @@
 """Kullback-Leibler divergences of pairs of distributions."""
 import math
 
-from .. import _C
-from .._shapes import broadcast_shapes
-from ._math import EULER, HALF_LOG_2PI, digamma, lgamma, xlogy
+from .. import _C, _shapes
+from . import _math, distribution
+from ._math import EULER, HALF_LOG_2PI, digamma, lgamma
 from .continuous import Cauchy, Exponential, Gumbel, HalfCauchy, HalfNormal, Laplace, Normal, Uniform
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
-from .distribution import sum_rightmost
 from .gammas import Beta, Dirichlet, Gamma
 from .relaxed import ContinuousBernoulli
 from .transformed import Independent, Pareto, TransformedDistribution
@@ -145,7 +144,7 @@ def _uniforms(p, q):
 def _independents(p, q):
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError(f"kl_divergence: Independents of different dims; got {p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims}")
-    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+    return distribution.sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
@@ -153,7 +152,7 @@ def _transformed(p, q):
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise NotImplementedError(f"kl_divergence: not available for {type(p).__name__} and {type(q).__name__} of different transforms")
     dims = len(p.event_shape) - len(p.base_dist.event_shape)
-    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), dims)
+    return distribution.sum_rightmost(kl_divergence(p.base_dist, q.base_dist), dims)
 
 
 # ---- two kinds: minus the entropy of p, minus the mean of log q(x) for x of p
@@ -174,7 +173,7 @@ _LOG_MEAN_OF_EXP = {  # of -x / s
 
 
 def _mean_of_log_between(low, high):
-    return (xlogy(high, high) - xlogy(low, low)) / (high - low) - 1
+    return (_math.xlogy(high, high) - _math.xlogy(low, low)) / (high - low) - 1
 
 
 def _to_normal(p, q):
@@ -238,7 +237,7 @@ def _bernoulli_to_poisson(p, q):
 
 def _infinite(p, q):
     some = next(v for v in p.__dict__.values() if isinstance(v, _C.Tensor))
-    return _C.full(broadcast_shapes(tuple(p.batch_shape), tuple(q.batch_shape)), math.inf, dtype=some.dtype, device=some.device)
+    return _C.full(_shapes.broadcast_shapes(tuple(p.batch_shape), tuple(q.batch_shape)), math.inf, dtype=some.dtype, device=some.device)
 
 
 _INTERVAL, _POSITIVE = (Beta, ContinuousBernoulli, Uniform), (Exponential, Gamma)

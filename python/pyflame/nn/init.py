@@ -3,7 +3,7 @@ random call."""
 import math
 import warnings
 
-from .._generator import drawing_from
+from .. import _generator
 from .._grad_mode import no_grad
 
 
@@ -33,13 +33,13 @@ def _calculate_fan_in_and_fan_out(tensor):
 
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
     """U(a, b). generator: a Generator, or None for the global one; so for all functions."""
-    with no_grad(), drawing_from(generator):
+    with no_grad(), _generator.drawing_from(generator):
         return tensor.uniform_(a, b)
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
     """N(mean, std^2)."""
-    with no_grad(), drawing_from(generator):
+    with no_grad(), _generator.drawing_from(generator):
         return tensor.normal_(mean, std)
 
 
@@ -74,7 +74,7 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     dtype = _C.float64 if tensor.dtype == _C.float64 else _C.float32
     limit = 1 - 2.0 ** (-53 if dtype == _C.float64 else -24)
     with no_grad():
-        with drawing_from(generator):
+        with _generator.drawing_from(generator):
             u = _C.rand(tensor.shape, dtype=dtype, device=tensor.device)
         y = _C.clamp(low + u * (high - low), -limit, limit)
         return tensor.copy_(_C.clamp(mean + std * math.sqrt(2) * _erfinv(y), a, b))
@@ -163,7 +163,7 @@ def orthogonal_(tensor, gain=1, generator=None):
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
     with no_grad():
-        with drawing_from(generator):
+        with _generator.drawing_from(generator):
             random = _C.randn((rows, columns), dtype=_C.float64 if tensor.dtype == _C.float64 else _C.float32, device=tensor.device).cpu().numpy()
         q, r = np.linalg.qr(random.T if rows < columns else random)
         q = q * np.sign(np.diag(r))  # makes the distribution uniform
@@ -180,7 +180,7 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
     zeros = math.ceil(sparsity * tensor.shape[0])
     with no_grad():
         normal_(tensor, 0.0, std, generator)
-        with drawing_from(generator):
+        with _generator.drawing_from(generator):
             order = _C.argsort(_C.rand(tensor.shape, device=tensor.device), 0)
         places = _C.arange(tensor.shape[0], device=tensor.device).unsqueeze(1).expand(tensor.shape)
         rank = _C.zeros(tensor.shape, device=tensor.device).scatter_add(0, order, places.float())

@@ -38,11 +38,11 @@ def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwar
 
 @contextlib.contextmanager
 def set_checkpoint_debug_enabled(enabled):
-    """Nothing."""
+    """A context that changes nothing: it is a setting of PyTorch's implementation."""
     yield
 
 
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable):
-    """Nothing."""
+    """A context that changes nothing: a function is always computed again as a whole."""
     yield

@@ -1,8 +1,7 @@
 """Parametrizations of weights: weight norm, spectral norm, orthogonal matrices."""
 from ... import _C, linalg
 from ..module import Module
-from . import parametrize
-from ._norms import as_matrix, default_dim, largest_singular_value, norm_except_dim, normalized, power_iterations
+from . import _norms, parametrize
 
 
 class _WeightNorm(Module):
@@ -11,10 +10,10 @@ class _WeightNorm(Module):
         self.dim = -1 if dim is None else dim
 
     def forward(self, weight_g, weight_v):
-        return weight_v * (weight_g / norm_except_dim(weight_v, self.dim))
+        return weight_v * (weight_g / _norms.norm_except_dim(weight_v, self.dim))
 
     def right_inverse(self, weight):
-        return norm_except_dim(weight, self.dim), weight
+        return _norms.norm_except_dim(weight, self.dim), weight
 
 
 def weight_norm(module, name="weight", dim=0):
@@ -41,19 +40,19 @@ class _SpectralNorm(Module):
             raise ValueError(f"spectral_norm: n_power_iterations must be positive; got {n_power_iterations}")
         self.dim, self.eps, self.n_power_iterations = dim if dim >= 0 else dim + weight.ndim, eps, n_power_iterations
         if weight.ndim > 1:
-            matrix = as_matrix(weight.detach(), self.dim)
+            matrix = _norms.as_matrix(weight.detach(), self.dim)
             for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
                 start = _C.randn(size, dtype=weight.dtype, device=weight.device)
-                self.register_buffer(name, normalized(start, eps))
-            power_iterations(matrix, self._u, self._v, 15, eps)
+                self.register_buffer(name, _norms.normalized(start, eps))
+            _norms.power_iterations(matrix, self._u, self._v, 15, eps)
 
     def forward(self, weight):
         if weight.ndim == 1:
-            return normalized(weight, self.eps)
-        matrix = as_matrix(weight, self.dim)
+            return _norms.normalized(weight, self.eps)
+        matrix = _norms.as_matrix(weight, self.dim)
         if self.training:
-            power_iterations(matrix.detach(), self._u, self._v, self.n_power_iterations, self.eps)
-        return weight / largest_singular_value(matrix, self._u.clone(), self._v.clone())
+            _norms.power_iterations(matrix.detach(), self._u, self._v, self.n_power_iterations, self.eps)
+        return weight / _norms.largest_singular_value(matrix, self._u.clone(), self._v.clone())
 
     def right_inverse(self, value):
         return value
@@ -62,7 +61,7 @@ class _SpectralNorm(Module):
 def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=None):
     """The weight divided by its largest singular value (Miyato et al., 2018), which power iterations follow while training. Returns the module."""
     weight = getattr(module, name)
-    dim = default_dim(module) if dim is None else dim
+    dim = _norms.default_dim(module) if dim is None else dim
     return parametrize.register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
 
 
