@@ -8,51 +8,61 @@ import math
 
 from .. import _C
 from .._dtypes import finfo
-from .._order_statistics import bucketize
 from .adam import decayed
 from .optimizer import Optimizer
 
 _SMALLEST = 4096  # parameters with fewer elements keep moments of float32
-_LEVELS = 7  # powers of ten of the dynamic codes
-
-
-def _dynamic_levels(signed):
-    """The 256 numbers of -1 to 1, or of 0 to 1, that codes mean, in their order. For each power of ten 10^(i-6), 2^i numbers (unsigned: twice as many) divide 0.1 to 1 evenly."""
-    found = [0.0, 1.0]
-    for i in range(_LEVELS):
-        count = 2**i if signed else 2 ** (i + 1)
-        middles = [10.0 ** (i + 1 - _LEVELS) * (0.1 + 0.9 * (k + 0.5) / count) for k in range(count)]
-        found += middles + [-x for x in middles if signed]
-    return sorted(found)
+_POWERS = 7  # of ten, of the dynamic codes
 
 
 class _Dynamic:
-    """Codes uint8, numbers of a table; the scale is the block's largest magnitude. Dettmers et al., "8-bit optimizers via block-wise quantization", 2021."""
+    """Codes uint8 for 256 numbers; the scale is the block's largest magnitude. Dettmers et al., "8-bit optimizers via block-wise quantization", 2021.
+
+    The numbers, in the order of their codes, are 0, 1, and for each power of ten 10^(i-6), i from 0 to 6, the middles of 2^i equal parts of 0.1 to 1; these with both signs.
+    Unsigned: twice as many parts and no signs. Codes are computed, not looked up, so that they are part of the loop around them."""
 
     dtype = _C.uint8
-    _tables = {}  # (device, signed) -> the numbers, and the middles between them
 
     def __init__(self, signed):
         self._signed = signed
+        self._first = 1.0 if signed else 2.0  # parts of the lowest power
 
-    def _table(self, device):
-        key = str(device), self._signed
-        if key not in self._tables:
-            levels = _dynamic_levels(self._signed)
-            middles = [(a + b) / 2 for a, b in zip(levels, levels[1:])]
-            self._tables[key] = tuple(_C.tensor(x, dtype=_C.float32, device=device) for x in (levels, middles))
-        return self._tables[key]
+    @staticmethod
+    def _inverse(i):
+        """10^(6-i)."""
+        return _C.exp2((_POWERS - 1 - i) * math.log2(10))
 
     def encode(self, x):
         """x: float32 [blocks, size] -> codes of the same shape, scale float32 [blocks, 1]."""
         amax = x.abs().amax(1, keepdim=True)
-        codes = bucketize(x / _C.where(amax == 0, 1.0, amax), self._table(x.device)[1], out_int32=True)
-        if not self._signed:
-            codes = _C.maximum(codes, (x > 0).to(_C.int32))
-        return codes.to(_C.uint8), amax
+        y = x / _C.where(amax == 0, 1.0, amax)
+        size = y.abs()
+        i = (size.log10() + _POWERS).floor().clamp(0.0, _POWERS - 1.0)
+        parts = self._first * _C.exp2(i).round()
+        part = ((size * self._inverse(i) - 0.1) * (parts / 0.9)).floor()
+        rank = _C.minimum(part.clamp(min=0.0), parts - 1) + (parts if self._signed else parts - 1)
+        rank = _C.where(size < 0.5 * self._least, 0.0, rank)
+        largest = 1 - 0.225 / (self._first * 2 ** (_POWERS - 1))
+        if self._signed:
+            codes = _C.where(y > largest, 255.0, _C.where(y < 0, 127 - rank, 127 + rank))
+        else:
+            codes = _C.where(y > largest, 255.0, _C.maximum(rank, (x > 0).to(_C.float32)))
+        return _C.where(y.isnan(), 255.0, codes).to(_C.uint8), amax
+
+    @property
+    def _least(self):
+        return 10.0 ** (1 - _POWERS) * (0.1 + 0.45 / self._first)
 
     def decode(self, codes, scale):
-        return self._table(codes.device)[0][codes.to(_C.int32)] * scale
+        """The numbers float32 [blocks, size]."""
+        code = codes.to(_C.float32)
+        rank = (code - 127).abs() if self._signed else code
+        lowest = rank if self._signed else rank + 1  # the parts of the power, and the number of the part
+        i = ((lowest + 0.5) / self._first).log2().floor().clamp(0.0, _POWERS - 1.0)
+        parts = self._first * _C.exp2(i).round()
+        y = (0.1 + (lowest - parts + 0.5) * (0.9 / parts)) / self._inverse(i)
+        y = _C.where(rank == 0, 0.0, _C.where(code == 255, 1.0, y))
+        return (_C.where(code < 127, -y, y) if self._signed else y) * scale
 
 
 class _Float8:
@@ -196,7 +206,7 @@ def _rounded_stochastically(x):
 
 
 class Adam8bit(_LowBitAdam):
-    """Adam whose two moments take 8 bits: uint8 codes of a table, and a float32 scale for each block of 256 elements, about 2.03 bytes of state for an element instead of 8.
+    """Adam whose two moments take 8 bits: uint8 codes, and a float32 scale for each block of 256 elements, about 2.03 bytes of state for an element instead of 8.
 
     The codes are those of dynamic quantization: a power of ten of seven, and an even division of it. Moments of parameters with less than 4096 elements are float32.
     bf16_stochastic_round: bfloat16 parameters are rounded at random, so that updates smaller than their last digit are not lost: the mean over draws is the exact number. pf.manual_seed
