@@ -8,6 +8,7 @@ import ast
 import builtins
 import inspect
 import math
+import numbers
 import re
 import textwrap
 
@@ -89,8 +90,11 @@ class Elementwise:
         if missing := [n for n in self.inputs if n not in values]:
             raise TypeError(f"{self.name}: arguments are missing; got none for {', '.join(missing)}; {expected}")
         for key, value in values.items():
-            if not isinstance(value, (Tensor, bool, int, float, complex)):
+            if isinstance(value, (Tensor, bool, int, float, complex)):
+                continue
+            if not isinstance(value, numbers.Number) or not hasattr(value, "item"):
                 raise TypeError(f"{self.name}: {key} is neither a tensor nor a number; got {type(value).__name__}; expected a tensor, or a number")
+            values[key] = value.item()  # a number of NumPy's
         tensors = [v for v in values.values() if isinstance(v, Tensor)]
         if not tensors:
             raise TypeError(f"{self.name}: there is no tensor; got numbers only; expected a tensor for one of {', '.join(self.inputs)}")
@@ -299,7 +303,12 @@ class _Reader:
         function = self.function(node)
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             self.refuse(node, "arguments with a star have no meaning here")
-        call = _call(f"f_{function}", *(self.visit(a) for a in node.args))
+        values = [self.visit(a) for a in node.args]
+        if function in ("maximum", "minimum") and len(values) != 2:
+            if len(values) < 2 or node.keywords:
+                self.refuse(node, f"{ast.unparse(node.func)} needs two values or more")
+            return self.joined(f"f_{function}", values)
+        call = _call(f"f_{function}", *values)
         call.keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
         return call
 

@@ -23,6 +23,7 @@ def test_text_takes_its_arguments_in_the_order_of_their_first_use():
     ("x if x > 0 else 0.1 * x", lambda x: np.where(x > 0, x, np.float32(0.1) * x)),
     ("where(0 < x <= 1, x ** 2, -1)", lambda x: np.where((0 < x) & (x <= 1), x**2, -1)),
     ("max(min(x, 1), -1)", lambda x: np.clip(x, -1, 1)),
+    ("max(x, 0.5, -x)", lambda x: np.maximum(np.maximum(x, np.float32(0.5)), -x)),
     ("clamp(x, -1, 1)", lambda x: np.clip(x, -1, 1)),
     ("1.0 if x > 1 or not x > -1 else 0.0", lambda x: np.where((x > 1) | ~(x > -1), 1.0, 0.0)),
     ("x // 2 + x % 2", lambda x: x // 2 + x % 2),
@@ -109,6 +110,11 @@ def test_dtypes_are_promoted_as_by_ops(text, dtypes, expected):
     assert pf.elementwise(text)(*(pf.ones(3, dtype=d) for d in dtypes)).dtype == expected
 
 
+def test_numbers_of_numpy_are_numbers():
+    f = pf.elementwise("a * x")
+    assert f(np.float32(0.5), pf.ones(2, dtype=pf.float16)).dtype == pf.float16 and f(np.int64(3), X).tolist() == (3 * X).tolist()
+
+
 def test_gradients():
     x, y = pf.tensor([0.5, -1.0], requires_grad=True), pf.tensor(2.0, requires_grad=True)
     pf.elementwise(lambda x, y: y * pf.exp(x) if x > 0 else x * y * y)(x, y).sum().backward()
@@ -137,6 +143,7 @@ def no_result(x):
     (lambda: pf.elementwise("x.shape"), NotImplementedError, "an attribute is no constant of a module; got x.shape"),
     (lambda: pf.elementwise("x + 'a'"), NotImplementedError, "a constant is no number; got 'a'"),
     (lambda: pf.elementwise("x is y"), NotImplementedError, "a comparison has no meaning for elements"),
+    (lambda: pf.elementwise("max(x)"), NotImplementedError, r"max needs two values or more; got max\(x\)"),
     (lambda: pf.elementwise("clamp(*x)"), NotImplementedError, "arguments with a star"),
     (lambda: pf.elementwise("__import__('os').system('true') + x"), NotImplementedError, "is no function of elements"),
     (lambda: pf.elementwise("x + b", inputs="x"), NameError, "the formula has an unknown name; got b"),

@@ -131,6 +131,17 @@ def test_zeros_shared_layers_filters_and_attention():
 
 
 @each_config
+def test_a_transformer(config):
+    pf.manual_seed(0)
+    m, x = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), pf.randn(2, 5, 32)
+    want = m(x).detach()
+    report = quantize_(m, config, sample_inputs=x)
+    assert [r.name for r in report] == ["linear1", "linear2"] and all(0 < r.output_error < 0.02 for r in report)
+    with pf.no_grad():
+        assert ((m(x) - want).norm() / want.norm()).item() < 0.01
+
+
+@each_config
 def test_training_is_an_error(config):
     m, x = model(), pf.randn(2, 64)
     quantize_(m, config)
