@@ -149,6 +149,33 @@ def test_a_second_moment_does_not_become_zero_by_rounding(cls):
 
 
 @each_class
+@pytest.mark.parametrize("shape", [(300, 77), (100, 256), (8192,)])
+def test_large_parameters_are_updated_in_pieces(cls, shape, monkeypatch):
+    def run():
+        p = large(*shape)
+        optimizer = cls([p], lr=0.01, amsgrad=True)
+        for i in range(3):
+            pf.manual_seed(i)
+            step(optimizer, pf.randn(*shape))
+        return p, optimizer.state[p]
+
+    (p, one), _ = run(), monkeypatch.setattr(low_bit, "_PIECE", 5000)
+    q, many = run()
+    assert p.tolist() == q.tolist()
+    for name in one:
+        assert name == "step" or one[name].float().tolist() == many[name].float().tolist(), name
+
+
+def test_a_step_in_pieces_takes_less_memory(monkeypatch):
+    def peak(optimizer):
+        return pf.memory.estimate(pf.nn.Linear(1024, 1024, bias=False), pf.zeros(4, 1024), optimizer=optimizer).peak
+
+    whole, _ = peak("adamw8bit"), monkeypatch.setattr(low_bit, "_PIECE", 1 << 16)
+    assert peak("adamw8bit") < 0.5 * whole
+    assert peak("adamw8bit") < 0.95 * peak("adamw")
+
+
+@each_class
 def test_state_dicts_load_again(cls):
     def run(steps, optimizer, p):
         for i in range(*steps):

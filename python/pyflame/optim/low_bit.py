@@ -12,6 +12,7 @@ from .adam import decayed
 from .optimizer import Optimizer
 
 _SMALLEST = 4096  # parameters with fewer elements keep moments of float32
+_PIECE = 1 << 22  # elements of a parameter that one piece of a step updates
 _POWERS = 7  # of ten, of the dynamic codes
 
 
@@ -135,25 +136,43 @@ class _LowBitAdam(Optimizer):
         return self._format(signed=name == "exp_avg")
 
     def _store(self, name, value, state, group):
-        for key, tensor in self._encoded(name, value, group).items():
-            if key in state:
-                state[key].copy_(tensor)
-            else:
-                state[key] = tensor
+        scale = f"{name}_scale"
+        if scale not in state:
+            state[name].copy_(value)
+            return
+        codes, scales = self._coder(name).encode(_blocks(value, group["block_size"]))
+        state[name].copy_(codes.reshape(-1)[:value.numel()].reshape(value.shape))
+        state[scale].copy_(scales.reshape(-1))
 
     # ---- steps
 
     def _update_one(self, p, grad, state, group):
+        """Large parameters in pieces of whole blocks, because a step needs several float32 numbers for each element of a piece."""
+        if group["amsgrad"] and "max_exp_avg_sq" not in state:  # it was switched on later
+            state.update(self._encoded("max_exp_avg_sq", _C.zeros(p.shape, dtype=_C.float32, device=p.device), group))
+        if p.numel() <= _PIECE or not p.is_contiguous():
+            self._update_piece(p.detach(), grad, state, group)
+            return
+        block = group["block_size"]
+        size = max(1, _PIECE // block) * block
+        p, grad = p.detach().reshape(-1), grad.reshape(-1)
+        for begin in range(0, p.numel(), size):
+            piece = slice(begin, begin + size)
+            blocks = slice(begin // block, (begin + size) // block)
+            part = {k: v[blocks] if k.endswith("_scale") else v.reshape(-1)[piece] for k, v in state.items() if k not in self._numbers}
+            self._update_piece(p[piece], grad[piece], {"step": state["step"], **part}, group)
+
+    def _update_piece(self, p, grad, state, group):
         t, (beta1, beta2), lr = state["step"], group["betas"], float(group["lr"])
         wide = _C.float64 if p.dtype == _C.float64 else _C.float32
-        value, grad = decayed(p.detach().to(wide), grad.to(wide), lr, group)
+        value, grad = decayed(p.to(wide), grad.to(wide), lr, group)
         grad = grad.to(_C.float32)
         m = self._decoded("exp_avg", state, group) * beta1 + grad * (1 - beta1)
         v = self._decoded("exp_avg_sq", state, group) * beta2 + grad * grad * (1 - beta2)
         self._store("exp_avg", m, state, group)
         self._store("exp_avg_sq", v, state, group)
         if group["amsgrad"]:
-            v = _C.maximum(self._decoded("max_exp_avg_sq", state, group), v) if "max_exp_avg_sq" in state else v
+            v = _C.maximum(self._decoded("max_exp_avg_sq", state, group), v)
             self._store("max_exp_avg_sq", v, state, group)
         value = value - lr / (1 - beta1**t) * m / (v.sqrt() / math.sqrt(1 - beta2**t) + group["eps"])
         p.copy_(_rounded_stochastically(value) if group["bf16_stochastic_round"] and p.dtype == _C.bfloat16 else value)
