@@ -6,11 +6,13 @@ scalars have a meaning in the source, whereas an object that stands for a tensor
 """
 import ast
 import builtins
+import copy
+import dis
 import inspect
+import linecache
 import math
 import numbers
 import re
-import textwrap
 
 from . import _C
 from ._C import Tensor
@@ -158,49 +160,53 @@ def _of_function(name, function):
 
 
 def _source(name, function):
-    """The node of the function in its source: of several lambdas in a line the one with the same code."""
+    """The node of the function in the source of its file or cell. Of several in its line it is the one that compiles to the same instructions."""
     advice = "expected a lambda or def in a file or notebook; hint: write the formula as text, pf.elementwise('a * x + y')"
     code = getattr(function, "__code__", None)
     if code is None:
         raise ValueError(f"{name}: the function has no Python source; got {type(function).__name__}; {advice}")
     try:
-        text = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        raise ValueError(f"{name}: the source of the function cannot be read; got {function!r}; {advice}") from None
-    wanted = ast.Lambda if code.co_name == "<lambda>" else ast.FunctionDef
-    nodes = [n for n in ast.walk(_parsed(name, text, advice)) if isinstance(n, wanted)]
-    if wanted is ast.FunctionDef:
-        return nodes[0]
-    same = [n for n in nodes if _alike(n, code)]
-    if len(same) > 1 and not code.co_freevars:
-        same = [n for n in same if _code(n).co_code == code.co_code]
+        tree = ast.parse("".join(linecache.getlines(code.co_filename, function.__globals__)))
+    except SyntaxError:
+        tree = ast.Module([], [])
+    nodes = [n for n in ast.walk(tree) if isinstance(n, (ast.Lambda, ast.FunctionDef)) and _first_line(n) == code.co_firstlineno]
+    same = [n for n in nodes if getattr(n, "name", "<lambda>") == code.co_name and _instructions(_compiled(n, code)) == _instructions(code)]
     if len({ast.dump(n) for n in same}) != 1:
-        raise ValueError(f"{name}: the source of the lambda is not certain; got {len(same)} lambdas that may be meant; {advice}")
+        raise ValueError(f"{name}: the source of the function cannot be read; got {function!r}; {advice}")
     return same[0]
 
 
-def _parsed(name, text, advice):
-    """The tree of a piece of source. A lambda may stand in the middle of a statement that goes on, so the piece may be cut."""
-    begin = re.search(r"\blambda\b", text)
-    for start in (0, begin.start() if begin else 0):
-        for end in range(len(text), start, -1):
-            if end < len(text) and text[end] not in ")],}:\n #":
-                continue
-            try:
-                return ast.parse(text[start:end])
-            except SyntaxError:
-                continue
-    raise ValueError(f"{name}: the source of the function cannot be read; got {text.strip()!r}; {advice}")
+def _first_line(node):
+    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
 
 
-def _code(node):
-    return next(c for c in compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval").co_consts if hasattr(c, "co_code"))
+def _compiled(node, code):
+    """The node's code. Its names that belong to functions around it are arguments of a function here."""
+    around = ast.parse(f"def around({', '.join(code.co_freevars)}): return None")
+    if isinstance(node, ast.Lambda):
+        around.body[0].body[0].value = node
+    else:
+        plain = copy.copy(node)
+        plain.decorator_list = []
+        around.body[0].body.insert(0, plain)
+    compiled = compile(ast.fix_missing_locations(around), "", "exec", dont_inherit=True)
+    for name in ("around", code.co_name):
+        compiled = next(c for c in compiled.co_consts if getattr(c, "co_name", None) == name)
+    return compiled
 
 
-def _alike(node, code):
-    """Whether a lambda has the arguments, constants and names of the code. Names of functions around it are global ones in a piece of source."""
-    made = _code(node)
-    return made.co_varnames == code.co_varnames and made.co_consts == code.co_consts and sorted(made.co_names) == sorted({*code.co_names, *code.co_freevars})
+_SILENT = ("RESUME", "PRECALL", "CACHE", "NOP", "PUSH_NULL", "EXTENDED_ARG", "COPY_FREE_VARS", "NOT_TAKEN")
+
+
+def _instructions(code):
+    """What code does, without what depends on where it stands: whether a module's import or a local name precedes it, and how lines are broken."""
+    found = []
+    for i in dis.get_instructions(code):
+        if i.opname in _SILENT:
+            continue
+        operation = i.opname.replace("LOAD_METHOD", "LOAD_ATTR").replace("CALL_METHOD", "CALL").replace("CALL_FUNCTION", "CALL")
+        found.append((operation, None if i.opcode in (*dis.hasjrel, *dis.hasjabs) else repr(i.argval)))
+    return found
 
 
 # ---- translating it

@@ -169,6 +169,7 @@ def quantize_(model, config, filter_fn=None, device=None, *, sample_inputs=None)
 
     model: a Module; the layers are of type nn.Linear itself, without those whose weight their parent reads (nn.MultiheadAttention). config: an Int8WeightOnlyConfig.
     filter_fn(module, name): whether to replace this one; default all. device: where the new layers are; default that of the old ones.
+    A weight that another module shares, as the embedding of some language models, stays there in its dtype as well.
     sample_inputs: a tensor, a tuple of arguments or a dict of keyword arguments, on which the model runs once before, without gradients and in evaluation mode, to compare each layer's output.
     Returns a QuantizationReport with the errors of each layer. To load a quantized state dict, quantize a model of the same form first.
     Errors: TypeError for a config of another class, ValueError where there is no layer to replace, where the model itself is an nn.Linear, and for weights that are not finite or do not

@@ -1,10 +1,12 @@
 """pf.elementwise: formulas of scalars become functions of tensors."""
 import math
+from math import tanh
 
 import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame import exp
 
 X, Y = pf.tensor([[-1.5, 0.0, 2.0], [0.5, -3.0, 1.0]]), pf.tensor([2.0, 3.0, 4.0])
 RATE = 0.25
@@ -63,6 +65,15 @@ def test_functions():
     assert pf.elementwise(lambda x, a=2.0: a * x + here)(X, a=5).tolist() == (5 * X + 3.0).tolist()
     f, g = pf.elementwise(lambda x: x + 1), pf.elementwise(lambda x: x - 1)
     assert (f(X) - g(X) == 2).all()
+    f, g = pf.elementwise(lambda x: here * x + 1), pf.elementwise(lambda x: here * x - 1)  # with the same names and numbers
+    assert (f(X) - g(X) == 2).all() and g.text == "here * x - 1"
+    assert pf.elementwise(lambda x: tanh(x) + exp(x))(X).tolist() == (pf.tanh(X) + pf.exp(X)).tolist()
+    named = dict(a=pf.elementwise(lambda x: x * 2),
+                 b=pf.elementwise(lambda x: x * 4, "four"))
+    assert named["b"](X).tolist() == (2 * named["a"](X)).tolist()
+    assert pf.elementwise(
+        lambda x: x +
+        x * here)(X).tolist() == (X + 3 * X).tolist()
     many = [pf.elementwise(
         lambda x, y: (x
                       if x > y
