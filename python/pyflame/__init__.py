@@ -55,6 +55,7 @@ _ATTRIBUTES = {
     "einsum": "_einsum",
     "_scaled_mm": "nn.functional_scaled",
     "kernel": "_kernels",
+    "elementwise": "_elementwise_text",
     "is_anomaly_check_nan_enabled": "_compile",
     "GradScaler": "amp",
     "get_autocast_dtype": "amp",

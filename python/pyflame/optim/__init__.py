@@ -6,6 +6,7 @@ from .adagrad import Adadelta, Adagrad, RMSprop  # noqa: F401
 from .adam import Adam, AdamW, Adamax, NAdam, RAdam, SparseAdam  # noqa: F401
 from .asgd import ASGD, Rprop  # noqa: F401
 from .lbfgs import LBFGS  # noqa: F401
+from .low_bit import Adam8bit, AdamW8bit, AdamWFp8  # noqa: F401
 from .optimizer import Optimizer  # noqa: F401
 from .sgd import SGD  # noqa: F401
 
