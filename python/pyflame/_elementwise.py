@@ -7,6 +7,7 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._dtypes import result_type as _result_type
 from ._grad_mode import no_grad as _no_grad
 from ._public import floating, method
 
@@ -80,6 +81,8 @@ def heaviside(input, values):
 def fmod(input, other):
     """The rest of a division that rounds towards zero: input - trunc(input / other) * other. Its sign is that of input."""
     x = input if isinstance(input, Tensor) else _C.full(other.shape, input, device=other.device)
+    if x.dtype == _C.bool_:
+        x = x.to(_result_type(x, other))
     if x.dtype in (_C.uint8, _C.bool_):
         return _C.remainder(x, other)
     magnitude = _C.where(other < 0, -other, other) if isinstance(other, Tensor) else abs(other)

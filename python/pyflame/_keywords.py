@@ -84,6 +84,8 @@ def _call(function, args, keywords):
 
 def retry(function, args, keywords):
     """The call with its keywords translated; Ellipsis if there is nothing to translate."""
+    if "rounding_mode" in keywords and function.__name__ == "div_":
+        return args[0].divide_(*args[1:], **keywords)
     if "sparse_grad" in keywords and function.__name__ == "gather":
         del keywords["sparse_grad"]  # the gradient is a dense tensor
     elif SIZES.get(function.__name__) in keywords:

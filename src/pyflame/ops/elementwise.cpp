@@ -413,11 +413,13 @@ Tensor div(const Value& av, const Value& bv) {
   if (!has_gradient(dtype)) dtype = default_dtype();
   const Operands o("div", av, bv, dtype);
   Tensor out = o.run(OpId::div);
-  attach("div", {out}, {o.a, o.b}, {o.b, if_needed(out, o.b)},
-         [b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
-           const Tensor scaled = div(g[0], operand(n, 0, b));
+  // The gradient needs the operands, not the quotient: a program may write to that, as in PyTorch.
+  attach("div", {out}, {o.a, o.b}, {if_needed(o.a, o.b), o.b},
+         [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+           const Value divisor = operand(n, 1, b);
+           const Tensor scaled = div(g[0], divisor);
            return {n.needs(0) ? to_edge(n, 0, scaled) : Tensor(),
-                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, conj(n.saved(1))))) : Tensor()};
+                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, div(operand(n, 0, a), divisor)))) : Tensor()};
          });
   return out;
 }
@@ -491,15 +493,19 @@ Tensor remainder(const Value& av, const Value& bv) {
 
 namespace {
 
-// Exponents for which a cheaper op exists; an undefined tensor for all others.
+// Exponents for which a cheaper op exists; an undefined tensor for all others. The gradients need the base alone, so that a
+// program may write to the power.
 Tensor pow_by_number(const Tensor& x, const Scalar& e) {
   if (e.kind == Category::Complex && e.imag != 0) return {};
   if (e.f == 2) return square(x);
   if (e.f == 3) return mul(square(x), x);
   if (!has_gradient(x.dtype())) return {};
-  if (e.f == 0.5) return sqrt(x);
-  if (e.f == -0.5) return rsqrt(x);
-  if (e.f == -1) return reciprocal(x);
+  if (e.f == 0.5)
+    return unary_op<Save::Input>("pow", OpId::sqrt, x, [](T g, T b) { return mul(mul(g, 0.5), rsqrt(b)); });
+  if (e.f == -0.5)
+    return unary_op<Save::Input>("pow", OpId::rsqrt, x, [](T g, T b) { return div(mul(mul(g, -0.5), rsqrt(b)), b); });
+  if (e.f == -1)
+    return unary_op<Save::Input>("pow", OpId::reciprocal, x, [](T g, T b) { return neg(div(g, square(b))); });
   return {};
 }
 
@@ -668,13 +674,13 @@ X(logical_and) X(logical_or) X(logical_xor)
 
     // ---- selection
 
-    Tensor where(const Tensor& condition, const Value& av, const Value& bv) {
-  check_defined("where", condition);
+    Tensor where(const Tensor& mask, const Value& av, const Value& bv) {
+  check_defined("where", mask);
   if (av.is_tensor) check_defined("where", av.tensor);
   if (bv.is_tensor) check_defined("where", bv.tensor);
-  PF_CHECK(condition.dtype() == DType::bool_, Type,
-           "where: the condition is not bool; got {}; expected bool; hint: compare with 0",
-           dtype_name(condition.dtype()));
+  PF_CHECK(mask.dtype() == DType::bool_ || mask.dtype() == DType::uint8, Type,
+           "where: the condition is not bool; got {}; expected bool; hint: compare with 0", dtype_name(mask.dtype()));
+  const Tensor condition = cast(mask, DType::bool_);  // uint8 as in PyTorch, where masks had that dtype once
   const DType dtype = ops::result_type(av, bv);
   Dims shape = condition.shape();
   Tensor a, b;
