@@ -62,8 +62,8 @@ def constant_pad_nd(input, pad, value=0):
 
 
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
-    """A tensor of one number and no dims; float32 unless dtype says otherwise."""
-    return _C.full((), s, dtype=dtype or _C.float32, device=device, requires_grad=requires_grad)
+    """A tensor of one number and no dims; of the default dtype unless dtype says otherwise."""
+    return _C.full((), s, dtype=dtype or _C.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):

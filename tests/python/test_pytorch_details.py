@@ -133,3 +133,50 @@ def test_views_of_an_expanded_tensor_have_gradients():
     x.grad = None
     pf.einsum("iij->j", x.expand(2, 2, 3)).sum().backward()
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.fixture
+def float64_by_default():
+    pf.set_default_dtype(pf.float64)
+    yield
+    pf.set_default_dtype(pf.float32)
+
+
+MADE = {
+    "Tensor": lambda: pf.Tensor([1]),
+    "Tensor of sizes": lambda: pf.Tensor(2, 3),
+    "hann_window": lambda: pf.hann_window(4),
+    "cosine": lambda: pf.signal.windows.cosine(4),
+    "scalar_tensor": lambda: pf.scalar_tensor(1.0),
+    "fftfreq": lambda: pf.fft.fftfreq(3),
+    "rfftfreq": lambda: pf.fft.rfftfreq(3),
+    "logspace": lambda: pf.logspace(0, 1, 3),
+    "zeta": lambda: pf.special.zeta(2, pf.arange(1, 3)),
+    "fft": lambda: pf.fft.fft(pf.arange(3)).real,
+    "rfft": lambda: pf.fft.rfft(pf.arange(3)).real,
+    "PReLU": lambda: pf.nn.PReLU().weight,
+    "Normal": lambda: pf.distributions.Normal(0, pf.tensor(1)).loc,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_has_the_default_dtype(name, float64_by_default):
+    assert MADE[name]().dtype == pf.float64
+    pf.set_default_dtype(pf.float32)
+    assert MADE[name]().dtype == pf.float32
+
+
+def test_types_of_python_as_dtypes():
+    assert pf.zeros(1, dtype=float).dtype == pf.ones(1).to(float).dtype == pf.float64
+    assert pf.zeros(1, dtype=complex).dtype == pf.complex128
+    assert pf.zeros(1, dtype=int).dtype == pf.int64 and pf.zeros(1, dtype=bool).dtype == pf.bool_
+
+
+def test_logsumexp_of_complex_numbers():
+    z = pf.tensor([[1 + 2j, -3 + 9j], [800 + 1j, 799 - 2j]], requires_grad=True)
+    y = z.logsumexp(1)
+    y[0].real.backward()
+    want = np.log(np.exp(1 + 2j) + np.exp(-3 + 9j))
+    assert np.allclose(y.detach().numpy(), [want, 800 + np.log(np.exp(1j) + np.exp(-1 - 2j))])
+    assert np.allclose(z.grad[0].numpy(), np.conj(np.exp(np.array([1 + 2j, -3 + 9j]) - want)), atol=1e-6)
+    assert np.allclose(pf.tensor(2 + 7j).logsumexp(0).item(), 2 + (7 - 2 * np.pi) * 1j)  # the logarithm of exp()

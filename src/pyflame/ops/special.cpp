@@ -6,6 +6,7 @@
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/tensor/default_dtype.h"
 
 namespace pyflame {
 
@@ -150,7 +151,7 @@ struct Both {
   Both(const char* name, const Value& av, const Value& bv) {
     if (av.is_tensor) check_defined(name, av.tensor);
     if (bv.is_tensor) check_defined(name, bv.tensor);
-    const DType common = ops::result_type(av, bv), dtype = is_float(common) ? common : DType::float32;
+    const DType common = ops::result_type(av, bv), dtype = is_float(common) ? common : default_dtype();
     const Device device = av.is_tensor ? av.tensor.device() : bv.is_tensor ? bv.tensor.device() : current_device();
     a = av.is_tensor ? cast(av.tensor, dtype) : full({}, av.scalar, dtype, device);
     b = bv.is_tensor ? cast(bv.tensor, dtype) : full({}, bv.scalar, dtype, device);
