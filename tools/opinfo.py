@@ -53,7 +53,7 @@ DOCUMENTED = {
              "normal": "A number below 0\n  is refused as the standard deviation", "unique": "`unique` sorts always"},
     "complex": {**dict.fromkeys(("cumprod", "log_softmax", "logaddexp", "logcumsumexp", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rms_norm", "softmax", "uniform"), COMPLEX),
                 **dict.fromkeys(("cholesky_inverse", "cholesky_solve", "geqrf", "logdet", "lu", "lu_solve", "matrix_exp", "norm", "ormqr", "pca_lowrank", "pinverse", "svd", "svd_lowrank", "triangular_solve"), MATRICES),
-                "as_strided_scatter": "The gradient of `as_strided_scatter`", "chalf": "uint16/32/64, complex32", "cov": "`cov` adds weights of float32 more exactly",
+                "as_strided_scatter": "The gradient of `as_strided_scatter`", "chalf": "uint16/32/64, complex32", "cov": "`cov` adds weights of float32 more exactly", "istft": "`istft` has a gradient of its window",
                 "normal": "A number below 0\n  is refused as the standard deviation", "pow": "0 to the power of a complex number"},
 }
 

@@ -68,6 +68,7 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
     """base to the powers of linspace(start, end, steps). For an integer dtype, start, end and the powers are rounded towards zero."""
+    start, end, base = (n.item() if isinstance(n, Tensor) else n for n in (start, end, base))
     dtype = dtype or (_C.promote_types(_C.get_default_dtype(), _C.complex64) if any(isinstance(n, complex) for n in (start, end, base)) else _C.get_default_dtype())
     if dtype.is_complex:
         part = _C.linspace(0.0, 1.0, steps, dtype=dtype, device=device)

@@ -112,6 +112,7 @@ def test_broadcast_shapes_is_a_size():
 def test_logspace_of_complex_numbers():
     got = pf.logspace(0, 1.2, 3, dtype=pf.complex128).numpy()
     assert np.allclose(got, np.logspace(0, 1.2, 3))
+    assert np.allclose(pf.logspace(pf.tensor(0), 1.2, 3, dtype=pf.complex128).numpy(), np.logspace(0, 1.2, 3), rtol=1e-12)
     assert np.allclose(pf.logspace(1j, 2, 3).numpy(), 10 ** np.linspace(1j, 2, 3))
 
 
