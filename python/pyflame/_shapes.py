@@ -207,8 +207,22 @@ def tile(input, *args, dims=()):
     shape = (1,) * (rank - input.ndim) + tuple(input.shape)
     if not rank:
         return input.clone()
-    paired = input.reshape(*[n for size in shape for n in (1, size)]).expand(*[n for r, size in zip(repeats, shape) for n in (r, size)])
+    if rank + sum(r != 1 for r in repeats) > 8 - input.is_complex():  # more dims than a tensor can have
+        result = input.reshape(shape)
+        for dim, r in enumerate(repeats):
+            result = result if r == 1 else _repeated_along(result, dim, r)
+        return result.clone()
+    pairs = [((r, size), (1, size)) if r != 1 else ((size,), (size,)) for r, size in zip(repeats, shape)]
+    paired = input.reshape(*[n for _, one in pairs for n in one]).expand(*[n for wide, _ in pairs for n in wide])
     return paired.reshape(*[r * size for r, size in zip(repeats, shape)]).clone()
+
+
+def _repeated_along(input, dim, r):
+    """The tensor r times along one dim."""
+    shape = list(input.shape)
+    before, after = math.prod(shape[:dim]), math.prod(shape[dim:])
+    shape[dim] *= r
+    return input.reshape(before, 1, after).expand(before, r, after).reshape(shape)
 
 
 _repeat.__name__, _repeat.__doc__ = "repeat", "The tensor repeated that often along each dim. ValueError where there are fewer numbers than dims."

@@ -101,6 +101,12 @@ def test_fmod_of_bools():
     assert pf.fmod(pf.tensor([True]), pf.tensor([-3.5])).tolist() == [1.0]
 
 
+def test_fmod_of_the_lowest_integer():
+    x, y = np.array([-128, -128, 1, -100, 127, 7], np.int8), np.array([127, 7, -128, -128, -128, -2], np.int8)
+    assert np.array_equal(pf.fmod(pf.tensor(x), pf.tensor(y)).numpy(), np.fmod(x, y))
+    assert pf.fmod(pf.tensor([-(2**63)]), 3).tolist() == [-2] and pf.fmod(pf.tensor([-7]), 2.5).tolist() == [-2.0]
+
+
 def test_repeat_interleave_of_counts_alone():
     assert pf.repeat_interleave(pf.tensor([2, 0, 1])).tolist() == [0, 0, 2]
 
@@ -181,3 +187,39 @@ def test_logsumexp_of_complex_numbers():
     assert np.allclose(y.detach().numpy(), [want, 800 + np.log(np.exp(1j) + np.exp(-1 - 2j))])
     assert np.allclose(z.grad[0].numpy(), np.conj(np.exp(np.array([1 + 2j, -3 + 9j]) - want)), atol=1e-6)
     assert np.allclose(pf.tensor(2 + 7j).logsumexp(0).item(), 2 + (7 - 2 * np.pi) * 1j)  # the logarithm of exp()
+
+
+def test_clamp_takes_bounds_that_the_dtype_cannot_hold():
+    x = pf.tensor([0, 7, 255], dtype=pf.uint8)
+    assert x.clamp(-1).tolist() == x.clamp(max=300).tolist() == x.clamp(-1, 300).tolist() == [0, 7, 255]
+    y = pf.tensor([-128, 5, 127], dtype=pf.int8)
+    assert y.clamp(-1000, 1000).tolist() == [-128, 5, 127] and y.clamp(min=-3).tolist() == [-3, 5, 127]
+    assert y.clone().clamp_(-200, 100).tolist() == [-128, 5, 100]
+
+
+def test_xlogy_with_a_number_keeps_16_bits():
+    x = pf.tensor([0.0, 2.0], dtype=pf.float16)
+    assert pf.xlogy(x, 3).dtype == x.xlogy(True).dtype == pf.float16
+    assert pf.xlogy(x, 0).tolist() == [0.0, -float("inf")]
+
+
+def test_addbmm_keeps_the_dtype_of_integers():
+    m = pf.ones(2, 2, 2, dtype=pf.int32)
+    assert pf.addbmm(m[0], m, m).dtype == pf.int32 and pf.addbmm(m[0], m, m).tolist() == [[5, 5], [5, 5]]
+
+
+def test_repeat_of_many_dims():
+    values = np.arange(32).reshape(1, 2, 2, 2, 2, 2)
+    x = pf.tensor(values)
+    for repeats in ((2, 1, 1, 1, 1, 1), (1, 2, 3, 1, 2, 2), (2, 1, 1, 1, 1, 1, 1, 3), (1, 1, 0, 1, 2, 2)):
+        assert np.array_equal(x.repeat(repeats).numpy(), np.tile(values, repeats))
+    y = pf.ones(1, 2, 1, 2, 1, 2, requires_grad=True)
+    y.repeat(2, 1, 3, 1, 2, 1).sum().backward()
+    assert (y.grad == 12).all()
+
+
+@pytest.mark.parametrize("dtype", [pf.int32, pf.uint8, pf.int8])
+def test_convolutions_of_integers_wrap(dtype):
+    x, w = pf.full((1, 1, 4), 100, dtype=dtype), pf.tensor([[[1, 2]]], dtype=dtype)
+    assert F.conv1d(x, w).tolist() == pf.full((1, 1, 3), 300).to(dtype).tolist()
+    assert F.conv_transpose1d(x, w).dtype == dtype and F.conv2d(x[None], w[None]).dtype == dtype

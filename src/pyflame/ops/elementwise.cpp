@@ -1,8 +1,10 @@
 // Elementwise ops. Operands are recorded with their own shapes, and the backend broadcasts them. The meaning of bool
 // and integer operands is decided here, so that backends see only valid combinations: logical ops on bool, float
 // functions on floats.
+#include <algorithm>
 #include <cmath>
 #include <complex>
+#include <limits>
 #include <numbers>
 
 #include "pyflame/ops/autocast.h"
@@ -705,6 +707,19 @@ X(logical_and) X(logical_or) X(logical_xor)
   return out;
 }
 
+namespace {
+
+// A bound that an integer dtype can hold: the nearest one, which bounds the numbers of the dtype in the same way.
+Scalar held(const Scalar& bound, DType dtype) {
+  if (is_float(dtype) || is_complex(dtype) || bound.kind != Category::Integer) return bound;
+  const int bits = 8 * static_cast<int>(dtype_size(dtype));
+  const bool is_signed = dtype != DType::uint8;
+  const int64_t top = is_signed ? std::numeric_limits<int64_t>::max() >> (64 - bits) : 255;
+  return Scalar(std::clamp(bound.i, is_signed ? -top - 1 : int64_t{0}, top));
+}
+
+}  // namespace
+
 Tensor clamp(const Tensor& input, std::optional<Scalar> min, std::optional<Scalar> max) {
   check_defined("clamp", input);
   PF_CHECK(min || max, Value, "clamp: no bounds; got neither min nor max; expected at least one");
@@ -714,8 +729,8 @@ Tensor clamp(const Tensor& input, std::optional<Scalar> min, std::optional<Scala
   PF_CHECK(dtype != DType::bool_, Type, "clamp: not defined for bool; got a bool tensor; expected integers or floats");
   const Tensor x = cast(input, dtype);
   Tensor out = x;
-  if (min) out = emit(OpId::maximum, {out, Arg(*min, dtype)}, x.shape(), dtype);
-  if (max) out = emit(OpId::minimum, {out, Arg(*max, dtype)}, x.shape(), dtype);
+  if (min) out = emit(OpId::maximum, {out, Arg(held(*min, dtype), dtype)}, x.shape(), dtype);
+  if (max) out = emit(OpId::minimum, {out, Arg(held(*max, dtype), dtype)}, x.shape(), dtype);
   attach("clamp", {out}, {x}, {x}, [min, max](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor saved = n.saved(0);
     Tensor inside = min ? ge(saved, *min) : le(saved, *max);
