@@ -223,3 +223,19 @@ def test_convolutions_of_integers_wrap(dtype):
     x, w = pf.full((1, 1, 4), 100, dtype=dtype), pf.tensor([[[1, 2]]], dtype=dtype)
     assert F.conv1d(x, w).tolist() == pf.full((1, 1, 3), 300).to(dtype).tolist()
     assert F.conv_transpose1d(x, w).dtype == dtype and F.conv2d(x[None], w[None]).dtype == dtype
+
+
+def test_losses_take_size_average_and_reduce():
+    x, y = pf.tensor([[1.0, 2.0], [0.5, -1.0]]), pf.tensor([[0.0, 1.0], [1.0, 0.0]])
+    labels = pf.tensor([0, 1])
+    nll = F.nll_loss(x, labels, reduction="none")
+    for got in (F.nll_loss(x, labels, size_average=False), pf.nn.NLLLoss(None, False)(x, labels), pf.nn.NLLLoss(size_average=False)(x, labels)):
+        assert got.item() == nll.sum().item()
+    assert pf.nn.NLLLoss(None, None, 1)(x, labels).item() == nll[0].item()
+    assert pf.equal(F.mse_loss(x, y, reduce=False), pf.nn.MSELoss(None, None, "none")(x, y)) and pf.nn.MSELoss(False)(x, y).item() == F.mse_loss(x, y, "sum").item()
+    assert pf.equal(F.smooth_l1_loss(x, y, None, False), F.smooth_l1_loss(x, y, "none")) and F.kl_div(x, y, "sum", False).item() == F.kl_div(x, y, False).item()
+    assert F.poisson_nll_loss(x, y, True, False, None, 1e-3, None, "sum").item() == F.poisson_nll_loss(x, y, True, False, 1e-3, "sum").item()
+    assert F.cross_entropy(x, labels, None, -100, "sum").item() == F.cross_entropy(x, labels, size_average=False, reduce=True).item()
+    assert F.binary_cross_entropy(y * 0.5, y, size_average=True).item() == pf.nn.BCELoss(None, True)(y * 0.5, y).item()
+    with pytest.raises(TypeError):
+        F.huber_loss(x, y, size_average=False)

@@ -21,6 +21,7 @@ from .._C import (  # noqa: F401
 from .._statistics import pdist  # noqa: F401
 from ._implicit import softmax_dim as _softmax_dim
 from ._losses import binary_cross_entropy  # noqa: F401
+from ._old_arguments import with_size_average as _with_size_average
 from .functional_attention import multi_head_attention_forward  # noqa: F401
 from .functional_ctc import ctc_loss  # noqa: F401
 from .functional_embedding import embedding, embedding_bag  # noqa: F401
@@ -317,3 +318,7 @@ def _in_place(function):
 
 
 celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, (celu, elu, selu, hardtanh, leaky_relu, rrelu, threshold))
+
+for _loss in (binary_cross_entropy, cosine_embedding_loss, hinge_embedding_loss, kl_div, margin_ranking_loss, multi_margin_loss, multilabel_margin_loss,
+              multilabel_soft_margin_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):  # the compiled ones: pyflame._keywords
+    globals()[_loss.__name__] = _with_size_average(_loss)
