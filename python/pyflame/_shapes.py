@@ -469,13 +469,20 @@ def _triangle(spans, dtype, device):
     return _C.stack([row, at + _C.tensor(shifts, dtype=_C.int64, device=device).index_select(0, row)]).to(dtype)
 
 
+def _check_sizes(op, row, col):
+    if row < 0 or col < 0:
+        raise _C.ArgumentError(f"{op}: negative size; got {row} rows and {col} columns; expected 0 or more")
+
+
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):
     """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    _check_sizes("tril_indices", row, col)
     return _triangle([(0, min(max(i + offset + 1, 0), col)) for i in range(row)], dtype or _C.int64, device)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, device=None):
     """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    _check_sizes("triu_indices", row, col)
     return _triangle([(min(max(i + offset, 0), col), col) for i in range(row)], dtype or _C.int64, device)
 
 

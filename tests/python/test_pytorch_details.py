@@ -239,3 +239,14 @@ def test_losses_take_size_average_and_reduce():
     assert F.binary_cross_entropy(y * 0.5, y, size_average=True).item() == pf.nn.BCELoss(None, True)(y * 0.5, y).item()
     with pytest.raises(TypeError):
         F.huber_loss(x, y, size_average=False)
+
+
+def test_arguments_that_fit_nothing_are_refused():
+    x = pf.ones(3, 4)
+    with pytest.raises(RuntimeError, match="the numbers of dims differ"):
+        F.triplet_margin_loss(x, x, x[0])
+    with pytest.raises(ValueError, match="min_val is greater than max_val"):
+        F.hardtanh(x, 2.0, 1.0)
+    for function in (pf.tril_indices, pf.triu_indices):
+        with pytest.raises(RuntimeError, match="negative size"):
+            function(-1, 2)

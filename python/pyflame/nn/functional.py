@@ -206,7 +206,9 @@ def _limited(x, low, high):
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
-    """x limited to [min_val, max_val]."""
+    """x limited to [min_val, max_val]. ValueError where min_val is greater."""
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val is greater than max_val; got {min_val} and {max_val}; expected min_val <= max_val")
     x = _source(input, inplace)
     return _result(input, _limited(x, min_val, max_val), inplace)
 
