@@ -62,13 +62,17 @@ def constant_pad_nd(input, pad, value=0):
 
 
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
-    """A tensor of one number and no dims; float32 unless dtype says otherwise."""
-    return _C.full((), s, dtype=dtype or _C.float32, device=device, requires_grad=requires_grad)
+    """A tensor of one number and no dims; of the default dtype unless dtype says otherwise."""
+    return _C.full((), s, dtype=dtype or _C.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
     """base to the powers of linspace(start, end, steps). For an integer dtype, start, end and the powers are rounded towards zero."""
-    dtype = dtype or _C.float32
+    start, end, base = (n.item() if isinstance(n, Tensor) else n for n in (start, end, base))
+    dtype = dtype or (_C.promote_types(_C.get_default_dtype(), _C.complex64) if any(isinstance(n, complex) for n in (start, end, base)) else _C.get_default_dtype())
+    if dtype.is_complex:
+        part = _C.linspace(0.0, 1.0, steps, dtype=dtype, device=device)
+        return _C.pow(_C.tensor(base, dtype=dtype, device=device), start + (end - start) * part)
     start, end = float(start), float(end)
     if not dtype.is_floating_point:
         start, end = math.trunc(start), math.trunc(end)

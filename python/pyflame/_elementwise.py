@@ -7,6 +7,7 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._dtypes import result_type as _result_type
 from ._grad_mode import no_grad as _no_grad
 from ._public import floating, method
 
@@ -80,8 +81,13 @@ def heaviside(input, values):
 def fmod(input, other):
     """The rest of a division that rounds towards zero: input - trunc(input / other) * other. Its sign is that of input."""
     x = input if isinstance(input, Tensor) else _C.full(other.shape, input, device=other.device)
+    if x.dtype == _C.bool_:
+        x = x.to(_result_type(x, other))
     if x.dtype in (_C.uint8, _C.bool_):
         return _C.remainder(x, other)
+    if not x.is_floating_point() and not (other.is_floating_point() if isinstance(other, Tensor) else isinstance(other, float)):
+        rest = _C.remainder(x, other)  # with the sign of other; the lowest integer has no absolute value
+        return _C.where(_C.logical_and(rest != 0, (rest < 0) != (x < 0)), rest - other, rest)
     magnitude = _C.where(other < 0, -other, other) if isinstance(other, Tensor) else abs(other)
     negative = x < 0
     rest = _C.remainder(_C.where(negative, -x, x), magnitude)
@@ -256,7 +262,7 @@ def hypot(input, other):
 def xlogy(input, other):
     """input * log(other), and 0 where input is 0 and other is not NaN. Integers become float32."""
     x = floating(input) if isinstance(input, Tensor) else input
-    y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), device=input.device)
+    y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), dtype=x.dtype, device=x.device)
     # Where log(y) is infinite, 0 times it would be NaN.
     outside = _C.logical_and(_C.eq(x, 0) if isinstance(x, Tensor) else x == 0, _C.logical_or(y <= 0, _C.isinf(y)))
     return x * _C.log(_C.where(outside, 1.0, y))

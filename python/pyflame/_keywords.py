@@ -11,6 +11,7 @@ OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memo
 # PyTorch's words of single functions: for sizes that may also be given one by one, and for other arguments.
 SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "view", "expand"), "size"), "reshape": "shape", "permute": "dims"}
 WORDS = {"pow": ("exponent", "other"), "dropout": ("train", "training")}
+LOSSES = ("binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss")
 _RELEVANT = OTHERS | frozenset(RENAMED.values())
 _CATEGORIES = ("bool", "int", "float", "complex")
 
@@ -84,7 +85,15 @@ def _call(function, args, keywords):
 
 def retry(function, args, keywords):
     """The call with its keywords translated; Ellipsis if there is nothing to translate."""
-    if "sparse_grad" in keywords and function.__name__ == "gather":
+    if "rounding_mode" in keywords and function.__name__ == "div_":
+        return args[0].divide_(*args[1:], **keywords)
+    if {"size_average", "reduce"} & keywords.keys() and function.__name__ in LOSSES:
+        from .nn._old_arguments import reduction_of
+
+        size_average, reduce = keywords.pop("size_average", None), keywords.pop("reduce", None)
+        if size_average is not None or reduce is not None:
+            keywords["reduction"] = reduction_of(size_average, reduce)
+    elif "sparse_grad" in keywords and function.__name__ == "gather":
         del keywords["sparse_grad"]  # the gradient is a dense tensor
     elif SIZES.get(function.__name__) in keywords:
         args = (*args, keywords.pop(SIZES[function.__name__]))

@@ -54,7 +54,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 @method
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum of the products of two batches of matrices)."""
-    return _sum_of(input, _C.bmm(batch1, batch2).sum(0), beta, alpha)
+    return _sum_of(input, _C.bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
 
 @method

@@ -19,6 +19,12 @@ def _wrap(op, dim, rank):
     return dim % max(rank, 1)
 
 
+def _of_own_elements(input):
+    """A copy where elements share memory, as after expand(), and a gradient is recorded: the gradient of as_strided() needs elements of their own."""
+    shared = any(stride == 0 and size > 1 for size, stride in zip(input.shape, input.stride()))
+    return input.clone() if shared and input.requires_grad and _C.is_grad_enabled() else input
+
+
 def _sizes(sizes):
     """Sizes that were given one by one, or as one sequence."""
     return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else tuple(sizes)
@@ -37,7 +43,7 @@ def broadcast_shapes(*shapes):
         if len(wide) > 1:
             raise RuntimeError(f"broadcast_shapes: the shapes do not broadcast; got {', '.join(map(str, shapes))}; expected equal sizes or 1, from the right")
         result.append(wide.pop() if wide else 1)
-    return tuple(reversed(result))
+    return _C.Size(reversed(result))
 
 
 # ---- more dims
@@ -201,8 +207,22 @@ def tile(input, *args, dims=()):
     shape = (1,) * (rank - input.ndim) + tuple(input.shape)
     if not rank:
         return input.clone()
-    paired = input.reshape(*[n for size in shape for n in (1, size)]).expand(*[n for r, size in zip(repeats, shape) for n in (r, size)])
+    if rank + sum(r != 1 for r in repeats) > 8 - input.is_complex():  # more dims than a tensor can have
+        result = input.reshape(shape)
+        for dim, r in enumerate(repeats):
+            result = result if r == 1 else _repeated_along(result, dim, r)
+        return result.clone()
+    pairs = [((r, size), (1, size)) if r != 1 else ((size,), (size,)) for r, size in zip(repeats, shape)]
+    paired = input.reshape(*[n for _, one in pairs for n in one]).expand(*[n for wide, _ in pairs for n in wide])
     return paired.reshape(*[r * size for r, size in zip(repeats, shape)]).clone()
+
+
+def _repeated_along(input, dim, r):
+    """The tensor r times along one dim."""
+    shape = list(input.shape)
+    before, after = math.prod(shape[:dim]), math.prod(shape[dim:])
+    shape[dim] *= r
+    return input.reshape(before, 1, after).expand(before, r, after).reshape(shape)
 
 
 _repeat.__name__, _repeat.__doc__ = "repeat", "The tensor repeated that often along each dim. ValueError where there are fewer numbers than dims."
@@ -210,11 +230,14 @@ Tensor.repeat = _repeat
 
 
 @method
-def repeat_interleave(input, repeats, dim=None, *, output_size=None):
-    """Each element, or each slice along dim, repeated. repeats is a number, or a tensor with one number for each.
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Each element, or each slice along dim, repeated. repeats is a number, or a tensor with one number for each. Of repeats alone, as the only
+    argument: the index of each number, as often as the number says.
 
     With a tensor, the size of the result depends on values, so they are read: that is a sync point.
     """
+    if repeats is None:
+        input, repeats, dim = _C.arange(input.numel(), device=input.device), input, None
     if dim is None:
         input, dim = input.reshape(-1), 0
     dim = _wrap("repeat_interleave", dim, input.ndim)
@@ -297,6 +320,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     dim1, dim2 = _wrap("diagonal", dim1, input.ndim), _wrap("diagonal", dim2, input.ndim)
     if dim1 == dim2:
         raise ValueError(f"diagonal: not two dims; got {dim1} twice; expected different ones")
+    input = _of_own_elements(input)
     rows, columns, strides = input.shape[dim1], input.shape[dim2], input.stride()
     n = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     start = input.storage_offset() + (offset * strides[dim2] if offset > 0 else -offset * strides[dim1]) * (n > 0)
@@ -381,6 +405,7 @@ def _unfold(input, dimension, size, step):
         raise ValueError(f"unfold: no such slices; got size {size} and step {step} of a dim of {n}; expected 0 <= size <= {n} and step >= 1")
     if not input.ndim:
         return input.reshape(1).narrow(0, 0, size)
+    input = _of_own_elements(input)
     strides, shape = list(input.stride()), list(input.shape)
     shape[dim] = (n - size) // step + 1
     stride = strides[dim]
@@ -444,13 +469,20 @@ def _triangle(spans, dtype, device):
     return _C.stack([row, at + _C.tensor(shifts, dtype=_C.int64, device=device).index_select(0, row)]).to(dtype)
 
 
+def _check_sizes(op, row, col):
+    if row < 0 or col < 0:
+        raise _C.ArgumentError(f"{op}: negative size; got {row} rows and {col} columns; expected 0 or more")
+
+
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):
     """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    _check_sizes("tril_indices", row, col)
     return _triangle([(0, min(max(i + offset + 1, 0), col)) for i in range(row)], dtype or _C.int64, device)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, device=None):
     """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    _check_sizes("triu_indices", row, col)
     return _triangle([(min(max(i + offset, 0), col), col) for i in range(row)], dtype or _C.int64, device)
 
 

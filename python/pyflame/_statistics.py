@@ -88,8 +88,8 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
         raise RuntimeError(f"cdist: no rows of one length; got shapes {tuple(x1.shape)} and {tuple(x2.shape)}; expected [.., P, M] and [.., R, M]")
     if p < 0:
         raise RuntimeError(f"cdist: a negative norm; got {p}; expected p >= 0")
-    if x1.shape[-1] == 0:
-        rows = _C.broadcast_tensors(x1.sum(-1).unsqueeze(-1), x2.sum(-1).unsqueeze(-2))
+    if 0 in (*x1.shape, *x2.shape):
+        rows = _C.broadcast_tensors(0.0 * x1.sum(-1).unsqueeze(-1), 0.0 * x2.sum(-1).unsqueeze(-2))
         return rows[0] + rows[1]
     if p == 2 and compute_mode != "donot_use_mm_for_euclid_dist" and (compute_mode == "use_mm_for_euclid_dist" or max(x1.shape[-2], x2.shape[-2]) > 25):
         return _distances_by_product(x1, x2)

@@ -30,7 +30,7 @@ def _number(op, input, real=False):
         return input
     if input.dtype in (_C.float16, _C.bfloat16):
         raise RuntimeError(f"{op}: unsupported dtype; got {input.dtype}; expected float32 or float64; hint: input.float()")
-    return input if input.is_floating_point() else input.float()
+    return input if input.is_floating_point() else input.to(_C.get_default_dtype())
 
 
 def _complex(input):
@@ -230,13 +230,13 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_of_two(f.__name__[:-1] + "2", f) f
 def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d."""
     k = _C.arange(n, device=device)
-    k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.float32) * (1.0 / (n * d))
+    k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
     return _given(k.requires_grad_() if requires_grad else k, out)
 
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d."""
-    k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.float32) * (1.0 / (n * d))
+    k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
     return _given(k.requires_grad_() if requires_grad else k, out)
 
 

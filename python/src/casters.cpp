@@ -80,10 +80,10 @@ bool dtype_from(nb::handle h, DType* out) noexcept {
     *out = nb::inst_ptr<PyDType>(h)->value;
     return true;
   }
-  if (o == reinterpret_cast<PyObject*>(&PyFloat_Type)) return from_text("float32", out);
+  if (o == reinterpret_cast<PyObject*>(&PyFloat_Type)) return from_text("float64", out);  // as in PyTorch
   if (o == reinterpret_cast<PyObject*>(&PyLong_Type)) return from_text("int64", out);
   if (o == reinterpret_cast<PyObject*>(&PyBool_Type)) return from_text("bool", out);
-  if (o == reinterpret_cast<PyObject*>(&PyComplex_Type)) return from_text("complex64", out);
+  if (o == reinterpret_cast<PyObject*>(&PyComplex_Type)) return from_text("complex128", out);
   auto text_of = [&](PyObject* s) {
     Py_ssize_t n = 0;
     const char* p = PyUnicode_AsUTF8AndSize(s, &n);

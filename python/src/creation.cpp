@@ -91,8 +91,13 @@ void bind_likes(nb::module_& m, TensorClass& c) {
       "A tensor of this size filled with the value, with the dtype and device of self unless others are given.");
   c.def(
       "new_tensor",
-      [](const Tensor& x, nb::handle data) { return make_tensor("new_tensor", data, x.dtype(), x.device()); }, "data"_a,
-      "A tensor with a copy of the data, with the dtype and device of self.");
+      [](const Tensor& x, nb::handle data, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        const DTypeOpt d = dtype;
+        const DeviceOpt where = device;
+        return leaf(make_tensor("new_tensor", data, d.value_or(x.dtype()), where.value_or(x.device())), requires_grad);
+      },
+      "data"_a, OPTIONS,
+      "A tensor with a copy of the data, with the dtype and device of self unless others are given.");
 }
 
 void bind_ranges(nb::module_& m) {

@@ -252,6 +252,11 @@ void bind_binary(nb::module_& m, TensorClass& c) {
   define("true_divide", static_cast<BinaryFn>(&pyflame::div), "The same as div.");
 }
 
+// The dtype is x's, also for a tensor as the value.
+Tensor filled(const Tensor& x, const Tensor& mask, const Value& value) {
+  return value.is_tensor ? where(mask, cast(value.tensor, x.dtype()), x) : masked_fill(x, mask, value.scalar);
+}
+
 void bind_choice(nb::module_& m, TensorClass& c) {
   m.def(
       "where", [](const Tensor& cond, const Value& a, const Value& b) { return where(cond, a, b); }, "condition"_a,
@@ -260,16 +265,12 @@ void bind_choice(nb::module_& m, TensorClass& c) {
       "where", [](const Tensor& x, const Tensor& cond, const Value& b) { return where(cond, x, b); }, "condition"_a,
       "other"_a, "self where condition holds, otherwise other.");
   both(
-      m, c, "masked_fill",
-      [](const Tensor& x, const Tensor& mask, const Value& v) {
-        if (v.is_tensor) return where(mask, v, x);
-        return masked_fill(x, mask, v.scalar);
-      },
+      m, c, "masked_fill", [](const Tensor& x, const Tensor& mask, const Value& v) { return filled(x, mask, v); },
       "mask"_a, "value"_a, "value where the bool mask (broadcast to input) holds, otherwise input.");
   c.def(
       "masked_fill_",
-      [](nb::handle_t<Tensor> self, const Tensor& mask, Scalar value) {
-        copy_(self_tensor(self), masked_fill(self_tensor(self), mask, value));
+      [](nb::handle_t<Tensor> self, const Tensor& mask, const Value& value) {
+        copy_(self_tensor(self), filled(self_tensor(self), mask, value));
         return nb::borrow(self);
       },
       "mask"_a, "value"_a, "masked_fill in place.");

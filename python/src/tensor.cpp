@@ -7,6 +7,7 @@
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/record/cut_cause.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/default_dtype.h"
 #include "pyflame/tensor/float8.h"
 #include "pyflame/tensor/lasting.h"
 #include "pyflame/tensor/print.h"
@@ -370,10 +371,10 @@ void bind_protocols(TensorClass& c) {
       "__init__",
       [](Tensor* self, nb::args args) {
         const Tensor* t = args.size() == 1 ? as_tensor(args[0]) : nullptr;
-        new (self) Tensor(t ? *t : sizes_or_data("Tensor", args, DType::float32, {}));
+        new (self) Tensor(t ? *t : sizes_or_data("Tensor", args, default_dtype(), {}));
       },
       "args"_a,
-      "Of sizes: a float32 tensor with arbitrary contents. Of a sequence or array: a float32 copy. Of a tensor: a "
+      "Of sizes: a tensor of the default dtype with arbitrary contents. Of a sequence or array: a copy. Of a tensor: a "
       "further name for it. Use pyflame.tensor() and pyflame.empty().");
   c.def(
       "new", [](const Tensor& x, nb::args args) { return sizes_or_data("new", args, x.dtype(), x.device()); }, "args"_a,

@@ -6,26 +6,15 @@ import subprocess
 import sys
 
 import numpy as np
-import pyflame.torch as torch
 import pytest
 import run
 from pyflame.testing import tolerance
 
-# What a program needs that is not there yet: it begins to run when the name arrives.
-NEEDS = {"diffusion_unet": "cumprod", "llama": "polar"}
 LONGEST_SUM = 1000  # terms in the sums of these small networks
 
 
-def ready(name):
-    found = torch
-    for part in NEEDS.get(name, "").split("."):
-        found = getattr(found, part, None) if part else found
-    return found is not None
-
-
 def losses(*options):
-    names = [name for name in run.names() if ready(name)]
-    done = subprocess.run([sys.executable, run.__file__, *names, *options], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, run.__file__, *run.names(), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -45,8 +34,6 @@ def theirs():
 
 @pytest.mark.parametrize("name", run.names())
 def test_losses_are_pytorchs(name, ours, theirs):
-    if not ready(name):
-        pytest.skip(f"needs torch.{NEEDS[name]}")
     assert "error" not in ours[name], ours[name]
     got, want = (np.array(found[name]["losses"]) for found in (ours, theirs))
     wrong = tolerance.differences(got, want, ours[name]["dtype"], 4, np.abs(want), LONGEST_SUM)

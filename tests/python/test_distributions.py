@@ -460,3 +460,12 @@ def test_transforms_to_what_a_constraint_allows():
     registry = D.constraint_registry.ConstraintRegistry("own")
     registry.register(Even)(lambda constraint: D.AffineTransform(0.0, 2.0))
     assert registry(Even())(x).tolist() == [-3.0, 0.5, 4.0]
+
+
+def test_entropy_of_multinomial():
+    probs = pf.tensor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]], dtype=pf.float64)
+    for n in (0, 1, 4):
+        d = pf.distributions.Multinomial(n, probs)
+        counts = pf.tensor([[i, j, n - i - j] for i in range(n + 1) for j in range(n + 1 - i)], dtype=pf.float64)
+        log_prob = d.log_prob(counts.unsqueeze(1))
+        assert pf.allclose(d.entropy(), -(log_prob.exp() * log_prob).sum(0))

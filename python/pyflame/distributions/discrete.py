@@ -322,3 +322,11 @@ class Multinomial(Distribution):
         self._validate_sample(value)
         logits = _C.where(_C.logical_and(value == 0, self.logits == -math.inf), 0.0, self.logits)
         return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + (logits * value).sum(-1)
+
+    def entropy(self):
+        """total_count H(Categorical) - log total_count! + the mean of log k! for each class, whose number k has a Binomial distribution."""
+        n = self.total_count
+        counts = Binomial(n, self.probs)
+        k = counts.enumerate_support(False)[1:]
+        mean = (_C.exp(counts.log_prob(k)) * lgamma(k + 1)).sum((0, -1))
+        return n * self._categorical.entropy() - math.lgamma(n + 1) + mean

@@ -14,7 +14,7 @@ def broadcast_all(*values):
             raise ValueError(f"distributions: not a number or a tensor; got {type(v).__name__}")
     if first is None:
         return [_C.tensor(float(v), device=_C.get_device()) for v in values]
-    dtype = first.dtype if first.is_floating_point() else _C.float32
+    dtype = first.dtype if first.is_floating_point() else _C.get_default_dtype()
     tensors = [v if isinstance(v, Tensor) else _C.full((), v, dtype=dtype, device=first.device) for v in values]
     shape = broadcast_shapes(*(tuple(t.shape) for t in tensors))
     return [t if tuple(t.shape) == tuple(shape) else t.expand(*shape) for t in tensors]

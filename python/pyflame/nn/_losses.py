@@ -22,13 +22,11 @@ class _BinaryCrossEntropy(Function):
         return of_input, of_target
 
 
-def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     """-(y log x + (1 - y) log(1 - x)) for probabilities x and targets y of one shape, times weight, which broadcasts.
 
     A logarithm is at least -100. reduction: 'mean', 'sum' or 'none'. The input is not checked to be within [0, 1].
     ValueError where shapes differ."""
-    if size_average is not None or reduce is not None:
-        raise NotImplementedError("binary_cross_entropy: size_average and reduce are not available; expected reduction='mean', 'sum' or 'none'")
     if input.shape != target.shape:
         raise ValueError(f"binary_cross_entropy: shapes differ; got {input.shape} and {target.shape}")
     if not input.is_floating_point() or not target.is_floating_point():

@@ -169,7 +169,7 @@ class PReLU(Module):
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
-        self.weight = Parameter(_C.full((num_parameters,), init, dtype=dtype or _C.float32, device=device))
+        self.weight = Parameter(_C.full((num_parameters,), init, dtype=dtype or _C.get_default_dtype(), device=device))
 
     def reset_parameters(self):
         """The weight as it was at first."""

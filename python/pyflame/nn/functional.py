@@ -21,6 +21,7 @@ from .._C import (  # noqa: F401
 from .._statistics import pdist  # noqa: F401
 from ._implicit import softmax_dim as _softmax_dim
 from ._losses import binary_cross_entropy  # noqa: F401
+from ._old_arguments import with_size_average as _with_size_average
 from .functional_attention import multi_head_attention_forward  # noqa: F401
 from .functional_ctc import ctc_loss  # noqa: F401
 from .functional_embedding import embedding, embedding_bag  # noqa: F401
@@ -206,7 +207,9 @@ def _limited(x, low, high):
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
-    """x limited to [min_val, max_val]."""
+    """x limited to [min_val, max_val]. ValueError where min_val is greater."""
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val is greater than max_val; got {min_val} and {max_val}; expected min_val <= max_val")
     x = _source(input, inplace)
     return _result(input, _limited(x, min_val, max_val), inplace)
 
@@ -318,3 +321,7 @@ def _in_place(function):
 
 
 celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, (celu, elu, selu, hardtanh, leaky_relu, rrelu, threshold))
+
+for _loss in (binary_cross_entropy, cosine_embedding_loss, hinge_embedding_loss, kl_div, margin_ranking_loss, multi_margin_loss, multilabel_margin_loss,
+              multilabel_soft_margin_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):  # the compiled ones: pyflame._keywords
+    globals()[_loss.__name__] = _with_size_average(_loss)

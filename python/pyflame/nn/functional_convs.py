@@ -37,10 +37,11 @@ def _numbers(op, input, weight, stride, padding, dilation, dims):
 
 
 def _computed(function, input, weight, bias, *settings):
-    """The function, on float64 copies where the numbers are int64."""
-    if input.dtype != _C.int64 or weight.dtype != _C.int64:
+    """The function, on float64 copies where the numbers are integers; results wrap as integers do."""
+    if input.dtype != weight.dtype or input.dtype.is_floating_point or input.dtype.is_complex or input.dtype == _C.bool_:
         return function(input, weight, bias, *settings)
-    return function(input.double(), weight.double(), bias if bias is None else bias.double(), *settings).to(_C.int64)
+    result = function(input.double(), weight.double(), bias if bias is None else bias.double(), *settings)
+    return result.to(_C.int64).to(input.dtype)
 
 
 def _one(v):
@@ -50,7 +51,7 @@ def _one(v):
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """1-D cross-correlation. input [N, C, L] or [C, L], weight [O, C / groups, K], bias [O] -> [N, O, L'].
 
-    padding: zeros at both ends, 'valid' (none) or 'same' (as many as keep the size; stride 1). int64 is computed in float64.
+    padding: zeros at both ends, 'valid' (none) or 'same' (as many as keep the size; stride 1). Integers are computed in float64.
     """
     input, padding = _numbers("conv1d", input, weight, stride, padding, dilation, 1)
     return _computed(_C.conv1d, input, weight, bias, _one(stride), _one(padding), _one(dilation), groups)

@@ -130,5 +130,8 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"):
-    """triplet_margin_with_distance_loss with pairwise_distance(p, eps): [.., D], [.., D], [.., D]."""
+    """triplet_margin_with_distance_loss with pairwise_distance(p, eps): [.., D], [.., D], [.., D]. ArgumentError unless they have as many dims."""
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        shapes = ", ".join(str(tuple(t.shape)) for t in (anchor, positive, negative))
+        raise _C.ArgumentError(f"triplet_margin_loss: the numbers of dims differ; got shapes {shapes}; expected as many dims; hint: unsqueeze()")
     return triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=lambda a, b: pairwise_distance(a, b, p, eps), margin=margin, swap=swap, reduction=reduction)

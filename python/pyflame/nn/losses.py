@@ -1,28 +1,15 @@
 """Losses. Each takes reduction 'mean', 'sum' or 'none'; with 'none' the result has one loss per element or per row."""
-import functools
-
 from .. import _C
 from . import functional as F
+from ._old_arguments import with_size_average
 from .module import Module
-
-
-def _with_old_keywords(init):
-    """A class's __init__ that also takes size_average and reduce, from before there was reduction."""
-
-    @functools.wraps(init)
-    def taking(self, *args, size_average=None, reduce=None, **kwargs):
-        if size_average is not None or reduce is not None:
-            kwargs["reduction"] = "none" if reduce is False else "sum" if size_average is False else "mean"
-        init(self, *args, **kwargs)
-
-    return taking
 
 
 class _Loss(Module):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "__init__" in cls.__dict__ and cls.__module__.startswith("pyflame."):
-            cls.__init__ = _with_old_keywords(cls.__init__)
+            cls.__init__ = with_size_average(cls.__init__)
 
     def __init__(self, reduction="mean"):
         super().__init__()
@@ -30,7 +17,7 @@ class _Loss(Module):
             raise ValueError(f"{type(self).__name__}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
         self.reduction = reduction
 
-    __init__ = _with_old_keywords(__init__)
+    __init__ = with_size_average(__init__)
 
 
 class MSELoss(_Loss):
@@ -78,9 +65,7 @@ class NLLLoss2d(NLLLoss):
 class BCELoss(_Loss):
     """Binary cross entropy of probabilities; a logarithm is at least -100."""
 
-    def __init__(self, weight=None, size_average=None, reduce=None, reduction="mean"):
-        if size_average is not None or reduce is not None:
-            raise NotImplementedError("BCELoss: size_average and reduce are not available; expected reduction='mean', 'sum' or 'none'")
+    def __init__(self, weight=None, reduction="mean"):
         super().__init__(reduction)
         self.register_buffer("weight", weight)
 

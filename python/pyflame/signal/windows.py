@@ -1,7 +1,7 @@
 """Windows: vectors of M numbers that fall towards both ends, by the names of torch.signal.windows.
 
 sym=True gives a symmetric window; sym=False the first M numbers of the symmetric one of M + 1 numbers, which repeats without a seam. They are
-computed in float64 and rounded to dtype (float32 unless given). ArgumentError for a negative M and for a dtype that is not floating.
+computed in float64 and rounded to dtype (the default dtype unless given). ArgumentError for a negative M and for a dtype that is not floating.
 """
 import math
 
@@ -12,7 +12,7 @@ __all__ = ["bartlett", "blackman", "cosine", "exponential", "gaussian", "general
 
 def _window(name, M, values, sym, dtype, device, requires_grad, layout=None):
     """values(k, n): at the positions k = 0, 1, ..., n of a symmetric window."""
-    dtype = _C.float32 if dtype is None else dtype
+    dtype = _C.get_default_dtype() if dtype is None else dtype
     if M < 0:
         raise _C.ArgumentError(f"{name}: negative length; got M={M}; expected 0 or more")
     if not _C.zeros(0, dtype=dtype, device="cpu").is_floating_point():

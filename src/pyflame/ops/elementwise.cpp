@@ -1,8 +1,10 @@
 // Elementwise ops. Operands are recorded with their own shapes, and the backend broadcasts them. The meaning of bool
 // and integer operands is decided here, so that backends see only valid combinations: logical ops on bool, float
 // functions on floats.
+#include <algorithm>
 #include <cmath>
 #include <complex>
+#include <limits>
 #include <numbers>
 
 #include "pyflame/ops/autocast.h"
@@ -413,11 +415,13 @@ Tensor div(const Value& av, const Value& bv) {
   if (!has_gradient(dtype)) dtype = default_dtype();
   const Operands o("div", av, bv, dtype);
   Tensor out = o.run(OpId::div);
-  attach("div", {out}, {o.a, o.b}, {o.b, if_needed(out, o.b)},
-         [b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
-           const Tensor scaled = div(g[0], operand(n, 0, b));
+  // The gradient needs the operands, not the quotient: a program may write to that, as in PyTorch.
+  attach("div", {out}, {o.a, o.b}, {if_needed(o.a, o.b), o.b},
+         [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+           const Value divisor = operand(n, 1, b);
+           const Tensor scaled = div(g[0], divisor);
            return {n.needs(0) ? to_edge(n, 0, scaled) : Tensor(),
-                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, conj(n.saved(1))))) : Tensor()};
+                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, div(operand(n, 0, a), divisor)))) : Tensor()};
          });
   return out;
 }
@@ -491,15 +495,19 @@ Tensor remainder(const Value& av, const Value& bv) {
 
 namespace {
 
-// Exponents for which a cheaper op exists; an undefined tensor for all others.
+// Exponents for which a cheaper op exists; an undefined tensor for all others. The gradients need the base alone, so that a
+// program may write to the power.
 Tensor pow_by_number(const Tensor& x, const Scalar& e) {
   if (e.kind == Category::Complex && e.imag != 0) return {};
   if (e.f == 2) return square(x);
   if (e.f == 3) return mul(square(x), x);
   if (!has_gradient(x.dtype())) return {};
-  if (e.f == 0.5) return sqrt(x);
-  if (e.f == -0.5) return rsqrt(x);
-  if (e.f == -1) return reciprocal(x);
+  if (e.f == 0.5)
+    return unary_op<Save::Input>("pow", OpId::sqrt, x, [](T g, T b) { return mul(mul(g, 0.5), rsqrt(b)); });
+  if (e.f == -0.5)
+    return unary_op<Save::Input>("pow", OpId::rsqrt, x, [](T g, T b) { return div(mul(mul(g, -0.5), rsqrt(b)), b); });
+  if (e.f == -1)
+    return unary_op<Save::Input>("pow", OpId::reciprocal, x, [](T g, T b) { return neg(div(g, square(b))); });
   return {};
 }
 
@@ -668,13 +676,13 @@ X(logical_and) X(logical_or) X(logical_xor)
 
     // ---- selection
 
-    Tensor where(const Tensor& condition, const Value& av, const Value& bv) {
-  check_defined("where", condition);
+    Tensor where(const Tensor& mask, const Value& av, const Value& bv) {
+  check_defined("where", mask);
   if (av.is_tensor) check_defined("where", av.tensor);
   if (bv.is_tensor) check_defined("where", bv.tensor);
-  PF_CHECK(condition.dtype() == DType::bool_, Type,
-           "where: the condition is not bool; got {}; expected bool; hint: compare with 0",
-           dtype_name(condition.dtype()));
+  PF_CHECK(mask.dtype() == DType::bool_ || mask.dtype() == DType::uint8, Type,
+           "where: the condition is not bool; got {}; expected bool; hint: compare with 0", dtype_name(mask.dtype()));
+  const Tensor condition = cast(mask, DType::bool_);  // uint8 as in PyTorch, where masks had that dtype once
   const DType dtype = ops::result_type(av, bv);
   Dims shape = condition.shape();
   Tensor a, b;
@@ -699,6 +707,19 @@ X(logical_and) X(logical_or) X(logical_xor)
   return out;
 }
 
+namespace {
+
+// A bound that an integer dtype can hold: the nearest one, which bounds the numbers of the dtype in the same way.
+Scalar held(const Scalar& bound, DType dtype) {
+  if (is_float(dtype) || is_complex(dtype) || bound.kind != Category::Integer) return bound;
+  const int bits = 8 * static_cast<int>(dtype_size(dtype));
+  const bool is_signed = dtype != DType::uint8;
+  const int64_t top = is_signed ? std::numeric_limits<int64_t>::max() >> (64 - bits) : 255;
+  return Scalar(std::clamp(bound.i, is_signed ? -top - 1 : int64_t{0}, top));
+}
+
+}  // namespace
+
 Tensor clamp(const Tensor& input, std::optional<Scalar> min, std::optional<Scalar> max) {
   check_defined("clamp", input);
   PF_CHECK(min || max, Value, "clamp: no bounds; got neither min nor max; expected at least one");
@@ -708,8 +729,8 @@ Tensor clamp(const Tensor& input, std::optional<Scalar> min, std::optional<Scala
   PF_CHECK(dtype != DType::bool_, Type, "clamp: not defined for bool; got a bool tensor; expected integers or floats");
   const Tensor x = cast(input, dtype);
   Tensor out = x;
-  if (min) out = emit(OpId::maximum, {out, Arg(*min, dtype)}, x.shape(), dtype);
-  if (max) out = emit(OpId::minimum, {out, Arg(*max, dtype)}, x.shape(), dtype);
+  if (min) out = emit(OpId::maximum, {out, Arg(held(*min, dtype), dtype)}, x.shape(), dtype);
+  if (max) out = emit(OpId::minimum, {out, Arg(held(*max, dtype), dtype)}, x.shape(), dtype);
   attach("clamp", {out}, {x}, {x}, [min, max](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor saved = n.saved(0);
     Tensor inside = min ? ge(saved, *min) : le(saved, *max);

@@ -54,6 +54,15 @@ Tensor buffer_for(const Tensors& xs, const Dims& shape, DType dtype) {
 
 }  // namespace
 
+namespace {
+
+// A gradient in the dtype of an input: of a complex one, its real part for a real input.
+Tensor in_dtype(const Tensor& g, DType dtype) {
+  return cast(is_complex(g.dtype()) && !is_complex(dtype) ? real(g) : g, dtype);
+}
+
+}  // namespace
+
 Tensor cat(const Tensors& xs, int64_t dim) {
   PF_CHECK(!xs.empty(), Value, "cat: no tensors; got an empty list; expected at least one tensor");
   const Tensor* first = nullptr;
@@ -97,7 +106,7 @@ Tensor cat(const Tensors& xs, int64_t dim) {
     for (size_t i = 0; i < lengths.size(); ++i) {
       if (!n.needs(i)) grads.emplace_back();
       else if (lengths[i] == 0) grads.push_back(zeros(ops::edge_shape(n, i), ops::edge_dtype(n, i), g[0].device()));
-      else grads.push_back(cast(narrow(g[0], d, start, lengths[i]), ops::edge_dtype(n, i)));
+      else grads.push_back(in_dtype(narrow(g[0], d, start, lengths[i]), ops::edge_dtype(n, i)));
       start += lengths[i];
     }
     return grads;

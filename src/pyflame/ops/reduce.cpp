@@ -393,7 +393,8 @@ Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
       kept = full(kept_shape(x.shape(), axes), -kInf, x.dtype(), x.device());
     } else {
       const Dims over = axes_of(axes, x.dim());
-      const Tensor top = reduce(OpId::amax, x, axes, x.dtype(), 0);
+      // Of complex numbers the real part decides how large exp() is.
+      const Tensor top = is_complex(x.dtype()) ? amax(real(x), over, true) : reduce(OpId::amax, x, axes, x.dtype(), 0);
       const Tensor shift = where(isinf(top), 0.0, top);
       kept = add(log(sum(exp(sub(x, shift)), over, true)), shift);
     }
@@ -403,8 +404,8 @@ Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
     const Tensor saved = n.saved(0);
     const Tensor total = restore(n.saved(1), saved.shape(), axes);
     // If all are -inf, the shift does not matter.
-    const Tensor weights = exp(sub(saved, where(eq(total, -kInf), 0.0, total)));
-    return {mul(restore(g[0], saved.shape(), axes), weights)};
+    const Tensor weights = exp(sub(saved, where(eq(real(total), -kInf), 0.0, total)));
+    return {mul(restore(g[0], saved.shape(), axes), conj(weights))};
   });
   return out;
 }

@@ -1,10 +1,12 @@
 // Special functions: those of the op table (formulas in kernels/device/special.h), what is composed of them, and their gradients.
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/tensor/default_dtype.h"
 
 namespace pyflame {
 
@@ -18,11 +20,14 @@ using In = const Tensor&;
 constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
 const double kRootTwoPi = std::sqrt(2 * std::numbers::pi);
 
-// x, with a gradient grad(g, x, y) that is written in public ops.
+// y, with a gradient grad(g, x, y) that is written in public ops. One that is grad(g, x) lets a program write to y.
 template <class F>
 Tensor differentiable(const char* name, const Tensor& x, const Tensor& y, F grad) {
-  attach(name, {y}, {x}, {x, y},
-         [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], n.saved(0), n.saved(1))}; });
+  if constexpr (std::is_invocable_v<F, In, In>)
+    attach(name, {y}, {x}, {x}, [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], n.saved(0))}; });
+  else
+    attach(name, {y}, {x}, {x, y},
+           [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], n.saved(0), n.saved(1))}; });
   return y;
 }
 
@@ -48,31 +53,29 @@ Tensor over_argument(In y, In x) {
 
 }  // namespace
 
-#define PF_SPECIAL(name, expression)                                                                               \
-  Tensor name(const Tensor& input) {                                                                               \
-    return special(                                                                                                \
-        #name, OpId::name, input,                                                                                  \
-        []([[maybe_unused]] In g, [[maybe_unused]] In x, [[maybe_unused]] In y) -> Tensor { return expression; }); \
+#define PF_SPECIAL(name, params, expression)                                              \
+  Tensor name(const Tensor& input) {                                                      \
+    return special(#name, OpId::name, input, [] params -> Tensor { return expression; }); \
   }
-PF_SPECIAL(erfc, mul(g, mul(exp(neg(square(x))), -kTwoOverRootPi)))
-PF_SPECIAL(erfinv, mul(g, mul(exp(square(y)), 1 / kTwoOverRootPi)))
-PF_SPECIAL(erfcx, mul(g, sub(mul(mul(x, y), 2.0), kTwoOverRootPi)))
-PF_SPECIAL(ndtri, mul(g, mul(exp(mul(square(y), 0.5)), kRootTwoPi)))
-PF_SPECIAL(lgamma, mul(g, digamma(x)))
-PF_SPECIAL(digamma, mul(g, trigamma(x)))
-PF_SPECIAL(trigamma, mul(g, polygamma(2, x)))
-PF_SPECIAL(i0e, mul(g, sub(i1e(x), mul(sign(x), y))))
-PF_SPECIAL(i1e, mul(g, sub(sub(i0e(x), mul(sign(x), y)), over_argument(y, x))))
-PF_SPECIAL(scaled_modified_bessel_k0, mul(g, sub(y, scaled_modified_bessel_k1(x))))
-PF_SPECIAL(scaled_modified_bessel_k1, mul(g, sub(sub(y, scaled_modified_bessel_k0(x)), div(y, x))))
-PF_SPECIAL(bessel_j0, neg(mul(g, bessel_j1(x))))
-PF_SPECIAL(bessel_j1, mul(g, sub(bessel_j0(x), over_argument(y, x))))
-PF_SPECIAL(bessel_y0, neg(mul(g, bessel_y1(x))))
-PF_SPECIAL(bessel_y1, mul(g, sub(bessel_y0(x), div(y, x))))
+PF_SPECIAL(erfc, (In g, In x), mul(g, mul(exp(neg(square(x))), -kTwoOverRootPi)))
+PF_SPECIAL(erfinv, (In g, In x), mul(g, mul(exp(square(erfinv(x))), 1 / kTwoOverRootPi)))
+PF_SPECIAL(erfcx, (In g, In x, In y), mul(g, sub(mul(mul(x, y), 2.0), kTwoOverRootPi)))
+PF_SPECIAL(ndtri, (In g, In, In y), mul(g, mul(exp(mul(square(y), 0.5)), kRootTwoPi)))
+PF_SPECIAL(lgamma, (In g, In x), mul(g, digamma(x)))
+PF_SPECIAL(digamma, (In g, In x), mul(g, trigamma(x)))
+PF_SPECIAL(trigamma, (In g, In x), mul(g, polygamma(2, x)))
+PF_SPECIAL(i0e, (In g, In x, In y), mul(g, sub(i1e(x), mul(sign(x), y))))
+PF_SPECIAL(i1e, (In g, In x, In y), mul(g, sub(sub(i0e(x), mul(sign(x), y)), over_argument(y, x))))
+PF_SPECIAL(scaled_modified_bessel_k0, (In g, In x, In y), mul(g, sub(y, scaled_modified_bessel_k1(x))))
+PF_SPECIAL(scaled_modified_bessel_k1, (In g, In x, In y), mul(g, sub(sub(y, scaled_modified_bessel_k0(x)), div(y, x))))
+PF_SPECIAL(bessel_j0, (In g, In x), neg(mul(g, bessel_j1(x))))
+PF_SPECIAL(bessel_j1, (In g, In x, In y), mul(g, sub(bessel_j0(x), over_argument(y, x))))
+PF_SPECIAL(bessel_y0, (In g, In x), neg(mul(g, bessel_y1(x))))
+PF_SPECIAL(bessel_y1, (In g, In x, In y), mul(g, sub(bessel_y0(x), div(y, x))))
 #undef PF_SPECIAL
 
 Tensor airy_ai(const Tensor& input) {
-  return special("airy_ai", OpId::airy_ai, input, [](In, In, In) -> Tensor { no_gradient("airy_ai", "its input"); });
+  return special("airy_ai", OpId::airy_ai, input, [](In, In) -> Tensor { no_gradient("airy_ai", "its input"); });
 }
 
 namespace {
@@ -94,7 +97,7 @@ Tensor composed(const char* name, const Tensor& input, F compute, G grad) {
 
 Tensor i0(const Tensor& input) {
   return composed(
-      "i0", input, [](In x) { return mul(exp(abs(x)), i0e(x)); }, [](In g, In x, In) { return mul(g, i1(x)); });
+      "i0", input, [](In x) { return mul(exp(abs(x)), i0e(x)); }, [](In g, In x) { return mul(g, i1(x)); });
 }
 Tensor i1(const Tensor& input) {
   return composed(
@@ -104,7 +107,7 @@ Tensor i1(const Tensor& input) {
 Tensor modified_bessel_k0(const Tensor& input) {
   return composed(
       "modified_bessel_k0", input, [](In x) { return mul(exp(neg(x)), scaled_modified_bessel_k0(x)); },
-      [](In g, In x, In) { return neg(mul(g, modified_bessel_k1(x))); });
+      [](In g, In x) { return neg(mul(g, modified_bessel_k1(x))); });
 }
 Tensor modified_bessel_k1(const Tensor& input) {
   return composed(
@@ -122,7 +125,7 @@ Tensor log_ndtr(const Tensor& input) {
         const Tensor tail = sub(log(mul(erfcx(mul(where(low, x, -1.0), -kRootHalf)), 0.5)), mul(square(x), 0.5));
         return where(low, tail, log1p(mul(erfc(mul(x, kRootHalf)), -0.5)));
       },
-      [](In g, In x, In) {
+      [](In g, In x) {
         return mul(g, div(std::numbers::sqrt2 * std::numbers::inv_sqrtpi, erfcx(mul(x, -kRootHalf))));
       });
 }
@@ -136,7 +139,7 @@ Tensor entr(const Tensor& input) {
         const Tensor inside = neg(mul(x, log(where(positive, x, 1.0))));
         return where(logical_or(positive, isnan(x)), inside, where(eq(x, 0.0), abs(x), -kInf));
       },
-      [](In g, In x, In) { return neg(mul(g, add(log(x), 1.0))); });
+      [](In g, In x) { return neg(mul(g, add(log(x), 1.0))); });
 }
 
 namespace {
@@ -148,7 +151,7 @@ struct Both {
   Both(const char* name, const Value& av, const Value& bv) {
     if (av.is_tensor) check_defined(name, av.tensor);
     if (bv.is_tensor) check_defined(name, bv.tensor);
-    const DType common = ops::result_type(av, bv), dtype = is_float(common) ? common : DType::float32;
+    const DType common = ops::result_type(av, bv), dtype = is_float(common) ? common : default_dtype();
     const Device device = av.is_tensor ? av.tensor.device() : bv.is_tensor ? bv.tensor.device() : current_device();
     a = av.is_tensor ? cast(av.tensor, dtype) : full({}, av.scalar, dtype, device);
     b = bv.is_tensor ? cast(bv.tensor, dtype) : full({}, bv.scalar, dtype, device);
@@ -201,7 +204,7 @@ Tensor nextafter(const Value& av, const Value& bv) {
   PF_CHECK(!is_half(d), Type, "nextafter: not defined for {}; expected float32 or float64", dtype_name(d));
   Tensor out = emit(OpId::nextafter, {o.a, o.b}, o.shape, d);
   attach("nextafter", {out}, {o.a, o.b}, {o.a, o.b}, [](GradNode& n, const Tensors& g) -> Tensors {
-    return {to_edge(n, 0, where(eq(n.saved(0), n.saved(1)), 0.0, g[0])),
+    return {n.needs(0) ? to_edge(n, 0, where(eq(n.saved(0), n.saved(1)), 0.0, g[0])) : Tensor(),
             n.needs(1) ? to_edge(n, 1, zeros_like(g[0])) : Tensor()};
   });
   return out;

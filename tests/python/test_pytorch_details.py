@@ -1,0 +1,252 @@
+"""Details of ops that programs for PyTorch rely on: arguments, dtypes, results that are written in place, gradients of empty and of expanded inputs."""
+import numpy as np
+import pyflame as pf
+import pytest
+from pyflame.nn import functional as F  # noqa: N812
+
+# The gradients of these need their operands, not their results, so that a program may write to the results.
+WRITTEN = {
+    "div": lambda x, y: x / y,
+    "div by a number": lambda x, y: 3 / y,
+    "pow 0.5": lambda x, y: y**0.5,
+    "pow -0.5": lambda x, y: y**-0.5,
+    "pow -1": lambda x, y: y**-1,
+    "lgamma": lambda x, y: y.lgamma(),
+    "digamma": lambda x, y: y.digamma(),
+    "erfc": lambda x, y: pf.erfc(x),
+    "erfinv": lambda x, y: pf.erfinv(x / 10),
+    "i0": lambda x, y: pf.i0(x),
+    "softsign": lambda x, y: F.softsign(x),
+    "cosine_similarity": lambda x, y: F.cosine_similarity(x, y, dim=-1),
+    "normalize": lambda x, y: F.normalize(x, dim=-1),
+    "lp_pool2d": lambda x, y: F.lp_pool2d(y.reshape(1, 1, 2, 2), 2, 2),
+}
+
+
+def operands():
+    return pf.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=pf.float64, requires_grad=True), pf.tensor([[1.5, 2.0], [0.7, 4.0]], dtype=pf.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_result_may_be_written(name):
+    x, y = operands()
+    (WRITTEN[name](x, y) * 2 + 1).sum().backward()
+    written, other = operands()
+    result = WRITTEN[name](written, other)
+    result.mul_(2).add_(1).sum().backward()
+    for want, got in ((x, written), (y, other)):
+        assert (want.grad is None) == (got.grad is None)
+        assert want.grad is None or np.allclose(want.grad.numpy(), got.grad.numpy(), rtol=1e-12)
+
+
+def test_pow_has_the_gradients_of_its_formula():
+    for exponent in (0.5, -0.5, -1):
+        x = pf.tensor([0.25, 4.0], dtype=pf.float64, requires_grad=True)
+        first = pf.autograd.grad((x**exponent).sum(), x, create_graph=True)[0]
+        second = pf.autograd.grad(first.sum(), x)[0]
+        values = np.array([0.25, 4.0])
+        assert np.allclose(first.detach().numpy(), exponent * values ** (exponent - 1))
+        assert np.allclose(second.numpy(), exponent * (exponent - 1) * values ** (exponent - 2))
+    z = pf.tensor([1 + 2j], requires_grad=True)
+    (z**0.5).real.sum().backward()
+    assert np.allclose(z.grad.numpy(), np.conj(0.5 * np.array([1 + 2j]) ** -0.5))
+
+
+def test_nextafter_of_a_number_has_a_gradient():
+    x = pf.ones(2, dtype=pf.float64, requires_grad=True)
+    pf.nextafter(2, x).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0]
+
+
+def test_where_takes_a_mask_of_uint8():
+    mask, x = pf.tensor([0, 1, 2], dtype=pf.uint8), pf.ones(3, requires_grad=True)
+    y = pf.where(mask, x, 0)
+    y.sum().backward()
+    assert y.tolist() == x.grad.tolist() == [0.0, 1.0, 1.0]
+    with pytest.raises(TypeError, match="the condition is not bool; got int64"):
+        pf.where(mask.long(), x, 0)
+
+
+def test_masked_fill_keeps_the_dtype():
+    mask = pf.tensor([True, False])
+    assert pf.tensor([False, False]).masked_fill(mask, pf.tensor(1)).dtype == pf.bool_
+    assert pf.ones(2).masked_fill(mask, pf.tensor(3.0, dtype=pf.float64)).dtype == pf.float32
+    x, value = pf.zeros(2), pf.tensor(2.0, requires_grad=True)
+    x.masked_fill_(mask, value)
+    x.sum().backward()
+    assert x.tolist() == [2.0, 0.0] and value.grad.item() == 1
+
+
+def test_cat_of_complex_and_real_has_gradients():
+    x, z = pf.ones(2, requires_grad=True), pf.tensor([1j], requires_grad=True)
+    (pf.cat([z, x]) * pf.tensor([1.0, 2 + 5j, 3j])).real.sum().backward()
+    assert x.grad.tolist() == [2.0, 0.0] and z.grad.tolist() == [1.0]
+
+
+def test_new_tensor_takes_options():
+    x = pf.ones(1, dtype=pf.int32)
+    assert x.new_tensor([1.5]).dtype == pf.int32
+    y = x.new_tensor([1.5], dtype=pf.float64, device="cpu", requires_grad=True)
+    assert y.dtype == pf.float64 and y.tolist() == [1.5] and y.requires_grad
+
+
+def test_div_in_place_takes_a_rounding_mode():
+    x = pf.tensor([-7.0, 7.0])
+    assert x.div_(2, rounding_mode="floor") is x and x.tolist() == [-4.0, 3.0]
+    assert pf.tensor([-7, 7]).div_(2, rounding_mode="trunc").tolist() == [-3, 3]
+
+
+def test_fmod_of_bools():
+    assert pf.fmod(pf.tensor([True, False]), -2).tolist() == [1, 0]
+    assert pf.fmod(pf.tensor([True]), pf.tensor([-3.5])).tolist() == [1.0]
+
+
+def test_fmod_of_the_lowest_integer():
+    x, y = np.array([-128, -128, 1, -100, 127, 7], np.int8), np.array([127, 7, -128, -128, -128, -2], np.int8)
+    assert np.array_equal(pf.fmod(pf.tensor(x), pf.tensor(y)).numpy(), np.fmod(x, y))
+    assert pf.fmod(pf.tensor([-(2**63)]), 3).tolist() == [-2] and pf.fmod(pf.tensor([-7]), 2.5).tolist() == [-2.0]
+
+
+def test_repeat_interleave_of_counts_alone():
+    assert pf.repeat_interleave(pf.tensor([2, 0, 1])).tolist() == [0, 0, 2]
+
+
+def test_broadcast_shapes_is_a_size():
+    assert isinstance(pf.broadcast_shapes((3, 1), (4,)), pf.Size) and pf.broadcast_shapes((3, 1), (4,)) == (3, 4)
+
+
+def test_logspace_of_complex_numbers():
+    got = pf.logspace(0, 1.2, 3, dtype=pf.complex128).numpy()
+    assert np.allclose(got, np.logspace(0, 1.2, 3))
+    assert np.allclose(pf.logspace(pf.tensor(0), 1.2, 3, dtype=pf.complex128).numpy(), np.logspace(0, 1.2, 3), rtol=1e-12)
+    assert np.allclose(pf.logspace(1j, 2, 3).numpy(), 10 ** np.linspace(1j, 2, 3))
+
+
+@pytest.mark.parametrize("mode", ["use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"])
+def test_cdist_of_no_rows_has_a_gradient_of_zeros(mode):
+    x, y = pf.zeros(0, 5, requires_grad=True), pf.ones(4, 5, requires_grad=True)
+    distances = pf.cdist(x, y, compute_mode=mode)
+    distances.sum().backward()
+    assert distances.shape == (0, 4) and not y.grad.any() and x.grad.shape == (0, 5)
+
+
+def test_views_of_an_expanded_tensor_have_gradients():
+    x = pf.arange(3.0, requires_grad=True)
+    x.expand(3, 3).diagonal().sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0, 1.0]
+    x.grad = None
+    x.expand(2, 3).unfold(1, 2, 1).sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0, 2.0]
+    x.grad = None
+    pf.einsum("iij->j", x.expand(2, 2, 3)).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.fixture
+def float64_by_default():
+    pf.set_default_dtype(pf.float64)
+    yield
+    pf.set_default_dtype(pf.float32)
+
+
+MADE = {
+    "Tensor": lambda: pf.Tensor([1]),
+    "Tensor of sizes": lambda: pf.Tensor(2, 3),
+    "hann_window": lambda: pf.hann_window(4),
+    "cosine": lambda: pf.signal.windows.cosine(4),
+    "scalar_tensor": lambda: pf.scalar_tensor(1.0),
+    "fftfreq": lambda: pf.fft.fftfreq(3),
+    "rfftfreq": lambda: pf.fft.rfftfreq(3),
+    "logspace": lambda: pf.logspace(0, 1, 3),
+    "zeta": lambda: pf.special.zeta(2, pf.arange(1, 3)),
+    "fft": lambda: pf.fft.fft(pf.arange(3)).real,
+    "rfft": lambda: pf.fft.rfft(pf.arange(3)).real,
+    "PReLU": lambda: pf.nn.PReLU().weight,
+    "Normal": lambda: pf.distributions.Normal(0, pf.tensor(1)).loc,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_has_the_default_dtype(name, float64_by_default):
+    assert MADE[name]().dtype == pf.float64
+    pf.set_default_dtype(pf.float32)
+    assert MADE[name]().dtype == pf.float32
+
+
+def test_types_of_python_as_dtypes():
+    assert pf.zeros(1, dtype=float).dtype == pf.ones(1).to(float).dtype == pf.float64
+    assert pf.zeros(1, dtype=complex).dtype == pf.complex128
+    assert pf.zeros(1, dtype=int).dtype == pf.int64 and pf.zeros(1, dtype=bool).dtype == pf.bool_
+
+
+def test_logsumexp_of_complex_numbers():
+    z = pf.tensor([[1 + 2j, -3 + 9j], [800 + 1j, 799 - 2j]], requires_grad=True)
+    y = z.logsumexp(1)
+    y[0].real.backward()
+    want = np.log(np.exp(1 + 2j) + np.exp(-3 + 9j))
+    assert np.allclose(y.detach().numpy(), [want, 800 + np.log(np.exp(1j) + np.exp(-1 - 2j))])
+    assert np.allclose(z.grad[0].numpy(), np.conj(np.exp(np.array([1 + 2j, -3 + 9j]) - want)), atol=1e-6)
+    assert np.allclose(pf.tensor(2 + 7j).logsumexp(0).item(), 2 + (7 - 2 * np.pi) * 1j)  # the logarithm of exp()
+
+
+def test_clamp_takes_bounds_that_the_dtype_cannot_hold():
+    x = pf.tensor([0, 7, 255], dtype=pf.uint8)
+    assert x.clamp(-1).tolist() == x.clamp(max=300).tolist() == x.clamp(-1, 300).tolist() == [0, 7, 255]
+    y = pf.tensor([-128, 5, 127], dtype=pf.int8)
+    assert y.clamp(-1000, 1000).tolist() == [-128, 5, 127] and y.clamp(min=-3).tolist() == [-3, 5, 127]
+    assert y.clone().clamp_(-200, 100).tolist() == [-128, 5, 100]
+
+
+def test_xlogy_with_a_number_keeps_16_bits():
+    x = pf.tensor([0.0, 2.0], dtype=pf.float16)
+    assert pf.xlogy(x, 3).dtype == x.xlogy(True).dtype == pf.float16
+    assert pf.xlogy(x, 0).tolist() == [0.0, -float("inf")]
+
+
+def test_addbmm_keeps_the_dtype_of_integers():
+    m = pf.ones(2, 2, 2, dtype=pf.int32)
+    assert pf.addbmm(m[0], m, m).dtype == pf.int32 and pf.addbmm(m[0], m, m).tolist() == [[5, 5], [5, 5]]
+
+
+def test_repeat_of_many_dims():
+    values = np.arange(32).reshape(1, 2, 2, 2, 2, 2)
+    x = pf.tensor(values)
+    for repeats in ((2, 1, 1, 1, 1, 1), (1, 2, 3, 1, 2, 2), (2, 1, 1, 1, 1, 1, 1, 3), (1, 1, 0, 1, 2, 2)):
+        assert np.array_equal(x.repeat(repeats).numpy(), np.tile(values, repeats))
+    y = pf.ones(1, 2, 1, 2, 1, 2, requires_grad=True)
+    y.repeat(2, 1, 3, 1, 2, 1).sum().backward()
+    assert (y.grad == 12).all()
+
+
+@pytest.mark.parametrize("dtype", [pf.int32, pf.uint8, pf.int8])
+def test_convolutions_of_integers_wrap(dtype):
+    x, w = pf.full((1, 1, 4), 100, dtype=dtype), pf.tensor([[[1, 2]]], dtype=dtype)
+    assert F.conv1d(x, w).tolist() == pf.full((1, 1, 3), 300).to(dtype).tolist()
+    assert F.conv_transpose1d(x, w).dtype == dtype and F.conv2d(x[None], w[None]).dtype == dtype
+
+
+def test_losses_take_size_average_and_reduce():
+    x, y = pf.tensor([[1.0, 2.0], [0.5, -1.0]]), pf.tensor([[0.0, 1.0], [1.0, 0.0]])
+    labels = pf.tensor([0, 1])
+    nll = F.nll_loss(x, labels, reduction="none")
+    for got in (F.nll_loss(x, labels, size_average=False), pf.nn.NLLLoss(None, False)(x, labels), pf.nn.NLLLoss(size_average=False)(x, labels)):
+        assert got.item() == nll.sum().item()
+    assert pf.nn.NLLLoss(None, None, 1)(x, labels).item() == nll[0].item()
+    assert pf.equal(F.mse_loss(x, y, reduce=False), pf.nn.MSELoss(None, None, "none")(x, y)) and pf.nn.MSELoss(False)(x, y).item() == F.mse_loss(x, y, "sum").item()
+    assert pf.equal(F.smooth_l1_loss(x, y, None, False), F.smooth_l1_loss(x, y, "none")) and F.kl_div(x, y, "sum", False).item() == F.kl_div(x, y, False).item()
+    assert F.poisson_nll_loss(x, y, True, False, None, 1e-3, None, "sum").item() == F.poisson_nll_loss(x, y, True, False, 1e-3, "sum").item()
+    assert F.cross_entropy(x, labels, None, -100, "sum").item() == F.cross_entropy(x, labels, size_average=False, reduce=True).item()
+    assert F.binary_cross_entropy(y * 0.5, y, size_average=True).item() == pf.nn.BCELoss(None, True)(y * 0.5, y).item()
+    with pytest.raises(TypeError):
+        F.huber_loss(x, y, size_average=False)
+
+
+def test_arguments_that_fit_nothing_are_refused():
+    x = pf.ones(3, 4)
+    with pytest.raises(RuntimeError, match="the numbers of dims differ"):
+        F.triplet_margin_loss(x, x, x[0])
+    with pytest.raises(ValueError, match="min_val is greater than max_val"):
+        F.hardtanh(x, 2.0, 1.0)
+    for function in (pf.tril_indices, pf.triu_indices):
+        with pytest.raises(RuntimeError, match="negative size"):
+            function(-1, 2)
