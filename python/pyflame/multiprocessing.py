@@ -77,7 +77,7 @@ class SpawnContext:
         from .distributed import _state
 
         text = self._says(i) or ""
-        return _state.GONE in text or _state.GAVE_UP in text
+        return _state.blames_another_rank(text)
 
     def _end(self):
         for p in self.processes:

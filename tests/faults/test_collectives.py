@@ -126,7 +126,7 @@ if rank == 1:
     os.kill(os.getpid(), 9)
 print(refused(RuntimeError, lambda: dist.all_reduce(pf.ones(4, 5))))
 """, fail=True)
-    assert "all_reduce(sum) of float32 (4, 5) at" in out[0][0] and ": rank 1 is gone; the process ended; the group cannot be used any more; hint: start the processes again" in out[0][0], out
+    assert "all_reduce(sum) of float32 (4, 5) at" in out[0][0] and ": rank 1 is gone; its process ended; the group cannot be used any more; hint: start the processes again" in out[0][0], out
 
 
 def test_a_path_that_changes_bytes(ranks):

@@ -211,7 +211,7 @@ class Transport:
             self._fail(f"{first.text}: {self.library} reports a failure; got {failure}; {self._others(group, first, gone)}")
         elif self._gone_for > 2:  # its last collective may be under way still
             ranks = ", ".join(map(str, gone))
-            self._fail(f"{first.text}: rank{'s' * (len(gone) > 1)} {ranks} {'is' if len(gone) == 1 else 'are'} gone; the process ended; the group cannot be used any more; hint: start the processes again")
+            self._fail(f"{first.text}: rank{'s' * (len(gone) > 1)} {ranks} {'is gone; its process' if len(gone) == 1 else 'are gone; their processes'} ended; the group cannot be used any more; hint: start the processes again")
         elif time.monotonic() > first.until:
             self._tell(group)
             time.sleep(1.5 * _TICK)  # the others tell where they are
@@ -240,7 +240,7 @@ class Transport:
                 return "the store of rank 0 does not answer; hint: look at what rank 0 said"
             number, _, text = (value or b"0 none").decode().partition(" ")
             if name in gone:
-                missing.append(f"rank {name} is gone, its process ended")
+                missing.append(f"rank {name} is gone; its process ended")
             elif int(number) < first.number:
                 missing.append(f"rank {name} did not come; its last call was {text}")
             elif int(number) == first.number and text.rpartition(" at ")[0] != first.text.rpartition(" at ")[0]:

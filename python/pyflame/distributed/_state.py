@@ -9,8 +9,14 @@ from ._group import ProcessGroup
 from ._store import TCPStore
 
 _TIMEOUT = 600.0
-GONE, GAVE_UP = "is gone; its process ended", "gave up; it said: "  # in the errors of src/pyflame/distributed/group.cpp
+# In the errors of src/pyflame/distributed/group.cpp and of _device.py that another rank is to blame for.
+_BLAMES = ("is gone; its process ended", "are gone; their processes ended", "gave up; it said: ")
 _BACKENDS = ("host", "gloo", "nccl", "rccl", "mpi", "ucc")
+
+
+def blames_another_rank(text):
+    """Whether an error says that another rank has ended or failed."""
+    return any(words in text for words in _BLAMES)
 
 
 class ReduceOp:

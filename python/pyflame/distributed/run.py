@@ -116,7 +116,7 @@ class _Rank:
     def blames_another(self):
         """Whether its last words are that another rank is gone."""
         last = next((line for line in reversed(self.tail) if line.strip()), "")
-        return self.process.returncode > 0 and (_state.GONE in last or _state.GAVE_UP in last)
+        return self.process.returncode > 0 and _state.blames_another_rank(last)
 
     def signal(self, number):
         try:

@@ -22,7 +22,7 @@ from .. import _C
 from ..distributed import TCPStore
 from ..distributed._environment import place_of_process
 from ..distributed._group import ProcessGroup
-from ..distributed._state import GAVE_UP, GONE
+from ..distributed._state import blames_another_rank
 from ._children import Child, close_all
 from ._paged import Pages, Step
 from ._share import Share
@@ -132,7 +132,7 @@ class Workers:
             return error
         until = time.monotonic() + _BLAME_SECONDS
         while time.monotonic() < until and not any(self._has_failed_itself(c) for c in self._children):
-            if error is not None and not isinstance(error, (EOFError, OSError)) and not _blames(str(error)):
+            if error is not None and not isinstance(error, (EOFError, OSError)) and not blames_another_rank(str(error)):
                 break  # rank 0 itself has failed
             time.sleep(0.02)
         failed = [c for c in self._children if self._has_failed_itself(c)] or [c for c in self._children if c.has_ended()]
@@ -146,7 +146,7 @@ class Workers:
         if not child.has_ended():
             return False
         child._reader.join(1.0)
-        return child.process.returncode < 0 or not any(map(_blames, child.tail))
+        return child.process.returncode < 0 or not any(map(blames_another_rank, child.tail))
 
     # Steps. On the engine's thread.
 
@@ -172,6 +172,7 @@ class Workers:
         close_all(self._children, patience)
         if self._group is not None:
             self._group.close()
+            _take_failure()
         if self._store is not None:
             self._store.close()
         if self._threads is not None and _C.get_num_threads() == self._threads[1]:
@@ -179,8 +180,13 @@ class Workers:
         self._group = self._store = self._threads = None
 
 
-def _blames(text):
-    return GONE in text or GAVE_UP in text
+def _take_failure():
+    """A step that lost a rank fails on a GPU when its results are waited for. The engine has told this failure already, so that no later call gets it."""
+    try:
+        _C.synchronize()
+    except RuntimeError as e:
+        if not blames_another_rank(str(e)):
+            raise
 
 
 class _Saved(list):
