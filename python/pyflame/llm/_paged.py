@@ -3,7 +3,8 @@
 All tokens of a step are the rows of one matrix, so each linear layer is one product for all texts. A layer writes the new keys and values to their
 blocks. Texts with one new token read the blocks in place (paged_attention); for parts of prompts the blocks that they need are gathered, one text
 after the other, and attended to as packed sequences. A row that one of the two does not compute is zero in its result, and the results are added.
-Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache."""
+Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache. Each program that is kept takes
+memory, and a step with a part of a prompt has five such numbers: all but the rows, which cost the most time, have very few sizes there."""
 import numpy as np
 
 from .. import _C
@@ -12,6 +13,7 @@ from ..nn import functional as F
 from ._network import STEP, _on_gpu, _rows
 
 BLOCK = 16  # tokens in a block
+LEAST_ROWS, LEAST_BLOCKS = 8, 16  # the fewest rows, rows of logits and texts, and the fewest blocks of a table, in a step with a part of a prompt
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
 
 
@@ -20,6 +22,19 @@ def rounded(n):
     power = 1 << (n - 1).bit_length() - 1 if n > 1 else 1  # the largest power of two that is less than n
     step = max(1, power // (4 if power >= 32 else 2))
     return -(-n // step) * step
+
+
+def coarsely_rounded(n, least):
+    """`least`, or the smallest power of two that is not less than n if that is more."""
+    return max(least, 1 << max(0, n - 1).bit_length())
+
+
+def step_sizes(parts, wanted):
+    """(rows, rows of logits) of a step: at least the tokens of its parts, and the logits that they want."""
+    tokens = sum(len(p.ids) for p in parts)
+    if all(len(p.ids) == 1 for p in parts):
+        return rounded(tokens), rounded(max(1, wanted))
+    return rounded(max(LEAST_ROWS, tokens)), coarsely_rounded(wanted, LEAST_ROWS)
 
 
 def block_bytes(network):
@@ -84,7 +99,8 @@ class _Singles:
     """What paged_attention needs: the blocks and the number of keys of each row, 0 for rows that are not a text's only new token."""
 
     def __init__(self, network, parts, begins, rows):
-        width = rounded(max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1))
+        width = max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1)
+        width = rounded(width) if all(len(p.ids) == 1 for p in parts) else coarsely_rounded(width, LEAST_BLOCKS)
         numbers = np.zeros((1 + width) * rows, dtype=np.int32)  # the lengths, then the table: one copy to the device
         lengths, table = numbers[:rows], numbers[rows:].reshape(rows, width)
         table[:] = WASTE
@@ -110,8 +126,8 @@ class _Packed:
                 keys.append(at + k)
             at += len(table) * BLOCK
             tables += table
-        count = rounded(max(1, len(tables)))
-        sequences = 2 * rounded(max(1, len(parts))) + 2
+        count = coarsely_rounded(len(tables), LEAST_BLOCKS)
+        sequences = 2 * coarsely_rounded(len(parts), LEAST_ROWS) + 2
         queries.append(rows)  # rows without a token see no key
         keys.append(at)
         queries += [rows] * (sequences + 1 - len(queries))
