@@ -37,9 +37,11 @@ def programs_of_steps(folder, steps):
     return pf.program_cache_stats()["misses"] - before
 
 
-def test_steps_that_read_prompts_find_their_programs(tmp_path):
-    # 13 numbers of rows up to 128, 4 of blocks to gather up to 128, with and without texts that write, with and without logits: few of them go together.
-    assert programs_of_steps(small.write_random_model(tmp_path, "llama", seed=3), 250) <= 60
+# 13 numbers of rows up to 128, 2 of blocks to gather, with and without texts that write, with and without logits. With a window or a soft cap, the
+# attention of each part has a mask, and programs of its own where there are two parts.
+@pytest.mark.parametrize("kind, most", [("llama", 60), ("mistral", 125), ("gemma2", 125)])
+def test_steps_that_read_prompts_find_their_programs(tmp_path, kind, most):
+    assert programs_of_steps(small.write_random_model(tmp_path, kind, seed=3), 250) <= most
 
 
 def test_sizes_of_a_step():
