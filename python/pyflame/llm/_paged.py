@@ -13,7 +13,8 @@ from ..nn import functional as F
 from ._network import STEP, _on_gpu, _rows
 
 BLOCK = 16  # tokens in a block
-LEAST_ROWS, LEAST_BLOCKS = 8, 16  # the fewest rows, rows of logits and texts, and the fewest blocks of a table, in a step with a part of a prompt
+# In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
+LEAST_ROWS, LEAST_BLOCKS, LEAST_TEXTS = 8, 16, 32
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
 
 
@@ -127,7 +128,7 @@ class _Packed:
             at += len(table) * BLOCK
             tables += table
         count = coarsely_rounded(len(tables), LEAST_BLOCKS)
-        sequences = 2 * coarsely_rounded(len(parts), LEAST_ROWS) + 2
+        sequences = 2 * coarsely_rounded(len(parts), LEAST_TEXTS) + 2
         queries.append(rows)  # rows without a token see no key
         keys.append(at)
         queries += [rows] * (sequences + 1 - len(queries))
