@@ -12,10 +12,10 @@ from pyflame.testing import language_models as small  # noqa: E402
 TEXTS, TOKENS, CONTEXT = 8, 128, 256  # the most texts and tokens of a step, and of a text
 
 
-def random_parts(draw):
-    """One to eight texts of any length: one or two read their prompts, the others write."""
+def random_parts(draw, most_readers):
+    """One to eight texts of any length: up to so many read their prompts, the others write."""
     count, left, parts, block = draw.randint(1, TEXTS), TOKENS - TEXTS, [], 1
-    readers = draw.randint(1, min(2, count))
+    readers = draw.randint(min(1, most_readers), min(most_readers, count))
     for i in range(count):
         size = draw.randint(2, left // readers) if i < readers else 1
         begin = draw.randint(0, CONTEXT - size)
@@ -25,14 +25,14 @@ def random_parts(draw):
     return parts
 
 
-def programs_of_steps(folder, steps):
+def programs_of_steps(folder, steps, most_readers=2):
     network, draw = pf.llm.load(folder)._network, random.Random(7)
     pages = Pages(network, TEXTS * CONTEXT // BLOCK)
     for x in [*pages.keys, *pages.values]:
         x.zero_()
     before = pf.program_cache_stats()["misses"]
     for _ in range(steps):
-        parts = random_parts(draw)
+        parts = random_parts(draw, most_readers)
         Step(network, pages, parts, *step_sizes(parts, sum(p.wanted for p in parts))).run()
     return pf.program_cache_stats()["misses"] - before
 
@@ -42,6 +42,11 @@ def programs_of_steps(folder, steps):
 @pytest.mark.parametrize("kind, most", [("llama", 60), ("mistral", 125), ("gemma2", 125)])
 def test_steps_that_read_prompts_find_their_programs(tmp_path, kind, most):
     assert programs_of_steps(small.write_random_model(tmp_path, kind, seed=3), 250) <= most
+
+
+def test_steps_that_write_find_their_programs(tmp_path):
+    # Six numbers of rows up to 8, and three widths of the table up to 16 blocks.
+    assert programs_of_steps(small.write_random_model(tmp_path, "llama", seed=3), 250, most_readers=0) <= 18
 
 
 def test_sizes_of_a_step():

@@ -15,6 +15,7 @@ from ._network import STEP, _on_gpu, _rows
 BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
 LEAST_ROWS, LEAST_BLOCKS, LEAST_TEXTS = 8, 16, 32
+LEAST_WIDTH = 8  # the fewest blocks of the table of a step that only writes: so many keys are one part of paged_attention in any case
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
 
 
@@ -101,7 +102,7 @@ class _Singles:
 
     def __init__(self, network, parts, begins, rows):
         width = max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1)
-        width = rounded(width) if all(len(p.ids) == 1 for p in parts) else coarsely_rounded(width, LEAST_BLOCKS)
+        width = rounded(max(LEAST_WIDTH, width)) if all(len(p.ids) == 1 for p in parts) else coarsely_rounded(width, LEAST_BLOCKS)
         numbers = np.zeros((1 + width) * rows, dtype=np.int32)  # the lengths, then the table: one copy to the device
         lengths, table = numbers[:rows], numbers[rows:].reshape(rows, width)
         table[:] = WASTE
