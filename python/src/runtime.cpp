@@ -117,6 +117,7 @@ nb::dict cache_dict() {
   d["evictions"] = s.evictions;
   d["superset_hits"] = s.superset_hits;
   d["programs"] = s.programs;
+  d["ops"] = s.ops;
   return d;
 }
 
@@ -308,7 +309,8 @@ void bind_runtime(nb::module_& m) {
       "ran_on, reason (why nothing better took it), times (how often it ran) and seconds (of the host). "
       "PYFLAME_DEBUG=1 prints this "
       "at the end of the process.");
-  m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
+  m.def("program_cache_stats", &cache_dict,
+        "Hits, misses, evictions and size of the program cache, in programs and in ops.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
   m.def(
       "gpu_graph_stats", &replay_dict,

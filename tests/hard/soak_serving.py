@@ -2,8 +2,9 @@
 
     python tests/hard/soak_serving.py --minutes 60 --json soak.json
 
-A random small model is served in a process of its own. Thirty times, a line says what the process holds. The exit code is 1 if a request got a wrong answer, or if the
-process holds more at the end than after a third of the time: 5 % of its memory, or any thread or file."""
+A random small model is served in a process of its own. Thirty times, a line says what the process holds. The exit code is 1 if a request got a wrong answer, if the
+process holds more at the end than after a third of the time (5 % of its memory, or any thread or file), or if in the second half of the time its memory grows by more
+than --growth MB per 1,000 requests: the slope of the line that fits best. A run of less than five minutes still meets shapes of steps for the first time."""
 import argparse
 import http.client
 import json
@@ -25,6 +26,13 @@ def held(pid):
     """(MB of memory, threads, open files) of a process."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024, int(re.search(r"Threads:\s+(\d+)", status).group(1)), len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def growth(rows):
+    """By how many MB memory grows per 1,000 requests: the least-squares slope."""
+    requests, memory = [r["requests"] / 1000 for r in rows], [r["MB"] for r in rows]
+    x, y = sum(requests) / len(rows), sum(memory) / len(rows)
+    return sum((a - x) * (b - y) for a, b in zip(requests, memory)) / max(sum((a - x) ** 2 for a in requests), 1e-9)
 
 
 def body(draw):
@@ -74,9 +82,11 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     p.add_argument("--minutes", type=float, default=60)
     p.add_argument("--clients", type=int, default=12)
+    p.add_argument("--model_type", default="llama", choices=small.MODEL_TYPES)
+    p.add_argument("--growth", type=float, default=0.3, help="the most MB that memory may grow per 1,000 requests in the second half (default: %(default)s)")
     p.add_argument("--json", help="a file for the lines' figures")
     args = p.parse_args()
-    folder = small.write_random_model(tempfile.mkdtemp(), "llama", seed=3)
+    folder = small.write_random_model(tempfile.mkdtemp(), args.model_type, seed=3)
     server = subprocess.Popen([sys.executable, "-m", "pyflame.llm.serving", "--model", folder, "--port", "0", "--kv_cache_bytes", str(1 << 21)], stderr=subprocess.PIPE, text=True)
     port = next(int(m.group(1)) for line in server.stderr if (m := re.search(r" is at http://127\.0\.0\.1:(\d+)", line)))
     threading.Thread(target=lambda: [None for _ in server.stderr], daemon=True).start()
@@ -97,9 +107,11 @@ def main():
     code = server.wait(60)
     early = next(r for r in rows if r["minutes"] >= args.minutes / 3)
     print(counts, f"the server's exit code: {code}; after {after[0]:.1f} MB, {after[1]} threads, {after[2]} files; after a third of the time {early['MB']:.1f} MB, {early['threads']} threads")
+    slope = growth([r for r in rows if r["minutes"] >= args.minutes / 2])
+    print(f"in the second half, memory grew by {slope:.3f} MB per 1,000 requests; at most {args.growth:g} are allowed")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({"rows": rows, "counts": counts, "exit_code": code}, indent=1))
-    grew = after[0] > 1.05 * early["MB"] or after[1] > early["threads"] or after[2] > max(r["files"] for r in rows)
+        pathlib.Path(args.json).write_text(json.dumps({"rows": rows, "counts": counts, "exit_code": code, "MB per 1,000 requests": slope}, indent=1))
+    grew = slope > args.growth or after[0] > 1.05 * early["MB"] or after[1] > early["threads"] or after[2] > max(r["files"] for r in rows)
     return 1 if code or grew or any(w.startswith("WRONG") for w in counts) else 0
 
 

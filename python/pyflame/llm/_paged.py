@@ -3,7 +3,8 @@
 All tokens of a step are the rows of one matrix, so each linear layer is one product for all texts. A layer writes the new keys and values to their
 blocks. Texts with one new token read the blocks in place (paged_attention); for parts of prompts the blocks that they need are gathered, one text
 after the other, and attended to as packed sequences. A row that one of the two does not compute is zero in its result, and the results are added.
-Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache."""
+Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache. Each program that is kept takes
+memory, and a step with a part of a prompt has five such numbers: all but the rows, which cost the most time, have very few sizes there."""
 import numpy as np
 
 from .. import _C
@@ -12,6 +13,9 @@ from ..nn import functional as F
 from ._network import STEP, _on_gpu, _rows
 
 BLOCK = 16  # tokens in a block
+# In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
+LEAST_ROWS, LEAST_BLOCKS, LEAST_TEXTS = 8, 16, 32
+LEAST_WIDTH = 8  # the fewest blocks of the table of a step that only writes: so many keys are one part of paged_attention in any case
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
 
 
@@ -20,6 +24,19 @@ def rounded(n):
     power = 1 << (n - 1).bit_length() - 1 if n > 1 else 1  # the largest power of two that is less than n
     step = max(1, power // (4 if power >= 32 else 2))
     return -(-n // step) * step
+
+
+def coarsely_rounded(n, least):
+    """`least`, or the smallest power of two that is not less than n if that is more."""
+    return max(least, 1 << max(0, n - 1).bit_length())
+
+
+def step_sizes(parts, wanted):
+    """(rows, rows of logits) of a step: at least the tokens of its parts, and the logits that they want."""
+    tokens = sum(len(p.ids) for p in parts)
+    if all(len(p.ids) == 1 for p in parts):
+        return rounded(tokens), rounded(max(1, wanted))
+    return rounded(max(LEAST_ROWS, tokens)), coarsely_rounded(wanted, LEAST_ROWS)
 
 
 def block_bytes(network):
@@ -84,7 +101,8 @@ class _Singles:
     """What paged_attention needs: the blocks and the number of keys of each row, 0 for rows that are not a text's only new token."""
 
     def __init__(self, network, parts, begins, rows):
-        width = rounded(max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1))
+        width = max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1)
+        width = rounded(max(LEAST_WIDTH, width)) if all(len(p.ids) == 1 for p in parts) else coarsely_rounded(width, LEAST_BLOCKS)
         numbers = np.zeros((1 + width) * rows, dtype=np.int32)  # the lengths, then the table: one copy to the device
         lengths, table = numbers[:rows], numbers[rows:].reshape(rows, width)
         table[:] = WASTE
@@ -110,8 +128,8 @@ class _Packed:
                 keys.append(at + k)
             at += len(table) * BLOCK
             tables += table
-        count = rounded(max(1, len(tables)))
-        sequences = 2 * rounded(max(1, len(parts))) + 2
+        count = coarsely_rounded(len(tables), LEAST_BLOCKS)
+        sequences = 2 * coarsely_rounded(len(parts), LEAST_TEXTS) + 2
         queries.append(rows)  # rows without a token see no key
         keys.append(at)
         queries += [rows] * (sequences + 1 - len(queries))
@@ -167,7 +185,7 @@ class Step:
         self.at, self.slots, self.last = [*numbers, None][:3]
         self._longer = any(len(p.ids) > 1 for p in parts)
         self._singles = _Singles(network, parts, self.begins, rows) if any(len(p.ids) == 1 for p in parts) else None
-        self._packed, self._masked, self._tables = None, {}, {}
+        self._packed, self._masks, self._tables = None, {}, {}
 
     def run(self):
         """The wanted logits in the order of the parts, a float32 array (wanted, vocabulary). It waits for the values."""
@@ -230,17 +248,11 @@ class Step:
         if self._longer:
             # Packed sequences have no masks, so neither a window nor a soft cap.
             if c.attention_cap or (window is not None and any(p.end > window for p in self.parts if len(p.ids) > 1)):
-                z = [self._one(q, keys, values, j, window) if len(p.ids) > 1 else self._zeros(1) for j, p in enumerate(self.parts)]
-                filled = sum(x.shape[0] for x in z)
-                z = _C.cat([*z, self._zeros(rows - filled)], dim=0) if filled < rows else z[0] if len(z) == 1 else _C.cat(z, dim=0)
+                z = self._masked_parts(q, keys, values, window)
             else:
                 z = self._sequences(q, keys, values)
             y = z if y is None else y + z
         return n._product(i, "o", y.reshape(rows, c.heads * c.head_dim), self.adapt)
-
-    def _zeros(self, rows):
-        n, c = self.network, self.network.config
-        return _C.zeros(rows, c.heads, c.head_dim, dtype=n.dtype, device=n.device)
 
     def _turns(self, which):
         if ("turns", which) not in self._tables:
@@ -255,24 +267,37 @@ class Step:
         k, v = _gathered(keys, p.table, p.count), _gathered(values, p.table, p.count)
         return _C.varlen_attn(q, k, v, p.queries, p.keys, int(p.longest[0]), int(p.longest[1]), True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
 
-    def _one(self, q, keys, values, j, window):
-        """Attention with a mask, for one part: (T, heads, head size)."""
-        n, c, p = self.network, self.network.config, self.parts[j]
-        t = len(p.ids)
-        if (j, window) not in self._masked:
-            table = p.table()
-            count = rounded(len(table))
-            table = _C.tensor(np.array(table + [WASTE] * (count - len(table)), dtype=np.int64), device=n.device)
-            key, at = np.arange(count * BLOCK)[None, :], np.arange(p.begin, p.end)[:, None]
+    def _masked_parts(self, q, keys, values, window):
+        """Attention with masks, one part after the other: (rows, heads, head size)."""
+        n, c = self.network, self.network.config
+        y = _C.zeros(self.rows + 1, c.heads, c.head_dim, dtype=n.dtype, device=n.device)  # the last row is for queries without a token
+        longer = [j for j, p in enumerate(self.parts) if len(p.ids) > 1]
+        for j in longer:
+            if len(longer) > 1:
+                _C.cut()  # or each combination of parts would be a program
+            table, count, source, target, seen, beyond = self._mask(j, window)
+            queries = q.index_select(0, source).transpose(0, 1).unsqueeze(0)
+            k = _gathered(keys, table, count).transpose(0, 1).unsqueeze(0)
+            v = _gathered(values, table, count).masked_fill(beyond, 0).transpose(0, 1).unsqueeze(0)  # what lies there belongs to nobody and may be nan
+            if c.attention_cap:
+                z = n._capped(queries, k, v, seen)
+            else:
+                z = F.scaled_dot_product_attention(queries, k, v, seen, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+            y.index_copy_(0, target, z[0].transpose(0, 1))
+        if len(longer) > 1:
+            _C.cut()
+        return y[: self.rows]
+
+    def _mask(self, j, window):
+        """What the attention of a part needs: its blocks and their number; the rows of its queries, and where their results go; which keys each query
+        sees, (queries, keys); which keys belong to nobody, (keys, 1, 1). Queries without a token see the first key."""
+        if (j, window) not in self._masks:
+            p, device = self.parts[j], self.network.device
+            table, begin, tokens = p.table(), self.begins[j], len(p.ids)
+            count, spare = coarsely_rounded(len(table), LEAST_BLOCKS), coarsely_rounded(tokens, LEAST_BLOCKS) - tokens
+            key, at = np.arange(count * BLOCK)[None, :], np.array([*range(p.begin, p.end), *[0] * spare])[:, None]
             seen = (key <= at) & (key > at - window) if window is not None else key <= at
-            beyond = (np.arange(count * BLOCK) >= p.end).reshape(-1, 1, 1)
-            self._masked[j, window] = table, count, _C.tensor(seen, device=n.device), _C.tensor(beyond, device=n.device)
-        table, count, seen, beyond = self._masked[j, window]
-        q = q[self.begins[j]:self.begins[j] + t].transpose(0, 1).unsqueeze(0)
-        k = _gathered(keys, table, count).transpose(0, 1).unsqueeze(0)
-        v = _gathered(values, table, count).masked_fill(beyond, 0).transpose(0, 1).unsqueeze(0)  # what lies there belongs to nobody and may be nan
-        if c.attention_cap:
-            y = n._capped(q, k, v, seen)
-        else:
-            y = F.scaled_dot_product_attention(q, k, v, seen, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
-        return y[0].transpose(0, 1)
+            numbers = np.array([*table, *[WASTE] * (count - len(table)), *range(begin, begin + tokens), *[0] * spare, *range(begin, begin + tokens), *[self.rows] * spare], dtype=np.int64)
+            table, source, target = _C.tensor(numbers, device=device).split([count, tokens + spare, tokens + spare])
+            self._masks[j, window] = table, count, source, target, _C.tensor(seen, device=device), _C.tensor((key >= p.end).reshape(-1, 1, 1), device=device)
+        return self._masks[j, window]

@@ -16,7 +16,7 @@ from ._blocks import Blocks
 from ._intake import Intake
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
-from ._paged import BLOCK, Pages, Part, Step, block_bytes, rounded
+from ._paged import BLOCK, Pages, Part, Step, block_bytes, step_sizes
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from ._workers import Workers
@@ -541,8 +541,8 @@ class Engine(Intake):
 
     def _begin(self, parts, ids=None):
         """Begins a forward pass: (parts, step, whether the device finds the tokens). ids: all rows' tokens, where only the device knows them."""
-        tokens, wanted = sum(len(p.ids) for _, p in parts), sum(p.wanted for _, p in parts)
-        rows, logits_rows = rounded(tokens), rounded(max(1, wanted))
+        wanted = sum(p.wanted for _, p in parts)
+        rows, logits_rows = step_sizes([p for _, p in parts], wanted)
         if self._chunk is not None:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
@@ -613,7 +613,7 @@ class Engine(Intake):
         found, left = {r: [] for r in wants}, list(wants)
         while left:
             parts = [Part((r.ids + found[r])[r._drafted:], r._drafted, r._blocks, True) for r in left]
-            step = Step(self._draft, self._draft_pages, parts, rounded(sum(len(p.ids) for p in parts)), rounded(len(parts)))
+            step = Step(self._draft, self._draft_pages, parts, *step_sizes(parts, len(parts)))
             step.start(self._known)
             for r, p, id in zip(left, parts, step.likeliest()[0]):
                 r._drafted = p.end

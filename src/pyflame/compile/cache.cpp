@@ -1,4 +1,5 @@
-// The cache of programs. Keys are exact: the window's words and its liveness. It is bounded; the newest come first.
+// The cache of programs. Keys are exact: the window's words and its liveness. It is bounded, in programs and in ops,
+// because a program's memory grows with its ops; the newest come first.
 #include <algorithm>
 #include <bit>
 #include <list>
@@ -16,6 +17,7 @@ namespace {
 struct Cache {
   struct Entry {
     uint64_t hash;
+    size_t ops;
     std::shared_ptr<CachedProgram> cached;
   };
   std::mutex mutex;
@@ -33,6 +35,16 @@ const AtFork g_at_fork{ForkOrder::Programs, [] { cache().mutex.lock(); }, [](boo
 
 // Variants of a window that differ only in liveness: after this many, a program that keeps more slots alive is used.
 constexpr int kLivenessVariants = 4;
+
+// Forgets the program that was used the longest ago. The cache's mutex is held.
+void evict_oldest(Cache& c) {
+  const auto oldest = std::prev(c.recent.end());
+  auto [first, last] = c.by_hash.equal_range(oldest->hash);
+  c.by_hash.erase(std::find_if(first, last, [&](const auto& found) { return found.second == oldest; }));
+  c.stats.ops -= oldest->ops;
+  c.recent.pop_back();
+  ++c.stats.evictions;
+}
 
 uint64_t hash_words(const std::vector<uint64_t>& words) {
   uint64_t a = 0x9e3779b97f4a7c15ull, b = 0xd1b54a32d192ed03ull;
@@ -87,20 +99,12 @@ std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, b
   const auto made = std::make_shared<CachedProgram>();
   made->program = compile_window(w, std::move(liveness));
   std::lock_guard lock(c.mutex);
-  c.recent.push_front({hash, made});
+  c.recent.push_front({hash, w.ops.size(), made});
   c.by_hash.emplace(hash, c.recent.begin());
-  const size_t limit = static_cast<size_t>(std::max<int64_t>(1, env::cache_size()));
-  while (c.recent.size() > limit) {
-    auto oldest = std::prev(c.recent.end());
-    auto [first, last] = c.by_hash.equal_range(oldest->hash);
-    for (auto it = first; it != last; ++it)
-      if (it->second == oldest) {
-        c.by_hash.erase(it);
-        break;
-      }
-    c.recent.pop_back();
-    ++c.stats.evictions;
-  }
+  c.stats.ops += w.ops.size();
+  const auto most = static_cast<size_t>(std::max<int64_t>(1, env::cache_size()));
+  const auto most_ops = static_cast<uint64_t>(env::cache_ops());
+  while (c.recent.size() > most || (c.stats.ops > most_ops && c.recent.size() > 1)) evict_oldest(c);
   return made;
 }
 
@@ -127,6 +131,7 @@ void clear_program_cache() {
   std::lock_guard lock(c.mutex);
   c.by_hash.clear();
   c.recent.clear();
+  c.stats.ops = 0;
 }
 
 }  // namespace pyflame

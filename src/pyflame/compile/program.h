@@ -121,6 +121,7 @@ std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, b
 
 struct CacheStats {
   uint64_t hits, misses, evictions, superset_hits, programs;
+  uint64_t ops;  // of the windows that the programs in the cache are for
 };
 CacheStats cache_stats();
 void clear_program_cache();
