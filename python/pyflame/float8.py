@@ -155,15 +155,15 @@ class _Tensorwise(Function):
     def forward(ctx, x, weight, given, histories, types, dtype):
         w = histories[1].quantize(weight, types[0])
         ctx.x, ctx.w, ctx.history, ctx.type, ctx.dtypes = given, w, histories[2], types[1], (x.dtype, weight.dtype, dtype)
-        return _C.scaled_mm(given.codes, w.codes.t(), given.scale, w.scale, dtype=dtype)
+        return _C._scaled_mm(given.codes, w.codes.t(), given.scale, w.scale, dtype=dtype)
 
     @staticmethod
     def backward(ctx, grad):
         x, w = ctx.x, ctx.w
         of_x, of_w, dtype = ctx.dtypes
         g = ctx.history.quantize(grad, ctx.type)
-        grad_x = _C.scaled_mm(g.codes, w.columns().t(), g.scale, w.scale, dtype=dtype).to(of_x) if ctx.needs_input_grad[0] else None
-        grad_w = _C.scaled_mm(g.columns(), x.columns().t(), g.scale, x.scale, dtype=dtype).to(of_w) if ctx.needs_input_grad[1] else None
+        grad_x = _C._scaled_mm(g.codes, w.columns().t(), g.scale, w.scale, dtype=dtype).to(of_x) if ctx.needs_input_grad[0] else None
+        grad_w = _C._scaled_mm(g.columns(), x.columns().t(), g.scale, x.scale, dtype=dtype).to(of_w) if ctx.needs_input_grad[1] else None
         return grad_x, grad_w, None, None, None, None
 
 
@@ -171,7 +171,7 @@ def _of_rows(a, b, type_a, type_b, dtype):
     """a [M, K] times the transposed b [N, K], each row with a scale."""
     a8, scale_a = quantize(a, type_a, 1)
     b8, scale_b = quantize(b, type_b, 1)
-    return _C.scaled_mm(a8, b8.t(), scale_a, scale_b.t(), dtype=dtype)
+    return _C._scaled_mm(a8, b8.t(), scale_a, scale_b.t(), dtype=dtype)
 
 
 class _Rowwise(Function):

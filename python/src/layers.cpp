@@ -39,10 +39,10 @@ void bind_products(nb::module_& m, TensorClass& c) {
       "float dtypes, the same for both. No group's size is read by the host. TypeError, ValueError (of values in offs "
       "where the result is read).");
   m.def(
-      "scaled_mm",
+      "_scaled_mm",
       [](const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, const Tensor* bias,
          DTypeArg dtype) { return scaled_mm(a, b, scale_a, scale_b, or_undefined(bias), dtype); },
-      "mat_a"_a, "mat_b"_a, "scale_a"_a, "scale_b"_a, OPTIONAL("bias"), "dtype"_a = nb::none(), "");
+      "mat_a"_a, "mat_b"_a, "scale_a"_a, "scale_b"_a, OPTIONAL("bias"), "dtype"_a = nb::none());
   both(m, c, "batch_matmul", &bmm, "mat2"_a, "The same as bmm.");
   both(
       m, c, "dot",

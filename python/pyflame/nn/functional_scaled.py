@@ -64,11 +64,11 @@ def scaled_mm(mat_a, mat_b, scale_a, scale_recipe_a, scale_b, scale_recipe_b, sw
         if scale.numel() != 1 if wanted is None else tuple(scale.shape) != wanted:
             raise ValueError(f"scaled_mm: {name} does not fit its recipe; got shape {tuple(scale.shape)}; expected {wanted or 'one element'}")
         scales.append(scale)
-    return _C.scaled_mm(mat_a, mat_b, *scales, bias=bias, dtype=output_dtype)
+    return _C._scaled_mm(mat_a, mat_b, *scales, bias=bias, dtype=output_dtype)
 
 
 def _scaled_mm(input, mat2, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, use_fast_accum=False):
     """torch._scaled_mm: scaled_mm whose recipes are known by the shapes of the scales. out_dtype: default bfloat16. NotImplementedError for scale_result."""
     if scale_result is not None:
         raise NotImplementedError("_scaled_mm: the result is no 8-bit float; got scale_result; expected None; hint: pf.float8.quantize the result")
-    return _C.scaled_mm(input, mat2, scale_a, scale_b, bias=bias, dtype=out_dtype or _C.bfloat16)
+    return _C._scaled_mm(input, mat2, scale_a, scale_b, bias=bias, dtype=out_dtype or _C.bfloat16)

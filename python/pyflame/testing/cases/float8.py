@@ -100,7 +100,7 @@ def _product(names, dtype, shapes, scales):
         return table(names[0])[a] * scale_a, table(names[1])[b.T] * scale_b
 
     def call(pf, a, b, scale_a, scale_b):
-        return pf._C.scaled_mm(a.view(getattr(pf, names[0])), b.view(getattr(pf, names[1])).t(), scale_a, scale_b, dtype=getattr(pf, dtype))
+        return pf._C._scaled_mm(a.view(getattr(pf, names[0])), b.view(getattr(pf, names[1])).t(), scale_a, scale_b, dtype=getattr(pf, dtype))
 
     def reference(*x):
         a, b = factors(*x)
@@ -113,7 +113,7 @@ def _product(names, dtype, shapes, scales):
     inputs = (Spec((m, k), "uint8", finite_codes(names[0])), Spec((n, k), "uint8", finite_codes(names[1])), Spec(sizes[0], "float32", lambda rng, shape: 0.5 + rng.random(shape)), Spec(sizes[1], "float32", lambda rng, shape: 0.5 + rng.random(shape)))
     # Hopper's matrix cores add such products with some 13 bits, counted from the largest one, so that a result of float32 has no more of them.
     c = 1000 if dtype == "float32" and scales == "whole" else 4
-    return Case(f"scaled_mm-{names[0]}-{names[1]}-{dtype}-{label((m, k))}-{n}-{scales}", ("scaled_mm",), ("scaled_mm",), inputs, call, reference, c=c, length=k, magnitude=magnitude, out=dtype, composed=True,
+    return Case(f"scaled_mm-{names[0]}-{names[1]}-{dtype}-{label((m, k))}-{n}-{scales}", ("nn.functional.scaled_mm",), ("scaled_mm",), inputs, call, reference, c=c, length=k, magnitude=magnitude, out=dtype, composed=True,
                 fused_exact=False, layouts=False)  # fmt: skip
 
 
