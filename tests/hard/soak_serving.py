@@ -4,7 +4,8 @@
 
 A random small model is served in a process of its own. Thirty times, a line says what the process holds. The exit code is 1 if a request got a wrong answer, if the
 process holds more at the end than after a third of the time (5 % of its memory, or any thread or file), or if in the second half of the time its memory grows by more
-than --growth MB per 1,000 requests: the slope of the line that fits best. A run of less than five minutes still meets shapes of steps for the first time."""
+than --growth MB per 1,000 requests: the slope of the line that fits best. In a shorter run than half an hour, both limits can be
+exceeded by shapes of steps that come for the first time."""
 import argparse
 import http.client
 import json
