@@ -373,7 +373,7 @@ def _with_numbers(op):
         if len(tensors) == len(args):
             return op(*args, **kwargs)
         if not tensors:
-            result = op(*(_C.tensor(a, dtype=_WIDE.get(type(a))) for a in args), **kwargs)
+            result = op(*(_C.tensor(a, dtype=_WIDE.get(type(a)), device="cpu") for a in args), **kwargs)
             return result.item()
         if op.__name__ in _OF_NUMBERS and len(tensors) == 1 and isinstance(args[0], Tensor):
             return op(*args, **kwargs)
