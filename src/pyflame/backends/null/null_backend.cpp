@@ -10,6 +10,7 @@ class NullBackend final : public Backend {
   const char* name() const override { return "null"; }
   bool executes() const override { return false; }
   bool computes_with_blocks() const override { return true; }
+  bool multiplies_float8(int, DType, DType) const override { return true; }
   std::span<const Impl> impls(const Problem&) const override { return {&kAnything, 1}; }
 
  private:
