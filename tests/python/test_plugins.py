@@ -168,10 +168,10 @@ def test_a_wrong_one_never_computes(library, registered, file):
     want = pf.tensor((a @ b).tolist())
     entry = registered(library(factor=2), "wrong")
     with pf.tuning.measure(budget=20):
-        assert pf.allclose(pf.tensor((a @ b).tolist()), want)
+        assert pf.allclose(pf.tensor((a @ b).tolist()), want, atol=1e-4)
     row, = [r for r in pf.tuning.rows() if r.entry == entry]
     assert not row.sound and "its result differs" in row.note
-    assert pf.allclose(pf.tensor((a @ b).tolist()), want)  # by another entry, perhaps, which adds in another order
+    assert pf.allclose(pf.tensor((a @ b).tolist()), want, atol=1e-4)  # by another entry, perhaps, which adds in another order
 
 
 def test_what_it_refuses_is_computed_by_others(library, registered, calls):
