@@ -172,21 +172,11 @@ class Workers:
         close_all(self._children, patience)
         if self._group is not None:
             self._group.close()
-            _take_failure()
         if self._store is not None:
             self._store.close()
         if self._threads is not None and _C.get_num_threads() == self._threads[1]:
             _C.set_num_threads(self._threads[0])
         self._group = self._store = self._threads = None
-
-
-def _take_failure():
-    """A step that lost a rank fails on a GPU when its results are waited for. The engine has told this failure already, so that no later call gets it."""
-    try:
-        _C.synchronize()
-    except RuntimeError as e:
-        if not blames_another_rank(str(e)):
-            raise
 
 
 class _Saved(list):
