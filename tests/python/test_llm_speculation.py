@@ -43,7 +43,8 @@ def test_n_grams_by_hand():
         assert ngrams.propose(ids, 4) == NGrams(1, 3).propose(list(ids), 4)
 
 
-SETTINGS = [Sampling(temperature=0), Sampling(temperature=1.0, seed=5), Sampling(temperature=0.5, seed=6, top_k=4, repetition_penalty=1.3, presence_penalty=0.5),
+# With another seed two tokens may be equally likely but for the last digit, and then the order of sums decides which one is drawn.
+SETTINGS = [Sampling(temperature=0), Sampling(temperature=1.0, seed=9), Sampling(temperature=0.5, seed=6, top_k=4, repetition_penalty=1.3, presence_penalty=0.5),
             Sampling(temperature=0, min_tokens=30, frequency_penalty=-1.0), Sampling(temperature=0, logit_bias={65: 30})]  # fmt: skip
 
 
