@@ -69,7 +69,8 @@ void record_one(OpId op, std::span<const int64_t> attrs, std::span<const Arg> in
 void record_cast(const Tensor& x, const Tensor& out, bool is_new) {
   const Tensor codes = is_float8(out.dtype()) ? as_codes(out) : Tensor();
   if (x.dtype() == out.dtype()) {
-    const Arg in[] = {as_codes(x)};
+    const Tensor from = as_codes(x);  // an Arg refers to its tensor
+    const Arg in[] = {from};
     return record_one(OpId::cast, {}, in, codes, is_new);
   }
   Tensor value = is_float8(x.dtype()) ? decoded(x) : x;
