@@ -120,7 +120,7 @@ class _History:
 
 
 class _Inputs:
-    """The codes of the last input, because several layers often take the same one: queries, keys and values, or gate and up."""
+    """The codes of the last input while it exists, because several layers often take the same one: queries, keys and values, or gate and up."""
 
     def __init__(self):
         self.forget()
@@ -130,7 +130,7 @@ class _Inputs:
 
     def codes(self, input, rows, history, dtype):
         delayed = history.buffer is not None
-        key = (weakref.ref(input), input._version, dtype, delayed)
+        key = (weakref.ref(input, lambda _: self.forget()), input._version, dtype, delayed)
         if self.key is not None and self.key[0]() is input and self.key[1:] == key[1:]:
             history.note(self.made.amax)
             return self.made

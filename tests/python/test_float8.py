@@ -281,6 +281,14 @@ def test_layers_with_the_same_input_round_it_once():
     np.testing.assert_allclose(x.grad.numpy(), of_x.numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_codes_of_an_input_end_with_it():
+    layer, x = pf.float8.Float8Linear(16, 16), pf.randn(16, 16)
+    layer(x)
+    assert pf.float8._inputs.last.made is not None
+    del x
+    assert pf.float8._inputs.last.made is None
+
+
 def test_convert():
     model = pf.nn.Sequential(pf.nn.Linear(32, 64), pf.nn.ReLU(), pf.nn.Sequential(pf.nn.Linear(64, 32), pf.nn.Linear(32, 10)))
     names = [n for n, _ in model.named_parameters()]
