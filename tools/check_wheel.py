@@ -1,12 +1,14 @@
 """Is an installed PyFlame whole? `PYTHON tools/check_wheel.py`, with the interpreter that PyFlame was installed for: its module and its program
 compute with libraries that the wheel brought, and otherwise only with those that every Debian and Ubuntu has. Exit code 1 when not."""
+import importlib
 import pathlib
+import pkgutil
 import re
 import subprocess
 import sys
 import sysconfig
 
-EVERYWHERE = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|util|gcc_s|stdc\+\+))[.-].*")
+EVERYWHERE = re.compile(r"(ld-(linux|[0-9]).*|lib(c|m|dl|pthread|rt|util|gcc_s|stdc\+\+))[.-].*")
 
 
 def foreign(paths, own):
@@ -29,7 +31,7 @@ def mapped():
 
 
 def check_linalg(pf):
-    """OpenBLAS is there in part (cmake/openblas_subset.py): each routine of it is called once, for both dtypes, with matrices that its block algorithms divide."""
+    """OpenBLAS is there in part (cmake/wheel/openblas_subset.py): each routine of it is called once, for both dtypes, with matrices that its block algorithms divide."""
     n = 150
     for dtype, tolerance in ((pf.float64, 1e-9), (pf.float32, 1e-2)):
         pf.manual_seed(0)
@@ -43,6 +45,18 @@ def check_linalg(pf):
             error = (got - expected).abs().max().item() / max(expected.abs().max().item(), 1)
             if not error < tolerance:
                 sys.exit(f"check_wheel: linalg.{name} of {dtype} is wrong; got an error of {error}; expected at most {tolerance}")
+
+
+def check_modules(pf):
+    """Every module can be imported by this version of Python. Those of optional packages say which package they need."""
+    for info in pkgutil.walk_packages(pf.__path__, "pyflame."):
+        if info.name.split(".")[-1] in ("__main__", "_C"):
+            continue
+        try:
+            importlib.import_module(info.name)
+        except ImportError as e:
+            if "pip install" not in str(e) and (e.name or "pyflame").split(".")[0] == "pyflame":
+                sys.exit(f"check_wheel: {info.name} cannot be imported; got {e!r}")
 
 
 def main():
@@ -73,6 +87,7 @@ def main():
     said = subprocess.run([pathlib.Path(sys.executable).parent / "pyflame", "--version"], capture_output=True, text=True, check=True).stdout
     if said.split() != ["pyflame", pf.__version__]:
         sys.exit(f"check_wheel: the program is another one; got {said.strip()}; expected pyflame {pf.__version__}")
+    check_modules(pf)
     print(f"check_wheel: pyflame {pf.__version__} for Python {sysconfig.get_python_version()} brings {', '.join(sorted(pathlib.Path(p).name for p in brought))}")
 
 

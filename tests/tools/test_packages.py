@@ -1,5 +1,7 @@
 """What packages hold: the part of OpenBLAS in a wheel, the source distribution, the files of packaging/."""
+import ctypes
 import importlib.util
+import os
 import pathlib
 import re
 import shutil
@@ -12,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r'"([0-9.]+)"', (ROOT / "src/pyflame/version.h").read_text())[1]
 
-spec = importlib.util.spec_from_file_location("openblas_subset", ROOT / "cmake/openblas_subset.py")
+spec = importlib.util.spec_from_file_location("openblas_subset", ROOT / "cmake/wheel/openblas_subset.py")
 openblas_subset = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(openblas_subset)
 
@@ -46,13 +48,73 @@ def test_a_kernel_that_more_than_the_table_names_stays(tmp_path):
     assert openblas_subset.absent_kernels(tmp_path / "lib.a") == ["ccopy_k_CORE"]
 
 
+def lowered(tmp_path, text, *flags):
+    """A shared object of this C text beside an (almost) empty library of compatible functions, after older_glibc.py; and what it said."""
+    pytest.importorskip("elftools")
+    libs = tmp_path / "libs"
+    libs.mkdir()
+    for output, source, options in [(libs / "libpyflame_compat.so", "int arc4random(void) { return 4; }", []), (tmp_path / "_C.so", text, flags)]:
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-x", "c", "-", "-o", output, *options], input=source, text=True, check=True)
+    before = (tmp_path / "_C.so").read_bytes()
+    said = subprocess.run([sys.executable, ROOT / "cmake/wheel/older_glibc.py", "--folder", tmp_path, "--compiler", "cc"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    return tmp_path / "_C.so", before, said.stdout
+
+
+def versions(file):
+    return set(re.findall(r"GLIBC_([0-9.]+)", subprocess.run(["objdump", "-T", file], capture_output=True, text=True, check=True).stdout))
+
+
+needs_new_glibc = pytest.mark.skipif(tuple(map(int, (os.confstr("CS_GNU_LIBC_VERSION") or "glibc 0.0").split()[1].split("."))) < (2, 36), reason="the C library is older than 2.36")
+
+
+@needs_new_glibc
+def test_a_wheel_asks_for_older_functions(tmp_path):
+    """pthread_create moved in glibc 2.34, pow changed in 2.29, arc4random is new in 2.36: all are found afterwards, and compute the same."""
+    text = """
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+unsigned arc4random(void);
+static void *run(void *x) { return x; }
+double compute(double x) {
+  pthread_t thread;
+  void *same = 0;
+  pthread_create(&thread, 0, run, &same);
+  pthread_join(thread, &same);
+  return pow(x, 3) + (same != 0) + 0 * arc4random();
+}
+"""
+    file, before, said = lowered(tmp_path, text, "-Wl,--no-as-needed", "-lm")
+    assert "the wheel needs glibc 2.28" in said
+    assert max(tuple(map(int, v.split("."))) for v in versions(file)) <= (2, 28) and file.read_bytes() != before
+    assert "GLIBC_2.3" not in re.sub(r"GLIBC_2\.3(\.\d+)?\b", "", subprocess.run(["readelf", "-V", file], capture_output=True, text=True, check=True).stdout)
+    compute = ctypes.CDLL(str(file)).compute
+    compute.restype, compute.argtypes = ctypes.c_double, [ctypes.c_double]
+    assert compute(2.0) == 9.0
+
+
+@needs_new_glibc
+def test_a_function_without_an_older_version_is_named(tmp_path):
+    """Nothing is changed then, and the line says what is missing."""
+    file, before, said = lowered(tmp_path, "void arc4random_buf(void *, unsigned long); void fill(void *x) { arc4random_buf(x, 8); }")
+    assert "the wheel needs glibc 2.36" in said and "_C.so: arc4random_buf (GLIBC_2.36)" in said and "hint: add them to cmake/wheel/compat.cpp" in said
+    assert file.read_bytes() == before
+
+
+def test_a_wheel_without_the_library_of_compatible_functions_is_refused(tmp_path):
+    pytest.importorskip("elftools")
+    said = subprocess.run([sys.executable, ROOT / "cmake/wheel/older_glibc.py", "--folder", tmp_path, "--compiler", "cc"], capture_output=True, text=True)
+    assert said.returncode == 1 and "older_glibc: the library of functions that older releases lack is not there; got " in said.stderr
+
+
 def test_the_part_needs_a_user(tmp_path):
     """Nothing is replaced where neither module nor program calls OpenBLAS."""
     libs = tmp_path / "libs"
     libs.mkdir()
     subprocess.run(["cc", "-shared", "-x", "c", "-", "-o", libs / "libopenblas.so.0"], input="void cblas_dgemm() {}", text=True, check=True)
     before = (libs / "libopenblas.so.0").read_bytes()
-    said = subprocess.run([sys.executable, ROOT / "cmake/openblas_subset.py", "--archive", "none.a", "--folder", tmp_path, "--compiler", "c++"], capture_output=True, text=True)
+    said = subprocess.run([sys.executable, ROOT / "cmake/wheel/openblas_subset.py", "--archive", "none.a", "--folder", tmp_path, "--compiler", "c++"], capture_output=True, text=True)
     assert said.returncode == 1 and "openblas_subset: nothing calls OpenBLAS; got" in said.stderr
     assert (libs / "libopenblas.so.0").read_bytes() == before
 
@@ -70,7 +132,7 @@ def test_source_distribution(tmp_path):
     needed = subprocess.run(["git", "ls-files", "CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "cmake", "cli", "python", "src"], cwd=ROOT, capture_output=True, text=True)
     if needed.returncode == 0:
         assert not sorted(n for n in set(needed.stdout.split()) - names if (ROOT / n).exists())
-    assert {"CMakeLists.txt", "LICENSE", "PKG-INFO", "cmake/openblas_subset.py", "python/pyflame/__init__.py", "src/pyflame/version.h"} <= names
+    assert {"CMakeLists.txt", "LICENSE", "PKG-INFO", "cmake/wheel/openblas_subset.py", "python/pyflame/__init__.py", "src/pyflame/version.h"} <= names
     foreign = re.compile(r"(build|\.venv|\.bench-venv|runs|\.ci|shared)/|.*(\.so|\.o|\.pyc|\.a|\.whl)$")
     assert not sorted(n for n in names if foreign.match(n) and not n.startswith("tests/inspect/data/"))
 

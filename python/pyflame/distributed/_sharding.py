@@ -6,7 +6,7 @@ torch.chunk: ceil(size / ranks) rows for each rank, fewer or none for the last o
 """
 from .. import _C
 from .._C import Tensor
-from ..nn.parameter import Parameter
+from ..nn.parameter import Parameter, with_members_of
 from . import _collectives
 
 
@@ -106,7 +106,8 @@ class _Part:
         return self._sharding.global_shape
 
 
-class ShardedTensor(_Part, Tensor):
+@with_members_of(_Part)
+class ShardedTensor(Tensor):
     """The part of a tensor that this process has: in state dicts, and as .grad of a parameter that is sharded."""
 
     def __init__(self, local, sharding):
@@ -120,7 +121,8 @@ class ShardedTensor(_Part, Tensor):
         raise _pickled()
 
 
-class ShardedParameter(_Part, Parameter):
+@with_members_of(_Part)
+class ShardedParameter(Parameter):
     """A parameter that holds the part of this process. Optimizers update the part."""
 
     @property
@@ -161,7 +163,7 @@ def _marked(p, sharding):
 
 def sharding_of(t):
     """How a tensor is sharded, or None."""
-    return t._sharding if isinstance(t, _Part) else None
+    return t._sharding if isinstance(t, (ShardedTensor, ShardedParameter)) else None
 
 
 def check_not_divided(op, p, group, name):

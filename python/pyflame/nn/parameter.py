@@ -1,4 +1,6 @@
 """Parameters and buffers: tensors that a Module registers automatically; also those whose shape comes with the first input."""
+from types import FunctionType
+
 from .. import _C
 from .._C import Tensor
 
@@ -45,6 +47,19 @@ class Buffer(Tensor):
         self.persistent = persistent
 
 
+def with_members_of(source):
+    """A class decorator: the class has the members of `source` too. Subclasses of Tensor have no second base, because nanobind before 3.0 (the last one
+    for Python 3.9) refuses it."""
+
+    def decorate(cls):
+        for name, value in vars(source).items():
+            if name not in vars(cls) and (not name.startswith("__") or isinstance(value, FunctionType)):
+                setattr(cls, name, value)
+        return cls
+
+    return decorate
+
+
 class _Uninitialized:
     """What has no shape yet. materialize(shape) gives it one."""
 
@@ -79,7 +94,8 @@ def _rebuild_uninitialized(kind, device, dtype, requires_grad):
     return kind(device=device, dtype=dtype).requires_grad_(requires_grad)
 
 
-class UninitializedParameter(_Uninitialized, Parameter):
+@with_members_of(_Uninitialized)
+class UninitializedParameter(Parameter):
     """A Parameter without a shape, which lazy modules give it when they see their first input."""
 
     _becomes = Parameter
@@ -90,7 +106,8 @@ class UninitializedParameter(_Uninitialized, Parameter):
         Parameter.__init__(self, like, requires_grad)
 
 
-class UninitializedBuffer(_Uninitialized, Tensor):
+@with_members_of(_Uninitialized)
+class UninitializedBuffer(Tensor):
     """A buffer without a shape, which lazy modules give it when they see their first input."""
 
     _becomes = Tensor
@@ -103,7 +120,7 @@ class UninitializedBuffer(_Uninitialized, Tensor):
 
 def is_lazy(tensor):
     """Whether a parameter or buffer has no shape yet."""
-    return isinstance(tensor, _Uninitialized)
+    return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))
 
 
 def _no_grad():

@@ -25,7 +25,7 @@ COMPLEX_KERNEL = re.compile(r"[cz]|i[cz]|sb|dbf16")
 COMPLEX_FUNCTION = re.compile(r"(cblas_)?([cz]|i[cz]|(sc|dz)(asum|sum|nrm2|amax|amin))[a-z0-9]*_?$")
 ALWAYS = ("openblas_get_config",)  # looked up by name (runtime/libraries.cpp)
 
-SOURCE = """// Written by cmake/openblas_subset.py.
+SOURCE = """// Written by cmake/wheel/openblas_subset.py.
 #include <cstdio>
 #include <cstdlib>
 
