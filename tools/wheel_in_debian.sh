@@ -27,7 +27,7 @@ cp "$wheel" "$root/opt/wheels/"
 cp "$here/check_wheel.py" "$root/opt/"
 # shellcheck disable=SC2016
 unshare -mnpf --kill-child bash -c '
-  mount -t proc proc "$1/proc" && exec chroot "$1" env -i PATH=/usr/bin:/bin HOME=/root sh -ec "
+  mount -t proc proc "$1/proc" && exec chroot "$1" env -i PATH=/usr/bin:/bin HOME=/ sh -ec "
     ! command -v cc g++ gcc
     python3 -m venv /opt/venv
     /opt/venv/bin/pip install --quiet --no-index --find-links /opt/wheels /opt/wheels/pyflame-*.whl

@@ -19,18 +19,28 @@
 extern "C" {
 
 // glibc 2.33. The kernel's structure is the C library's.
-COMPAT int stat(const char* path, struct stat* s) noexcept { return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, 0)); }
-COMPAT int lstat(const char* path, struct stat* s) noexcept { return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, AT_SYMLINK_NOFOLLOW)); }
+COMPAT int stat(const char* path, struct stat* s) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, 0));
+}
+COMPAT int lstat(const char* path, struct stat* s) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, AT_SYMLINK_NOFOLLOW));
+}
 COMPAT int fstat(int file, struct stat* s) noexcept { return static_cast<int>(syscall(SYS_fstat, file, s)); }
 // On 64-bit systems the two structures are one.
-COMPAT int stat64(const char* path, struct stat64* s) noexcept { return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, 0)); }
-COMPAT int lstat64(const char* path, struct stat64* s) noexcept { return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, AT_SYMLINK_NOFOLLOW)); }
+COMPAT int stat64(const char* path, struct stat64* s) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, 0));
+}
+COMPAT int lstat64(const char* path, struct stat64* s) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, s, AT_SYMLINK_NOFOLLOW));
+}
 COMPAT int fstat64(int file, struct stat64* s) noexcept { return static_cast<int>(syscall(SYS_fstat, file, s)); }
 
 // glibc 2.36. std::random_device calls it.
 COMPAT uint32_t arc4random() noexcept {
   uint32_t value;
-  if (getentropy(&value, sizeof value) != 0) { std::abort(); }
+  if (getentropy(&value, sizeof value) != 0) {
+    std::abort();
+  }
   return value;
 }
 
@@ -38,22 +48,31 @@ COMPAT uint32_t arc4random() noexcept {
 COMPAT char __libc_single_threaded = 0;
 
 // glibc 2.30. Older versions wait by the real-time clock alone: a wait by another clock is as long, unless someone sets the clock meanwhile.
-COMPAT int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const struct timespec* until) {
-  if (clock == CLOCK_REALTIME) { return pthread_cond_timedwait(condition, mutex, until); }
+COMPAT int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                                  const struct timespec* until) {
+  if (clock == CLOCK_REALTIME) {
+    return pthread_cond_timedwait(condition, mutex, until);
+  }
   constexpr long second = 1000000000;
   struct timespec now, real;
   clock_gettime(clock, &now);
   clock_gettime(CLOCK_REALTIME, &real);
   real.tv_sec += until->tv_sec - now.tv_sec;
   real.tv_nsec += until->tv_nsec - now.tv_nsec;
-  if (real.tv_nsec < 0) { real.tv_nsec += second, --real.tv_sec; }
-  if (real.tv_nsec >= second) { real.tv_nsec -= second, ++real.tv_sec; }
+  if (real.tv_nsec < 0) {
+    real.tv_nsec += second, --real.tv_sec;
+  }
+  if (real.tv_nsec >= second) {
+    real.tv_nsec -= second, ++real.tv_sec;
+  }
   return pthread_cond_timedwait(condition, mutex, &real);
 }
 
 // GCC 9 made constructors without an argument. The older ones have the mode as an argument.
-void stringstream_of_mode(void* self, std::ios_base::openmode mode) asm("_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
-void ostringstream_of_mode(void* self, std::ios_base::openmode mode) asm("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
+void stringstream_of_mode(void* self, std::ios_base::openmode mode) asm(
+    "_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
+void ostringstream_of_mode(void* self, std::ios_base::openmode mode) asm(
+    "_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
 COMPAT void stringstream(void* self) asm("_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1Ev");
 COMPAT void ostringstream(void* self) asm("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
 void stringstream(void* self) { stringstream_of_mode(self, std::ios_base::in | std::ios_base::out); }

@@ -13,7 +13,9 @@ bool constructed = false;
 
 extern "C" int __wrap_main(int argc, char** argv, char** environment) {
   if (!constructed) {
-    for (Constructor* f = __init_array_start; f != __init_array_end; ++f) { (*f)(argc, argv, environment); }
+    for (Constructor* f = __init_array_start; f != __init_array_end; ++f) {
+      (*f)(argc, argv, environment);
+    }
   }
   return __real_main(argc, argv, environment);
 }
