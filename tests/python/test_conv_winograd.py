@@ -77,6 +77,72 @@ def test_gradients(padding):
     right(dx, g, w.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1], tuple(2 - p for p in padding))
 
 
+def weight_gradient(x, w, g, padding=1, entry=ENTRY, last_weight=False):
+    b = (last(w) if last_weight else pf.tensor(np.asarray(w, np.float32))).requires_grad_()
+    with forced(entry, "conv2d_grad_weight"):
+        F.conv2d(last(x), b, padding=padding).backward(last(g))
+        return b.grad.numpy()
+
+
+def summed(x, g, padding):
+    """The gradient of 3x3 weights in float64."""
+    n, c, h, w = x.shape
+    wide = np.zeros((n, c, h + 2 * padding[0], w + 2 * padding[1]))
+    wide[:, :, padding[0] : padding[0] + h, padding[1] : padding[1] + w] = x
+    rows, columns = g.shape[2:]
+    taps = [np.tensordot(g.astype(np.float64), wide[:, :, i : i + rows, j : j + columns], ([0, 2, 3], [0, 2, 3])) for i in range(3) for j in range(3)]
+    return np.stack(taps, -1).reshape(g.shape[1], c, 3, 3)
+
+
+# Few channels, whose tiles are divided between threads, and many, for which all threads share a chunk; channels that are no multiple of a vector, odd
+# sizes, more padding than the taps reach, several chunks.
+@pytest.mark.parametrize("n, c, h, w, o, padding", [
+    (2, 64, 12, 14, 64, (1, 1)), (3, 61, 15, 10, 37, (0, 0)), (1, 33, 19, 9, 70, (2, 1)), (5, 32, 40, 31, 48, (1, 1)), (8, 131, 7, 7, 150, (1, 1)), (2, 98, 54, 54, 100, (1, 1)),
+])
+def test_gradients_of_weights(n, c, h, w, o, padding):
+    x, weight, g = random(12, (n, c, h, w), (o, c, 3, 3), (n, o, h + 2 * padding[0] - 2, w + 2 * padding[1] - 2))
+    expected, size = summed(x, g, padding), summed(np.abs(x), np.abs(g), padding)
+    for last_weight in (False, True):
+        actual = weight_gradient(x, weight, g, padding, last_weight=last_weight)
+        assert not (text := differences(actual, expected, "float32", 3, size, n * g.shape[2] * g.shape[3])), text
+
+
+@pytest.mark.parametrize("channels", [64, 160])
+def test_gradients_of_weights_with_any_number_of_threads(channels):
+    x, w, g = random(13, (6, channels, 18, 22), (channels, channels, 3, 3), (6, channels, 18, 22))
+    before, results = pf.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            pf.set_num_threads(threads)
+            results.append(weight_gradient(x, w, g))
+    finally:
+        pf.set_num_threads(before)
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
+
+
+def test_gradients_of_weights_that_are_not_finite():
+    """An infinity among the pixels reaches the taps that read it, with its sign; the other channels have their numbers."""
+    x, w, g = random(14, (2, 64, 12, 12), (64, 64, 3, 3), (2, 64, 12, 12))
+    x[0, 3, 0, 0], g[1, 5, 6, 6] = np.inf, np.nan
+    for last_weight in (False, True):
+        actual, plain = (weight_gradient(x, w, g, entry=e, last_weight=last_weight) for e in (ENTRY, "cpu.conv_unfold"))
+        finite = np.isfinite(plain)
+        np.testing.assert_array_equal(actual[~finite], plain[~finite])
+        np.testing.assert_allclose(actual[finite], plain[finite], rtol=1e-3, atol=1e-3)
+        assert not finite[:, 3, 1, 1].any() and finite[6, 3, 2, 2] and not finite[5].any()  # tap (2, 2) does not read the corner
+
+
+def test_what_the_gradient_of_weights_does_not_take():
+    image = pf.zeros(2, 64, 12, 12).to(memory_format=pf.channels_last)
+    for x, w, options in ((image, pf.zeros(64, 64, 3, 3), {"stride": 2}), (image, pf.zeros(64, 64, 3, 1), {}), (image, pf.zeros(64, 32, 3, 3), {"groups": 2}),
+                          (image[:, :4].contiguous(memory_format=pf.channels_last), pf.zeros(8, 4, 3, 3), {})):
+        w.requires_grad_()
+        with pytest.raises(NotImplementedError, match="another implementation is forced"), forced(ENTRY, "conv2d_grad_weight"):
+            F.conv2d(x, w, **options).sum().backward()
+            w.grad.numpy()
+
+
 def test_what_follows_is_fused():
     x, w, scale, shift, other = random(4, (2, 64, 12, 12), (64, 64, 3, 3), (64, 1, 1), (64, 1, 1), (2, 64, 12, 12))
     def block():

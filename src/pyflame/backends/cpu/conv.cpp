@@ -9,6 +9,7 @@
 #include "pyflame/backends/cpu/conv_library.h"
 #include "pyflame/backends/cpu/conv_shape.h"
 #include "pyflame/backends/cpu/conv_taps.h"
+#include "pyflame/backends/cpu/conv_winograd.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
@@ -281,6 +282,11 @@ Refusal accept_tap_grad_weight(const Problem& p) {
   if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
   return refuses_tap_grad_weight(p);
 }
+Refusal accept_winograd_grad_weight(const Problem& p) {
+  if (const Refusal r = accept_any(p)) return r;
+  if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
+  return refuses_winograd_grad_weight(p);
+}
 
 std::unique_ptr<Executable> make_conv(const Problem& p) {
   if (p.root().ins[0].dtype == DType::float64) return std::make_unique<Conv<double>>(p);
@@ -291,14 +297,14 @@ std::unique_ptr<Executable> make_conv_grad_weight(const Problem& p) { return mak
 
 }  // namespace
 
-// Our own kernels are the first ones where they were measured to be the fastest: on vectors of 256 bits. Elsewhere they can be chosen (PYFLAME_FORCE).
+// Winograd's algorithm is first where it pays. Our other kernels are before the library where they were measured to be faster: on vectors of 256 bits.
 static bool own_first() {
   constexpr int64_t kMeasured = 8;
   return vec::weight_lanes() == kMeasured;
 }
 static std::array<Impl, 4> in_order(const Impl& winograd, const Impl& taps, const Impl& library, const Impl& unfold) {
   if (own_first()) return {winograd, taps, library, unfold};
-  return {library, unfold, taps, winograd};
+  return {winograd, library, unfold, taps};
 }
 std::span<const Impl> conv2d_impls() {
   static const auto impls =
@@ -315,11 +321,10 @@ std::span<const Impl> conv2d_grad_input_impls() {
   return impls;
 }
 std::span<const Impl> conv2d_grad_weight_impls() {
-  static constexpr Impl kTaps{"cpu.conv_taps", accept_tap_grad_weight, make_tap_grad_weight},
-      kLibrary{"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
-      kUnfold{"cpu.conv_unfold", accept_conv, make_conv_grad_weight};
-  static const std::array<Impl, 3> impls =
-      own_first() ? std::array{kTaps, kLibrary, kUnfold} : std::array{kLibrary, kUnfold, kTaps};
+  static const auto impls = in_order({"cpu.conv_winograd", accept_winograd_grad_weight, make_winograd_grad_weight},
+                                     {"cpu.conv_taps", accept_tap_grad_weight, make_tap_grad_weight},
+                                     {"onednn.conv", accept_dnn_grad_weight, make_library_grad_weight},
+                                     {"cpu.conv_unfold", accept_conv, make_conv_grad_weight});
   return impls;
 }
 

@@ -221,8 +221,90 @@ bool WinogradResults(const WinogradTiles& t, const float* products, const float*
   return hn::AllTrue(d, hn::Eq(bad, hn::Zero(d)));
 }
 
+// One tile of a gradient, for the channels of a vector; null: that row or column is outside of the result.
+template <class Tag>
+HWY_INLINE void tile_gradients(Tag d, const float* const* from, int64_t c, float* HWY_RESTRICT to, int64_t step) {
+  using W = hn::Vec<Tag>;
+  const auto pixel = [&](int64_t i) HWY_ATTR { return from[i] ? hn::LoadU(d, from[i] + c) : hn::Zero(d); };
+  const W p00 = pixel(0), p01 = pixel(1), p10 = pixel(2), p11 = pixel(3);
+  const auto row = [&](W a, W b) HWY_ATTR {
+    hn::StoreU(a, d, to);
+    hn::StoreU(hn::Add(a, b), d, to + step);
+    hn::StoreU(hn::Sub(a, b), d, to + 2 * step);
+    hn::StoreU(hn::Neg(b), d, to + 3 * step);
+    to += 4 * step;
+  };
+  row(p00, p01), row(hn::Add(p00, p10), hn::Add(p01, p11)), row(hn::Sub(p00, p10), hn::Sub(p01, p11));
+  row(hn::Neg(p10), hn::Neg(p11));
+}
+
+void WinogradGradients(const WinogradTiles& t, const float* g, float* gradients) {
+  const D d;
+  const hn::CappedTag<float, 1> one;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for_tiles(t, [&](int64_t i, int64_t image, int64_t row, int64_t column) HWY_ATTR {
+    const float* from[4];
+    for (int64_t k = 0; k < 4; ++k) {
+      const int64_t y = row + k / 2, x = column + k % 2;
+      from[k] = y < t.rows && x < t.columns ? g + ((image * t.rows + y) * t.columns + x) * t.outputs : nullptr;
+    }
+    float* to = gradients + i * t.outputs;
+    int64_t c = 0;
+    for (; c + lanes <= t.outputs; c += lanes) tile_gradients(d, from, c, to + c, t.products_step);
+    for (; c < t.outputs; ++c) tile_gradients(one, from, c, to + c, t.products_step);
+  });
+}
+
+// G^T applied to four numbers.
+#define PF_TAPS(a, b, c, d, to0, to1, to2)      \
+  {                                             \
+    const W sum = hn::Mul(half, hn::Add(b, c)); \
+    to0 = hn::Add(a, sum);                      \
+    to1 = hn::Mul(half, hn::Sub(b, c));         \
+    to2 = hn::Add(sum, d);                      \
+  }
+
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> tap_gradients(Tag d, const float* HWY_RESTRICT from, int64_t step, float* HWY_RESTRICT to,
+                                      int64_t taps_step) {
+  using W = hn::Vec<Tag>;
+  const W half = hn::Set(d, 0.5f);
+  const auto sum_of = [&](int64_t k) HWY_ATTR { return hn::LoadU(d, from + k * step); };
+  W bad = hn::Zero(d);
+  W a0, a1, a2, b0, b1, b2, c0, c1, c2, d0, d1, d2;  // of each column of places
+  PF_TAPS(sum_of(0), sum_of(4), sum_of(8), sum_of(12), a0, a1, a2)
+  PF_TAPS(sum_of(1), sum_of(5), sum_of(9), sum_of(13), b0, b1, b2)
+  PF_TAPS(sum_of(2), sum_of(6), sum_of(10), sum_of(14), c0, c1, c2)
+  PF_TAPS(sum_of(3), sum_of(7), sum_of(11), sum_of(15), d0, d1, d2)
+  const auto row = [&](W p, W q, W r, W s) HWY_ATTR {
+    W r0, r1, r2;
+    PF_TAPS(p, q, r, s, r0, r1, r2)
+    const auto store = [&](W v) HWY_ATTR {
+      bad = hn::MulAdd(v, hn::Zero(d), bad);
+      hn::StoreU(v, d, to);
+      to += taps_step;
+    };
+    store(r0), store(r1), store(r2);
+  };
+  row(a0, b0, c0, d0), row(a1, b1, c1, d1), row(a2, b2, c2, d2);
+  return bad;
+}
+
+bool WinogradWeightGradients(const float* sums, int64_t step, int64_t count, float* taps, int64_t taps_step) {
+  const D d;
+  const hn::CappedTag<float, 1> one;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V bad = hn::Zero(d);  // 0 * a number that is not finite is NaN
+  bool finite = true;
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) bad = hn::Add(bad, tap_gradients(d, sums + i, step, taps + i, taps_step));
+  for (; i < count; ++i) finite &= hn::GetLane(tap_gradients(one, sums + i, step, taps + i, taps_step)) == 0.0f;
+  return finite && hn::AllTrue(d, hn::Eq(bad, hn::Zero(d)));
+}
+
 #undef PF_TRANSFORM
 #undef PF_WEIGHTS
+#undef PF_TAPS
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pyflame::cpu::vec
@@ -235,6 +317,8 @@ HWY_EXPORT(WinogradWeights);
 HWY_EXPORT(WinogradPixels);
 HWY_EXPORT(WinogradProducts);
 HWY_EXPORT(WinogradResults);
+HWY_EXPORT(WinogradGradients);
+HWY_EXPORT(WinogradWeightGradients);
 
 int64_t winograd_step(int64_t count) {
   constexpr int64_t kLine = 16, kPage = 1024;  // numbers in a line of a cache, and in a page
@@ -253,6 +337,12 @@ void winograd_products(const WinogradTiles& t, const float* pixels, const float*
 }
 bool winograd_results(const WinogradTiles& t, const float* products, const float* bias, float* y) {
   return HWY_DYNAMIC_DISPATCH(WinogradResults)(t, products, bias, y);
+}
+void winograd_gradients(const WinogradTiles& t, const float* g, float* gradients) {
+  HWY_DYNAMIC_DISPATCH(WinogradGradients)(t, g, gradients);
+}
+bool winograd_weight_gradients(const float* sums, int64_t step, int64_t count, float* taps, int64_t taps_step) {
+  return HWY_DYNAMIC_DISPATCH(WinogradWeightGradients)(sums, step, count, taps, taps_step);
 }
 
 }  // namespace pyflame::cpu::vec

@@ -5,7 +5,9 @@
 // and S. Gray, "Fast algorithms for convolutional neural networks" (2015, arXiv:1509.09308),
 //   tile = A^T [ sum over inputs of (G weight G^T) * (B^T pixels B) ] A,
 // the sum has 16 products for each pair of channels, where the convolution has 36. The 16 are matrix products over the
-// channels, one for each of the 16 places.
+// channels, one for each of the 16 places. The gradient of the weight is the transpose of that,
+//   G^T [ sum over tiles of (A gradient A^T) * (B^T pixels B) ] G,
+// with 16 matrix products over the tiles.
 #pragma once
 #include <cstdint>
 
@@ -42,5 +44,11 @@ void winograd_products(const WinogradTiles& t, const float* pixels, const float*
 
 // y = bias + the results, of images y; bias may be null. Returns whether all results are finite before the bias is added.
 bool winograd_results(const WinogradTiles& t, const float* products, const float* bias, float* y);
+
+// gradients[place][tile][output] = A g A^T of the gradient g of the images' results, with any number of outputs.
+void winograd_gradients(const WinogradTiles& t, const float* g, float* gradients);
+
+// taps[tap][i] = G^T sums G of sums[place][i], for i < count. Returns whether all results are finite.
+bool winograd_weight_gradients(const float* sums, int64_t step, int64_t count, float* taps, int64_t taps_step);
 
 }  // namespace pyflame::cpu::vec
