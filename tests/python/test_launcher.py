@@ -96,7 +96,7 @@ def test_several_hosts(tmp_path):
 @pytest.mark.parametrize("options, message", [
     (["--nproc", "0", "x.py"], "--nproc: not a number of processes; got 0; expected at least 1, or gpu"),
     (["--nproc", "2", "missing.py"], "there is no such program; got missing.py"),
-    (["--nproc", "2", "--nnodes", "2", "x.py"], "--nnodes: the hosts do not know each other; expected --master-addr and --master-port of host 0"),
+    (["--nproc", "2", "--nnodes", "2", "x.py"], "--nnodes: the hosts do not know each other; expected --rdzv HOST:PORT with the address of host 0 and a free port there"),
     (["--nnodes", "1", "--node-rank", "1", "x.py"], "--node-rank: out of range; got 1; expected 0 to 0"),
     (["--max-restarts", "-1", "x.py"], "--max-restarts: below 0; got -1"),
     (["--nnodes", "0", "x.py"], "--nnodes: out of range; got 0; expected at least 1"),

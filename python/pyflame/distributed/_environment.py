@@ -1,5 +1,6 @@
 """Who this process is among the processes of a job: the variables of torchrun (and `pyflame run`), SLURM, Open MPI and MPICH."""
 import os
+import re
 import zlib
 from dataclasses import dataclass
 from typing import Optional
@@ -89,11 +90,14 @@ def _slurm(op, v):
         return None
     place = _job(op, v, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), "SLURM_LOCALID", f"{v.get('SLURM_JOB_ID')}.{step}", "SLURM's variables")
     if place:
-        place.address = v.get("SLURM_LAUNCH_NODE_IPADDR") if v.get("SLURM_STEP_NUM_NODES", "1") != "1" else "127.0.0.1"
-        nodes = v.get("SLURM_STEP_NODELIST", "")
-        if place.address is None and nodes and "[" not in nodes:
-            place.address = nodes.partition(",")[0]
+        place.address = "127.0.0.1" if v.get("SLURM_STEP_NUM_NODES", "1") == "1" else first_host(v.get("SLURM_STEP_NODELIST", ""))
     return place
+
+
+def first_host(nodes):
+    """The first host of a list as SLURM writes it, such as gpu[03-05,9],cpu1: there rank 0 runs. SLURM_LAUNCH_NODE_IPADDR may be a login node."""
+    first = re.match(r"(?:[^,\[\]]|\[[^\]]*\])*", nodes)[0]
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first) or None
 
 
 def place_of_process(op, variables=None):
