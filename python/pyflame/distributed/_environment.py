@@ -57,6 +57,11 @@ def _torchrun(op, v):
     return _checked(op, place, ("RANK", "WORLD_SIZE"))
 
 
+def _port_of(job):
+    """The same number in each process of the job; other jobs have others."""
+    return 20000 + zlib.crc32(job.encode()) % 12000
+
+
 def _job(op, v, names, local, job, source):
     """The variables of a launcher that says nothing of an address."""
     given = [n for n in names if v.get(n)]
@@ -65,7 +70,7 @@ def _job(op, v, names, local, job, source):
     _need(op, v, given, names)
     place = Place(_number(op, v, names[0]), _number(op, v, names[1]), source=source)
     place.local_rank = _number(op, v, local) if v.get(local) else place.rank
-    place.port = 20000 + zlib.crc32(job.encode()) % 12000  # the same number in each process of the job
+    place.port = _port_of(job)
     return _checked(op, place, names)
 
 
@@ -114,6 +119,8 @@ def place_of_process(op, variables=None):
         place.address = v["MASTER_ADDR"]
     if v.get("MASTER_PORT"):
         place.port = _number(op, v, "MASTER_PORT")
+        if v.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # there torchrun has a store of its own, which only PyTorch can read
+            place.port = _port_of(f"torchrun {place.port}")
     if place.world_size > 1 and place.address is None:
         raise ValueError(f"{op}: nothing says where rank 0 is; got {place.source}; expected MASTER_ADDR; hint: set it to the address of the host of rank 0")
     return place

@@ -266,7 +266,7 @@ def _environment(args, n, local, plan, restart, threads):
     own = {"PYFLAME_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
     env = {**os.environ, **own} if args.threads else {**own, **os.environ}
     env.update(RANK=str(plan["first"][args.node_rank] + local), LOCAL_RANK=str(local), WORLD_SIZE=str(plan["world"]), LOCAL_WORLD_SIZE=str(n), GROUP_RANK=str(args.node_rank), MASTER_ADDR=plan["address"],
-               MASTER_PORT=str(plan["port"]), RESTART_COUNT=str(restart), TORCHELASTIC_RESTART_COUNT=str(restart), TORCHELASTIC_RUN_ID=plan["job"])
+               MASTER_PORT=str(plan["port"]), RESTART_COUNT=str(restart), TORCHELASTIC_RESTART_COUNT=str(restart), TORCHELASTIC_RUN_ID=plan["job"], TORCHELASTIC_USE_AGENT_STORE="False")
     return env
 
 
