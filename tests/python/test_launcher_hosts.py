@@ -1,9 +1,11 @@
 """`pyflame run --nnodes` on several hosts, which are network namespaces: they share the processors and files of this one, and talk over TCP."""
 import os
+import queue
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -163,6 +165,35 @@ def test_a_host_that_comes_again(two, tmp_path):
     assert (tmp_path / "1-0").exists() and (tmp_path / "1-1").exists()
 
 
+def test_a_host_that_comes_again_before_it_is_missed():
+    """Its new launcher is there while the start with the former one still runs: it is part of the next start."""
+    from pyflame.distributed._rendezvous import Rendezvous
+
+    outcomes = queue.SimpleQueue()
+    first = Rendezvous("127.0.0.1", 0, 2, 0, nproc=1, max_restarts=1, timeout=30)
+    former = Rendezvous("127.0.0.1", first.store.port, 2, 1, nproc=2, max_restarts=1, timeout=30)
+
+    def meet(*launchers):
+        threads = [threading.Thread(target=r.meet) for r in launchers]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(30)
+
+    meet(first, former)
+    first.watch(outcomes.put)
+    new = Rendezvous("127.0.0.1", first.store.port, 2, 1, nproc=1, max_restarts=1, timeout=30)
+    assert new.round == first.round == former.round == 0
+    former.store.close()
+    outcome = outcomes.get(timeout=30)
+    assert outcome["again"] and re.fullmatch(r"host 1 \(\S+\) with ranks 1, 2", outcome["failure"]["who"])
+    first.end(again=True)
+    meet(first, new)
+    assert new.round == first.round == 1
+    first.store.close()
+    new.store.close()
+
+
 def test_the_traceback_of_another_host(two, tmp_path):
     """All hosts show the end of what the failed rank said, and have its exit code."""
     path = tmp_path / "program.py"
@@ -229,10 +260,11 @@ def test_a_name_that_is_loopback_at_home(two, tmp_path):
 def test_a_host_that_is_silent(monkeypatch):
     """Without a word from a launcher for some time, its place is free: a network that fails closes no connection."""
     from pyflame.distributed import _store
+    from pyflame.distributed._rendezvous import _Store
 
     monkeypatch.setattr(_store, "_SILENCE", 0.2)
-    server = _store.TCPStore("127.0.0.1", 0, is_master=True, timeout=30)
-    host = _store.TCPStore("127.0.0.1", server.port, timeout=30)
+    server = _Store("127.0.0.1", 0, is_master=True, timeout=30)
+    host = _Store("127.0.0.1", server.port, timeout=30)
     assert host.hold("place", "1") and not server.hold("place", "2") and server.check(["place"])
     until = time.monotonic() + 30
     while server.check(["place"]):
@@ -240,6 +272,26 @@ def test_a_host_that_is_silent(monkeypatch):
         time.sleep(0.02)
     host.close()
     server.close()
+
+
+def test_a_notice_of_what_is_waited_for(monkeypatch, capfd):
+    from pyflame.distributed import TCPStore, _store
+
+    monkeypatch.setattr(_store, "_NOTICE", 0.1)
+    with pytest.raises(RuntimeError, match="TCPStore: rank 0 cannot be reached within 1 s; got name.invalid:29500"):
+        TCPStore("name.invalid", 29500, timeout=1)
+    err = capfd.readouterr().err
+    assert err.endswith("); waits for 1 s; hint: MASTER_ADDR, MASTER_PORT\n") and err.count("\n") == 1 and err.startswith("TCPStore: rank 0 is not there yet; name.invalid:29500 (")
+
+
+def test_a_notice_of_hosts_that_are_missing(monkeypatch, capfd):
+    from pyflame.distributed import _store
+    from pyflame.distributed._rendezvous import Gone, Rendezvous
+
+    monkeypatch.setattr(_store, "_NOTICE", 0.1)
+    with pytest.raises(Gone, match="hosts 1, 2 did not come; expected 3 hosts"):
+        Rendezvous("127.0.0.1", 0, 3, 0, nproc=1, timeout=0.5).meet()
+    assert capfd.readouterr().err == "pyflame run: waits up to 0.5 s for hosts 1, 2 at 127.0.0.1:0\n"
 
 
 @pytest.mark.parametrize("options, code, message", [

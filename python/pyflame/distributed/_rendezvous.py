@@ -2,18 +2,43 @@
 import json
 import secrets
 import socket
+import sys
 import threading
 import time
 
-from ._store import TCPStore
+from . import _store
 
 _POLL = 0.1  # seconds between two looks at the store
 _PATIENCE = 5.0  # seconds for which a rank that blames another one is not yet the cause
 _FAREWELL = 10.0  # seconds for which host 0 waits until the others know how the job ended
 
 
-class _Store(TCPStore):
+class _Store(_store.TCPStore):
     _SERVER, _HINT, _OP = "host 0", "--rdzv", "pyflame run"
+
+    def hold(self, key, value):
+        """Sets the value of a key that has none, until this connection ends. Whether it had none."""
+        return self._ask(b"hold", _store._bytes(key), _store._bytes(value))[0] == b"1"
+
+    def limit_silence(self):
+        """From here on, a server that does not answer for half a minute counts as gone."""
+        self._connection.settimeout(_store._SILENCE)
+
+    def here(self, key):
+        """The value of a key on the server itself, or None; asks nobody."""
+        with self._server.changed:
+            return self._server.values.get(key.encode())
+
+    def set_here(self, key, value):
+        """Sets the value of a key on the server itself."""
+        with self._server.changed:
+            self._server.values[key.encode()] = value.encode()
+            self._server.changed.notify_all()
+
+    def wait_for_change(self, timeout):
+        """On the server itself: waits until a key has changed, or for so many seconds."""
+        with self._server.changed:
+            self._server.changed.wait(timeout)
 
 
 class Gone(Exception):
@@ -97,12 +122,15 @@ class Rendezvous:
             self.round = int(self._call(self.store.get, "round"))
 
     def _make_plan(self, until):
-        here = [None] * self.nnodes
+        here, notice = [None] * self.nnodes, time.monotonic() + _store._NOTICE
         while None in here:
             here = [self._read(f"here/{k}") for k in range(self.nnodes)]
             missing = [str(k) for k in range(self.nnodes) if here[k] is None]
             if missing and time.monotonic() > until:
                 return {"error": f"pyflame run: timed out after {self.timeout:g} s; host{'s' * (len(missing) > 1)} {', '.join(missing)} did not come; expected {self.nnodes} hosts with --rdzv {self.host}:{self.port}"}
+            if missing and notice and time.monotonic() > notice:
+                notice = None
+                print(f"pyflame run: waits up to {self.timeout:g} s for host{'s' * (len(missing) > 1)} {', '.join(missing)} at {self.host}:{self.port}", file=sys.stderr)
             if missing:
                 time.sleep(_POLL)
         first = [sum(h["nproc"] for h in here[:k]) for k in range(self.nnodes)]
@@ -152,24 +180,21 @@ class Rendezvous:
         number, patient = self.round, None
 
         def read(key):
-            value = self.store._get(f"{number}/{key}", 0.0)
+            value = self.store.here(f"{number}/{key}")
             return None if value is None else json.loads(value)
 
-        try:
-            while True:
-                done = [read(f"done/{k}") for k in range(self.nnodes)]
-                failed = [f for f in (read(f"failed/{k}") for k in range(self.nnodes)) if f]
-                lost = [k for k in range(self.nnodes) if (read(f"here/{k}") or {}).get("token") != plan["hosts"][k]["token"]]
-                cause = next((f for f in failed if not f["blames"]), None) or (self._lost(lost[0], plan) if lost else None)
-                if failed and not cause:
-                    patient = patient or time.monotonic() + _PATIENCE
-                    cause = failed[0] if time.monotonic() > patient else None
-                if cause or all(done):
-                    outcome = {"failure": cause, "again": bool(cause and cause["again"]) and number < self.max_restarts}
-                    return self.store.set(f"{number}/outcome", json.dumps(outcome))
-                time.sleep(_POLL)
-        except RuntimeError:
-            pass  # this launcher ends, and with it the store
+        while True:
+            done = [read(f"done/{k}") for k in range(self.nnodes)]
+            failed = [f for f in (read(f"failed/{k}") for k in range(self.nnodes)) if f]
+            lost = [k for k in range(self.nnodes) if (read(f"here/{k}") or {}).get("token") != plan["hosts"][k]["token"]]
+            cause = next((f for f in failed if not f["blames"]), None) or (self._lost(lost[0], plan) if lost else None)
+            if failed and not cause:
+                patient = patient or time.monotonic() + _PATIENCE
+                cause = failed[0] if time.monotonic() > patient else None
+            if cause or all(done):
+                outcome = {"failure": cause, "again": bool(cause and cause["again"]) and number < self.max_restarts}
+                return self.store.set_here(f"{number}/outcome", json.dumps(outcome))
+            self.store.wait_for_change(_POLL)
 
     def _lost(self, k, plan):
         first, host = plan["first"][k], plan["hosts"][k]

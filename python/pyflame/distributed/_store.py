@@ -226,14 +226,6 @@ class TCPStore(Store):
         """Sets the value of a key."""
         self._ask(b"set", _bytes(key), _bytes(value))
 
-    def hold(self, key, value):
-        """Sets the value of a key that has none, until this connection ends. Whether it had none."""
-        return self._ask(b"hold", _bytes(key), _bytes(value))[0] == b"1"
-
-    def limit_silence(self):
-        """From here on, a server that does not answer for half a minute counts as gone."""
-        self._connection.settimeout(_SILENCE)
-
     def _get(self, key, timeout):
         found, value = self._ask(b"get", _bytes(key), repr(float(timeout)).encode())
         return value if found == b"1" else None

@@ -290,6 +290,7 @@ def _once(args, n, console, meeting, restart):
     """Runs all processes; returns what failed (a dict) or None."""
     if meeting:
         plan = meeting.meet()
+        restart = meeting.round
     else:
         plan = {"first": [0], "world": n, "address": args.master_addr or "127.0.0.1", "port": args.master_port or free_port("127.0.0.1"), "job": secrets.token_hex(8)}
     ended, ranks = queue.SimpleQueue(), []
@@ -311,7 +312,7 @@ def _once(args, n, console, meeting, restart):
         return _take(e.args[0])
     except (KeyboardInterrupt, SystemExit) as e:
         if meeting:
-            _say_ended(args, meeting, e)
+            _say_ended(args, meeting, ranks, e)
         raise
     finally:
         _end(ranks)
@@ -325,11 +326,12 @@ def _take(outcome):
     return outcome["failure"] and {**outcome["failure"], "again": outcome["again"]}
 
 
-def _say_ended(args, meeting, e):
+def _say_ended(args, meeting, ranks, e):
     """A launcher that is ended by its user ends the job, and the other hosts need not wait for it to come again."""
     number = e.code - 128 if isinstance(e, SystemExit) and isinstance(e.code, int) else signal.SIGINT
     try:
         meeting.report({"who": f"the launcher of host {args.node_rank} ({os.uname().nodename})", "what": f"was ended by {signal.Signals(number).name}", "code": 128 + number, "tail": [], "again": False, "blames": False})
+        _end(ranks)
         meeting.end(again=False)
     except Gone:
         pass
@@ -338,10 +340,10 @@ def _say_ended(args, meeting, e):
 def _job(args, n, console, endpoint):
     """Starts the processes, again after a failure; returns the exit code."""
     meeting = Rendezvous(*endpoint, args.nnodes, args.node_rank, n, args.max_restarts, args.rdzv_timeout, args.rdzv_id) if endpoint else None
-    restart = meeting.round if meeting else 0
+    restart = 0
     while True:
         failure = _once(args, n, console, meeting, restart)
-        again = bool(failure and failure["again"])
+        again, restart = bool(failure and failure["again"]), meeting.round if meeting else restart
         if failure:
             console.say(f"pyflame run: {failure['who']} {failure['what']}; the others were ended" + (f"; start {restart + 2} of {args.max_restarts + 1}" if again else ""))
         if failure and not again and failure["tail"]:
@@ -350,7 +352,7 @@ def _job(args, n, console, endpoint):
             meeting.end(again)
         if not again:
             return failure["code"] if failure else 0
-        restart = meeting.round if meeting else restart + 1
+        restart += 1
 
 
 def _checked(parser, args):
