@@ -57,7 +57,7 @@ class Rendezvous:
 
     def __init__(self, host, port, nnodes, node_rank, nproc, max_restarts=0, timeout=600.0, job=""):
         self.host, self.port, self.nnodes, self.node_rank, self.nproc, self.max_restarts, self.timeout = host, port, nnodes, node_rank, nproc, max_restarts, timeout
-        self._token = secrets.token_hex(8)
+        self._token, self._gone = secrets.token_hex(8), None
         try:
             self.store = _Store(host, port, is_master=node_rank == 0, timeout=timeout)
             own = {"nnodes": nnodes, "job": job, "max_restarts": max_restarts}
@@ -76,10 +76,13 @@ class Rendezvous:
                 raise Gone(f"pyflame run: the hosts differ in {option}; got {own[name]!r} on host {self.node_rank}; expected {job[name]!r}, as on host 0 ({self.host}:{self.port})")
 
     def _call(self, function, *args):
-        try:
-            return function(*args)
-        except RuntimeError as e:
-            raise Gone(f"pyflame run: host 0 ({self.host}:{self.port}) is gone; {e}; expected its launcher until the job has ended") from None
+        if self._gone is None:
+            try:
+                return function(*args)
+            except RuntimeError:
+                self._gone = self._gone or f"pyflame run: host 0 ({self.host}:{self.port}) is gone: its launcher was killed, or cannot be reached; the processes of host {self.node_rank} were ended"
+                self.store.close()  # calls of other threads need not wait for an answer
+        raise Gone(self._gone)
 
     def _read(self, key, timeout=0.0):
         value = self._call(self.store._get, f"{self.round}/{key}", timeout)
