@@ -38,6 +38,7 @@ def hosts(n, job=""):
                 _ip("netns", "add", name)
                 made.append(name)
                 _ip("-n", name, "link", "set", "lo", "up")
+                _ip("netns", "exec", name, "true")
             _ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
             _ip("-n", bridge, "link", "set", "bridge", "up")
             for k, name in enumerate(names):

@@ -11,6 +11,7 @@ import time
 import pytest
 from slurm import slurm
 
+IN_ONE_PROCESS = "one SLURM serves all tests"
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "distributed.md").read_text()
 TRAIN = """
 import pyflame as pf

@@ -239,7 +239,6 @@ def test_hosts_that_differ(two, tmp_path):
     assert code == 1 and err == f"pyflame run: the hosts differ in --rdzv-id; got 'other' on host 1; expected '', as on host 0 ({two[0].address}:{PORT})\n", err
 
 
-@pytest.mark.skipif(not os.path.exists("/usr/bin/unshare"), reason="there is no program `unshare`")
 def test_a_name_that_is_loopback_at_home(two, tmp_path):
     """Debian writes a host's own name into /etc/hosts as 127.0.1.1. Others reach host 0 nevertheless, and the numbers of processes may differ."""
     path = tmp_path / "program.py"
@@ -248,7 +247,7 @@ def test_a_name_that_is_loopback_at_home(two, tmp_path):
     for k, address in enumerate(["127.0.1.1", two[0].address]):
         (tmp_path / f"hosts{k}").write_text(f"127.0.0.1 localhost\n{address} first.example\n")
         words = [*WORDS, "--nnodes", "2", "--node-rank", str(k), "--rdzv", f"first.example:{PORT}", "--rdzv-timeout", "30", "--nproc", str(2 - k), str(path)]
-        launchers.append(subprocess.Popen(two[k].words("unshare", "--mount", "sh", "-c", f'mount --bind {tmp_path}/hosts{k} /etc/hosts && exec "$@"', "sh", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT))
+        launchers.append(subprocess.Popen(two[k].words("sh", "-c", f'mount --bind {tmp_path}/hosts{k} /etc/hosts && exec "$@"', "sh", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT))
     try:
         found = [(p.communicate(timeout=60), p.returncode) for p in launchers]
     finally:
@@ -298,12 +297,12 @@ def test_a_notice_of_hosts_that_are_missing(monkeypatch, capfd):
     (["--rdzv", "127.0.0.1", "--nnodes", "2"], 2, "--rdzv: not an address; got 127.0.0.1; expected HOST:PORT with a port from 1 to 65535"),
     (["--rdzv", "127.0.0.1:1", "--master-port", "2", "--nnodes", "2"], 2, "--rdzv: there are two places to meet; got --rdzv 127.0.0.1:1 with --master-addr or --master-port; expected one of both"),
     (["--rdzv-timeout", "0"], 2, "--rdzv-timeout: out of range; got 0; expected more than 0"),
-    (["--rdzv", "name.invalid:29500", "--nnodes", "2"], 1, "pyflame run: the address is unknown; got name.invalid (Name or service not known); expected the name or the address of this host, which has host 0; hint: --rdzv\n"),
+    (["--rdzv", "name.invalid:29500", "--nnodes", "2"], 1, "pyflame run: the address is unknown; got name.invalid (*); expected the name or the address of this host, which has host 0; hint: --rdzv\n"),
     (["--rdzv", "127.0.0.1:1", "--nnodes", "2", "--node-rank", "1", "--rdzv-timeout", "0.5"], 1, "pyflame run: host 0 cannot be reached within 0.5 s; got 127.0.0.1:1 (Connection refused); expected the store of host 0; hint: --rdzv\n"),
 ])
 def test_options(options, code, message, tmp_path):
     r = subprocess.run([*WORDS, *options, str(waits(tmp_path))], capture_output=True, text=True, timeout=60)
-    assert r.returncode == code and r.stderr.endswith(message if code == 1 else message + "\n"), r
+    assert r.returncode == code and re.search("[^\n]*".join(map(re.escape, message.rstrip().split("*"))) + "\n$", r.stderr), r
 
 
 def test_a_port_in_use(tmp_path):
