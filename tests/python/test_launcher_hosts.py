@@ -1,5 +1,6 @@
 """`pyflame run --nnodes` on several hosts, which are network namespaces: they share the processors and files of this one, and talk over TCP."""
 import os
+import pathlib
 import queue
 import re
 import signal
@@ -98,6 +99,9 @@ def test_training_as_on_one_host(two, tmp_path):
     one = subprocess.run([*WORDS, "--nproc", "4", str(path), str(tmp_path / "one")], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
     with Job(two, path, arguments=[str(tmp_path / "two")]) as job:
         found = job.finish()
+        words = job.launchers[0].args
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "distributed.md").read_text()
+    assert f"`pyflame run {' '.join(words[words.index(WORDS[-1]) + 1:-2])} train.py`" in page
     assert one.returncode == 0 and [code for code, _, _ in found] == [0, 0], (one, found)
     assert losses(found[0][1]) == losses(one.stdout) and len(losses(one.stdout)) == 4, (one, found)
     assert found[1][1] == "" and found[0][2] == found[1][2] == ""
@@ -220,6 +224,18 @@ def test_hosts_that_do_not_come(two, tmp_path):
     with hosts(3, "c") as three, Job(three, waits(tmp_path), "--rdzv-timeout", "2", skip=[1]) as job:
         found = job.finish()
     assert [(code, err) for code, _, err in found] == [(1, f"pyflame run: timed out after 2 s; host 1 did not come; expected 3 hosts with --rdzv {three[0].address}:{PORT}\n")] * 2, found
+
+
+def test_a_host_that_waits_less_than_host_0(monkeypatch):
+    from pyflame.distributed import _rendezvous
+
+    monkeypatch.setattr(_rendezvous, "_FAREWELL", 0.1)
+    first = _rendezvous.Rendezvous("127.0.0.1", 0, 3, 0, nproc=1, timeout=30)
+    second = _rendezvous.Rendezvous("127.0.0.1", first.store.port, 3, 1, nproc=1, timeout=0.2)
+    with pytest.raises(_rendezvous.Gone, match="^pyflame run: timed out after 0.2 s; the hosts did not all come; expected 3 hosts; hint: host 0 says which ones are missing$"):
+        second.meet()
+    second.store.close()
+    first.store.close()
 
 
 def test_two_hosts_of_one_number(two, tmp_path):
