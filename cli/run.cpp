@@ -39,8 +39,12 @@ bool launches(int argc, const char* const* argv) {
   if (argc < 3 || std::string_view(argv[1]) != "run") return false;
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word.starts_with("--nproc") || word == "--module" || word == "-m") return true;
-    if (word == "--python" || word == "--master-addr" || word == "--master-port" || word == "--max-restarts") ++i;
+    if (word == "--module" || word == "-m") return true;
+    // Options that only the launcher has; some of them are spelled with "-" or "_".
+    for (const std::string_view option :
+         {"--nproc", "--nnodes", "--node", "--rdzv", "--master", "--max", "--bind", "--threads", "--no-prefix"})
+      if (word.starts_with(option)) return true;
+    if (word == "--python") ++i;
     else if (!word.starts_with('-')) return word.ends_with(".py");
   }
   return false;

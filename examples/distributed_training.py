@@ -2,7 +2,7 @@
 
     python examples/distributed_training.py
     pyflame run --nproc 4 examples/distributed_training.py
-    pyflame run --nproc 4 --nnodes 2 --node-rank 0 --master-addr HOST0 --master-port 29500 examples/distributed_training.py   (on each host)
+    pyflame run --nproc 4 --nnodes 2 --node-rank 0 --rdzv HOST0:29500 examples/distributed_training.py   (on each host)
 
 The model learns a function of eight numbers. Each process trains on its part of the data, and DistributedDataParallel averages the gradients. The batch
 size is that of all processes together, so the losses are the same for any number of processes that divides it, up to rounding.

@@ -397,6 +397,17 @@ def test_forked_children(tmp_path):
     assert processes[1].stdout.readline() == "killed\n"
 
 
+def test_where_rank_0_is():
+    from pyflame.distributed._environment import first_host, place_of_process
+
+    assert [first_host(text) for text in ("node7", "node7,node8", "gpu[003-005,9],cpu1", "rack[2-3]n[1,4]", "a[9,3]-ib,b")] == ["node7", "node7", "gpu003", "rack2n1", "a9-ib"]
+    slurm = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "gpu[03-04]", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1"}
+    assert place_of_process("f", slurm).address == "gpu03"  # srun may have been called on a login node
+    torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    assert place_of_process("f", torchrun).port == place_of_process("f", {**torchrun, "TORCHELASTIC_USE_AGENT_STORE": "False"}).port == 29500
+    assert place_of_process("f", {**torchrun, "TORCHELASTIC_USE_AGENT_STORE": "True"}).port not in (29500, None)
+
+
 @pytest.mark.parametrize("launcher, variables", [
     ("mpirun", {"OMPI_COMM_WORLD_RANK": "{r}", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "{r}", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "prterun-{port}@1"}),
     ("srun", {"SLURM_PROCID": "{r}", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "{r}", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "{port}", "SLURM_STEP_NUM_NODES": "1"}),

@@ -48,6 +48,8 @@ def test_the_program_of_the_package(tmp_path):
     assert sorted(r.stdout.splitlines()) == ["[0] 0 0 True --device x", "[1] 1 1 True --device x"]
     r = launch(tmp_path, "import os, sys\nprint(os.environ['RANK'], sys.argv[1:])", "--python", sys.executable, arguments=["--seed", "3"], words=[pyflame, "run"])
     assert r.stdout == "[0] 0 ['--seed', '3']\n"
+    r = launch(tmp_path, "print('one host')", "--python", sys.executable, "--nnodes", "1", words=[pyflame, "run"])
+    assert r.stdout == "[0] one host\n"
 
 
 FAILS = """
@@ -96,7 +98,7 @@ def test_several_hosts(tmp_path):
 @pytest.mark.parametrize("options, message", [
     (["--nproc", "0", "x.py"], "--nproc: not a number of processes; got 0; expected at least 1, or gpu"),
     (["--nproc", "2", "missing.py"], "there is no such program; got missing.py"),
-    (["--nproc", "2", "--nnodes", "2", "x.py"], "--nnodes: the hosts do not know each other; expected --master-addr and --master-port of host 0"),
+    (["--nproc", "2", "--nnodes", "2", "x.py"], "--nnodes: the hosts do not know each other; expected --rdzv HOST:PORT with the address of host 0 and a free port there"),
     (["--nnodes", "1", "--node-rank", "1", "x.py"], "--node-rank: out of range; got 1; expected 0 to 0"),
     (["--max-restarts", "-1", "x.py"], "--max-restarts: below 0; got -1"),
     (["--nnodes", "0", "x.py"], "--nnodes: out of range; got 0; expected at least 1"),
@@ -173,6 +175,45 @@ def test_a_progress_bar(tmp_path):
     launcher.terminate()
     assert launcher.wait(60) == 143
     launcher.stdout.close()
+
+
+def test_a_line_without_its_end(tmp_path):
+    """A prompt, or the dots of a progress, are shown while the program goes on; another rank does not write into the line."""
+    program = """
+import os, sys, time
+rank, folder = os.environ["RANK"], sys.argv[1]
+if rank == "0":
+    sys.stdout.write("no end"); sys.stdout.flush()
+    while not os.path.exists(folder + "/shown"): time.sleep(0.02)
+    print("one"); open(folder + "/one", "w").close()
+else:
+    while not os.path.exists(folder + "/one"): time.sleep(0.02)
+    sys.stdout.write("last")
+"""
+    (tmp_path / "program.py").write_text(program)
+    launcher = subprocess.Popen([*WORDS, "--nproc", "2", str(tmp_path / "program.py"), str(tmp_path)], stdout=subprocess.PIPE)
+    assert launcher.stdout.read(10) == b"[0] no end"
+    (tmp_path / "shown").touch()
+    out, _ = launcher.communicate(timeout=60)
+    assert out == b"one\n[1] last" and launcher.returncode == 0
+    r = launch(tmp_path, "import sys\nsys.stderr.write('no end')\nsys.exit(3)\n", code=3)
+    assert r.stderr == "[0] no end\npyflame run: rank 0 failed with exit code 3; the others were ended\npyflame run: the last lines of rank 0:\n  no end\n"
+
+
+def test_bytes_and_long_lines(tmp_path):
+    """What is no text goes through as it is. A line of many bytes comes whole, and is cut among the last lines."""
+    (tmp_path / "program.py").write_text("import sys\nsys.stdout.buffer.write(bytes(range(256)))\n")
+    r = subprocess.run([*WORDS, "--no-prefix", str(tmp_path / "program.py")], capture_output=True, timeout=60)
+    assert r.stdout == bytes(range(256))
+    r = launch(tmp_path, "import sys\nsys.stderr.write('z' * 20_000_000 + '\\n')\nsys.exit('end')\n", code=1)
+    assert r.stderr.startswith("[0] zzz") and r.stderr.count("z") == 20_000_000 + 4096 and r.stderr.count("[0] ") == 2 and r.stderr.endswith("  end\n")
+
+
+def test_output_in_a_plain_locale(tmp_path):
+    """Letters that the locale cannot write do not stop the launcher."""
+    (tmp_path / "program.py").write_text("print('\u00e9\u4e2d')\n")
+    r = subprocess.run([*WORDS, str(tmp_path / "program.py")], capture_output=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "utf-8", "LC_ALL": "C"})
+    assert r.stdout == "[0] \u00e9\u4e2d\n".encode() and r.returncode == 0
 
 
 def test_threads(tmp_path):

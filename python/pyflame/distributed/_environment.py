@@ -1,5 +1,6 @@
 """Who this process is among the processes of a job: the variables of torchrun (and `pyflame run`), SLURM, Open MPI and MPICH."""
 import os
+import re
 import zlib
 from dataclasses import dataclass
 from typing import Optional
@@ -56,6 +57,11 @@ def _torchrun(op, v):
     return _checked(op, place, ("RANK", "WORLD_SIZE"))
 
 
+def _port_of(job):
+    """The same number in each process of the job; other jobs have others."""
+    return 20000 + zlib.crc32(job.encode()) % 12000
+
+
 def _job(op, v, names, local, job, source):
     """The variables of a launcher that says nothing of an address."""
     given = [n for n in names if v.get(n)]
@@ -64,7 +70,7 @@ def _job(op, v, names, local, job, source):
     _need(op, v, given, names)
     place = Place(_number(op, v, names[0]), _number(op, v, names[1]), source=source)
     place.local_rank = _number(op, v, local) if v.get(local) else place.rank
-    place.port = 20000 + zlib.crc32(job.encode()) % 12000  # the same number in each process of the job
+    place.port = _port_of(job)
     return _checked(op, place, names)
 
 
@@ -89,11 +95,14 @@ def _slurm(op, v):
         return None
     place = _job(op, v, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), "SLURM_LOCALID", f"{v.get('SLURM_JOB_ID')}.{step}", "SLURM's variables")
     if place:
-        place.address = v.get("SLURM_LAUNCH_NODE_IPADDR") if v.get("SLURM_STEP_NUM_NODES", "1") != "1" else "127.0.0.1"
-        nodes = v.get("SLURM_STEP_NODELIST", "")
-        if place.address is None and nodes and "[" not in nodes:
-            place.address = nodes.partition(",")[0]
+        place.address = "127.0.0.1" if v.get("SLURM_STEP_NUM_NODES", "1") == "1" else first_host(v.get("SLURM_STEP_NODELIST", ""))
     return place
+
+
+def first_host(nodes):
+    """The first host of a list as SLURM writes it, such as gpu[03-05,9],cpu1: there rank 0 runs. SLURM_LAUNCH_NODE_IPADDR may be a login node."""
+    first = re.match(r"(?:[^,\[\]]|\[[^\]]*\])*", nodes)[0]
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first) or None
 
 
 def place_of_process(op, variables=None):
@@ -110,6 +119,8 @@ def place_of_process(op, variables=None):
         place.address = v["MASTER_ADDR"]
     if v.get("MASTER_PORT"):
         place.port = _number(op, v, "MASTER_PORT")
+        if v.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # there torchrun has a store of its own, which only PyTorch can read
+            place.port = _port_of(f"torchrun {place.port}")
     if place.world_size > 1 and place.address is None:
         raise ValueError(f"{op}: nothing says where rank 0 is; got {place.source}; expected MASTER_ADDR; hint: set it to the address of the host of rank 0")
     return place

@@ -9,7 +9,7 @@ import threading
 import time
 
 from .. import _C
-from ._store import Store
+from ._store import Store, only_loopback
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -90,6 +90,8 @@ class _Meeting:
         """The connected group."""
         address = self.store._connection.getsockname()[0]  # of the interface that reaches rank 0
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as listening:
+            if only_loopback(self.store.host):
+                address = ""  # other hosts know where rank 0 is, and this rank is on its host
             listening.bind((address, 0))
             listening.listen(3 * self.size)
             memory = _memory_file(self.size)
@@ -125,7 +127,7 @@ class _Meeting:
         try:
             for r in range(self.rank):
                 for k in range(3):
-                    s = socket.create_connection((places[r]["address"], places[r]["port"]), timeout=max(0.1, self._left()))
+                    s = socket.create_connection((places[r]["address"] or self.store._connection.getpeername()[0], places[r]["port"]), timeout=max(0.1, self._left()))
                     sockets[r][k] = s
                     s.sendall(f"{places[r]['token']} {self.rank:8d} {k}".encode())
             waiting = 3 * (self.size - 1 - self.rank)

@@ -4,8 +4,24 @@ import os
 import secrets
 import socket
 import struct
+import sys
 import threading
 import time
+
+
+_SILENCE = 30.0  # seconds after which a process that holds keys, and asks nothing, counts as gone
+_NOTICE = 10.0  # seconds after which a process says for whom it waits
+
+
+def only_loopback(name):
+    """Whether the name of a host stands for addresses that no other host can reach. In /etc/hosts of Debian that is so for the host's own name."""
+    if name == "localhost":
+        return False
+    try:
+        found = {a[4][0] for a in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return False
+    return bool(found) and name not in found and all(a.startswith("127.") or a == "::1" for a in found)
 
 
 class _Closed(ConnectionError):
@@ -50,7 +66,7 @@ class _Server:
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self.socket.bind((address, port))
+            self.socket.bind(("" if only_loopback(address) else address, port))
         except OSError as e:
             if e.errno != errno.EADDRNOTAVAIL:
                 raise
@@ -76,16 +92,30 @@ class _Server:
             threading.Thread(target=self._serve, args=(connection,), name="pyflame store", daemon=True).start()
 
     def _serve(self, connection):
+        held = []
         with connection:
             try:
                 while True:
-                    _send(connection, *self._answer(*_receive(connection)))
+                    request = _receive(connection)
+                    answer = self._answer(*request)
+                    if request[0] == b"hold" and answer[0] == b"1":
+                        held.append(request[1])
+                        connection.settimeout(_SILENCE)
+                    _send(connection, *answer)
             except (OSError, ValueError, TypeError, struct.error):
                 pass  # the process at the other end is gone, or is none of ours
+            with self.changed:
+                for key in held:
+                    self.values.pop(key, None)
+                self.changed.notify_all()
 
     def _answer(self, what, key=b"", value=b"", *rest):
         with self.changed:
             if what == b"set":
+                self.values[key] = value
+            elif what == b"hold":
+                if key in self.values:
+                    return b"0", b""
                 self.values[key] = value
             elif what == b"add":
                 value = str(int(self.values.get(key, b"0")) + int(value)).encode()
@@ -133,6 +163,8 @@ class TCPStore(Store):
     """A key-value store: one process serves it (is_master), all use it. Values are bytes; timeout is a timedelta or seconds. RuntimeError when the store
     cannot be reached, or a key is not set, within the timeout."""
 
+    _SERVER, _HINT, _OP = "rank 0", "MASTER_ADDR, MASTER_PORT", "TCPStore"  # the words of its errors
+
     def __init__(self, host_name, port, world_size=None, is_master=False, timeout=300, wait_for_workers=True, _ended=()):
         self.host, self.timeout = host_name, getattr(timeout, "total_seconds", lambda: timeout)()
         self._server = None
@@ -140,9 +172,9 @@ class TCPStore(Store):
             try:
                 self._server = _Server(host_name, port)
             except socket.gaierror as e:
-                raise RuntimeError(f"TCPStore: the address is unknown; got {host_name} ({e.strerror}); expected the name or the address of this host, which has rank 0; hint: MASTER_ADDR") from None
+                raise RuntimeError(f"{self._OP}: the address is unknown; got {host_name} ({e.strerror}); expected the name or the address of this host, which has {self._SERVER}; hint: {self._HINT}") from None
             except OSError as e:
-                raise RuntimeError(f"TCPStore: the address cannot be used; got {host_name}:{port} ({e.strerror or e}); expected a free port of this host; hint: set MASTER_PORT to another one") from None
+                raise RuntimeError(f"{self._OP}: the address cannot be used; got {host_name}:{port} ({e.strerror or e}); expected a free port of this host; hint: another port in {self._HINT}") from None
             port = self._server.port
         self.port = port
         self._connection, self._lock = self._connect(_ended), threading.Lock()
@@ -156,7 +188,7 @@ class TCPStore(Store):
 
     def _connect(self, ended):
         """A connection to a store that is none of `ended`: where a job makes its groups anew, the store of the former ones may still be there."""
-        until, pause = time.monotonic() + self.timeout, 0.01
+        until, pause, warn = time.monotonic() + self.timeout, 0.01, time.monotonic() + _NOTICE
         while True:
             connection = None
             try:
@@ -175,7 +207,10 @@ class TCPStore(Store):
                 if connection:
                     connection.close()
                 if time.monotonic() + pause > until:
-                    raise RuntimeError(f"TCPStore: rank 0 cannot be reached within {self.timeout:g} s; got {self.host}:{self.port} ({getattr(e, 'strerror', None) or e}); expected the store of rank 0; hint: MASTER_ADDR, MASTER_PORT") from None
+                    raise RuntimeError(f"{self._OP}: {self._SERVER} cannot be reached within {self.timeout:g} s; got {self.host}:{self.port} ({getattr(e, 'strerror', None) or e}); expected the store of {self._SERVER}; hint: {self._HINT}") from None
+                if warn and time.monotonic() > warn:
+                    warn = None
+                    print(f"{self._OP}: {self._SERVER} is not there yet; {self.host}:{self.port} ({getattr(e, 'strerror', None) or e}); waits for {self.timeout:g} s; hint: {self._HINT}", file=sys.stderr)
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
 
@@ -185,7 +220,7 @@ class TCPStore(Store):
                 _send(self._connection, *parts)
                 return _receive(self._connection)
         except OSError as e:
-            raise RuntimeError(f"TCPStore: the connection to rank 0 is closed ({e}); its process ended; expected the store at {self.host}:{self.port}") from None
+            raise RuntimeError(f"{self._OP}: the connection to {self._SERVER} is closed ({e}); its process ended; expected the store at {self.host}:{self.port}") from None
 
     def set(self, key, value):
         """Sets the value of a key."""
