@@ -65,7 +65,7 @@ class Figures:
 
     def __init__(self):
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
-        self.onnx_file, self.hour = load(CPU, "compare_onnx"), load(CPU, "first_hour")
+        self.onnx_file, self.hour, self.clone = load(CPU, "compare_onnx"), load(CPU, "first_hour"), load(CPU, "first_hour_clone")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(OPS_GPU, "compare_ops")
         self.decode_file = load(OPS_GPU, "llm_decode_8b")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
@@ -175,15 +175,18 @@ class Figures:
             lines.append(f"| {title} | " + " | ".join(f"{self.steps['us'][name][p]:.1f}" for p in parts) + " |")
         return "\n".join(lines)
 
-    def hour_table(self):
-        """What a new user waits for, step by step, and in all."""
+    @staticmethod
+    def hour_table(hour):
+        """What a new user waits for, step by step."""
         lines = ["| step | what is typed | seconds |", "|---|---|--:|"]
-        titles = {"install": "install", "tensor": "first tensor", "training": "first training", "gpu": "first GPU error message", "profile": "first profile", "packages": "packages of language models",
-                  "model": "a model", "answer": "its first answer", "own_op": "first own op"}
-        return "\n".join(lines + [f"| {titles[r['step']]} | {r['what']} | {r['seconds']:.1f} |" for r in self.hour["steps"]])
+        titles = {"clone": "a clone", "bootstrap": "what a build needs", "install": "install", "tensor": "first tensor", "training": "first training", "gpu": "first GPU error message",
+                  "profile": "first profile", "packages": "packages of language models", "model": "a model", "answer": "its first answer", "own_op": "first own op"}
+        return "\n".join(lines + [f"| {titles[r['step']]} | {r['what']} | {r['seconds']:.1f} |" for r in hour["steps"]])
 
-    def hour_in_all(self):
-        return f"{sum(r['seconds'] for r in self.hour['steps']):.0f} seconds"
+    @staticmethod
+    def hour_in_all(hour):
+        seconds = sum(r["seconds"] for r in hour["steps"])
+        return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
     # ---- sentences about what older result files do not have
 
