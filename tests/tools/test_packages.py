@@ -106,6 +106,8 @@ def test_debian_folder_follows_the_tree():
     assert {o for o in re.findall(r"-D(PYFLAME_\w+)=", rules)} <= set(re.findall(r"\b(?:option|set)\((PYFLAME_\w+)", cmake + (ROOT / "cmake/PyFlameUnity.cmake").read_text()))
     assert (folder / "rules").stat().st_mode & 0o111
     assert "-DCMAKE_BUILD_TYPE=Release" in rules, "debhelper's own build type leaves out -O3 of the kernels"
+    requires = re.search(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    assert set(re.findall(r"'([\w-]+>=[\d.]+)'", rules)) == set(re.findall(r'"([^"]+)"', requires))
 
 
 def test_a_source_package_holds_no_results_of_builds():
