@@ -26,6 +26,7 @@ need_command cmake cmake
 need_command ccache ccache
 need_command mold mold
 need_command git git
+need_command make make
 need_command clang-format clang-format
 need_file libdnnl-dev '/usr/include/oneapi/dnnl/dnnl.hpp' '/usr/local/include/oneapi/dnnl/dnnl.hpp'
 need_file libopenblas-dev '/usr/include/*/openblas*/cblas.h' '/usr/include/openblas/cblas.h' '/usr/local/include/cblas.h'

@@ -10,6 +10,10 @@ import sysconfig
 
 EVERYWHERE = re.compile(r"(ld-(linux|[0-9]).*|lib(c|m|dl|pthread|rt|util|gcc_s|stdc\+\+))[.-].*")
 
+# What the program writes for man and for shells, in share/ of the environment.
+PAGES = {"man/man1/pyflame.1": ["man"], "bash-completion/completions/pyflame": ["completion", "bash"], "zsh/site-functions/_pyflame": ["completion", "zsh"],
+         "fish/vendor_completions.d/pyflame.fish": ["completion", "fish"]}
+
 
 def foreign(paths, own):
     """Of shared objects those that are neither in one of the folders nor on every machine."""
@@ -88,6 +92,10 @@ def main():
     if said.split() != ["pyflame", pf.__version__]:
         sys.exit(f"check_wheel: the program is another one; got {said.strip()}; expected pyflame {pf.__version__}")
     check_modules(pf)
+    for file, words in PAGES.items():
+        page = pathlib.Path(sysconfig.get_path("data")) / "share" / file
+        if not page.is_file() or page.read_bytes() != subprocess.run([program, *words], stdout=subprocess.PIPE, check=True).stdout:
+            sys.exit(f"check_wheel: {page} is not what `pyflame {' '.join(words)}` writes")
     print(f"check_wheel: pyflame {pf.__version__} for Python {sysconfig.get_python_version()} brings {', '.join(sorted(pathlib.Path(p).name for p in brought))}")
 
 

@@ -1,5 +1,6 @@
 """What packages hold: the part of OpenBLAS in a wheel, the source distribution, the files of packaging/."""
 import ctypes
+import fnmatch
 import importlib.util
 import os
 import pathlib
@@ -152,6 +153,7 @@ def test_container_files_install_what_a_build_needs(name):
     for image in re.findall(r"^FROM (\S+)", text, re.M):  # images by their names: the registry is the user's choice
         assert re.fullmatch(r"[a-z-]+(/[a-z0-9.-]+)?:\S+", image) and not image.endswith(":latest") and "." not in image.partition("/")[0].partition(":")[0]
     assert re.search(r"^USER 10001$", last, re.M), "the image runs as root"
+    assert "apt-get clean" in last, "apt's caches take 94 MB where the base image does not remove them"
 
 
 def test_debian_folder_follows_the_tree():
@@ -164,8 +166,29 @@ def test_debian_folder_follows_the_tree():
     rules, cmake = (folder / "rules").read_text(), "".join((ROOT / f).read_text() for f in ("CMakeLists.txt", "cli/CMakeLists.txt", "python/CMakeLists.txt"))
     components = set(re.findall(r"--component (\w+)", rules))
     assert components == {"cpp", "cli", "python"} and components <= set(re.findall(r"COMPONENT (\w+)", cmake))
-    assert {o for o in re.findall(r"-D(PYFLAME_\w+)=", rules)} <= set(re.findall(r"option\((PYFLAME_\w+)", cmake + (ROOT / "cmake/PyFlameUnity.cmake").read_text()))
+    assert {o for o in re.findall(r"-D(PYFLAME_\w+)=", rules)} <= set(re.findall(r"\b(?:option|set)\((PYFLAME_\w+)", cmake + (ROOT / "cmake/PyFlameUnity.cmake").read_text()))
     assert (folder / "rules").stat().st_mode & 0o111
+    assert "-DCMAKE_BUILD_TYPE=Release" in rules, "debhelper's own build type leaves out -O3 of the kernels"
+    requires = re.search(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    assert set(re.findall(r"'([\w-]+>=[\d.]+)'", rules)) == set(re.findall(r'"([^"]+)"', requires))
+
+
+def test_a_source_package_holds_no_results_of_builds():
+    options = (ROOT / "packaging/debian/source/options").read_text()
+    ignored = set(re.findall(r"^tar-ignore = (\S+)$", options, re.M))
+    folders = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split() if line.endswith("/")}
+    assert ".git" in ignored and folders - {"*.egg-info"} <= ignored
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode == 0:
+        assert not [f for f in tracked.stdout.split() if any(fnmatch.fnmatch(part, pattern) for part in f.split("/") for pattern in ignored)]
+
+
+def test_the_page_for_man_and_the_scripts_for_shells_have_one_place():
+    """CMake installs them, with the program, for Debian's package and for the wheel; check_wheel.py looks for those of the wheel."""
+    cmake, wheel = (ROOT / "cli/CMakeLists.txt").read_text(), (ROOT / "tools/check_wheel.py").read_text()
+    pages = {f"{'zsh/site-functions' if folder.startswith('$') or folder.startswith(chr(34)) else folder}/{file}" for file, folder in re.findall(r"^  pyflame_page\((\S+) (\S+) ", cmake, re.M)}
+    assert pages == set(re.findall(r'"([\w/-]+/man1/pyflame\.1|[\w-]+/[\w.-]+/_?pyflame(?:\.fish)?)": \[', wheel)) and len(pages) == 4
+    assert not re.search(r"man1|completions\.d|bash-completion", (ROOT / "packaging/debian/rules").read_text())
 
 
 def test_pages_for_reports_ask_for_a_recording():
