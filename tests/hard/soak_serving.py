@@ -1,6 +1,6 @@
 """A server under load for as long as one likes: random requests, streams that are broken off, grammars, errors. Memory, threads and open files must not grow.
 
-    python tests/hard/soak_serving.py --minutes 60 --json benchmarks/results/soak-serving.json
+    python tests/hard/soak_serving.py --minutes 60 --json soak_serving.json
 
 A random small model is served in a process of its own, whose cache of programs is bounded by --cache_ops, so that it is full within the first minute: from then on
 programs are compiled and thrown away. Thirty times, a line says what the process holds. What the server logs besides requests is printed. The exit code is 1 if a
