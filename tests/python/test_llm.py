@@ -700,4 +700,4 @@ def test_smollm2():
     assert decoded.chat("What is the capital of France?", max_tokens=12, temperature=0) == "The capital of France is Paris."
     perplexity = packed.perplexity(TEXT)
     assert perplexity < 40
-    assert abs(perplexity / decoded.perplexity(TEXT) - 1) < 0.01
+    assert abs(perplexity / decoded.perplexity(TEXT) - 1) < 0.02  # of a short text; 0.014 on a processor with AVX-512 VNNI
