@@ -133,7 +133,7 @@ def main():
     slope = growth([r for r in rows if r["minutes"] >= args.minutes / 2])
     print(f"in the second half, memory grew by {slope:.3f} MB per 1,000 requests; at most {args.growth:g} are allowed")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({"command": " ".join(sys.argv[1:]), "processor": processor(), "rows": rows, "counts": counts, "exit_code": code, "MB per 1,000 requests": slope}, indent=1))
+        pathlib.Path(args.json).write_text(json.dumps({"settings": {k: v for k, v in vars(args).items() if k != "json"}, "processor": processor(), "rows": rows, "counts": counts, "exit_code": code, "MB per 1,000 requests": slope}, indent=1))
     grew = slope > args.growth or after[0] > 1.05 * early["MB"] or after[1] > early["threads"] or after[2] > max(r["files"] for r in rows)
     return 1 if code or grew or any(w.startswith("WRONG") for w in counts) else 0
 
