@@ -24,9 +24,22 @@ void add_python_option(CLI::App* cmd, std::string& python) {
 
 // Options that were given, in the spelling of the Python program.
 void forward(const CLI::App* cmd, PythonCommand& to) {
-  constexpr std::array kForwarded = {"prompt", "device",      "max_tokens", "temperature",        "top_k",
-                                     "top_p",  "min_p",       "seed",       "repetition_penalty", "stop",
-                                     "system", "json_schema", "grammar",    "speculative_config", "lora"};
+  constexpr std::array kForwarded = {"prompt",
+                                     "device",
+                                     "max_tokens",
+                                     "temperature",
+                                     "top_k",
+                                     "top_p",
+                                     "min_p",
+                                     "seed",
+                                     "stop",
+                                     "system",
+                                     "grammar",
+                                     "json_schema",
+                                     "repetition_penalty",
+                                     "lora",
+                                     "speculative_config",
+                                     "tensor_parallel_size"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
@@ -38,7 +51,7 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
 struct LanguageModelSettings {
   std::string model, python, system, device, json_schema, grammar, speculative_config, lora;
   double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
-  int64_t max_tokens = 0, top_k = 0, seed = 0;
+  int64_t max_tokens = 0, top_k = 0, seed = 0, tensor_parallel_size = 0;
   std::vector<std::string> stop;
 };
 
@@ -56,6 +69,9 @@ void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
   cmd->add_option(names("speculative_config"), s.speculative_config,
                   "Drafts of tokens, a JSON object such as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}");
   cmd->add_option("--lora", s.lora, "A folder with an adapter (LoRA) of PEFT, which changes the model");
+  cmd->add_option(names("tensor_parallel_size"), s.tensor_parallel_size,
+                  "Processes that compute the text together, each with its part of the weights; default: 1")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
 }
 
 }  // namespace
@@ -73,8 +89,8 @@ void add_generate(CLI::App& app, Run& run) {
   cmd->parse_complete_callback([&run, cmd, checkpoint, of_checkpoint, s] {
     const bool of_model = !s->model.empty();
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
-    for (const char* name :
-         {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar", "--speculative_config", "--lora"})
+    for (const char* name : {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar",
+                             "--speculative_config", "--lora", "--tensor_parallel_size"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
     if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {

@@ -326,6 +326,29 @@ def test_each_rule_about_time_fires_and_does_not(report, tmp_path, rule, fires, 
     assert rule not in advice(report(traces.write_kineto(quiet, str(tmp_path / "b.json"))))
 
 
+def steps_that_wait(call, first):
+    """Four steps of 1,000 us. In each the device waits for 700 us while the CPU is in a call."""
+    run = traces.Run()
+    for i in range(4):
+        t = i * 1000
+        run.work += [traces.Work(traces.ADD, t, 100, launched=t), traces.Work(traces.ADD, t + 800, 200, launched=t + 795)]
+        run.cpu += [traces.Cpu(f"ProfilerStep#{first + i}", t, 1000, kind="annotation"), traces.Cpu(call, t + 105, 680, "call")]
+    return run
+
+
+@pytest.mark.parametrize("call,rule,because", [("hiprtcCompileProgram", "compilation", "code is compiled"), ("hipModuleLoadData", "code-loading", "code is loaded")])
+def test_a_recording_after_a_warm_up_is_not_told_to_warm_up(report, tmp_path, call, rule, because):
+    def of(first):
+        return report(traces.write_kineto(steps_that_wait(call, first), str(tmp_path / "t.json")))
+
+    early, late = of(0), of(4)  # no schedule, and schedule(wait=1, warmup=3, active=4)
+    assert rule in advice(early) and "new-code" not in advice(early)
+    assert because in early["verdict"] and "record after a warm-up of several steps" in early["verdict"]
+    assert "new-code" in advice(late) and rule not in advice(late)
+    assert because in late["verdict"] and "find out what is new in these steps" in late["verdict"] and "warm-up" not in late["verdict"]
+    assert [g["warm"] for first in (0, 1, 2, 3) for g in of(first)["gap_reasons"]] == pytest.approx([0.25, 0.5, 0.75, 1])  # the part of the time after three steps
+
+
 def test_rules_about_scratch_and_the_profiler_itself(report, tmp_path):
     for scratch in (0, 64):
         folder = traces.write_csv(traces.Run(work=[traces.Work(traces.ADD, 0, 100, scratch=scratch)]), str(tmp_path / str(scratch)))

@@ -387,7 +387,7 @@ def test_wrong_logits_end_one_request(lm, monkeypatch):
         assert bad.end.reason == "error" and "the logits are not finite" in bad.end.error and good.end == Finished("length") and idle(engine)
 
 
-def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch):
+def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch, caplog):
     prompts, counts, want = mixed
     failing = []
 
@@ -409,6 +409,7 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
         failing.append(True)
         received = written(engine, prompts, counts)
         failed = [r for r in received if r.end == Finished("error", "MemoryError: no memory")]
+        assert f"a step has failed, and with it {len(failed)} requests" in caplog.text and 'MemoryError("no memory")' in caplog.text  # and where it was raised
         assert 1 <= len(failed) <= 4 and all(r.ids == ids for r, ids in zip(received, want) if r not in failed) and idle(engine)
         assert [r.ids for r in written(engine, prompts, counts)] == want
 

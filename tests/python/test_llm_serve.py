@@ -1,6 +1,8 @@
 """`pyflame serve`: each endpoint, streams, several clients at once, and the clients of others. Real sockets; nothing here waits for a fixed time."""
+import asyncio
 import base64
 import hashlib
+import http.client
 import json
 import re
 import shutil
@@ -213,6 +215,32 @@ def test_several_clients_get_their_own_text(echo):
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(client, range(48)))
     everything_is_free(echo)
+
+
+def test_bodies_that_come_in_turns(echo):
+    """Two clients send their bodies a piece at a time, in turns; each body has more bytes than one read."""
+    texts = [letter * 200_000 for letter in "ab"]
+    bodies = [json.dumps({"prompt": text}).encode() for text in texts]
+    connections = [http.client.HTTPConnection("127.0.0.1", echo.port, timeout=60) for _ in bodies]
+    for connection, body in zip(connections, bodies):
+        connection.putrequest("POST", "/tokenize")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders()
+    for begin in range(0, max(map(len, bodies)), 30_000):
+        for connection, body in zip(connections, bodies):
+            connection.send(body[begin:begin + 30_000])
+    for connection, text in zip(connections, texts):
+        tokens = json.loads(connection.getresponse().read())["tokens"]
+        connection.close()
+        assert echo.ask("/detokenize", {"tokens": tokens})["prompt"].endswith(text)
+
+
+def test_no_read_makes_a_buffer(echo):
+    """asyncio's default is bytes of 256 KiB for each read, whose rest is a hole in the heap."""
+    protocol = echo.server.connections()
+    assert isinstance(protocol, asyncio.BufferedProtocol)
+    assert protocol.get_buffer(-1) is protocol.get_buffer(1 << 20) is echo.server.connections().get_buffer(-1)
 
 
 def test_streams_come_token_by_token(start):

@@ -184,6 +184,9 @@ def test_tls(tmp_path):
         body = json.dumps({"prompt": "a", "max_tokens": 2}).encode()
         with urllib.request.urlopen(urllib.request.Request(f"https://127.0.0.1:{port}/v1/completions", body, {"Content-Type": "application/json"}), context=context, timeout=60) as response:
             assert json.load(response)["object"] == "text_completion"
+        long = json.dumps({"prompt": "ab" * 100_000}).encode()  # more than one read
+        with urllib.request.urlopen(urllib.request.Request(f"https://127.0.0.1:{port}/tokenize", long, {"Content-Type": "application/json"}), context=context, timeout=60) as response:
+            assert json.load(response)["count"] > 10_000
     finally:
         program.process.send_signal(signal.SIGTERM)
         program.end()

@@ -1,4 +1,5 @@
 """`pyflame serve` and what it refuses: wrong and malformed requests, clients that leave or do not read, keys, origins, limits. Real sockets."""
+import asyncio
 import json
 import logging
 import random
@@ -311,6 +312,31 @@ def test_limits_of_time(start):
     with socket.create_connection(("127.0.0.1", start(limits=Limits(body_seconds=0.3)).port), timeout=60) as s:
         s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n1")
         assert s.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_client_that_leaves_while_its_prompt_is_tokenized(echo, monkeypatch, caplog):
+    prepared, states = echo.server._in_pool, []
+
+    async def as_it_leaves(request, op, function):
+        """The connection ends when the job is ready, before the end of the handler's task has come through."""
+        job = await prepared(request, op, function)
+        request.transport.abort()
+        while request.transport is not None:
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                pass
+        states.append(request.transport)
+        return job
+
+    monkeypatch.setattr(echo.server, "_in_pool", as_it_leaves)
+    with caplog.at_level(logging.INFO):
+        with pytest.raises(ConnectionError):
+            echo.ask(COMPLETE, {"prompt": "x"})
+        until(lambda: states and not echo.server._busy)
+    assert "failed" not in caplog.text and echo.engine.requests == []
+    monkeypatch.undo()
+    assert echo.ask(COMPLETE, {"prompt": "x", "max_tokens": 1})["choices"]
 
 
 def test_a_client_that_does_not_read_is_cut_off_in_time(start, lm):

@@ -1,4 +1,5 @@
 """tensor_parallel_size: several processes write what one writes; a process that ends is an error that names it; none is left behind."""
+import io
 import json
 import os
 import re
@@ -14,7 +15,10 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import LLM, BeamSearchParams, Engine, Finished, Sampling, SamplingParams  # noqa: E402
+from pyflame.llm import bench  # noqa: E402
+from pyflame.llm.__main__ import main as command  # noqa: E402
 from pyflame.llm._share import Share  # noqa: E402
+from pyflame.llm._single import SingleWriter  # noqa: E402
 from pyflame.llm._workers import devices_of  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
@@ -132,6 +136,66 @@ def test_a_rank_has_its_part_only(folder):
         for call in (lambda: llm.model.logits([1, 2]), lambda: llm.model.generate("x", 3), lambda: llm.model.perplexity([1, 2, 3])):
             with pytest.raises(RuntimeError, match="the model is divided over 2 processes; got a call that this one alone computes"):
                 call()
+
+
+# The command line.
+
+
+def said(capsys, monkeypatch, *words, text=""):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    code = command([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_generate_and_chat(folder, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+    from test_llm_lora import MODULES, write_adapter
+
+    write_adapter(str(tmp_path / "adapter"), small.random_weights(small.config_json("llama"), 3), MODULES, seed=1)
+    generate = ["generate", "--model", folder, "--prompt", "the window", "--max_tokens", 12, "--temperature", 0]
+    chat = ["chat", "--model", folder, "--max_tokens", 9, "--temperature", 0, "--stop", "zz"]
+    found = []
+    for words, text in ((generate, ""), ([*generate, "--lora", tmp_path / "adapter"], ""), ([*chat, "--speculative_config", '{"method": "ngram", "num_speculative_tokens": 3}'], "hello\nand\n")):
+        one, two = (said(capsys, monkeypatch, *words, "--tensor_parallel_size", size, text=text) for size in (1, 2))
+        assert one[0] == two[0] == 0 and one[1] == two[1], two[2]
+        found.append(two[1])
+    assert found[0] != found[1] and found[2].count("\n") == 2
+
+
+def test_a_benchmark(folder, capsys):
+    for package in ("aiohttp", "prometheus_client"):
+        pytest.importorskip(package, reason=f"the package {package} is not installed")
+    common = ["--tensor-parallel-size", "2", "--input-len", "9", "--output_len=4", "--json"]
+    for words, texts in ((["--throughput", "--num_prompts", "3"], 3), (["--latency", "--batch_sizes", "2", "--iters", "1"], 2), (["--serve", "--num_prompts", "3"], 3)):
+        code = bench.main([str(folder), *words, *common])
+        s = json.loads(capsys.readouterr().out)
+        assert code == 0 and s["failed"] == 0 and s["requests"] == texts and s["output_tokens"] == 4 * texts
+
+
+def test_command_lines_that_are_refused(folder, capsys, monkeypatch):
+    code, out, err = said(capsys, monkeypatch, "generate", "--model", folder, "--tensor_parallel_size", 3)
+    assert code == 1 and out == "" and "pyflame: Engine: the query heads cannot be divided; got 4 and tensor_parallel_size 3" in err
+    code, out, err = said(capsys, monkeypatch, "generate", "--model", folder, "--tensor_parallel_size", 2, "--top_p", 2)
+    assert code == 1 and out == "" and err == "pyflame: generate: top_p is out of range; got 2.0; expected 0 < top_p <= 1\n"
+    for words, text in ((["--tensor_parallel_size", "0", "--latency"], "--tensor_parallel_size is out of range; got 0"), (["--serve", "--url", "x", "--tensor_parallel_size", "2"], "--tensor_parallel_size belongs to a server that is started")):
+        with pytest.raises(SystemExit):
+            bench.main([str(folder), *words])
+        assert text in capsys.readouterr().err
+
+
+def test_a_process_that_ends_during_a_text(folder, capsys, monkeypatch):
+    written = SingleWriter._written
+
+    def one_token(self, request, events):
+        tokens = written(self, request, events)
+        yield next(tokens)
+        self._engine._workers._children[0].process.kill()
+        yield from tokens
+
+    monkeypatch.setattr(SingleWriter, "_written", one_token)
+    code, _, err = said(capsys, monkeypatch, "generate", "--model", folder, "--tensor_parallel_size", 2, "--max_tokens", 200, "--temperature", 0)
+    assert code == 1 and "pyflame: generate: the text ended early; got" in err and "rank 1 was ended by signal 9 (SIGKILL)" in err
 
 
 # What is refused.

@@ -627,6 +627,27 @@ def test_report_sees_planning_and_the_data_loader(report):
     assert "data-loading" in {a["id"] for a in d["advice"]}
 
 
+@pytest.mark.skipif(os.environ.get("PYFLAME_WINDOW") == "1", reason="windows of one op are few")
+def test_windows_that_are_new_after_a_warm_up(report):
+    def step(size):
+        x = pf.ones(size)
+        for _ in range(200):
+            x = (x * 2).relu()
+        return x.sum().item()
+
+    def recorded(warmup):
+        with profiler.profile(schedule=profiler.schedule(wait=0, warmup=warmup, active=3, repeat=1)) as prof:
+            for i in range(warmup + 3):
+                step(64 + i)  # each step has a window of its own
+                prof.step()
+        return {a["id"] for a in report(prof, f"{warmup}.json")["advice"]}
+
+    pf.clear_program_cache()
+    assert recorded(3) & {"planning", "new-windows"} == {"new-windows"}
+    pf.clear_program_cache()
+    assert recorded(0) & {"planning", "new-windows"} == {"planning"}
+
+
 def test_report_as_a_page_and_as_text(run, tmp_path):
     prof = record(lambda: [work().sum().item() for _ in range(3)])
     prof.export_chrome_trace(tmp_path / "t.json")

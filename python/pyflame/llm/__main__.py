@@ -1,5 +1,6 @@
 """`pyflame generate --model` and `pyflame chat`, whose command lines the program checks first."""
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -8,7 +9,9 @@ import time
 
 import pyflame as pf
 from pyflame.llm import Grammar, SpeculativeConfig
+from pyflame.llm._single import SingleWriter
 from pyflame.llm._speculation import draft_model
+from pyflame.llm._workers import EngineDead
 
 
 def _arguments(words):
@@ -26,6 +29,7 @@ def _arguments(words):
     parser.add_argument("--grammar")
     parser.add_argument("--speculative_config")
     parser.add_argument("--lora")
+    parser.add_argument("--tensor_parallel_size", type=int, default=1)
     return parser.parse_args(words)
 
 
@@ -33,17 +37,27 @@ def _options(args):
     return {name: getattr(args, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")} | {"stop": tuple(args.stop), "grammar": _grammar(args)}
 
 
-def _of_model(args, lm):
-    """The options that need the model."""
-    config = None
-    if args.speculative_config is not None:
-        try:
-            config = json.loads(args.speculative_config)
-        except (ValueError, RecursionError) as e:
-            raise ValueError(f"{args.command}: --speculative_config is no JSON; got {args.speculative_config[:80]!r}: {e}; expected a JSON object") from None
-    config = SpeculativeConfig.of(config)
-    draft_model(config, lm)  # loads it once
-    return {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
+def _speculation(args):
+    """The SpeculativeConfig of the command line, or None."""
+    if args.speculative_config is None:
+        return None
+    try:
+        return SpeculativeConfig.of(json.loads(args.speculative_config))
+    except (json.JSONDecodeError, RecursionError) as e:
+        raise ValueError(f"{args.command}: --speculative_config is no JSON; got {args.speculative_config[:80]!r}: {e}; expected a JSON object") from None
+
+
+@contextlib.contextmanager
+def _writer(args):
+    """(the LanguageModel, the options of its texts that need it). With --tensor_parallel_size an engine writes, whose processes end with this."""
+    config = _speculation(args)
+    if args.tensor_parallel_size == 1:
+        lm = pf.llm.load(args.model, device=args.device)
+        draft_model(config, lm)  # loads it once
+        yield lm, {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
+        return
+    with SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora) as writer:
+        yield writer.model, {"tokens": writer.tokens}
 
 
 def _grammar(args):
@@ -68,10 +82,9 @@ def _write(pieces):
     return "".join(text)
 
 
-def _generate(args):
-    lm = pf.llm.load(args.model, device=args.device)
+def _generate(args, lm, of_model):
     begin = time.perf_counter()
-    pieces = lm.generate(args.prompt, stream=True, **_options(args), **_of_model(args, lm))  # wrong arguments fail here, before anything is printed
+    pieces = lm._generate(args.prompt, True, stream=True, **_options(args), **of_model)  # wrong arguments fail here, before anything is printed
     sys.stdout.write(args.prompt)
     text = _write(pieces)
     seconds, tokens = time.perf_counter() - begin, len(lm.tokenizer.encode(text, add_special=False))
@@ -91,11 +104,10 @@ def _with_chat_sampling(options, lm):
 _HELP = "/clear forgets the conversation, /system TEXT sets what the model is told first, /exit ends. Ctrl-C ends an answer."
 
 
-def _chat(args):
-    lm = pf.llm.load(args.model, device=args.device)
+def _chat(args, lm, of_model):
     interactive = sys.stdin.isatty()
     start = [{"role": "system", "content": args.system}] if args.system else []
-    messages, options = list(start), {**_with_chat_sampling(_options(args), lm), **_of_model(args, lm)}
+    messages, options = list(start), {**_with_chat_sampling(_options(args), lm), **of_model}
     if interactive:
         print(f"{lm}\n{_HELP}", file=sys.stderr)
     while True:
@@ -116,7 +128,7 @@ def _chat(args):
         elif words:
             asked = [*messages, {"role": "user", "content": words}]
             try:
-                messages = [*asked, {"role": "assistant", "content": _write(lm.chat(asked, stream=True, **options))}]
+                messages = [*asked, {"role": "assistant", "content": _write(lm._generate(lm.chat_ids(asked), False, stream=True, **options))}]
             except KeyboardInterrupt:
                 if not interactive:
                     raise
@@ -132,11 +144,12 @@ def main(words):
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal's encoding may lack what a model writes
     try:
-        return _generate(args) if args.command == "generate" else _chat(args)
+        with _writer(args) as (lm, of_model):
+            return (_generate if args.command == "generate" else _chat)(args, lm, of_model)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush fails silently
         return 1
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError, EngineDead) as e:
         print(f"pyflame: {e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

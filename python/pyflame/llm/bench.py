@@ -20,6 +20,8 @@ import numpy as np
 
 import pyflame as pf
 from pyflame.llm import Engine, Finished, Sampling
+from pyflame.llm._workers import EngineDead
+from pyflame.llm.language_model import Source, load_part
 
 _PERCENTILES = (50, 90, 99)
 _UNITS = (("ttft", "time to the first token"), ("tpot", "time per output token after the first"), ("itl", "time between pieces"), ("e2el", "time to the end"))
@@ -213,6 +215,12 @@ def _goodput(text):
     return name, float(value)
 
 
+def underscored(words):
+    """The words of a command line, with `_` in the names of options: --input-len is --input_len, as with the other commands."""
+    names = [re.match(r"--[a-z][a-z-]*", word) for word in words]
+    return [name.group().replace("-", "_").replace("__", "--", 1) + word[name.end():] if name else word for name, word in zip(names, words)]
+
+
 def _arguments(words):
     p = argparse.ArgumentParser(prog="pyflame bench llm", allow_abbrev=False, description=__doc__.split("\n\n")[0])
     p.add_argument("model", nargs="?", help="a GGUF file, a Hugging Face folder or an installed package")
@@ -238,10 +246,11 @@ def _arguments(words):
     p.add_argument("--max_num_seqs", type=int, default=8)
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--speculative_config", help='drafts of tokens, a JSON object such as {"method": "ngram", "num_speculative_tokens": 4}')
+    p.add_argument("--tensor_parallel_size", type=int, default=1, help="processes that compute each step together, each with its part of the weights (default 1)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--json", action="store_true", help="print one JSON object for each run")
-    args = p.parse_args(words)
-    for name in ("input_len", "output_len", "num_prompts", "iters", "max_num_seqs"):
+    args = p.parse_args(underscored(words))
+    for name in ("input_len", "output_len", "num_prompts", "iters", "max_num_seqs", "tensor_parallel_size"):
         if getattr(args, name) < 1:
             p.error(f"--{name} is out of range; got {getattr(args, name)}; expected a whole number from 1 upwards")
     if not 0 <= args.range_ratio < 1 or not args.request_rate > 0 or min(args.batch_sizes) < 1:
@@ -253,6 +262,8 @@ def _arguments(words):
             p.error(f"--speculative_config is no JSON; got {args.speculative_config[:80]}: {e}; expected an object")
         if args.url:
             p.error("--speculative_config belongs to a server that is started, not to --url")
+    if args.url and args.tensor_parallel_size != 1:
+        p.error("--tensor_parallel_size belongs to a server that is started, not to --url")
     if args.url and not args.serve:
         p.error("--url belongs to --serve")
     if not args.model and not (args.url and args.dataset):
@@ -274,16 +285,22 @@ def _guessed(before, after):
 
 
 def _load(args):
-    return pf.llm.load(args.model, dtype=getattr(pf, args.dtype) if args.dtype else None, device=args.device)
+    """(what an Engine takes, the model's context). Where several processes compute, each reads its part."""
+    dtype = getattr(pf, args.dtype) if args.dtype else None
+    if args.tensor_parallel_size > 1:
+        return Source(args.model, dtype, args.device), load_part(args.model, dtype, args.device, weights=False).config.context
+    lm = pf.llm.load(args.model, dtype=dtype, device=args.device)
+    return lm, lm.config.context
 
 
 def _offline(args):
-    lm, failed = _load(args), 0
+    (model, context), failed = _load(args), 0
     sampling = Sampling(temperature=0)
     longest = math.ceil((args.input_len + args.output_len) * (1 + args.range_ratio)) + 1 if args.dataset is None else None
     seqs = max(args.batch_sizes) if args.latency else args.max_num_seqs
-    with Engine(lm, seqs, max(args.max_num_batched_tokens, seqs), min(longest or lm.config.context, lm.config.context), max_waiting=max(1024, args.num_prompts),
-                speculative_config=getattr(args, "speculation", None)) as engine:
+    with Engine(model, seqs, max(args.max_num_batched_tokens, seqs), min(longest or context, context), max_waiting=max(1024, args.num_prompts),
+                speculative_config=getattr(args, "speculation", None), tensor_parallel_size=args.tensor_parallel_size) as engine:
+        lm = engine.model
         first = prompts(args, lm.tokenizer, lm._known())[:1]
         seconds = run_engine(engine, first, sampling)
         if not args.json:
@@ -313,6 +330,7 @@ def _offline(args):
 def _start_server(args):
     """(process, URL) of a server of the model, in a process of its own."""
     words = [sys.executable, "-m", "pyflame.llm.serving", "--model", args.model, "--port", "0", "--max_num_seqs", str(args.max_num_seqs), "--max_num_batched_tokens", str(args.max_num_batched_tokens)]
+    words += ["--tensor_parallel_size", str(args.tensor_parallel_size)]
     for name in ("device", "dtype", "speculative_config"):
         if getattr(args, name):
             words += ["--" + name, getattr(args, name)]
@@ -360,10 +378,10 @@ def _served(args):
 
 
 def main(words=None):
-    args = _arguments(words)
+    args = _arguments(sys.argv[1:] if words is None else words)
     try:
         return 1 if (_served(args) if args.serve else _offline(args)) else 0
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError, EngineDead) as e:
         print(f"pyflame: {e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

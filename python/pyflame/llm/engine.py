@@ -626,6 +626,7 @@ class Engine(Intake):
         different places then: the engine ends."""
         if self._workers is not None:
             raise self._workers.failure(error) from error
+        _log.error("a step has failed, and with it %d requests", len(requests), exc_info=error)
         with self._wake:
             for r in list(self._running):
                 self._remove(r)

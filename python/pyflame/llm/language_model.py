@@ -205,7 +205,8 @@ class LanguageModel:
         return self._generate(prompt, True, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop, stream, grammar, speculative_config, lora)
 
     def _generate(self, prompt, continues, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None, speculative_config=None,
-                  lora=None):
+                  lora=None, tokens=None):
+        """tokens: what writes ids in the place of tokens(), a function of the prompt's ids, max_tokens and a Sampling."""
         given = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, grammar=grammar)
         stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
         if not isinstance(stops, (tuple, list, set, frozenset)) or not all(isinstance(s, str) for s in stops):
@@ -214,7 +215,9 @@ class LanguageModel:
             raise ValueError(f"generate: a stop text is empty; got {stop!r}; expected texts")
         ids = self._ids("generate", prompt)
         self._needed("generate", self.tokenizer, "tokenizer")
-        pieces = self._pieces(self.tokens(ids, max_tokens, self._sampling(given), None, speculative_config, lora), tuple(stops), continues and self._has_text(ids))
+        sampling = self._sampling(given)
+        written = self.tokens(ids, max_tokens, sampling, None, speculative_config, lora) if tokens is None else tokens(ids, max_tokens, sampling)
+        pieces = self._pieces(written, tuple(stops), continues and self._has_text(ids))
         return pieces if stream else "".join(pieces)
 
     def _has_text(self, ids):

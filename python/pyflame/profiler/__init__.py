@@ -170,6 +170,7 @@ class profile:
         self._timelines = {}
         self._on = None  # the action of the recording that runs
         self._running = False
+        self._first_step = 0  # how many steps the program had done before
         self.step_num = 0
         self._step = None
 
@@ -181,7 +182,7 @@ class profile:
             raise RuntimeError("profile: it has been started already; expected stop() before another start()")
         if self._with_stack and threading.current_thread() is not threading.main_thread():
             raise RuntimeError("profile: stacks cannot be sampled here; got another thread; expected with_stack=True in the main thread, to which Python sends signals")
-        self.step_num = 0
+        self.step_num = self._first_step
         self._begin(self._action())
         self._running = True
 

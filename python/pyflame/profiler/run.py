@@ -36,11 +36,12 @@ class PyFlameRecorder:
     def on_step(self, hook):
         self._pf.optim.optimizer.register_optimizer_step_post_hook(lambda *_: hook())
 
-    def begin(self):
+    def begin(self, step):
         pf = self._pf
         devices = [f"rocm:{i}" for i in range(pf.rocm_device_count())] + [f"cuda:{i}" for i in range(pf.cuda_device_count())]
         self._machine = self._MachineSampler(devices or ["cpu"]).start()
         self._profile = self._pf.profiler.profile(with_stack=self._stacks)
+        self._profile._first_step = step
         self._profile.start()
 
     def step(self):
@@ -86,10 +87,11 @@ class TorchRecorder:
 
         Optimizer.profile_hook_step = staticmethod(with_hook)
 
-    def begin(self):
+    def begin(self, step):
         profiler = self._torch.profiler
         activities = [profiler.ProfilerActivity.CPU] + ([profiler.ProfilerActivity.CUDA] if self._torch.cuda.is_available() else [])
         self._profile = profiler.profile(activities=activities, record_shapes=True, with_stack=self._stacks)
+        self._profile.step_num = step
         self._profile.start()
 
     def step(self):
@@ -119,7 +121,7 @@ class Session:
         self._begin()
 
     def _begin(self):
-        self._recorder.begin()
+        self._recorder.begin(self._seen)  # the steps' numbers say how many ran before
         self._recording = True
         self._timer = threading.Timer(self._seconds, self.finish)
         self._timer.daemon = True

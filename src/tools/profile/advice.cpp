@@ -121,6 +121,7 @@ struct IdleReason {
   const char* code;
   const char* because;
   const char* next;
+  const char* when_warm = nullptr;  // the next step, where a warm-up had run before
 };
 constexpr IdleReason kIdleReasons[] = {
     {"data_loading", "the program waits for its data loader{}", "prepare batches in workers, ahead of time"},
@@ -130,8 +131,10 @@ constexpr IdleReason kIdleReasons[] = {
      "find out what makes the CPU wait (see the gaps below)"},
     {"copy_to_host", "results are copied to the host and waited for{}", "read values less often"},
     {"allocation", "device memory is allocated or freed{}", "keep shapes constant, so that memory is used again"},
-    {"compilation", "code is compiled{}", "record after a warm-up of several steps"},
-    {"loading", "code is loaded or the runtime starts{}", "record after a warm-up of several steps"},
+    {"compilation", "code is compiled{}", "record after a warm-up of several steps",
+     "find out what is new in these steps, such as shapes: pad them to a few sizes"},
+    {"loading", "code is loaded or a launch takes long{}", "record after a warm-up of several steps",
+     "find out what is new in these steps, such as kernels for other shapes (see the gaps below)"},
     {"dependency", "kernels in the queue wait{} for another stream or device, or for work that the trace does not have",
      "see what the other streams and devices did (see the gaps below)"},
     {"unseen", "the CPU waits in a call{} while the trace has no work of the device",
@@ -163,7 +166,7 @@ std::string waiting_text(const Facts& f, const std::string& of) {
   const std::string in = f.in(reason->code);
   return fmt::format("{}, {} because {}. Next: {}.", text, f.gap(reason->code) >= 0.5 * idle ? "mostly" : "partly",
                      fmt::format(fmt::runtime(reason->because), in.empty() ? "" : fmt::format(" ({})", in)),
-                     reason->next);
+                     reason->when_warm != nullptr && f.after_warm_up(reason->code) ? reason->when_warm : reason->next);
 }
 
 }  // namespace

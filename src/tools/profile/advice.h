@@ -24,6 +24,8 @@ struct Facts {
       if (g["code"] == code) return g[key];
     return 0;
   }
+  // Whether most of the time of a cause came after a warm-up. Then a later recording would not be without it.
+  bool after_warm_up(const char* code) const { return gap(code, "warm") >= 0.5; }
   // In which function or call the CPU was longest during the gaps of one cause; empty if it is not known.
   std::string in(const char* code) const {
     for (const nlohmann::json& g : d["gap_reasons"])

@@ -101,9 +101,25 @@ const TraceRule kOwnRules[] = {
                 "If new windows keep coming, shapes change from step to step: pad them to a few sizes."},
       .source = kOwn},
      [](const Facts& f) -> std::string {
-       if (f.gap("compilation") < 0.03) return "";
+       if (f.gap("compilation") < 0.03 || f.after_warm_up("compilation")) return "";
        return fmt::format("New windows are compiled for {} of the time ({:.0f} times).", percent(f.gap("compilation")),
                           f.gap("compilation", "count"));
+     },
+     [](const Facts& f) -> double { return f.gap("compilation"); }},
+    {{.id = "new-windows",
+      .severity = Severity::med,
+      .title = "New windows are compiled after the warm-up, too",
+      .why =
+          "A window is compiled once and then found in the cache. A step that records other ops or other shapes than "
+          "the steps before has windows of its own.",
+      .fixes = {"Pad what changes from step to step, such as the length of texts, to a few sizes.",
+                "PYFLAME_DEBUG=4 prints the steps of each new program: compare two of them."},
+      .source = kOwn},
+     [](const Facts& f) -> std::string {
+       if (f.gap("compilation") < 0.03 || !f.after_warm_up("compilation")) return "";
+       return fmt::format(
+           "New windows are compiled for {} of the time ({:.0f} times), though a warm-up had run before.",
+           percent(f.gap("compilation")), f.gap("compilation", "count"));
      },
      [](const Facts& f) -> double { return f.gap("compilation"); }},
     {{.id = "recording",

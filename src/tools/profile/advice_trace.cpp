@@ -54,7 +54,7 @@ const TraceRule kRules[] = {
                        "network file system, MIOpen uses a temporary folder instead.)")},
       .source = kTraces},
      [](const Facts& f) -> std::string {
-       if (f.gap("loading") < 0.03) return "";
+       if (f.gap("loading") < 0.03 || f.after_warm_up("loading")) return "";
        return fmt::format("The device waits in {} of the recorded time while code is loaded: {:.0f} times.",
                           percent(f.gap("loading")), f.gap("loading", "count"));
      }},
@@ -68,8 +68,27 @@ const TraceRule kRules[] = {
                        "(If the home folder is on a network file system, MIOpen uses a temporary folder instead.)")},
       .source = kSkill},
      [](const Facts& f) -> std::string {
-       if (f.gap("compilation") < 0.03) return "";
+       if (f.gap("compilation") < 0.03 || f.after_warm_up("compilation")) return "";
        return fmt::format("Code is compiled in {} of the recorded time.", percent(f.gap("compilation")));
+     }},
+    {{.id = "new-code",
+      .severity = Severity::high,
+      .title = "Code is compiled or loaded after the warm-up, too",
+      .why = "Something is new in these steps: a shape that no step before had, or a kernel that only some steps run.",
+      .fixes = {"Pad what changes from step to step to a few sizes, or compile for all of them: torch.compile(model, "
+                "dynamic=True).",
+                "See whether guards fail: TORCH_LOGS=recompiles."},
+      .command = "TORCH_LOGS=recompiles python your_script.py",
+      .source = kTraces},
+     [](const Facts& f) -> std::string {
+       double share = 0;
+       for (const char* code : {"compilation", "loading"})
+         if (f.after_warm_up(code)) share += f.gap(code);
+       if (share < 0.03) return "";
+       return fmt::format(
+           "The device waits in {} of the recorded time while code is compiled or loaded, though a warm-up "
+           "had run before.",
+           percent(share));
      }},
     {{.id = "launch-bound",
       .severity = Severity::high,

@@ -224,9 +224,19 @@ json in_what(const Trace& t, const std::map<NameId, double>& time) {
   return out;
 }
 
+// A warm-up is as many steps: what profile() and docs/report.md ask for.
+constexpr int64_t kWarmUp = 3;
+
+// Whether a warm-up had run before a time, by the number of the step that it is in: ProfilerStep#N counts the steps that were not recorded, too.
+bool is_warm(const Analysis& a, int64_t time) {
+  const auto after =
+      std::upper_bound(a.steps.begin(), a.steps.end(), time, [](int64_t at, const Step& s) { return at < s.start; });
+  return after != a.steps.begin() && std::prev(after)->number >= kWarmUp;
+}
+
 json gap_reasons_of(const Trace& t, const Analysis& a) {
   struct Sum {
-    double us = 0;
+    double us = 0, warm_us = 0;
     int64_t count = 0;
     std::map<NameId, double> in;
   };
@@ -235,6 +245,7 @@ json gap_reasons_of(const Trace& t, const Analysis& a) {
     const double length = us(g.end - g.start);
     Sum& sum = sums[g.cause];
     sum.us += length;
+    if (is_warm(a, g.start)) sum.warm_us += length;
     ++sum.count;
     if (const NameId name = g.frame != 0 ? g.frame : g.call; name != 0) sum.in[name] += length;
   }
@@ -245,6 +256,7 @@ json gap_reasons_of(const Trace& t, const Analysis& a) {
                    {"us", rounded(sum.us)},
                    {"share", fraction(a.wall_us > 0 ? sum.us / a.wall_us : 0)},
                    {"count", sum.count},
+                   {"warm", fraction(sum.us > 0 ? sum.warm_us / sum.us : 0)},
                    {"launch_bound", is_launch_bound(cause)},
                    {"in", in_what(t, sum.in)}});
   std::stable_sort(out.begin(), out.end(),

@@ -342,6 +342,8 @@ class Server:
         if running + len(job.prompts) * job.best_of > self.limits.choices:
             raise RequestError(f"{op}: the queue is full; got {running} texts that are written or wait; expected at most {self.limits.choices}; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
         transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client left while its request was prepared")
         answer = Answer(op, job, self.model, self.engine, self._mailbox, self._metrics, self.limits.waiting_pieces if job.stream else None, transport.abort)
         try:
             answer.submit()

@@ -1,0 +1,42 @@
+"""Texts that follow one another, of a model that several processes compute together: `pyflame generate` and `pyflame chat` with --tensor_parallel_size."""
+import queue
+
+from ._request import Finished
+from ._workers import EngineDead
+from .engine import DEFAULT_BYTES, Engine
+from .language_model import Source
+
+
+class SingleWriter:
+    """An Engine that writes one text at a time. model: its LanguageModel, with this process's part of the weights. The keys and values of a text have at most 1 GiB in each
+    process; a longer text ends there.
+
+    path, device: as of pf.llm.load; size: the number of processes; speculative_config: a SpeculativeConfig or None; lora: the folder of an adapter or None. `with` ends the processes.
+    OSError, ValueError, MemoryError; EngineDead where a process does not start."""
+
+    def __init__(self, path, device, size, speculative_config=None, lora=None):
+        self._lora = None if lora is None else "adapter"
+        self._engine = Engine(Source(path, None, device), max_num_seqs=1, kv_cache_bytes=DEFAULT_BYTES, speculative_config=speculative_config,
+                              lora_modules=None if lora is None else {self._lora: lora}, tensor_parallel_size=size)  # fmt: skip
+        self.model = self._engine.model
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._engine.close(drain=False)
+
+    def tokens(self, ids, max_tokens, sampling):
+        """An iterator over the ids of new tokens. The request begins at once and ends with the iterator. ValueError, TypeError; while it writes, EngineDead with the engine's words."""
+        events = queue.SimpleQueue()
+        request = self._engine.submit(ids, sampling, max_tokens, lora=self._lora, receive=events.put)
+        return self._written(request, events)
+
+    def _written(self, request, events):
+        try:
+            while not isinstance(event := events.get(), Finished):
+                yield event.id
+            if event.reason not in ("stop", "length"):
+                raise EngineDead(f"generate: the text ended early; got {event.error or event.reason}; expected its end")
+        finally:
+            self._engine.cancel(request)
