@@ -245,6 +245,12 @@ def test_copies_lie_as_their_input(name):
         assert pf.randint_like(x, 5, memory_format=pf.contiguous_format).stride() == rows
 
 
+def test_copies_of_views_lie_in_rows():
+    x = pf.ones(3, 4)
+    for y in (pf.t_copy(x), pf.permute_copy(x, (1, 0)), pf.as_strided_copy(x, (4, 3), (1, 4)), pf.split_with_sizes_copy(x.t(), [4])[0], pf.unbind_copy(x.t().unsqueeze(0))[0]):
+        assert y.stride() == (3, 1)
+
+
 def test_copies_have_gradients_and_can_be_written():
     x = pf.tensor(values(3, 4), requires_grad=True)
     y = x.t().clone()
