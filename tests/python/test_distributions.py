@@ -572,6 +572,8 @@ def test_a_transform_may_keep_its_last_result():
     assert kept.inv(kept(x)) is x and D.SigmoidTransform().inv(D.SigmoidTransform()(x)) is not x
     again = kept.with_cache(0)
     assert again == kept and again.inv(again(x)) is not x and D.ExpTransform().with_cache().inv.event_dim == 0
+    both = D.ComposeTransform([D.ExpTransform(), D.SigmoidTransform()], cache_size=1)
+    assert both.inv(both(x)) is x and both.with_cache(0).inv(both(x)) is not x and all(p.inv(p(x)) is x for p in both.parts)
     with pytest.raises(ValueError, match="ExpTransform: cache_size is not 0 or 1; got 2"):
         D.ExpTransform(2)
     with pytest.raises(ValueError, match="StickBreakingTransform|ReshapeTransform: values and results have different numbers of dims"):

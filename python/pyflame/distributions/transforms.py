@@ -127,7 +127,10 @@ class ComposeTransform(Transform):
 
     def __init__(self, parts, cache_size=0):
         super().__init__(cache_size)
-        self.parts = list(parts)
+        self.parts = [p.with_cache(cache_size) if cache_size else p for p in parts]
+
+    def with_cache(self, cache_size=1):
+        return ComposeTransform([p.with_cache(cache_size) for p in self.parts], cache_size)
 
     def _dims(self):
         """The number of dims of one value before each part and after the last one, which all parts need together."""
