@@ -9,10 +9,14 @@ __all__ = ["alias_copy", "constant_pad_nd", "detach_copy", "diagonal_copy", "exp
            "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsafe_chunk", "unsafe_split", "unsqueeze_copy", "view_copy"]
 
 
+def _in_rows(view):
+    return view.clone(memory_format=_C.contiguous_format)
+
+
 def _copy_of(name, view):
     def function(input, *args, **kwargs):
         result = view(input, *args, **kwargs)
-        return tuple(r.clone() for r in result) if isinstance(result, (tuple, list)) else result.clone()
+        return tuple(map(_in_rows, result)) if isinstance(result, (tuple, list)) else _in_rows(result)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
     function.__doc__ = f"A copy of what {name} gives."
@@ -43,7 +47,7 @@ def split_with_sizes(input, split_sizes, dim=0):
 
 def split_with_sizes_copy(input, split_sizes, dim=0):
     """Copies of parts of these sizes along a dim."""
-    return tuple(part.clone() for part in split_with_sizes(input, split_sizes, dim))
+    return tuple(_in_rows(part) for part in split_with_sizes(input, split_sizes, dim))
 
 
 def unsafe_chunk(input, chunks, dim=0):

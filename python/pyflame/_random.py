@@ -167,6 +167,11 @@ def randint_like(input, low=None, high=None, *, generator=None, dtype=None, layo
         if isinstance(bound, Tensor):
             low, high = (bound.item(), high) if name == "low" else (low, bound.item())
     result = _C.randint(int(low), int(high), input.shape, generator=generator, dtype=dtype or input.dtype, device=device or input.device)
+    if memory_format is None or memory_format == _C.preserve_format:
+        place = _C.empty_like(input, dtype=result.dtype, device=result.device)
+        result = result if place.is_contiguous() else place.copy_(result)
+    else:
+        result = result.contiguous(memory_format=memory_format)
     return result.requires_grad_() if requires_grad else result
 
 

@@ -86,7 +86,9 @@ def unflatten(input, dim, sizes):
     sizes, n = list(sizes), input.shape[dim]
     if -1 in sizes:
         rest = -math.prod(sizes)
-        sizes[sizes.index(-1)] = n // rest if rest else 0
+        if rest == 0:
+            raise ValueError(f"unflatten: -1 is ambiguous next to a size of 0; got {tuple(sizes)} for {n}")
+        sizes[sizes.index(-1)] = n // rest
     if math.prod(sizes) != n:
         raise ValueError(f"unflatten: the sizes do not multiply to the dim's; got {tuple(sizes)} for {n}; expected a product of {n}")
     return input.reshape(*input.shape[:dim], *sizes, *input.shape[dim + 1:])

@@ -45,6 +45,9 @@ class _Pickler:
             self.integer(int(obj))
         elif isinstance(obj, float):
             self.out.write(b"G" + struct.pack(">d", obj))
+        elif isinstance(obj, complex):
+            self.name("__builtin__", "complex")
+            self.out.write(b"G" + struct.pack(">d", obj.real) + b"G" + struct.pack(">d", obj.imag) + b"\x86R")
         elif isinstance(obj, bytes):  # as protocol 2 has it: the text of the bytes, and a call that turns it back
             self.name("_codecs", "encode")
             self.write(obj.decode("latin-1"), path)

@@ -53,6 +53,8 @@ class _Writer:
             return obj
         if isinstance(obj, float):
             return float(obj) if math.isfinite(obj) else {"$": "float", "value": repr(float(obj))}
+        if isinstance(obj, complex):
+            return {"$": "complex", "parts": [self.encode(obj.real, path), self.encode(obj.imag, path)]}
         if isinstance(obj, dict):
             if all(isinstance(k, str) for k in obj) and "$" not in obj:
                 return {k: self.encode(v, path + [k]) for k, v in obj.items()}
@@ -88,6 +90,8 @@ def _decode(node, tensors):
         return {_decode(k, tensors): _decode(v, tensors) for k, v in node["items"]}
     if kind == "float":
         return float(node["value"])
+    if kind == "complex":
+        return complex(*(_decode(v, tensors) for v in node["parts"]))
     if kind == "dtype":
         return getattr(_C, "bool_" if node["name"] == "bool" else node["name"])
     raise ValueError(f"unknown kind '{kind}'")

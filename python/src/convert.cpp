@@ -644,9 +644,9 @@ void bind_convert(nb::module_& m, TensorClass& c) {
              "deepcopy: only leaves can be pickled or deep-copied; got a result of {}; hint: use .detach()",
              x.grad_fn() ? x.grad_fn()->name : "an op");
     grad_mode::Guard off(false);
-    Tensor y = clone(x.detach());
+    Tensor y = clone_preserving(x.detach());
     if (x.requires_grad()) y.set_requires_grad(true);
-    if (Tensor g = x.grad()) y.set_grad(clone(g));
+    if (Tensor g = x.grad()) y.set_grad(clone_preserving(g));
     (void)memo;
     return nb::cast(y);
   });

@@ -36,12 +36,13 @@ void bind_constants(nb::module_& m) {
 
 using Like = Tensor (*)(const Tensor&, DTypeOpt);
 
+// They lie in memory in the order of the input, as PyTorch's with preserve_format.
 void bind_likes(nb::module_& m, TensorClass& c) {
   auto like = [&](const char* name, Like make, const char* text) {
     m.def(
         name,
         [make](const Tensor& x, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-          Tensor y = make(x, dtype);
+          const Tensor y = lying_as(make(x, dtype), x);
           const DeviceOpt where = device;
           return leaf(where ? to_device(y, *where) : y, requires_grad);
         },
@@ -59,7 +60,7 @@ void bind_likes(nb::module_& m, TensorClass& c) {
   m.def(
       "full_like",
       [](const Tensor& x, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-        const Tensor y = full_like(x, v, dtype);
+        const Tensor y = lying_as(full_like(x, v, dtype), x);
         const DeviceOpt where = device;
         return leaf(where ? to_device(y, *where) : y, requires_grad);
       },

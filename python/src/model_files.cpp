@@ -28,9 +28,9 @@ class TorchObjects {
   TorchObjects(const TorchFile& file, nb::callable place, nb::callable parameter)
       : file_(file), place_(std::move(place)), parameter_(std::move(parameter)) {}
 
-  nb::object tensor(size_t index) {
+  nb::object tensor(size_t index, const std::string& path) {
     const TorchTensor& t = file_.tensors()[index];
-    const nb::object base = storage(t);
+    const nb::object base = storage(t, path);
     Tensor view = as_strided(*as_tensor(base), t.shape, t.strides, t.offset);
     if (t.conjugated) view = conj(view);
     if (t.negated) view = neg(view);
@@ -56,13 +56,15 @@ class TorchObjects {
       case PickleKind::Float: return nb::float_(v.number);
       case PickleKind::Text: return text_object(v.text);
       case PickleKind::Bytes: return nb::bytes(v.text.data(), v.text.size());
-      case PickleKind::Tensor: return made_[&v] = tensor(static_cast<size_t>(v.integer));
+      case PickleKind::Tensor: return made_[&v] = tensor(static_cast<size_t>(v.integer), path);
       case PickleKind::Global: return global(v, path);
       case PickleKind::List: return list(v, path, depth);
       case PickleKind::Dict: return dict(v, path, depth);
       case PickleKind::Tuple:
       case PickleKind::Set: return tuple_or_set(v, path, depth);
-      case PickleKind::Object: refuse(v, path);
+      case PickleKind::Object:
+        if (!is_complex_number(v)) refuse(v, path);
+        return nb::steal(PyComplex_FromDoubles(number(*v.items[0]), number(*v.items[1])));
     }
     return nb::none();
   }
@@ -76,11 +78,11 @@ class TorchObjects {
                     describe(v), path.empty() ? "its top" : cite(path)));
   }
 
-  nb::object storage(const TorchTensor& t) {
+  nb::object storage(const TorchTensor& t, const std::string& path) {
     const TorchStorage& s = file_.storages()[t.storage];
     nb::object& base = storages_[{t.storage, t.dtype}];
     if (base.is_valid()) return base;
-    const DType dtype = torch_dtype(file_.file(), t.dtype);
+    const DType dtype = torch_dtype(file_.file(), t.dtype, path);
     const uint64_t elements = s.bytes / t.item_bytes;
     Tensor made;
     {
@@ -91,6 +93,10 @@ class TorchObjects {
     base = place_(nb::cast(made), s.location);
     PF_CHECK(as_tensor(base) != nullptr, Type, "load: map_location did not return a tensor; got {}", kind_name(base));
     return base;
+  }
+
+  static double number(const PickleValue& v) {
+    return v.is(PickleKind::Float) ? v.number : static_cast<double>(v.integer);
   }
 
   static nb::object big_integer(const std::string& bytes) {
@@ -162,7 +168,7 @@ nb::object read_torch_file(const std::string& path, nb::callable place, nb::call
   // The weights of a TorchScript archive, as its state dict would be.
   nb::dict weights;
   for (const NamedTorchTensor& t : torch_contents(*file).tensors)
-    weights[text_object(t.name)] = objects.tensor(t.tensor).attr("detach")();
+    weights[text_object(t.name)] = objects.tensor(t.tensor, t.name).attr("detach")();
   return weights;
 }
 

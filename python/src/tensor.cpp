@@ -156,7 +156,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
   }
   Tensor y = device ? to_device(x, *device) : x;
   if (dtype) y = converted(y, *dtype);
-  if (copy && y.same(x)) y = clone(x);
+  if (copy && y.same(x)) y = clone_preserving(x);
   if (format) y = contiguous(y, *format);
   return same_or_new(self, x, y);
 }
@@ -462,19 +462,19 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
   m.def(
       "clone",
       [](const Tensor& x, FormatArg format) {
-        const Tensor y = clone(x);
         const auto wanted = format.get("clone");
-        return wanted ? contiguous(y, *wanted) : y;
+        return wanted ? contiguous(clone(x), *wanted) : clone_preserving(x);
       },
-      "input"_a, nb::kw_only(), "memory_format"_a.none() = nb::none(), "A copy.");
+      "input"_a, nb::kw_only(), "memory_format"_a.none() = nb::none(),
+      "A copy, in memory in the order of the input unless memory_format says another; gradients flow through it.");
   c.def(
       "clone",
       [](const Tensor& x, FormatArg format) {
-        const Tensor y = clone(x);
         const auto wanted = format.get("clone");
-        return wanted ? contiguous(y, *wanted) : y;
+        return wanted ? contiguous(clone(x), *wanted) : clone_preserving(x);
       },
-      nb::kw_only(), "memory_format"_a.none() = nb::none(), "A copy; gradients flow through it.");
+      nb::kw_only(), "memory_format"_a.none() = nb::none(),
+      "A copy, in memory in the order of this tensor unless memory_format says another; gradients flow through it.");
 }
 
 }  // namespace

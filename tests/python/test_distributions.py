@@ -24,6 +24,7 @@ CONTINUOUS = {  # a distribution of one number, and where almost all of it lies
     "Kumaraswamy": (lambda: D.Kumaraswamy(t(2.5), t(1.5)), (1e-9, 1 - 1e-9)), "InverseGamma": (lambda: D.InverseGamma(t(8.0), t(3.0)), (1e-3, 30)),
     "FisherSnedecor": (lambda: D.FisherSnedecor(t(6.0), t(20.0)), (1e-9, 60)), "ContinuousBernoulli": (lambda: D.ContinuousBernoulli(t(0.8)), (0, 1)),
     "ContinuousBernoulli-even": (lambda: D.ContinuousBernoulli(logits=t(0.001)), (0, 1)),
+    "GeneralizedPareto": (lambda: D.GeneralizedPareto(t(1.0), t(2.0), t(-0.3)), (1, 1 + 2 / 0.3)),
     "Pareto": (lambda: D.Pareto(t(1.0), t(8.0)), (1, 60)), "Weibull": (lambda: D.Weibull(t(1.5), t(2.0)), (1e-9, 10)),
 }
 UNBOUNDED = {"Cauchy": lambda: D.Cauchy(t(0.3), t(0.7)), "HalfCauchy": lambda: D.HalfCauchy(t(0.7))}  # without moments
@@ -448,7 +449,7 @@ def test_transforms_to_what_a_constraint_allows():
             assert pf.allclose(y, expected) and constraint.check(y).all().item() and pf.allclose(transform.inv(y), x, atol=1e-5)
     assert pf.allclose(D.transform_to(c.simplex)(x), x.softmax(-1)) and D.biject_to(c.simplex)(x).shape == (4,)
     assert D.constraint_registry.biject_to is D.biject_to
-    for wrong in (c.boolean, c.nonnegative_integer, c.lower_cholesky):
+    for wrong in (c.boolean, c.nonnegative_integer, c.lower_triangular):
         with pytest.raises(NotImplementedError, match="no transform to"):
             D.transform_to(wrong)
     with pytest.raises(TypeError, match="transform_to.register: not a constraint"):
@@ -469,3 +470,160 @@ def test_entropy_of_multinomial():
         counts = pf.tensor([[i, j, n - i - j] for i in range(n + 1) for j in range(n + 1 - i)], dtype=pf.float64)
         log_prob = d.log_prob(counts.unsqueeze(1))
         assert pf.allclose(d.entropy(), -(log_prob.exp() * log_prob).sum(0))
+
+
+# loc 0.5, scale 2: log_prob and cdf at 0.6, 1.7 and 4.9, icdf at 0.1, 0.5 and 0.95, (mean, variance, entropy), computed with PyTorch 2.15 in float64.
+GENERALIZED_PARETO = [
+    (-0.4, [-0.7234512415, -1.104802449, -3.873542485], [0.04925250629, 0.496459994, 0.9950116937], [0.7063424224, 1.710708584, 3.991455916], [1.928571429, 1.133786848, 1.293147181]),
+    (0.0, [-0.7431471806, -1.293147181, -2.893147181], [0.0487705755, 0.4511883639, 0.8891968416], [0.7107210313, 1.886294361, 6.491464547], [2.5, 4.0, 1.693147181]),
+    (0.3, [-0.7576645014, -1.410376414, -2.889356791], [0.04841732635, 0.4240386924, 0.8153682555], [0.7140866495, 2.040962756, 10.20970701], [3.357142857, 20.40816327, 1.993147181]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("c, log_prob, cdf, icdf, moments", GENERALIZED_PARETO)
+def test_generalized_pareto(c, log_prob, cdf, icdf, moments):
+    d, x = D.GeneralizedPareto(t(0.5), t(2.0), t(c)), t(0.6, 1.7, 4.9)
+    for got, want in [(d.log_prob(x), log_prob), (d.cdf(x), cdf), (d.icdf(t(0.1, 0.5, 0.95)), icdf), (pf.cat([d.mean, d.variance, d.entropy()]), moments), (d.mode, [0.5]),
+                      (d.log_cdf(x), np.log(cdf)), (d.log_survival_function(x), np.log1p(-np.array(cdf)))]:  # fmt: skip
+        np.testing.assert_allclose(got.numpy(), want, rtol=2e-7)
+    assert d.expand((3, 1)).batch_shape == (3, 1) and d.has_rsample
+    pf.manual_seed(0)
+    assert d.support.check(d.sample((100,))).all().item()
+
+
+def test_generalized_pareto_has_gradients_and_borders():
+    c = pf.tensor([0.0, 0.3, -1.0], dtype=F64, requires_grad=True)
+    loc, scale = (pf.tensor(v, dtype=F64, requires_grad=True) for v in (0.5, 2.0))
+    D.GeneralizedPareto(loc, scale, c).log_prob(t(1.7, 1.7, 1.7)).sum().backward()
+    h = 1e-6
+    slopes = [(D.GeneralizedPareto(t(0.5), t(2.0), t(v + h)).log_prob(t(1.7)) - D.GeneralizedPareto(t(0.5), t(2.0), t(v - h)).log_prob(t(1.7))).item() / (2 * h) for v in (0.3, -1.0)]
+    np.testing.assert_allclose(c.grad.numpy(), [0.0, *slopes], rtol=1e-6)  # at 0, the exponential density does not depend on it, as in PyTorch
+    assert scale.grad.isfinite().item() and loc.grad.isfinite().item()
+    d = D.GeneralizedPareto(t(0.0, 0.0), t(1.0, 1.0), t(1.0, 0.6))
+    assert d.mean.isnan().tolist() == [True, False] and d.variance.isnan().all().item()
+    assert D.GeneralizedPareto(0.0, 1.0, -1.0).log_prob(pf.tensor(1.0)).item() == 0  # U(0, 1) at its upper bound
+    draws = D.GeneralizedPareto(loc, scale, 0.2).rsample((5,))
+    draws.sum().backward()
+    assert scale.grad.isfinite().item() and draws.min().item() >= 0.5
+    with pytest.raises(ValueError, match="the parameter scale has invalid values"):
+        D.GeneralizedPareto(0.0, -1.0, 0.1)
+    with pytest.raises(ValueError, match="not within the support"):
+        D.GeneralizedPareto(0.0, 1.0, -1.0).log_prob(pf.tensor(1.5))
+
+
+# The transform, the shape of its input [0.3, -1.2, 0.7, 0.1, -0.4, 1.1], the shape of the result, the result and log_abs_det_jacobian, computed with PyTorch 2.15 in float64.
+OF_SHAPES = {
+    "correlations": (D.CorrCholeskyTransform(), (6,), (4, 4), [1.0, 0.0, 0.0, 0.0, 0.2913126125, 0.9566279119, 0.0, 0.0, -0.833654607, 0.3337839554, 0.4400093946, 0.0,
+                     0.09966799462, -0.378057101, 0.7367805865, 0.5516280328], -3.601988403),
+    "cat": (D.CatTransform([D.ExpTransform(), D.AffineTransform(1.0, 3.0), D.TanhTransform()], -1, [2, 1, 3]), (6,), (6,),
+            [1.349858808, 0.3011942119, 3.1, 0.09966799462, -0.3799489623, 0.8004990218], [0.3, -1.2, 1.098612289, -0.009983377643, -0.1559069708, -1.023872278]),
+    "stack": (D.StackTransform([D.ExpTransform(), D.SigmoidTransform()], 1), (3, 2), (3, 2), [1.349858808, 0.2314752165, 2.013752707, 0.5249791875, 0.670320046, 0.7502601056],
+              [0.3, -1.726564935, 0.7, -1.38879332, -0.4, -1.67467065]),
+    "independent": (D.IndependentTransform(D.ExpTransform(), 1), (2, 3), (2, 3), [1.349858808, 0.3011942119, 2.013752707, 1.105170918, 0.670320046, 3.004166024], [-0.2, 0.8]),
+    "reshape": (D.ReshapeTransform((6,), (2, 3)), (6,), (2, 3), [0.3, -1.2, 0.7, 0.1, -0.4, 1.1], 0.0),
+    "cumulative": (D.CumulativeDistributionTransform(D.Normal(t(0.3), t(1.2))), (6,), (6,), [0.5, 0.1056497737, 0.6305586598, 0.4338161674, 0.2798344636, 0.7475074625],
+                   [-1.10126009, -1.88251009, -1.156815646, -1.115148979, -1.271398979, -1.323482312]),
+    "composed": (D.ComposeTransform([D.StickBreakingTransform(), D.ReshapeTransform((4,), (2, 2)), D.AffineTransform(0.0, 2.0)]), (2, 3), (2, 2, 2),
+                 [0.620644884, 0.1805383374, 0.8010347125, 0.3977820661, 0.5384286989, 0.3668925541, 0.8212937924, 0.2733849547], [-3.332510327, -3.115535213]),
+}  # fmt: skip
+SIX = (0.3, -1.2, 0.7, 0.1, -0.4, 1.1)
+
+
+@pytest.mark.parametrize("name", OF_SHAPES)
+def test_transforms_of_shapes_and_parts(name):
+    transform, shape, shape_after, want, slope = OF_SHAPES[name]
+    x = t(*SIX).reshape(shape)
+    y = transform(x)
+    assert y.shape == shape_after == tuple(transform.forward_shape(shape)) and tuple(transform.inverse_shape(shape_after)) == shape
+    np.testing.assert_allclose(y.numpy().ravel(), want, rtol=1e-8)
+    np.testing.assert_allclose(transform.inv(y).numpy(), x.numpy(), rtol=1e-6)
+    of = transform.log_abs_det_jacobian(x, y)
+    np.testing.assert_allclose(of.numpy().ravel(), slope, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(transform.inv.log_abs_det_jacobian(y, x).numpy(), -of.numpy(), rtol=1e-8, atol=1e-12)
+    assert of.ndim == x.ndim - transform.domain.event_dim and (name == "composed" or transform.codomain.check(y).all().item())
+
+
+def test_transforms_to_matrices():
+    x = t(*SIX, 0.2, 0.9, -0.6).reshape(3, 3)
+    lower, definite = D.LowerCholeskyTransform(), D.PositiveDefiniteTransform()
+    np.testing.assert_allclose(lower(x).numpy().ravel(), [1.349858808, 0.0, 0.0, 0.1, 0.670320046, 0.0, 0.2, 0.9, 0.5488116361], rtol=1e-8)
+    np.testing.assert_allclose(definite(x).numpy(), (lower(x) @ lower(x).mT).numpy(), rtol=1e-12)
+    for transform in (lower, definite):
+        np.testing.assert_allclose(transform.inv(transform(x)).numpy(), pf.tril(x).numpy(), rtol=1e-9)
+        assert transform.codomain.check(transform(x)).item() and transform == type(transform)()
+
+
+def test_distributions_through_transforms_of_shapes():
+    """What the dims of one value are follows the transforms; the base distribution gets them. Values computed with PyTorch 2.15 in float64."""
+    x = t(*SIX).reshape(2, 3)
+    d = D.TransformedDistribution(D.Normal(pf.zeros(2, 3, dtype=F64), 1.0), [D.AffineTransform(1.0, 2.0), D.CorrCholeskyTransform()])
+    assert (d.batch_shape, d.event_shape, d.sample((5,)).shape) == ((2,), (3, 3), (5, 2, 3, 3))
+    np.testing.assert_allclose(d.log_prob(D.CorrCholeskyTransform()(x)).numpy(), [-3.189468228, -3.916041029], rtol=1e-7)
+    d = D.TransformedDistribution(D.Normal(pf.zeros(4, 2, 3, dtype=F64), 1.0), [D.ExpTransform(), D.ReshapeTransform((2, 3), (6,))])
+    assert (d.batch_shape, d.event_shape) == ((4,), (6,)) and d.expand((5, 4)).sample().shape == (5, 4, 6)
+    np.testing.assert_allclose(d.log_prob(x.exp().reshape(6)).numpy(), [-7.813631199] * 4, rtol=1e-8)
+    wide = D.TransformedDistribution(D.Normal(t(0.0), t(1.0)), D.AffineTransform(pf.zeros(3, dtype=F64), 2.0))
+    assert wide.batch_shape == (3,) and wide.sample().unique().numel() == 3  # three draws, not one for all
+
+
+def test_a_transform_may_keep_its_last_result():
+    x = t(0.3, 40.0)
+    kept = D.SigmoidTransform(cache_size=1)
+    assert kept.inv(kept(x)) is x and D.SigmoidTransform().inv(D.SigmoidTransform()(x)) is not x
+    again = kept.with_cache(0)
+    assert again == kept and again.inv(again(x)) is not x and D.ExpTransform().with_cache().inv.event_dim == 0
+    both = D.ComposeTransform([D.ExpTransform(), D.SigmoidTransform()], cache_size=1)
+    assert both.inv(both(x)) is x and both.with_cache(0).inv(both(x)) is not x and all(p.inv(p(x)) is x for p in both.parts)
+    with pytest.raises(ValueError, match="ExpTransform: cache_size is not 0 or 1; got 2"):
+        D.ExpTransform(2)
+    with pytest.raises(ValueError, match="StickBreakingTransform|ReshapeTransform: values and results have different numbers of dims"):
+        D.ReshapeTransform((2, 3), (6,)).event_dim  # noqa: B018
+
+
+def test_constraints_of_matrices_and_parts():
+    c = D.constraints
+    m = pf.tensor([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.0], [3.0, -1.0]], [[1.0, 1.0], [1.0, 1.0]]], dtype=F64)
+    for constraint, want in [(c.square, [True] * 4), (c.symmetric, [True, True, False, True]), (c.lower_triangular, [False, False, True, False]), (c.lower_cholesky, [False] * 4)]:
+        assert constraint.check(m).tolist() == want and constraint.event_dim == 2
+    assert c.positive_definite.check(m).tolist() == [False, True, False, False] and c.positive_semidefinite.check(m[:3]).tolist() == [False, True, False]
+    assert c.square.check(m[:, :1]).tolist() == [False] * 4 and c.symmetric.check(m[:, :1]).tolist() == [False] * 4
+    x = t(-1.0, 2.0, 0.5)
+    assert c.cat([c.positive, c.unit_interval], 0, [2, 1]).check(x).tolist() == [False, True, True]
+    assert c.stack([c.positive, c.positive, c.unit_interval]).check(x).tolist() == [False, True, True] and c.stack([c.real_vector]).event_dim == 1
+    for registry in (D.biject_to, D.transform_to):
+        parts = registry(c.cat([c.positive, c.unit_interval], 0, [2, 1]))
+        np.testing.assert_allclose(parts(x).numpy(), [*np.exp([-1.0, 2.0]), 1 / (1 + math.exp(-0.5))])
+        assert registry(c.stack([c.real, c.positive], -1))(t(3.0, 0.0)).tolist() == [3.0, 1.0] and registry(c.real_vector)(x).tolist() == x.tolist()
+        assert c.corr_cholesky.check(registry(c.corr_cholesky)(x)).item()
+    assert D.transform_to(c.lower_cholesky) == D.LowerCholeskyTransform() and D.transform_to(c.positive_semidefinite) == D.PositiveDefiniteTransform()
+
+
+def test_triangles_as_vectors():
+    from pyflame.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
+
+    m = pf.arange(16.0).reshape(4, 4)
+    for diag, want in [(0, [0, 4, 5, 8, 9, 10, 12, 13, 14, 15]), (-1, [4, 8, 9, 12, 13, 14]), (-2, [8, 12, 13]), (1, [0, 1, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15])]:
+        assert tril_matrix_to_vec(m, diag).tolist() == want
+        assert pf.equal(vec_to_tril_matrix(tril_matrix_to_vec(m, diag), diag), m.tril(diag))
+    with pytest.raises(ValueError, match="vec_to_tril_matrix: no square matrix has so many numbers there"):
+        vec_to_tril_matrix(pf.ones(4))
+    with pytest.raises(ValueError, match="tril_matrix_to_vec: no such diagonal; got diag 4"):
+        tril_matrix_to_vec(m, 4)
+
+
+@pytest.mark.parametrize("wrong, text", [
+    (lambda: D.ReshapeTransform((2, 3), (5,)), "ReshapeTransform: different numbers of elements"),
+    (lambda: D.ReshapeTransform((2, 3), (6,))(pf.ones(3, 2)), "ReshapeTransform: the last dims do not fit; got shape .3, 2.; expected .2, 3. at its end"),
+    (lambda: D.CatTransform([abs]), "CatTransform: not transforms"),
+    (lambda: D.CatTransform([D.ExpTransform()], lengths=[1, 2]), "CatTransform: lengths and transforms differ in number; got 2 and 1"),
+    (lambda: D.CatTransform([D.ExpTransform()])(pf.ones(2)), "CatTransform: the tensor does not fit; got shape .2,.; expected 1 as the size of dim 0"),
+    (lambda: D.StackTransform([D.ExpTransform()], 1)(pf.ones(1)), "StackTransform: the tensor does not fit"),
+    (lambda: D.IndependentTransform(D.ExpTransform(), 2)(pf.ones(1)), "IndependentTransform: too few dims; got shape .1,.; expected at least 2"),
+    (lambda: D.CorrCholeskyTransform().forward_shape((4,)), "CorrCholeskyTransform: no matrix has so many numbers below its diagonal"),
+    (lambda: D.CorrCholeskyTransform().inverse_shape((4, 3)), "CorrCholeskyTransform: not square matrices"),
+    (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), D.CorrCholeskyTransform()), "TransformedDistribution: the base distribution has too few dims"),
+    (lambda: D.constraints.cat([1]), "Cat: not constraints"), (lambda: D.constraints.cat([D.constraints.real], lengths=[]), "Cat: lengths and constraints differ in number"),
+])  # fmt: skip
+def test_errors_of_transforms(wrong, text):
+    with pytest.raises(ValueError, match=text):
+        wrong()

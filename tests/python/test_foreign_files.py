@@ -144,6 +144,35 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path, protocol):
     assert loaded == {"best": 0.25, "half": 0.5, "step": -7, "flag": True, "few": 200, "set": {1}} and type(loaded["best"]) is float
 
 
+@pytest.mark.parametrize("protocol", range(6))
+def test_complex_numbers_of_python(tmp_path, protocol):
+    """As torch.save writes them: a call of complex with two numbers."""
+    value = {"z": 1 + 2j, "all": [complex(float("inf"), -0.0), (3j,)], 2j: "key"}
+    (tmp_path / "x.pt").write_bytes(zip_with(pickle.dumps(value, protocol)))
+    loaded = pf.load(tmp_path / "x.pt")
+    assert loaded == value and type(loaded["z"]) is complex and str(loaded["all"][0]) == "(inf-0j)"
+    with pytest.raises(ValueError, match=r"not data; got an object of '(__builtin__|builtins).complex' at 'x'"):
+        pickled = pickle.dumps({"x": 1j}, 0).replace(b"F0.0\n", b"N", 1)
+        assert pickled != pickle.dumps({"x": 1j}, 0)
+        (tmp_path / "x.pt").write_bytes(zip_with(pickled))
+        pf.load(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("storage, dtype, to", [(b"UInt16Storage", "uint16", "torch.int32"), (b"UInt32Storage", "uint32", "torch.int64"), (b"UInt64Storage", "uint64", "torch.int64")])
+def test_a_tensor_of_a_dtype_that_is_not_there_is_named(tmp_path, storage, dtype, to):
+    inside = tensor_of((2,), (1,), 0, 2, storage)[2:-1]  # without the protocol's number and the stop
+    (tmp_path / "x.pt").write_bytes(zip_with(b"\x80\x02}X\x05\0\0\0model" + inside + b"s.", **{"0": bytes(16)}))
+    with pytest.raises(ValueError, match=rf"a dtype that is not available; got {dtype} at 'model.0'; expected a dtype of tensors; hint: save tensor.to\({to}\) with PyTorch"):
+        pf.load(tmp_path / "x.pt")
+
+
+def test_a_dtype_that_is_an_argument_is_named(tmp_path):
+    v3 = tensor_of((2,), (1,), 0, 2, b"ByteStorage").replace(b"_rebuild_tensor_v2", b"_rebuild_tensor_v3").replace(b")RtRe.", b")Rctorch\ncomplex32\ntRe.")
+    (tmp_path / "x.pt").write_bytes(zip_with(v3, **{"0": bytes(16)}))
+    with pytest.raises(ValueError, match="a tensor has a dtype that is not available; got the class or function 'torch.complex32'"):
+        pf.load(tmp_path / "x.pt")
+
+
 @pytest.mark.parametrize(
     "content, message",
     [
@@ -300,7 +329,7 @@ def structure():
     return {
         "a": pf.arange(6.0).view(2, 3), "t": pf.arange(6.0).view(2, 3).T, "tied": [tied, tied], "p": pf.nn.Parameter(pf.ones(2)), "bf": pf.tensor([1.5]).bfloat16(),
         "h": pf.tensor([1.5]).half(), "i": pf.arange(3), "b": pf.tensor([True]), "s": pf.tensor(3.0), "e": pf.zeros(0, 2), "n": None, "x": (1, 2.5, "ä", True, 2**40, -(2**70)),
-        "bytes": b"\x00\xff", "set": {1}, "dt": pf.float16, "o": collections.OrderedDict(z=1),
+        "bytes": b"\x00\xff", "set": {1}, "dt": pf.float16, "o": collections.OrderedDict(z=1), "z": [1 + 2j, complex("inf")],
     }  # fmt: skip
 
 

@@ -15,12 +15,12 @@ DTYPES = [pf.float64, pf.float32, pf.float16, pf.bfloat16, pf.int64, pf.int32, p
 def test_nested_round_trip(tmp_path):
     obj = {
         "tensors": [pf.arange(3), (pf.ones(2, 2).bfloat16(), None)], "text": "é\n", "flag": True, "n": 2**62, "x": 0.1, "inf": float("-inf"),
-        3: {"int keys": pf.zeros(())}, "dtype": pf.float16, "$": "dollar", "empty": [{}, [], ()], "numpy": np.float32(0.5),
+        3: {"int keys": pf.zeros(())}, "dtype": pf.float16, "$": "dollar", "empty": [{}, [], ()], "numpy": np.float32(0.5), "complex": [1 - 2j, complex("inf"), np.complex64(1j)],
     }
     pf.save(obj, tmp_path / "a.safetensors")
     got = pf.load(tmp_path / "a.safetensors")
     assert got["tensors"][0].tolist() == [0, 1, 2] and isinstance(got["tensors"][1], tuple) and got["tensors"][1][0].dtype == pf.bfloat16
-    for k in ("text", "flag", "n", "x", "inf", "dtype", "$", "empty", "numpy"):
+    for k in ("text", "flag", "n", "x", "inf", "dtype", "$", "empty", "numpy", "complex"):
         assert got[k] == obj[k] and type(got[k]) in (type(obj[k]), float), k
     assert got[3]["int keys"].shape == ()
 

@@ -1,4 +1,5 @@
 """On the CPU, images stay channels-last between convolutions as long as nobody asks for their strides, and no result shows it."""
+import copy
 import ctypes
 import hashlib
 import os
@@ -207,3 +208,77 @@ def test_images_stay_channels_last_between_layers():
     if "onednn.conv" not in text:
         pytest.skip("oneDNN has no quick kernel on this processor")
     assert sum(text.count(f": {entry}") for entry in ("onednn.conv", "cpu.conv_taps", "cpu.conv_winograd")) == 2 and "cast(" not in text and "strides (9216, 1, 384, 16)" in text, text
+
+
+# A tensor, and the strides that PyTorch 2.15 gives to its clone and to zeros_like.
+LYING = {
+    "channels-last": (lambda: pf.ones(2, 3, 4, 5).contiguous(memory_format=pf.channels_last), (60, 1, 15, 3)),
+    "permuted": (lambda: pf.ones(2, 3, 4, 5).permute(1, 3, 0, 2), (20, 1, 60, 5)),
+    "transposed": (lambda: pf.ones(3, 4).t(), (1, 4)),
+    "parts of a transposed one": (lambda: pf.ones(6, 4).t()[:, ::2], (1, 4)),
+    "parts": (lambda: pf.ones(2, 3, 4, 5)[:, ::2], (40, 20, 5, 1)),
+    "expanded": (lambda: pf.ones(3, 1).expand(3, 4), (4, 1)),
+    "a size of 1": (lambda: pf.ones(6).as_strided((2, 1, 3), (1, 77, 2)), (1, 77, 2)),
+    "nothing": (lambda: pf.ones(4, 0).t(), (4, 1)),
+    "complex": (lambda: pf.ones(3, 4, dtype=pf.complex64).t(), (1, 4)),
+    "float8": (lambda: pf.ones(3, 4).to(pf.float8_e4m3fn).t(), (1, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LYING)
+def test_copies_lie_as_their_input(name):
+    make, strides = LYING[name]
+    x = make()
+    kind = {"complex": 2.0 + 1j}.get(name, 2.0)
+    x = x if name in ("expanded", "float8", "nothing") else x * kind if x.is_contiguous() else x.mul_(kind)
+    copies = [x.clone(), pf.clone(x), x.clone(memory_format=pf.preserve_format), x.to(x.dtype, copy=True), copy.deepcopy(x)]
+    for y in copies:
+        assert y.stride() == strides and pf.equal(y.to(pf.complex64), x.to(pf.complex64)) and y.data_ptr() != x.data_ptr() or x.numel() == 0
+    assert copies[0].is_leaf and copies[0].contiguous().stride() == x.clone(memory_format=pf.contiguous_format).stride() == pf.empty(x.shape).stride()
+    made = [pf.zeros_like(x), pf.ones_like(x), pf.empty_like(x), pf.full_like(x, 3), pf.zeros_like(x, memory_format=pf.preserve_format)]
+    made += [] if name in ("complex", "float8") else [pf.rand_like(x), pf.randn_like(x), pf.randint_like(x, 5), pf.zeros_like(x, dtype=pf.int32)]
+    assert [y.stride() for y in made] == [strides] * len(made)
+    assert (made[0].to(pf.complex64) == 0).all() and (made[1].to(pf.complex64) == 1).all() and (made[3].to(pf.complex64) == 3).all()
+    rows = pf.empty(x.shape).stride()
+    assert pf.ones_like(x, memory_format=pf.contiguous_format).stride() == pf.empty_like(x, memory_format=pf.contiguous_format).stride() == rows
+    if name not in ("complex", "float8"):
+        assert pf.randint_like(x, 5, memory_format=pf.contiguous_format).stride() == rows
+
+
+def test_copies_of_views_lie_in_rows():
+    x = pf.ones(3, 4)
+    for y in (pf.t_copy(x), pf.permute_copy(x, (1, 0)), pf.as_strided_copy(x, (4, 3), (1, 4)), pf.split_with_sizes_copy(x.t(), [4])[0], pf.unbind_copy(x.t().unsqueeze(0))[0]):
+        assert y.stride() == (3, 1)
+
+
+def test_copies_have_gradients_and_can_be_written():
+    x = pf.tensor(values(3, 4), requires_grad=True)
+    y = x.t().clone()
+    assert y.stride() == (1, 4) and y.grad_fn is not None
+    y.mul_(2)
+    (y * pf.arange(12.0).reshape(4, 3)).sum().backward()
+    assert pf.equal(x.grad, 2 * pf.arange(12.0).reshape(4, 3).t())
+    state = pf.zeros_like(x.t(), requires_grad=True)
+    assert state.is_leaf and state.stride() == (1, 4)
+    (state * x.t()).sum().backward()
+    assert pf.equal(state.grad, x.detach().t())
+    made = pf.zeros_like(x.detach().t())
+    made[1] = 7.0
+    made[:, 2].add_(1)
+    assert made.tolist() == [[0, 0, 1], [7, 7, 8], [0, 0, 1], [0, 0, 1]] and made.numpy().flags.f_contiguous
+    assert pf.rand_like(x.detach().t()).std().item() > 0.1
+
+
+def test_a_module_keeps_its_layout_when_it_is_copied():
+    model = pf.nn.Conv2d(3, 4, 3).to(memory_format=pf.channels_last)
+    assert copy.deepcopy(model).weight.is_contiguous(memory_format=pf.channels_last)
+    assert model.weight.detach().clone().is_contiguous(memory_format=pf.channels_last)
+
+
+def test_copies_do_not_look_at_free_layouts():
+    """zeros_like of a convolution's result asks for its shape alone, and a clone of it lies in rows."""
+    _, y = image()
+    text = str(pf.explain(lambda: (pf.zeros_like(y), pf.rand_like(y))))
+    assert "cast(" not in text, text
+    _, y = image()
+    assert y.clone().stride() == y.stride() == (8640, 360, 18, 1)

@@ -103,3 +103,14 @@ def test_a_lazy_norm_that_was_loaded_knows_its_channels():
     layer.load_state_dict(done.state_dict())
     x = pf.randn(2, 5, 3)
     assert pf.equal(layer(x), done(x)) and layer.num_features == 5
+
+
+def test_arguments_by_place():
+    """They have the order of the layers without Lazy in their names, and so PyTorch's."""
+    for name, args, shape in [("Conv1d", (6, 3, 2, 1, 1, 2, False, "reflect"), (2, 4, 9)), ("Conv2d", (6, 3, 1, 1, 2, 2, True), (2, 4, 9, 9)), ("ConvTranspose2d", (6, 3, 2, 0, 1, 2, True, 2), (2, 4, 5, 5))]:
+        lazy, layer = getattr(nn, "Lazy" + name)(*args), getattr(nn, name)(4, *args)
+        lazy(pf.zeros(*shape))
+        assert repr(lazy) == repr(layer) and {k: v.shape for k, v in lazy.state_dict().items()} == {k: v.shape for k, v in layer.state_dict().items()}
+    norm = nn.LazyBatchNorm1d(bias=False)
+    norm(pf.zeros(2, 3))
+    assert norm.bias is None and norm.weight.shape == (3,)

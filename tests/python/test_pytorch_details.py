@@ -234,11 +234,40 @@ def test_losses_take_size_average_and_reduce():
     assert pf.nn.NLLLoss(None, None, 1)(x, labels).item() == nll[0].item()
     assert pf.equal(F.mse_loss(x, y, reduce=False), pf.nn.MSELoss(None, None, "none")(x, y)) and pf.nn.MSELoss(False)(x, y).item() == F.mse_loss(x, y, "sum").item()
     assert pf.equal(F.smooth_l1_loss(x, y, None, False), F.smooth_l1_loss(x, y, "none")) and F.kl_div(x, y, "sum", False).item() == F.kl_div(x, y, False).item()
-    assert F.poisson_nll_loss(x, y, True, False, None, 1e-3, None, "sum").item() == F.poisson_nll_loss(x, y, True, False, 1e-3, "sum").item()
-    assert F.cross_entropy(x, labels, None, -100, "sum").item() == F.cross_entropy(x, labels, size_average=False, reduce=True).item()
+    assert F.poisson_nll_loss(x, y, True, False, None, 1e-3, None, "sum").item() == F.poisson_nll_loss(x, y, True, False, eps=1e-3, reduction="sum").item()
+    assert F.cross_entropy(x, labels, None, None, -100, None, "sum").item() == F.cross_entropy(x, labels, size_average=False, reduce=True).item()
     assert F.binary_cross_entropy(y * 0.5, y, size_average=True).item() == pf.nn.BCELoss(None, True)(y * 0.5, y).item()
     with pytest.raises(TypeError):
         F.huber_loss(x, y, size_average=False)
+
+
+def test_losses_have_pytorchs_order_of_arguments():
+    """Each place is read as PyTorch reads it. A number in the place of a bool is refused: it would be another argument than the one that was meant."""
+    x, labels, w = pf.tensor([[1.0, 2.0], [0.5, -1.0]]), pf.tensor([0, 1]), pf.tensor([1.0, 3.0])
+    p = pf.tensor([[0.0, 1.0], [1.0, 0.5]])
+    for got, want in [
+        (F.cross_entropy(x, labels, None, False), F.cross_entropy(x, labels, reduction="sum")),
+        (F.cross_entropy(x, labels, w, None, 1, False, "mean", 0.1), F.cross_entropy(x, labels, w, ignore_index=1, reduction="none", label_smoothing=0.1)),
+        (F.nll_loss(x, labels, None, True, 0), F.nll_loss(x, labels, ignore_index=0)),
+        (F.nll_loss(x, labels, w, None, -100, None, "sum"), F.nll_loss(x, labels, w, reduction="sum")),
+        (F.binary_cross_entropy_with_logits(x, p, None, False, None, "mean", w), F.binary_cross_entropy_with_logits(x, p, reduction="sum", pos_weight=w)),
+        (F.mse_loss(x, p, None, False), F.mse_loss(x, p, reduction="none")), (F.l1_loss(x, p, False, None), F.l1_loss(x, p, reduction="sum")),
+        (F.mse_loss(x, p, None, None, "none", w.expand(2, 2)), (x - p) ** 2 * w), (F.l1_loss(x, p, False, weight=w.expand(2, 2)), ((x - p).abs() * w).sum()),
+        (F.mse_loss(x, p, weight=w.expand(2, 2)), ((x - p) ** 2 * w).sum() / 8), (F.huber_loss(x, p, "mean", 1.0, w.expand(2, 2)), (F.huber_loss(x, p, "none") * w).mean()),
+    ]:
+        assert pf.equal(got, want) and got.numel()
+    for wrong, text in [
+        (lambda: F.cross_entropy(x, labels, None, -100), "cross_entropy: size_average is not a bool; got -100; expected None, True or False in this place"),
+        (lambda: F.nll_loss(x, labels, None, None, -100, "sum"), "nll_loss: reduce is not a bool; got 'sum'"),
+        (lambda: pf.nn.PoissonNLLLoss(True, False, 1e-3), "PoissonNLLLoss: size_average is not a bool; got 0.001"),
+        (lambda: F.mse_loss(x, p, None, None, "sum", reduction="mean"), "mse_loss: got two values for reduction"),
+        (lambda: F.mse_loss(x, p, None, None, "sum", None, 1), "mse_loss"),
+    ]:
+        with pytest.raises(TypeError, match=text):
+            wrong()
+    for loss in (F.mse_loss, F.l1_loss, F.huber_loss):
+        with pytest.raises(ValueError, match=f"{loss.__name__}: the weight does not fit; got weight .2,.; expected the input's shape .2, 2."):
+            loss(x, p, weight=w)
 
 
 def test_arguments_that_fit_nothing_are_refused():

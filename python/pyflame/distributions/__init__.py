@@ -2,7 +2,7 @@
 from .. import _paths
 from . import constraints, kl, transforms, utils  # noqa: F401
 from .constraint_registry import biject_to, transform_to  # noqa: F401
-from .continuous import Cauchy, Exponential, Gumbel, HalfCauchy, HalfNormal, Laplace, Normal, Uniform, VonMises  # noqa: F401
+from .continuous import Cauchy, Exponential, GeneralizedPareto, Gumbel, HalfCauchy, HalfNormal, Laplace, Normal, Uniform, VonMises  # noqa: F401
 from .discrete import (  # noqa: F401
     Bernoulli,
     Binomial,
@@ -34,12 +34,20 @@ from .transformed import (  # noqa: F401
 from .transforms import (  # noqa: F401
     AbsTransform,
     AffineTransform,
+    CatTransform,
     ComposeTransform,
+    CorrCholeskyTransform,
+    CumulativeDistributionTransform,
     ExpTransform,
+    IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
     PowerTransform,
+    ReshapeTransform,
     SigmoidTransform,
     SoftmaxTransform,
     SoftplusTransform,
+    StackTransform,
     StickBreakingTransform,
     TanhTransform,
     Transform,
@@ -47,7 +55,7 @@ from .transforms import (  # noqa: F401
 )
 
 globals().update(_paths.add(__name__, (
-    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "continuous_bernoulli", "dirichlet", "exp_family", "exponential", "fishersnedecor", "gamma", "geometric", "gumbel",
+    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "continuous_bernoulli", "dirichlet", "exp_family", "exponential", "fishersnedecor", "gamma", "generalized_pareto", "geometric", "gumbel",
     "half_cauchy", "half_normal", "independent", "inverse_gamma", "kumaraswamy", "laplace", "lkj_cholesky", "log_normal", "logistic_normal", "lowrank_multivariate_normal",
     "mixture_same_family", "multinomial", "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical", "pareto", "poisson", "relaxed_bernoulli", "relaxed_categorical",
     "studentT", "transformed_distribution", "uniform", "von_mises", "weibull", "wishart"), _paths.names_of(__name__)))  # fmt: skip

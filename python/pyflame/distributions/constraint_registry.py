@@ -1,8 +1,22 @@
 """Transforms from real numbers to the values that a constraint allows, as PyTorch's torch.distributions.constraint_registry: for real numbers,
-intervals, half-lines and simplexes. Others can be registered."""
+intervals, half-lines, simplexes, triangular and positive definite matrices, and for parts of these. Others can be registered."""
 from .._C import Tensor
 from . import constraints
-from .transforms import AffineTransform, ComposeTransform, ExpTransform, SigmoidTransform, SoftmaxTransform, StickBreakingTransform, identity_transform
+from .transforms import (
+    AffineTransform,
+    CatTransform,
+    ComposeTransform,
+    CorrCholeskyTransform,
+    ExpTransform,
+    IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    SigmoidTransform,
+    SoftmaxTransform,
+    StackTransform,
+    StickBreakingTransform,
+    identity_transform,
+)
 
 
 class ConstraintRegistry:
@@ -46,8 +60,19 @@ def _to_interval(constraint):
     return ComposeTransform([SigmoidTransform(), AffineTransform(low, high - low)])
 
 
-for _registry in (biject_to, transform_to):
-    _registry.register(constraints.real, lambda constraint: identity_transform)
-    _registry.register(constraints.positive, _to_interval)
+def _register_for_both(registry):
+    registry.register(constraints.real, lambda constraint: identity_transform)
+    registry.register(constraints.positive, _to_interval)
+    registry.register(constraints.corr_cholesky, lambda constraint: CorrCholeskyTransform())
+    registry.register(constraints.real_vector, lambda c: IndependentTransform(registry(c.base_constraint), c.reinterpreted_batch_ndims))
+    registry.register(constraints.cat([]), lambda c: CatTransform([registry(part) for part in c.cseq], c.dim, c.lengths))
+    registry.register(constraints.stack([]), lambda c: StackTransform([registry(part) for part in c.cseq], c.dim))
+
+
+_register_for_both(biject_to)
+_register_for_both(transform_to)
 biject_to.register(constraints.simplex, lambda constraint: StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda constraint: SoftmaxTransform())
+transform_to.register(constraints.lower_cholesky, lambda constraint: LowerCholeskyTransform())
+transform_to.register(constraints.positive_definite, lambda constraint: PositiveDefiniteTransform())
+transform_to.register(constraints.positive_semidefinite, lambda constraint: PositiveDefiniteTransform())

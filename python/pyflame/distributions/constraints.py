@@ -93,24 +93,83 @@ class _CorrelationCholesky(_LowerCholesky):
         return _C.logical_and((_C.abs(length - 1) < 10 * value.shape[-1] * precision).all(-1), super().check(value))
 
 
-class _PositiveDefinite(Constraint):
+class _LowerTriangular(Constraint):
     event_dim = 2
 
     def check(self, value):
-        symmetric = (_C.abs(value - value.mT) <= 1e-6 + 1e-5 * _C.abs(value)).all(-1).all(-1)
-        return _C.logical_and(symmetric, linalg.cholesky_ex(value).info == 0)
+        return (_C.tril(value) == value).all(-1).all(-1)
+
+
+class _Square(Constraint):
+    event_dim = 2
+
+    def check(self, value):
+        return _C.full(value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=_C.bool_, device=value.device)
+
+
+class _Symmetric(_Square):
+    def check(self, value):
+        if value.shape[-2] != value.shape[-1]:
+            return super().check(value)
+        return (_C.abs(value - value.mT) <= 1e-6 + 1e-5 * _C.abs(value)).all(-1).all(-1)
+
+
+class _PositiveSemidefinite(_Symmetric):
+    def check(self, value):
+        symmetric = super().check(value)
+        return _C.logical_and(symmetric, (linalg.eigvalsh(value) >= 0).all(-1)) if value.shape[-2] == value.shape[-1] else symmetric
+
+
+class _PositiveDefinite(_Symmetric):
+    def check(self, value):
+        symmetric = super().check(value)
+        return _C.logical_and(symmetric, linalg.cholesky_ex(value).info == 0) if value.shape[-2] == value.shape[-1] else symmetric
+
+
+class _Parts(Constraint):
+    """Parts of a dim with constraints of their own."""
+
+    def __init__(self, cseq, dim):
+        if not all(isinstance(c, Constraint) for c in cseq):
+            raise ValueError(f"{type(self).__name__.lstrip('_')}: not constraints; got {cseq!r}; expected a list of them")
+        self.cseq, self.dim = list(cseq), dim
+
+    is_discrete = property(lambda self: any(c.is_discrete for c in self.cseq))
+    event_dim = property(lambda self: max(c.event_dim for c in self.cseq))
+
+
+class _Cat(_Parts):
+    def __init__(self, cseq, dim=0, lengths=None):
+        super().__init__(cseq, dim)
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        if len(self.lengths) != len(self.cseq):
+            raise ValueError(f"Cat: lengths and constraints differ in number; got {len(self.lengths)} and {len(self.cseq)}")
+
+    def check(self, value):
+        starts = [sum(self.lengths[:i]) for i in range(len(self.lengths))]
+        return _C.cat([c.check(value.narrow(self.dim, start, n)) for c, start, n in zip(self.cseq, starts, self.lengths)], self.dim)
+
+
+class _Stack(_Parts):
+    @property
+    def event_dim(self):
+        dims = max(c.event_dim for c in self.cseq)
+        return dims + 1 if self.dim + dims < 0 else dims
+
+    def check(self, value):
+        return _C.stack([c.check(value.select(self.dim, i)) for i, c in enumerate(self.cseq)], self.dim)
 
 
 class _Independent(Constraint):
     """A constraint that holds for all elements of the last reinterpreted_batch_ndims dims together."""
 
     def __init__(self, base, reinterpreted_batch_ndims):
-        self.base, self.more = base, reinterpreted_batch_ndims
+        self.base_constraint, self.reinterpreted_batch_ndims = base, reinterpreted_batch_ndims
         self.is_discrete, self.event_dim = base.is_discrete, base.event_dim + reinterpreted_batch_ndims
 
     def check(self, value):
-        good = self.base.check(value)
-        for _ in range(self.more):
+        good = self.base_constraint.check(value)
+        for _ in range(self.reinterpreted_batch_ndims):
             good = good.all(-1)
         return good
 
@@ -124,12 +183,26 @@ simplex = _Simplex()
 lower_cholesky = _LowerCholesky()
 corr_cholesky = _CorrelationCholesky()
 positive_definite = _PositiveDefinite()
+positive_semidefinite = _PositiveSemidefinite()
+lower_triangular = _LowerTriangular()
+square = _Square()
+symmetric = _Symmetric()
 positive = _Interval(0.0, closed=False)
 nonnegative = _Interval(0.0)
 unit_interval = _Interval(0.0, 1.0)
 nonnegative_integer = _Interval(0, discrete=True)
 positive_integer = _Interval(1, discrete=True)
 independent = _Independent
+
+
+def cat(cseq, dim=0, lengths=None):
+    """Neighbouring parts of dim, of the sizes of lengths (1 each by default), that fulfil the constraints of cseq."""
+    return _Cat(cseq, dim, lengths)
+
+
+def stack(cseq, dim=0):
+    """Tensors whose places of dim fulfil the constraints of cseq."""
+    return _Stack(cseq, dim)
 
 
 def greater_than(lower_bound):

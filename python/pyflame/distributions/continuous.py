@@ -2,7 +2,7 @@
 import math
 
 from .. import _C
-from ..special import i0e, i1e
+from ..special import i0e, i1e, xlog1py
 from . import constraints
 from ._math import EULER, HALF_LOG_2PI, erfinv, normal, on_host, uniform
 from .distribution import Distribution, ExponentialFamily, broadcast_all
@@ -268,3 +268,74 @@ class VonMises(Distribution):
     def log_prob(self, value):
         self._validate_sample(value)
         return self.concentration * (_C.cos(value - self.loc) - 1) - math.log(2 * math.pi) - _C.log(i0e(self.concentration))
+
+
+class GeneralizedPareto(Distribution):
+    """Density (1 + concentration z)^(-1 - 1 / concentration) / scale for z = (x - loc) / scale >= 0; exp(-z) / scale for concentration 0.
+
+    The tails of other distributions have this form. A negative concentration bounds the values at loc - scale / concentration. mean is NaN for a
+    concentration of 1 or more, variance of 1/2 or more. Pickands, "Statistical inference using extreme order statistics", 1975."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
+    has_rsample = True
+
+    def __init__(self, loc, scale, concentration, validate_args=None):
+        self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    mode = property(lambda self: self.loc)
+
+    def _by_concentration(self, at_zero, elsewhere):
+        """at_zero where the concentration is 0 (to 1e-8, as in PyTorch), otherwise elsewhere(concentration)."""
+        zero = _C.abs(self.concentration) <= 1e-8
+        return _C.where(zero, at_zero, elsewhere(_C.where(zero, 1.0, self.concentration)))
+
+    def _z(self, value):
+        return (value - self.loc) / self.scale
+
+    @property
+    def support(self):
+        """The values that the distribution can give, as a constraint."""
+        c, loc = self.concentration.detach(), self.loc.detach()
+        bounded = c < 0
+        return constraints.interval(loc, _C.where(bounded, loc - self.scale.detach() / _C.where(bounded, c, -1.0), math.inf))
+
+    def rsample(self, sample_shape=()):
+        return self.icdf(_C.rand(self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        z = self._z(value)
+        return self._by_concentration(-z, lambda c: -xlog1py(1 + 1 / c, c * z)) - _C.log(self.scale)
+
+    def log_survival_function(self, value):
+        """The logarithm of the probability of more than the value."""
+        self._validate_sample(value)
+        z = self._z(value)
+        return self._by_concentration(-z, lambda c: -_C.log1p(c * z) / c)
+
+    def log_cdf(self, value):
+        """The logarithm of cdf."""
+        rest = self.log_survival_function(value)
+        return _C.where(rest > -0.5, _C.log(-_C.expm1(rest)), _C.log1p(-_C.exp(rest)))
+
+    def cdf(self, value):
+        return -_C.expm1(self.log_survival_function(value))
+
+    def icdf(self, value):
+        log_rest = _C.log1p(-value)
+        return self.loc + self.scale * self._by_concentration(-log_rest, lambda c: _C.expm1(-c * log_rest) / c)
+
+    @property
+    def mean(self):
+        c = self.concentration
+        return _C.where(c < 1, self.loc + self.scale / (1 - _C.where(c < 1, c, 0.5)), math.nan)
+
+    @property
+    def variance(self):
+        within = self.concentration < 0.5
+        c = _C.where(within, self.concentration, 0.25)
+        return _C.where(within, self.scale * self.scale / ((1 - c) * (1 - c) * (1 - 2 * c)), math.nan)
+
+    def entropy(self):
+        return _C.log(self.scale) + self.concentration + 1

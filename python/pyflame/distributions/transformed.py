@@ -20,11 +20,17 @@ class TransformedDistribution(Distribution):
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         if not all(isinstance(t, Transform) for t in self.transforms):
             raise ValueError(f"TransformedDistribution: not transforms; got {transforms!r}; expected a Transform or a list of them")
-        self.base_dist = base_distribution
-        whole = ComposeTransform(self.transforms)
-        shape = tuple(whole.forward_shape(tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)))
-        dims = max(len(base_distribution.event_shape), max((max(t.domain.event_dim, t.codomain.event_dim) for t in whole.parts), default=0))
-        super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args)
+        whole, shape, dims = ComposeTransform(self.transforms), (*base_distribution.batch_shape, *base_distribution.event_shape), len(base_distribution.event_shape)
+        before, after = whole.domain.event_dim, whole.codomain.event_dim
+        if len(shape) < before:
+            raise ValueError(f"TransformedDistribution: the base distribution has too few dims; got {shape}; expected at least {before} dims")
+        result = tuple(whole.forward_shape(shape))
+        needed = tuple(whole.inverse_shape(result))
+        if needed != shape:
+            base_distribution = base_distribution.expand(needed[: len(needed) - dims])
+        self.base_dist = Independent(base_distribution, before - dims) if before > dims else base_distribution
+        cut = len(result) - max(after, dims + after - before)
+        super().__init__(result[:cut], result[cut:], validate_args)
 
     has_rsample = property(lambda self: self.base_dist.has_rsample)
 
@@ -51,7 +57,8 @@ class TransformedDistribution(Distribution):
         dims, total, y = len(self._event_shape), 0.0, value
         for t in reversed(self.transforms):
             x = t.inv(y)
-            total = total - sum_rightmost(t.log_abs_det_jacobian(x, y), dims - max(t.domain.event_dim, t.codomain.event_dim))
+            dims += t.domain.event_dim - t.codomain.event_dim
+            total = total - sum_rightmost(t.log_abs_det_jacobian(x, y), dims - t.domain.event_dim)
             y = x
         return total + sum_rightmost(self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape))
 

@@ -1,10 +1,14 @@
 """Invertible functions with the logarithm of their slope, for TransformedDistribution."""
+import copy
 import math
 
 from .. import _C
+from .._shapes import broadcast_shapes, diag_embed
+from ..linalg import cholesky
 from . import constraints
 from ._math import eps, tiny
 from .distribution import sum_rightmost
+from .utils import tril_matrix_to_vec, vec_to_tril_matrix
 
 
 def _same(a, b):
@@ -14,6 +18,15 @@ def _same(a, b):
     return a == b
 
 
+def _broadcast(shape, *values):
+    return tuple(broadcast_shapes(tuple(shape), *(tuple(v.shape) for v in values if hasattr(v, "shape"))))
+
+
+def _widened(constraint, event_dim):
+    """The constraint of values of event_dim dims, at least as many as its own."""
+    return constraint if event_dim == constraint.event_dim else constraints.independent(constraint, event_dim - constraint.event_dim)
+
+
 class Transform:
     """y = t(x), x = t.inv(y), and log_abs_det_jacobian(x, y). A subclass defines _call, _inverse and log_abs_det_jacobian."""
 
@@ -21,19 +34,48 @@ class Transform:
     domain = codomain = constraints.real
     sign = 1
 
+    _kept = (None, None)  # with cache_size=1, the last x and y
+
     def __init__(self, cache_size=0):
+        if cache_size not in (0, 1):
+            raise ValueError(f"{type(self).__name__}: cache_size is not 0 or 1; got {cache_size!r}")
         self._cache_size = cache_size
+
+    @property
+    def event_dim(self):
+        """How many of the last dims are one value, where domain and codomain have the same number of them; otherwise ValueError."""
+        if self.domain.event_dim != self.codomain.event_dim:
+            raise ValueError(f"{type(self).__name__}: values and results have different numbers of dims; hint: domain.event_dim or codomain.event_dim")
+        return self.domain.event_dim
 
     @property
     def inv(self):
         """The inverse, as a transform."""
         return _Inverse(self)
 
+    def with_cache(self, cache_size=1):
+        """The same transform that keeps its last input and result (1) or none (0). With 1, t.inv(t(x)) is x itself."""
+        new = copy.copy(self)
+        Transform.__init__(new, cache_size)
+        new._kept = (None, None)
+        return new
+
     def __call__(self, x):
-        return self._call(x)
+        if self._cache_size == 0:
+            return self._call(x)
+        if x is not self._kept[0]:
+            self._kept = (x, self._call(x))
+        return self._kept[1]
+
+    def _inv_call(self, y):
+        if self._cache_size == 0:
+            return self._inverse(y)
+        if y is not self._kept[1]:
+            self._kept = (self._inverse(y), y)
+        return self._kept[0]
 
     def __eq__(self, other):
-        return type(self) is type(other) and all(_same(v, other.__dict__[k]) for k, v in self.__dict__.items())
+        return type(self) is type(other) and all(_same(v, other.__dict__[k]) for k, v in self.__dict__.items() if k not in ("_cache_size", "_kept"))
 
     __hash__ = object.__hash__
 
@@ -65,10 +107,16 @@ class _Inverse(Transform):
     inv = property(lambda self: self._of)
 
     def _call(self, y):
-        return self._of._inverse(y)
+        return self._of._inv_call(y)
 
     def _inverse(self, x):
-        return self._of._call(x)
+        return self._of(x)
+
+    def forward_shape(self, shape):
+        return self._of.inverse_shape(shape)
+
+    def inverse_shape(self, shape):
+        return self._of.forward_shape(shape)
 
     def log_abs_det_jacobian(self, y, x):
         return -self._of.log_abs_det_jacobian(x, y)
@@ -79,10 +127,29 @@ class ComposeTransform(Transform):
 
     def __init__(self, parts, cache_size=0):
         super().__init__(cache_size)
-        self.parts = list(parts)
+        self.parts = [p.with_cache(cache_size) if cache_size else p for p in parts]
 
-    domain = property(lambda self: self.parts[0].domain if self.parts else constraints.real, doc="The numbers that the transform takes, as a constraint.")
-    codomain = property(lambda self: self.parts[-1].codomain if self.parts else constraints.real, doc="The numbers that the transform gives, as a constraint.")
+    def with_cache(self, cache_size=1):
+        return ComposeTransform([p.with_cache(cache_size) for p in self.parts], cache_size)
+
+    def _dims(self):
+        """The number of dims of one value before each part and after the last one, which all parts need together."""
+        dims, needed = [0], 0
+        for p in self.parts:
+            needed = max(needed, p.domain.event_dim - dims[-1])
+            dims.append(dims[-1] + p.codomain.event_dim - p.domain.event_dim)
+        return [needed + d for d in dims]
+
+    @property
+    def domain(self):
+        """The values that the transform takes, as a constraint."""
+        return _widened(self.parts[0].domain, self._dims()[0]) if self.parts else constraints.real
+
+    @property
+    def codomain(self):
+        """The values that the transform gives, as a constraint."""
+        return _widened(self.parts[-1].codomain, self._dims()[-1]) if self.parts else constraints.real
+
     bijective = property(lambda self: all(p.bijective for p in self.parts))
     inv = property(lambda self: ComposeTransform([p.inv for p in reversed(self.parts)]))
 
@@ -106,12 +173,10 @@ class ComposeTransform(Transform):
         return x
 
     def log_abs_det_jacobian(self, x, y):
-        dims = max((max(p.domain.event_dim, p.codomain.event_dim) for p in self.parts), default=0)
-        total = _C.zeros_like(x) if not self.parts else 0
-        for p in self.parts:
-            after = p(x)
-            own = max(p.domain.event_dim, p.codomain.event_dim)
-            total = total + sum_rightmost(p.log_abs_det_jacobian(x, after), dims - own)
+        total = 0 if self.parts else _C.zeros_like(x)
+        for i, (p, dims) in enumerate(zip(self.parts, self._dims())):
+            after = y if i == len(self.parts) - 1 else p(x)
+            total = total + sum_rightmost(p.log_abs_det_jacobian(x, after), dims - p.domain.event_dim)
             x = after
         return total
 
@@ -143,6 +208,11 @@ class PowerTransform(Transform):
     @property
     def sign(self):
         return _C.sign(self.exponent) if isinstance(self.exponent, _C.Tensor) else (self.exponent > 0) - (self.exponent < 0)
+
+    def forward_shape(self, shape):
+        return _broadcast(shape, self.exponent)
+
+    inverse_shape = forward_shape
 
     def _call(self, x):
         return x**self.exponent
@@ -219,6 +289,8 @@ class AbsTransform(Transform):
 class AffineTransform(Transform):
     """y = loc + scale * x. event_dim: how many of the last dims are one value."""
 
+    event_dim = 0
+
     def __init__(self, loc, scale, event_dim=0, cache_size=0):
         super().__init__(cache_size)
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
@@ -228,6 +300,11 @@ class AffineTransform(Transform):
     @property
     def sign(self):
         return _C.sign(self.scale) if hasattr(self.scale, "shape") else (self.scale > 0) - (self.scale < 0)
+
+    def forward_shape(self, shape):
+        return _broadcast(shape, self.loc, self.scale)
+
+    inverse_shape = forward_shape
 
     def _call(self, x):
         return self.loc + self.scale * x
@@ -279,6 +356,233 @@ class StickBreakingTransform(Transform):
 
     def inverse_shape(self, shape):
         return (*shape[:-1], shape[-1] - 1)
+
+
+class IndependentTransform(Transform):
+    """base_transform, of which reinterpreted_batch_ndims more of the last dims are one value: log_abs_det_jacobian sums over them."""
+
+    def __init__(self, base_transform, reinterpreted_batch_ndims, cache_size=0):
+        super().__init__(cache_size)
+        self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
+
+    domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims), doc="The values that the transform takes, as a constraint.")
+    codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims), doc="The values that the transform gives, as a constraint.")
+    bijective = property(lambda self: self.base_transform.bijective)
+    sign = property(lambda self: self.base_transform.sign)
+
+    def _checked(self, x, dims):
+        if x.ndim < dims:
+            raise ValueError(f"IndependentTransform: too few dims; got shape {tuple(x.shape)}; expected at least {dims} dims")
+        return x
+
+    def _call(self, x):
+        return self.base_transform(self._checked(x, self.domain.event_dim))
+
+    def _inverse(self, y):
+        return self.base_transform.inv(self._checked(y, self.codomain.event_dim))
+
+    def log_abs_det_jacobian(self, x, y):
+        return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+
+    def forward_shape(self, shape):
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape):
+        return self.base_transform.inverse_shape(shape)
+
+    def __repr__(self):
+        return f"IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
+
+
+class ReshapeTransform(Transform):
+    """The last dims, in_shape, as out_shape, which has as many elements. The logarithm of the slope is 0."""
+
+    def __init__(self, in_shape, out_shape, cache_size=0):
+        super().__init__(cache_size)
+        self.in_shape, self.out_shape = _C.Size(in_shape), _C.Size(out_shape)
+        if math.prod(self.in_shape) != math.prod(self.out_shape):
+            raise ValueError(f"ReshapeTransform: different numbers of elements; got in_shape {tuple(in_shape)} and out_shape {tuple(out_shape)}")
+
+    domain = property(lambda self: constraints.independent(constraints.real, len(self.in_shape)), doc="The values that the transform takes, as a constraint.")
+    codomain = property(lambda self: constraints.independent(constraints.real, len(self.out_shape)), doc="The values that the transform gives, as a constraint.")
+
+    def _changed(self, shape, old, new):
+        kept = len(shape) - len(old)
+        if kept < 0 or tuple(shape[kept:]) != tuple(old):
+            raise ValueError(f"ReshapeTransform: the last dims do not fit; got shape {tuple(shape)}; expected {tuple(old)} at its end")
+        return (*shape[:kept], *new)
+
+    def forward_shape(self, shape):
+        return self._changed(shape, self.in_shape, self.out_shape)
+
+    def inverse_shape(self, shape):
+        return self._changed(shape, self.out_shape, self.in_shape)
+
+    def _call(self, x):
+        return x.reshape(self.forward_shape(x.shape))
+
+    def _inverse(self, y):
+        return y.reshape(self.inverse_shape(y.shape))
+
+    def log_abs_det_jacobian(self, x, y):
+        return x.new_zeros(x.shape[: x.ndim - len(self.in_shape)])
+
+
+class LowerCholeskyTransform(Transform):
+    """Square matrices as lower triangular ones with a positive diagonal: the exponential of the diagonal, the numbers below it, 0 above it."""
+
+    domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
+
+    def _call(self, x):
+        return _C.tril(x, -1) + diag_embed(_C.exp(x.diagonal(0, -2, -1)))
+
+    def _inverse(self, y):
+        return _C.tril(y, -1) + diag_embed(_C.log(y.diagonal(0, -2, -1)))
+
+
+class PositiveDefiniteTransform(Transform):
+    """Square matrices as positive definite ones: L L^T for L of LowerCholeskyTransform."""
+
+    domain, codomain = constraints.independent(constraints.real, 2), constraints.positive_definite
+
+    def _call(self, x):
+        factor = LowerCholeskyTransform()(x)
+        return factor @ factor.mT
+
+    def _inverse(self, y):
+        return LowerCholeskyTransform().inv(cholesky(y))
+
+
+class CorrCholeskyTransform(Transform):
+    """Vectors of D (D - 1) / 2 numbers as Cholesky factors of D x D correlation matrices: lower triangular, rows of length 1, a positive diagonal.
+
+    The vector, through tanh, has the numbers below the diagonal in order of rows. Each takes its share of the length that the ones before it in its row left,
+    and the diagonal gets the rest. Stan Development Team, "Stan reference manual": Cholesky factors of correlation matrices.
+    log_abs_det_jacobian is that of the numbers below the diagonal."""
+
+    domain, codomain = constraints.real_vector, constraints.corr_cholesky
+
+    def _call(self, x):
+        bound = 1 - eps(x)
+        shares = vec_to_tril_matrix(_C.clamp(_C.tanh(x), min=-bound, max=bound), diag=-1)
+        left = _C.cumprod(_C.sqrt(1 - shares * shares), -1)
+        one = _C.eye(shares.shape[-1], dtype=x.dtype, device=x.device)
+        return (shares + one) * _C.pad(left.narrow(-1, 0, left.shape[-1] - 1), (1, 0), value=1)
+
+    def _inverse(self, y):
+        left = 1 - _C.cumsum(y * y, -1)
+        before = _C.pad(left.narrow(-1, 0, left.shape[-1] - 1), (1, 0), value=1)
+        return _C.atanh(tril_matrix_to_vec(y, diag=-1) / _C.sqrt(tril_matrix_to_vec(before, diag=-1)))
+
+    def log_abs_det_jacobian(self, x, y):
+        left = tril_matrix_to_vec(1 - _C.cumsum(y * y, -1), diag=-2)
+        return 0.5 * _C.log(left).sum(-1) - 2 * (x + _C.softplus(-2 * x) - math.log(2)).sum(-1)
+
+    def forward_shape(self, shape):
+        n = shape[-1] if len(shape) else 0
+        dim = round((0.25 + 2 * n) ** 0.5 + 0.5)
+        if len(shape) < 1 or dim * (dim - 1) // 2 != n:
+            raise ValueError(f"CorrCholeskyTransform: no matrix has so many numbers below its diagonal; got shape {tuple(shape)}; expected (.., D (D - 1) / 2)")
+        return (*shape[:-1], dim, dim)
+
+    def inverse_shape(self, shape):
+        if len(shape) < 2 or shape[-2] != shape[-1]:
+            raise ValueError(f"CorrCholeskyTransform: not square matrices; got shape {tuple(shape)}; expected (.., D, D)")
+        return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
+
+
+class _Parts(Transform):
+    """What CatTransform and StackTransform share: each part of a dim goes through a transform of its own."""
+
+    def __init__(self, tseq, dim, cache_size):
+        super().__init__(cache_size)
+        if not all(isinstance(t, Transform) for t in tseq):
+            raise ValueError(f"{type(self).__name__}: not transforms; got {tseq!r}; expected a list of them")
+        self.transforms, self.dim = [t.with_cache(cache_size) if cache_size else t for t in tseq], dim
+
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))
+
+    def _checked(self, x, length):
+        if not -x.ndim <= self.dim < x.ndim or x.shape[self.dim] != length:
+            raise ValueError(f"{type(self).__name__}: the tensor does not fit; got shape {tuple(x.shape)}; expected {length} as the size of dim {self.dim}")
+
+    def _call(self, x):
+        return self._joined([t(part) for t, part in zip(self.transforms, self._divided(x))])
+
+    def _inverse(self, y):
+        return self._joined([t.inv(part) for t, part in zip(self.transforms, self._divided(y))])
+
+    def _slopes(self, x, y):
+        return [t.log_abs_det_jacobian(a, b) for t, a, b in zip(self.transforms, self._divided(x), self._divided(y))]
+
+
+class CatTransform(_Parts):
+    """The transforms of tseq on neighbouring parts of dim, which have the sizes of lengths (1 each by default), joined as by cat."""
+
+    def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
+        super().__init__(tseq, dim, cache_size)
+        self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
+        if len(self.lengths) != len(self.transforms):
+            raise ValueError(f"CatTransform: lengths and transforms differ in number; got {len(self.lengths)} and {len(self.transforms)}")
+
+    length = property(lambda self: sum(self.lengths), doc="The size of dim: the sum of lengths.")
+    event_dim = property(lambda self: max(t.event_dim for t in self.transforms), doc="How many of the last dims are one value, for the transform with the most.")
+    domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths), doc="The values that the transform takes, as a constraint.")
+    codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths), doc="The values that the transform gives, as a constraint.")
+
+    def _divided(self, x):
+        self._checked(x, self.length)
+        starts = [sum(self.lengths[:i]) for i in range(len(self.lengths))]
+        return [x.narrow(self.dim, start, length) for start, length in zip(starts, self.lengths)]
+
+    def _joined(self, parts):
+        return _C.cat(parts, self.dim)
+
+    def log_abs_det_jacobian(self, x, y):
+        slopes = [sum_rightmost(s, self.event_dim - t.event_dim) for s, t in zip(self._slopes(x, y), self.transforms)]
+        dim = (self.dim - x.ndim if self.dim >= 0 else self.dim) + self.event_dim
+        return _C.cat(slopes, dim) if dim < 0 else sum(slopes)
+
+
+class StackTransform(_Parts):
+    """The transforms of tseq, one for each place of dim, joined as by stack."""
+
+    def __init__(self, tseq, dim=0, cache_size=0):
+        super().__init__(tseq, dim, cache_size)
+
+    domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim), doc="The values that the transform takes, as a constraint.")
+    codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim), doc="The values that the transform gives, as a constraint.")
+
+    def _divided(self, x):
+        self._checked(x, len(self.transforms))
+        return [x.select(self.dim, i) for i in range(len(self.transforms))]
+
+    def _joined(self, parts):
+        return _C.stack(parts, self.dim)
+
+    def log_abs_det_jacobian(self, x, y):
+        return _C.stack(self._slopes(x, y), self.dim)
+
+
+class CumulativeDistributionTransform(Transform):
+    """y = distribution.cdf(x): draws of the distribution as numbers of U(0, 1). The slope is the density."""
+
+    codomain = constraints.unit_interval
+
+    def __init__(self, distribution, cache_size=0):
+        super().__init__(cache_size)
+        self.distribution = distribution
+
+    domain = property(lambda self: self.distribution.support, doc="The values that the distribution can give, as a constraint.")
+
+    def _call(self, x):
+        return self.distribution.cdf(x)
+
+    def _inverse(self, y):
+        return self.distribution.icdf(y)
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.distribution.log_prob(x)
 
 
 identity_transform = ComposeTransform([])

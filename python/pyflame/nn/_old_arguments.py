@@ -17,21 +17,32 @@ def reduction_of(size_average, reduce):
     return "none" if reduce is False else "sum" if size_average is False else "mean"
 
 
+def _by_name(op, order, args, kwargs):
+    """Positional arguments in PyTorch's order, and those by name, as one dict."""
+    named = dict(zip(order, args))
+    for name in ("size_average", "reduce"):
+        if not (named.get(name) is None or isinstance(named[name], bool)):
+            raise TypeError(f"{op}: {name} is not a bool; got {named[name]!r}; expected None, True or False in this place; hint: give what follows {name} by name")
+    for name in named.keys() & kwargs.keys():
+        raise TypeError(f"{op}: got two values for {name}; expected one, by place or by name")
+    return {**named, **kwargs}
+
+
 def with_size_average(loss):
-    """The function, or the __init__ of a class, which also takes size_average and reduce: by name, or None and bools in PyTorch's places.
-    Other values in these places mean the function's own arguments."""
+    """The function, or the __init__ of a class, with its positional arguments in PyTorch's order: size_average and reduce have places among them.
+    A word in the place of size_average is reduction, if that follows it."""
     names = loss.__code__.co_varnames[: loss.__code__.co_argcount]
     if "reduction" not in names:
         return loss
     order = _pytorchs_order(names)
-    old = [i for i, n in enumerate(order) if n in ("size_average", "reduce")]
+    first = order.index("size_average")
+    op = loss.__qualname__.replace(".__init__", "").lstrip("_")
 
     @functools.wraps(loss)
-    def taking(*args, size_average=None, reduce=None, **kwargs):
-        if len(args) > old[0] and all(args[i] is None or isinstance(args[i], bool) for i in old if i < len(args)):
-            named = dict(zip(order, args))
-            size_average, reduce = named.pop("size_average"), named.pop("reduce", reduce)
-            args, kwargs = (), {**named, **kwargs}
+    def taking(*args, **kwargs):
+        if first < len(args) <= len(order) and not (isinstance(args[first], str) and names[first] == "reduction"):
+            args, kwargs = (), _by_name(op, order, args, kwargs)
+        size_average, reduce = kwargs.pop("size_average", None), kwargs.pop("reduce", None)
         if size_average is not None or reduce is not None:
             kwargs["reduction"] = reduction_of(size_average, reduce)
         return loss(*args, **kwargs)

@@ -2,14 +2,9 @@
 from .. import _C
 from .._C import (  # noqa: F401
     grouped_mm,
-    binary_cross_entropy_with_logits,
-    cross_entropy,
     gelu,
-    l1_loss,
     layer_norm,
     linear,
-    mse_loss,
-    nll_loss,
     one_hot,
     pad,
     rms_norm,
@@ -28,13 +23,18 @@ from .functional_embedding import embedding, embedding_bag  # noqa: F401
 from .functional_linear_loss import linear_cross_entropy  # noqa: F401
 from .functional_scaled import ScalingType, SwizzleType, scaled_mm  # noqa: F401
 from .functional_losses import (  # noqa: F401
+    binary_cross_entropy_with_logits,
     cosine_embedding_loss,
+    cross_entropy,
     gaussian_nll_loss,
     hinge_embedding_loss,
+    l1_loss,
     margin_ranking_loss,
+    mse_loss,
     multi_margin_loss,
     multilabel_margin_loss,
     multilabel_soft_margin_loss,
+    nll_loss,
     pairwise_distance,
     poisson_nll_loss,
     soft_margin_loss,
@@ -280,13 +280,16 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     return _reduced("smooth_l1_loss", _C.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
-def huber_loss(input, target, reduction="mean", delta=1.0):
-    """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond."""
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond. weight, of the same shape, multiplies each; 'mean' is over all elements."""
     _same_shape("huber_loss", input, target)
     if delta <= 0:
         raise ValueError(f"huber_loss: delta must be positive; got {delta}")
+    if weight is not None and weight.shape != input.shape:
+        raise ValueError(f"huber_loss: the weight does not fit; got weight {weight.shape}; expected the input's shape {input.shape}")
     d = _C.abs(input - target)
-    return _reduced("huber_loss", _C.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction)
+    loss = _C.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta))
+    return _reduced("huber_loss", loss if weight is None else loss * weight, reduction)
 
 
 def kl_div(input, target, reduction="mean", log_target=False):
@@ -322,6 +325,6 @@ def _in_place(function):
 
 celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, (celu, elu, selu, hardtanh, leaky_relu, rrelu, threshold))
 
-for _loss in (binary_cross_entropy, cosine_embedding_loss, hinge_embedding_loss, kl_div, margin_ranking_loss, multi_margin_loss, multilabel_margin_loss,
-              multilabel_soft_margin_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):  # the compiled ones: pyflame._keywords
+for _loss in (binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy, hinge_embedding_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
+              multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):
     globals()[_loss.__name__] = _with_size_average(_loss)

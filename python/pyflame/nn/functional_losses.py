@@ -16,6 +16,45 @@ def reduced(op, loss, reduction):
     return REDUCTIONS[reduction](loss)
 
 
+def _weighted(op, loss, weight, reduction):
+    """The loss of each element times its weight; 'mean' divides by the sum of the weights."""
+    if loss.shape != weight.shape:
+        raise ValueError(f"{op}: the weight does not fit; got weight {weight.shape}; expected the input's shape {loss.shape}")
+    total = reduced(op, loss * weight, "sum" if reduction == "mean" else reduction)
+    return total / weight.sum() if reduction == "mean" else total
+
+
+def mse_loss(input, target, reduction="mean", weight=None):
+    """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum."""
+    if weight is None:
+        return _C.mse_loss(input, target, reduction)
+    return _weighted("mse_loss", _C.mse_loss(input, target, "none"), weight, reduction)
+
+
+def l1_loss(input, target, reduction="mean", weight=None):
+    """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum."""
+    if weight is None:
+        return _C.l1_loss(input, target, reduction)
+    return _weighted("l1_loss", _C.l1_loss(input, target, "none"), weight, reduction)
+
+
+def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+    """-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.
+
+    weight [C] is what each class counts; 'mean' divides by the weights of the targets."""
+    return _C.nll_loss(input, target, weight, ignore_index, reduction)
+
+
+def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    """nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C]."""
+    return _C.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
+    """-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow; the first term times pos_weight, all times weight."""
+    return _C.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
+
+
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The p-norm of x1 - x2 + eps over the last dim: [.., D], [.., D] -> [..]."""
     return (x1 - x2 + eps).norm(p, -1, keepdim)

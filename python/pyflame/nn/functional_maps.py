@@ -150,7 +150,7 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=Non
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
     """Each channel of each sample of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 
-    Running statistics are updated with the means over the samples. With use_input_stats=False they are used instead of the input's.
+    Running statistics are updated with the means over the samples, if there are any. With use_input_stats=False they are used instead of the input's.
     """
     if input.ndim < 3:
         raise ValueError(f"instance_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")
@@ -163,7 +163,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     if count == 1:
         raise ValueError(f"instance_norm: one value for each channel has no variance; got shape {tuple(input.shape)}; expected more than 1 spatial element")
     rows = input.reshape(n, c, count)
-    if running_mean is not None or running_var is not None:
+    if input.numel() and (running_mean is not None or running_var is not None):
         held = rows.detach()
         if running_mean is not None:
             running_mean.copy_(running_mean * (1 - momentum) + held.mean(-1).mean(0) * momentum)

@@ -64,8 +64,11 @@ class LazyLinear(LazyModuleMixin, Linear):
 
 
 class _LazyConv(LazyModuleMixin):
-    def __init__(self, out_channels, *args, bias=True, device=None, dtype=None, groups=1, **kwargs):
-        super().__init__(groups, groups, *args, bias=False, groups=groups, device=device, dtype=dtype, **kwargs)
+    def __init__(self, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros", device=None, dtype=None):
+        self._begin(out_channels, bias, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, groups=groups, padding_mode=padding_mode, device=device, dtype=dtype)
+
+    def _begin(self, out_channels, bias, *, groups, device, dtype, **sizes):
+        super().__init__(groups, groups, bias=False, groups=groups, device=device, dtype=dtype, **sizes)
         if out_channels % groups:
             raise ValueError(f"{type(self).__name__}: groups must divide the channels; got {out_channels} channels, groups {groups}")
         self.in_channels, self.out_channels = 0, out_channels
@@ -96,17 +99,21 @@ class _LazyConv(LazyModuleMixin):
 
 
 class _LazyConvTranspose(_LazyConv):
+    def __init__(self, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
+        self._begin(out_channels, bias, kernel_size=kernel_size, stride=stride, padding=padding, output_padding=output_padding, groups=groups, dilation=dilation,
+                    padding_mode=padding_mode, device=device, dtype=dtype)  # fmt: skip
+
     def _weight_shape(self):
         return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
 
 
 class _LazyNorm(LazyModuleMixin):
-    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
+    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True):
         super().__init__(0, eps, momentum, False, False, device=device, dtype=dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         where = {"device": device, "dtype": dtype}
         if affine:
-            self.weight, self.bias = UninitializedParameter(**where), UninitializedParameter(**where)
+            self.weight, self.bias = UninitializedParameter(**where), UninitializedParameter(**where) if bias else None
         if track_running_stats:
             self.running_mean, self.running_var = UninitializedBuffer(**where), UninitializedBuffer(**where)
             self.num_batches_tracked = _C.zeros((), dtype=_C.int64, device=device)

@@ -2,6 +2,7 @@
 import math
 
 from .. import _C
+from .._elementwise import lerp
 from .optimizer import Optimizer
 
 
@@ -100,9 +101,9 @@ class Muon(Optimizer):
 
     def _update_one(self, p, grad, state, group):
         lr, momentum = float(group["lr"]), group["momentum"]
-        buffer = state["momentum_buffer"] + (1 - momentum) * (grad - state["momentum_buffer"])
+        buffer = lerp(state["momentum_buffer"], grad, 1 - momentum)
         state["momentum_buffer"].copy_(buffer)
-        update = grad + momentum * (buffer - grad) if group["nesterov"] else buffer
+        update = lerp(grad, buffer, momentum) if group["nesterov"] else buffer
         n, m = p.shape
         scale = 0.2 * math.sqrt(max(n, m)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1, n / m))
         o = _orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
@@ -114,7 +115,7 @@ def _orthogonal(update, coefficients, steps, eps):
     x = update.to(_C.bfloat16)
     tall = x.shape[0] > x.shape[1]
     x = x.t() if tall else x
-    x = x / _norm(x).clamp(min=eps)
+    x = x / _norm(x.float()).to(x.dtype).clamp(min=eps)  # one rounding of the norm, as in PyTorch's norm()
     for _ in range(steps):
         y = (x @ x.t()).float()  # one rounding for each product and sum, as in PyTorch's addmm
         y = (b * y + c * (y @ y)).to(_C.bfloat16).float()

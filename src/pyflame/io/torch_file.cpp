@@ -162,7 +162,9 @@ class TorchFile::Rebuild : public Pickle::Meaning {
     if (name.ends_with("_v3")) {
       const TypeName* type =
           args.size() > 6 && args[6]->is(PickleKind::Global) ? type_of_dtype(args[6]->text) : nullptr;
-      if (type == nullptr) of_.file_.refuse("a tensor has an unknown dtype");
+      if (type == nullptr)
+        of_.file_.refuse("a tensor has a dtype that is not available; got " +
+                         (args.size() > 6 ? describe(*args[6]) : std::string("none")));
       t.dtype = type->dtype;
       t.item_bytes = type->bytes;
     }
@@ -407,10 +409,22 @@ void TorchFile::check_tensors() const {
   }
 }
 
-DType torch_dtype(const InputFile& file, std::string_view name) {
+DType torch_dtype(const InputFile& file, std::string_view name, const std::string& place) {
   for (int d = 0; d < kNumDTypes; ++d)
     if (dtype_name(static_cast<DType>(d)) == name) return static_cast<DType>(d);
-  file.refuse(fmt::format("it has a tensor of a dtype that is not available; got {}", name));
+  const std::string_view as = name.starts_with("q") ? "tensor.dequantize()"
+                              : name == "uint16"    ? "tensor.to(torch.int32)"
+                                                    : "tensor.to(torch.int64)";
+  file.refuse(fmt::format(
+      "it has a tensor of a dtype that is not available; got {} at {}; expected a dtype of tensors; hint: save {}"
+      " with PyTorch",
+      name, place.empty() ? "its top" : cite(place), as));
+}
+
+bool is_complex_number(const PickleValue& value) {
+  const auto is_number = [](const PickleValue* v) { return v->is(PickleKind::Float) || v->is(PickleKind::Int); };
+  return value.is(PickleKind::Object) && (value.text == "builtins.complex" || value.text == "__builtin__.complex") &&
+         value.items.size() == 2 && is_number(value.items[0]) && is_number(value.items[1]);
 }
 
 namespace {
@@ -466,6 +480,7 @@ class Walk {
 
   // A module's state is the dict of its attributes; its parameters, buffers and children are in dicts of their own.
   void visit_object(const PickleValue& v, const std::string& path, int depth) {
+    if (is_complex_number(v)) return;
     const PickleValue* state = v.items.empty() ? nullptr : v.items.back();
     if (!file_.is_script()) contents.foreign.emplace(path, describe(v));
     if (state == nullptr || !state->is(PickleKind::Dict)) return;

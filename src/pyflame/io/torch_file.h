@@ -63,7 +63,10 @@ class TorchFile {
 };
 
 // The dtype of PyTorch's name; ValueError (with the file's name) if PyFlame has none of this kind.
-DType torch_dtype(const InputFile& file, std::string_view name);
+DType torch_dtype(const InputFile& file, std::string_view name, const std::string& place = {});
+
+// A complex number of Python: an Object of its class with two numbers.
+bool is_complex_number(const PickleValue& value);
 
 // The tensors in a structure by their path in it ("model.layer.weight"); a path that ends in an Object is reported to `foreign`, once each.
 struct NamedTorchTensor {

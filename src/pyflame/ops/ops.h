@@ -84,7 +84,10 @@ Tensor where(const Tensor& condition, const Value& a, const Value& b);
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max);
 Tensor clamp_between(const Tensor& x, const Tensor& min, const Tensor& max);  // an undefined tensor: no bound
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
-Tensor clone(const Tensor& x);
+Tensor clone(const Tensor& x);             // row-major
+Tensor clone_preserving(const Tensor& x);  // with the order of dims in memory that x has
+Tensor lying_as(const Tensor& fresh,
+                const Tensor& x);  // a new row-major tensor, whose elements may change places, in the order of x
 Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguous);  // the same handle when it is
 bool is_contiguous(const Tensor& x, MemoryFormat format);
 Tensor to_device(const Tensor& x, Device device);
