@@ -5,6 +5,7 @@ build/site-src, and Sphinx makes HTML of them, with warnings as errors. A link t
 needs no other server. At last tools/site/check.py follows every link and anchor of the result.
 """
 import argparse
+import concurrent.futures
 import glob
 import json
 import os
@@ -123,12 +124,12 @@ def stage(folder, python):
     shutil.rmtree(folder, ignore_errors=True)
     staging = Staging(folder)
     navigation = json.loads((HERE / "navigation.json").read_text(encoding="utf-8"))
-    for command in ([python, HERE / "uses.py", folder / "reference" / "python"], [python, HERE / "python_reference.py", folder / "reference" / "python"],
-                    [python, HERE / "cpp_reference.py", folder / "reference" / "cpp"]):
-        subprocess.run([str(c) for c in command], check=True)
-    uses = folder / "reference" / "python" / "uses.json"
-    if uses.is_file():
-        uses.unlink()
+    of_python, of_cpp = folder / "reference" / "python", folder / "reference" / "cpp"
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # they write different files
+        list(pool.map(lambda c: subprocess.run([python, str(HERE / c[0]), str(c[1])], check=True), [("uses.py", of_python), ("tried.py", of_python), ("cpp_reference.py", of_cpp)]))
+    subprocess.run([python, str(HERE / "python_reference.py"), str(of_python)], check=True)
+    for facts in ("uses.json", "tried.json"):
+        (folder / "reference" / "python" / facts).unlink()
     grouped = {page for group in navigation for page in pages_of(group)}
     missing = {os.path.relpath(p, ROOT) for p in glob.glob(str(ROOT / "docs" / "**" / "*.md"), recursive=True)} - grouped
     if missing:
