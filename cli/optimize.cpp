@@ -48,9 +48,9 @@ void add_optimize(CLI::App& app, Run& run) {
       app.add_subcommand("optimize", "Find settings with which a program is faster, and verify each of them");
   auto s = std::make_shared<OptimizeSettings>();
   cmd->footer(
-      "FILE.py and its arguments follow the options:\n  pyflame optimize --budget 10m train.py --epochs 1\n"
-      "The program runs many times: as it is, then with one change after the other. A change is kept if the program "
-      "computes the same and is faster.\nThe result is a file of settings: PYFLAME_SETTINGS=FILE python train.py. No "
+      "FILE.py and its arguments follow the options. The program runs many times: as it is, then with one change after "
+      "the other. A change is kept if the program "
+      "computes the same and is faster. The result is a file of settings: PYFLAME_SETTINGS=FILE python train.py. No "
       "file of yours is changed.");
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");

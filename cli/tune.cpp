@@ -47,8 +47,8 @@ void add_tune(CLI::App& app, Run& run) {
       app.add_subcommand("tune", "Measure which implementations are the fastest for a program, and keep them");
   auto s = std::make_shared<TuneSettings>();
   cmd->footer(
-      "FILE.py and its arguments follow the options:\n  pyflame tune --budget 5m train.py --epochs 1\n"
-      "The program runs several times: once or more while its ops are measured, then in turns without and with what "
+      "FILE.py and its arguments follow the options. The program runs several times: once or more while its ops are "
+      "measured, then in turns without and with what "
       "was "
       "found.");
   cmd->prefix_command();

@@ -10,7 +10,7 @@ SHELLS = ["bash", "zsh", "fish"]
 
 def commands_of(text):
     """The commands of a --help, in their order."""
-    part = text.split("Subcommands:\n")[1] if "Subcommands:" in text else ""
+    part = re.split(r"^Options:\n", text, maxsplit=1, flags=re.M)[-1].split("\nExamples:")[0]
     return re.findall(r"^  ([a-z][a-z-]*) ", part, re.M)
 
 

@@ -69,7 +69,8 @@ void put_limits(std::string& out, const Style& style, const Json& doc) {
     out += fmt::format("\nNext step, {} per SIMD ({} per {}): save {}.\n", plural(o["next"]["waves"], "wave"),
                        plural(o["next"]["workgroups"], "workgroup"), text_of(o["workgroups_per"]),
                        text_of(o["next"]["save"]));
-    if (o["next"].contains("hint")) out += fmt::format("Ask the compiler: {}.\n", text_of(o["next"]["hint"]));
+    if (o["next"].contains("hint"))
+      out += view::wrap(fmt::format("Ask the compiler: {}.", text_of(o["next"]["hint"])), style.width) + "\n";
   }
   rows.clear();
   for (const Json& b : o["blocks"])

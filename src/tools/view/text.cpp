@@ -151,7 +151,7 @@ Style Style::of(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
   style.color = term && std::string_view(term) != "dumb" && (!no_color || !*no_color);
   winsize size{};
-  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = std::clamp<int>(size.ws_col, 80, 160);
+  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = std::clamp<int>(size.ws_col, 60, 160);
   return style;
 }
 

@@ -13,7 +13,7 @@ enum class Tone { plain, bold, dim, red, yellow, green, cyan };
 struct Style {
   bool color = false;
   int width = 100;  // columns
-  // For the stream of a file descriptor: colour on a terminal without NO_COLOR; its width (80 to 160), 100 elsewhere.
+  // For the stream of a file descriptor: colour on a terminal without NO_COLOR; its width (60 to 160), 100 elsewhere.
   static Style of(int fd);
 };
 
