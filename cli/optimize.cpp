@@ -17,7 +17,7 @@ namespace {
 struct OptimizeSettings {
   std::string metric = "step time", budget = "30m", out, hang = "10m", plugins, module, python;
   int level = 4, pairs = 5;
-  bool resume = false, list = false;
+  bool resume = false, list = false, json = false;
 };
 
 int optimize(const OptimizeSettings& s, const std::vector<std::string>& program) {
@@ -35,6 +35,7 @@ int optimize(const OptimizeSettings& s, const std::vector<std::string>& program)
   if (!s.out.empty()) c.add("--out", s.out);
   if (s.resume) c.add("--resume");
   if (s.list) c.add("--list");
+  if (s.json) c.add("--json");
   if (!s.module.empty()) c.add("--module", s.module);
   c.add("--");
   for (const std::string& word : program) c.add(word);
@@ -75,6 +76,7 @@ void add_optimize(CLI::App& app, Run& run) {
   cmd->add_option("--out", s->out, "The folder of the results; default: optimize-PROGRAM");
   cmd->add_flag("--resume", s->resume, "Go on with the journal in the folder of the results");
   cmd->add_flag("--list", s->list, "Print the changes that can be tried, and stop");
+  cmd->add_flag("--json", s->json, "Print the result, or the changes of --list, as one JSON document");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return optimize(*s, program); }; });

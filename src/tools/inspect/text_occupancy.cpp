@@ -31,9 +31,11 @@ void put_answer(std::string& out, const Style& style, const Json& doc) {
                                       text_of(arch["family"]), number(o["wave"]), mode, number(o["waves_per_simd"]),
                                       number(o["max_waves"]), text_of(o["limiter"]))));
   if (runs)
-    out += fmt::format("{} of {} threads per {}: {} on {} SIMDs, {} of the slots\n",
-                       plural(o["workgroups"], "workgroup"), number(o["block"]), where, plural(o["waves"], "wave"),
-                       number(o["simds"]), view::percent(o["fill"]));
+    out += view::wrap(fmt::format("{} of {} threads per {}: {} on {} SIMDs, {} of the slots",
+                                  plural(o["workgroups"], "workgroup"), number(o["block"]), where,
+                                  plural(o["waves"], "wave"), number(o["simds"]), view::percent(o["fill"])),
+                      style.width) +
+           "\n";
   else
     out += fmt::format(
         "{}\n",
@@ -66,9 +68,12 @@ void put_limits(std::string& out, const Style& style, const Json& doc) {
   }
   out += fmt::format("\n{}", view::table(style, {"resource", ">used", ">allocated", ">waves per SIMD", ""}, rows));
   if (o["next"].is_object()) {
-    out += fmt::format("\nNext step, {} per SIMD ({} per {}): save {}.\n", plural(o["next"]["waves"], "wave"),
-                       plural(o["next"]["workgroups"], "workgroup"), text_of(o["workgroups_per"]),
-                       text_of(o["next"]["save"]));
+    out += "\n" +
+           view::wrap(fmt::format("Next step, {} per SIMD ({} per {}): save {}.", plural(o["next"]["waves"], "wave"),
+                                  plural(o["next"]["workgroups"], "workgroup"), text_of(o["workgroups_per"]),
+                                  text_of(o["next"]["save"])),
+                      style.width) +
+           "\n";
     if (o["next"].contains("hint"))
       out += view::wrap(fmt::format("Ask the compiler: {}.", text_of(o["next"]["hint"])), style.width) + "\n";
   }
@@ -144,6 +149,10 @@ std::string architectures_text(const Json& doc, const Style& style) {
     rows.push_back({text_of(a["gfx"]), text_of(a["family"]), waves, number(a["max_waves_per_simd"]), number(a["vgprs"]),
                     number(a["vgpr_granule"]), view::bytes(a["lds_bytes"]), number(a["lds_granule"]), text_of(a["fp8"]),
                     products});
+  }
+  if (style.width < 80) {  // without the steps of allocation
+    for (std::vector<std::string>& row : rows) row = {row[0], row[1], row[2], row[3], row[4], row[6], row[8], row[9]};
+    return view::table(style, {"architecture", "family", "wave", ">waves", ">VGPRs", ">LDS", "fp8", "products"}, rows);
   }
   return (view::table(
       style, {"architecture", "family", "wave", ">waves", ">VGPRs", ">step", ">LDS", ">step", "fp8", "products"},
