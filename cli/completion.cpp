@@ -159,8 +159,7 @@ std::string zsh_script(const std::vector<CommandRow>& table) {
   elif [[ -n $values ]]; then
     compadd -- ${=values}
   else
-    compadd -- ${=known}
-    _files
+    compadd -- ${=known} || _files
   fi
 }
 compdef _pyflame pyflame

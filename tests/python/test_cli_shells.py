@@ -56,6 +56,18 @@ def test_values_files_and_choices(program, tmp_path, monkeypatch):
     assert complete(program, "pyflame", "report", "--html", "tr") == ["trace.json"]
 
 
+def test_files_are_offered_only_where_no_word_fits(program, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    assert complete(program, "pyflame", "do") == ["doctor"] and complete(program, "pyflame", "docs") == ["docs"]
+    assert "compadd -- ${=known} || _files" in run("completion", "zsh").stdout  # as bash; a zsh without a terminal completes nothing
+    if shutil.which("fish"):
+        (tmp_path / "pyflame.fish").write_text(run("completion", "fish").stdout)
+        for line, word in [("pyflame docto", "doctor"), ("pyflame doctor --rec", "--record"), ("pyflame doctor li", "lint"), ("pyflame train gpt --tokenizer by", "bytes")]:
+            offered = subprocess.run(["fish", "--no-config", "-c", f"source pyflame.fish; complete -C '{line}'"], capture_output=True, text=True, check=True).stdout
+            assert [o.split("\t")[0] for o in offered.splitlines()] == [word], line
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_scripts_name_every_command(run, helps, shell):
     script = run("completion", shell).stdout
