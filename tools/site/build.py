@@ -17,6 +17,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import run_doc_blocks  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 CODE = re.compile(r"(^(?P<fence>`{3,6}(?!`)|~{3,})[^\n]*\n.*?^(?P=fence)`*\s*?$|`[^`\n]+`)", re.M | re.S)
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".json": "json", ".sh": "bash", ".txt": "text", ".csv": "text"}
@@ -41,7 +44,19 @@ class Staging:
             return
         self.done.add(name)
         text = self.with_links((ROOT / name).read_text(encoding="utf-8"), name)
+        if name.startswith("docs/tutorials/") or name == "docs/tune-for-pytorch.md":
+            text += self.script(name)
         self.write(name, text if in_navigation else "---\norphan: true\n---\n" + text)
+
+    def script(self, name):
+        """Writes what CI runs of a page as one file beside it; the text with which the page offers it."""
+        tasks = run_doc_blocks.runnable((ROOT / name).read_text(encoding="utf-8"))
+        language, ending = ("python", ".py") if any(t[1] == "python" for t in tasks) else ("bash", ".sh")
+        code = "\n".join(re.sub(r"\n{3,}", "\n\n", t[2].strip("\n")) + "\n" for t in tasks if t[1] == language)
+        file = pathlib.PurePosixPath(name).stem + ending
+        comment = f"# The code of {name}, which CI runs.\n"
+        self.write(f"{os.path.dirname(name)}/{file}", comment + ("" if language == "python" else "set -eu\n") + "\n" + code)
+        return f"\n\nThe code of this page as a script: {{download}}`{file} <{file}>`\n"
 
     def with_links(self, text, name):
         parts, last = [], 0
