@@ -1,6 +1,7 @@
 // `pyflame completion` and `pyflame man`: scripts for shells and a page for man, written from the table of commands that --help shows.
 #include <fmt/core.h>
 
+#include <CLI/Error.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
 #include <memory>

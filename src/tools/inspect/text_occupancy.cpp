@@ -25,11 +25,10 @@ void put_answer(std::string& out, const Style& style, const Json& doc) {
   const bool runs = o["workgroups"] > 0;
   const std::string mode = o["wgp_mode"].is_null() ? "" : o["wgp_mode"].get<bool>() ? ", WGP mode" : ", CU mode";
   const std::string where = text_of(o["workgroups_per"]);
-  out += fmt::format(
-      "{}\n", view::paint(style, Tone::bold,
-                          fmt::format("{} ({}), wave{}{}: {} of {} waves per SIMD, limited by {}", text_of(arch["gfx"]),
-                                      text_of(arch["family"]), number(o["wave"]), mode, number(o["waves_per_simd"]),
-                                      number(o["max_waves"]), text_of(o["limiter"]))));
+  const std::string headline = fmt::format("{} ({}), wave{}{}: {} of {} waves per SIMD, limited by {}",
+                                           text_of(arch["gfx"]), text_of(arch["family"]), number(o["wave"]), mode,
+                                           number(o["waves_per_simd"]), number(o["max_waves"]), text_of(o["limiter"]));
+  out += view::paint(style, Tone::bold, view::wrap(headline, style.width)) + "\n";
   if (runs)
     out += view::wrap(fmt::format("{} of {} threads per {}: {} on {} SIMDs, {} of the slots",
                                   plural(o["workgroups"], "workgroup"), number(o["block"]), where,
@@ -81,8 +80,12 @@ void put_limits(std::string& out, const Style& style, const Json& doc) {
   for (const Json& b : o["blocks"])
     rows.push_back({number(b["block"]), number(b["workgroups"]), number(b["waves_per_simd"]), view::bar(b["fill"], 16),
                     view::percent(b["fill"]), text_of(b["limiter"])});
-  out += fmt::format(
-      "\n{}", view::table(style, {">block", ">workgroups", ">waves per SIMD", "slots", ">filled", "limited by"}, rows));
+  std::vector<std::string> titles = {">block", ">workgroups", ">waves per SIMD", "slots", ">filled", "limited by"};
+  if (style.width < 80) {  // without the bars
+    titles.erase(titles.begin() + 3);
+    for (std::vector<std::string>& row : rows) row.erase(row.begin() + 3);
+  }
+  out += fmt::format("\n{}", view::table(style, titles, rows));
 
   const int vgprs = std::max<int>(1, k["vgpr"]), most = arch["addressable_vgprs"];
   rows.clear();
@@ -150,9 +153,9 @@ std::string architectures_text(const Json& doc, const Style& style) {
                     number(a["vgpr_granule"]), view::bytes(a["lds_bytes"]), number(a["lds_granule"]), text_of(a["fp8"]),
                     products});
   }
-  if (style.width < 80) {  // without the steps of allocation
-    for (std::vector<std::string>& row : rows) row = {row[0], row[1], row[2], row[3], row[4], row[6], row[8], row[9]};
-    return view::table(style, {"architecture", "family", "wave", ">waves", ">VGPRs", ">LDS", "fp8", "products"}, rows);
+  if (style.width < 80) {  // without the steps of allocation and the kind of fp8
+    for (std::vector<std::string>& row : rows) row = {row[0], row[1], row[2], row[3], row[4], row[6], row[9]};
+    return view::table(style, {"architecture", "family", "wave", ">waves", ">VGPRs", ">LDS", "products"}, rows);
   }
   return (view::table(
       style, {"architecture", "family", "wave", ">waves", ">VGPRs", ">step", ">LDS", ">step", "fp8", "products"},
