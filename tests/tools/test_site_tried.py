@@ -57,3 +57,10 @@ def test_the_reference_has_the_lines():
 def test_the_pages_of_examples_are_there():
     pages = {p.stem for p in tried.example_pages()}
     assert len(pages) > 30 and not pages & tried.PAGES_LEFT_OUT and tried.PAGES_LEFT_OUT <= {p.stem for p in (tried.ROOT / "docs" / "examples").glob("*.md")}
+
+
+def test_a_layer_names_its_function():
+    named = {cls: python_reference.function_of(getattr(pf.nn, cls)) for cls in ("MaxPool2d", "BCEWithLogitsLoss", "Sequential", "SmoothL1Loss")}
+    assert named["MaxPool2d"] == "nn.functional.max_pool2d" and named["Sequential"] is None and named["SmoothL1Loss"] == "nn.functional.smooth_l1_loss"
+    assert named["BCEWithLogitsLoss"] == "nn.functional.binary_cross_entropy_with_logits"
+    assert python_reference.function_of(pf.relu) is None

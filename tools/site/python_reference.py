@@ -123,9 +123,26 @@ def directive(kind, path, value, doc, ticks, notes=()):
     return lines, "`" * ticks
 
 
+def function_of(value):
+    """The path of the function that a layer's forward() calls, where it calls one of nn.functional; its text has the arguments and errors."""
+    import pyflame
+    from pyflame.nn import functional
+
+    if not (inspect.isclass(value) and issubclass(value, pyflame.nn.Module)):
+        return None
+    own = getattr(value, "_function", None)
+    if own is None and "forward" in vars(value):
+        found = set(re.findall(r"\b(?:F|_C)\.(\w+)\(", inspect.getsource(value.forward)))
+        return f"nn.functional.{found.pop()}" if len(found) == 1 and hasattr(functional, min(found)) else None
+    name = getattr(own, "__name__", "")
+    return f"nn.functional.{name}" if own is not None and getattr(functional, name, None) is own else None
+
+
 def entry_text(entry, uses, tried):
     path = entry.path
     notes = ["Found by calling it:\n\n" + "\n".join(f"- {line}" for line in tried[path])] if path in tried else []
+    if entry.kind == "class" and (function := function_of(entry.value)):
+        notes.append(f"Computed by `{function}`, whose entry says more of arguments and errors.")
     if path in uses:
         notes.append("Example: " + ", ".join(f"[{title}]({link})" for title, link in uses[path][:3]) + ".")
     same = [a for a in entry.aliases if a.rpartition(".")[2] != path.rpartition(".")[2] or a.count(".") > path.count(".")]
