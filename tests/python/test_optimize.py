@@ -562,6 +562,8 @@ def test_a_whole_session(tmp_path):
     assert (tmp_path / "t.py").read_text() == PROGRAM  # nothing of the user's is changed
     used = subprocess.run([sys.executable, "t.py"], cwd=tmp_path, env={**os.environ, "PYFLAME_SETTINGS": "o/pyflame.toml"}, capture_output=True, text=True)
     assert used.stdout == "score/s: 200\n"
+    again = session(tmp_path, "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--resume", "--", "t.py")
+    assert again.returncode == 0 and "kept: defer_reads" in again.stdout and "2.000 times" in again.stdout
     refused = session(tmp_path, "--out", "o", "--", "t.py")
     assert refused.returncode == 1 and "there is a journal already; got o/optimize.jsonl; hint: --resume" in refused.stderr
     changed = session(tmp_path, "--out", "o", "--resume", "--metric", "score/s", "--", "t.py", text=PROGRAM + "\n")
