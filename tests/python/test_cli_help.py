@@ -1,6 +1,7 @@
 """What `pyflame COMMAND --help` looks like: its width, its groups, its examples."""
 import fcntl
 import os
+import pathlib
 import pty
 import re
 import shlex
@@ -11,6 +12,7 @@ import termios
 import pytest
 from test_cli_shells import commands_of, helps, options_of  # noqa: F401
 
+DATA = pathlib.Path(__file__).resolve().parents[1] / "inspect" / "data"
 GROUPS = ["Look at this machine", "Train and run models", "Make a program faster", "Find what is wrong with a program", "Look into files", "Set up the shell"]
 BY_PYTHON = ("bench", "llm")  # Python reads its options, and has its --help
 
@@ -92,7 +94,7 @@ def test_every_command_has_examples_that_exist(helps):  # noqa: F811
             assert {w for w in words if w.startswith("--")} - {"--epochs"} <= known, example
 
 
-@pytest.mark.parametrize("args", [(), ("doctor",), ("doctor", "--verbose"), ("env", "--arch", "gfx942"), ("occupancy", "--arch", "gfx942", "--vgpr", "96"), ("occupancy", "--list"), ("info",)])
+@pytest.mark.parametrize("args", [(), ("doctor",), ("doctor", "--verbose"), ("env", "--arch", "gfx942"), ("occupancy", "--arch", "gfx942", "--vgpr", "96"), ("occupancy", "--list"), ("info",), ("inspect", DATA / "isa" / "isa_gfx1030.co")])
 def test_results_fit_60_columns(program, args):
     text = on_a_terminal([program, *args], 60)
     assert text.strip() and len(widest(text)) <= 60, widest(text)
