@@ -28,6 +28,8 @@ void add_report(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_serve(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);
+// Groups and examples of all commands, once they are there.
+void add_help(CLI::App& app);
 // Without a command: what is worth trying here. Returns the exit code.
 int welcome();
 // Whether the command line is that of `run` with a Python program, whose processes launch() starts in place of this one.

@@ -1,6 +1,7 @@
 // `pyflame completion` and `pyflame man`: scripts for shells and a page for man, written from the table of commands that --help shows.
 #include <fmt/core.h>
 
+#include <CLI/Error.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
 #include <memory>
@@ -159,8 +160,7 @@ std::string zsh_script(const std::vector<CommandRow>& table) {
   elif [[ -n $values ]]; then
     compadd -- ${=values}
   else
-    compadd -- ${=known}
-    _files
+    compadd -- ${=known} || _files
   fi
 }
 compdef _pyflame pyflame

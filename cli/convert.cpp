@@ -1,5 +1,6 @@
 // `pyflame convert`: language models between GGUF files and Hugging Face folders, and their weights in other types. Python converts them
 // (python/pyflame/llm/conversion); this file checks the command line.
+#include <CLI/Error.hpp>
 #include <CLI/Validators.hpp>
 #include <memory>
 #include <string>

@@ -41,8 +41,8 @@ void add_debug(CLI::App& app, Run& run) {
       group->add_subcommand("run", "Run a Python program step by step, and name the op of the first wrong access");
   auto s = std::make_shared<DebugSettings>();
   cmd->footer(
-      "FILE.py and its arguments follow the options:\n  pyflame debug run --guards train.py --epochs 1\n"
-      "Without --guards, --poison and --sync, all three are on. The exit code is 4 if an access was found, otherwise "
+      "FILE.py and its arguments follow the options. Without --guards, --poison and --sync, all three are on. The exit "
+      "code is 4 if an access was found, otherwise "
       "the program's own.");
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");

@@ -39,10 +39,10 @@ void add_explain(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("explain", "Run a Python program, and say how it was computed and why");
   auto s = std::make_shared<ExplainSettings>();
   cmd->footer(
-      "FILE.py and its arguments follow the options:\n  pyflame explain --html plan.html train.py --epochs 1\n"
-      "The text says first what costs most, where windows were cut and why, where fusion ends and what it costs, and "
+      "FILE.py and its arguments follow the options. The text says first what costs most, where windows were cut and "
+      "why, where fusion ends and what it costs, and "
       "what "
-      "ran on a fallback.\nThen each program follows, the most expensive one first.");
+      "ran on a fallback. Then each program follows, the most expensive one first.");
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option("--out", s->out,

@@ -1,9 +1,13 @@
 // `pyflame info`: what a bug report needs.
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <climits>
 #include <nlohmann/json.hpp>
 
+#include "apps/help.h"
 #include "commands.h"
+#include "output.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/runtime/device.h"
@@ -46,7 +50,11 @@ Ordered collect() {
 }
 
 void print_text(const Ordered& j) {
-  const auto line = [](const std::string& key, const std::string& value) { fmt::print("{:<12} {}\n", key, value); };
+  // Lines of any length where a program reads them.
+  const int width = isatty(STDOUT_FILENO) != 0 ? help_width() : INT_MAX;
+  const auto line = [width](const std::string& key, const std::string& value) {
+    print(wrap_help(fmt::format("{:<12} {}\n", key, value), width));
+  };
   line("pyflame", fmt::format("{} ({}, {})", j["version"].get<std::string>(), j["build_type"].get<std::string>(),
                               j["compiler"].get<std::string>()));
   line("threads", std::to_string(j["threads"].get<int>()));

@@ -144,9 +144,9 @@ void add_inspect(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("inspect", "Show registers, occupancy and machine code of AMD GPU kernels");
   cmd->footer(
       "PATH is a code object (.co, .hsaco), a program, library, object file or archive with GPU code, a bundle, a "
-      "kernel database, or a\n"
+      "kernel database, or a "
       "folder of them, such as ~/.triton/cache, ~/.cache/comgr or the library folder of rocBLAS. Exit code: 3 if "
-      "--gate found\n"
+      "--gate found "
       "that a kernel got worse.");
   auto s = std::make_shared<InspectSettings>();
   cmd->add_option("path", s->paths, "Files and folders")->type_name("PATH");

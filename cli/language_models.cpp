@@ -134,7 +134,7 @@ namespace {
 struct EmbedSettings {
   std::string model, python, device, dtype, pooling, file;
   std::vector<std::string> texts;
-  bool raw = false, similarity = false;
+  bool raw = false, similarity = false, json = false;
 };
 
 // Options that were given, as they were written.
@@ -157,6 +157,7 @@ void add_embed(CLI::App& app, Run& run) {
   cmd->add_flag("--raw", s->raw,
                 "Vectors as the model computes them; otherwise they have the length 1 if the model's files say so");
   cmd->add_flag("--similarity", s->similarity, "Print the cosine of the angle between each two texts");
+  cmd->add_flag("--json", s->json, "With --similarity: print one JSON document; vectors are JSON in any case");
   cmd->add_option("--device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
   cmd->add_option("--dtype", s->dtype, "Type of the weights; default: float32")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
@@ -165,7 +166,7 @@ void add_embed(CLI::App& app, Run& run) {
     run = [=]() -> int {
       PythonCommand c("embed", "pyflame.llm.embed", s->python);
       forward_given(cmd, {"--file", "--pooling", "--device", "--dtype"}, c);
-      for (const char* flag : {"--raw", "--similarity"})
+      for (const char* flag : {"--raw", "--similarity", "--json"})
         if (cmd->count(flag) > 0) c.add(flag);
       c.add("--");
       c.add(s->model);

@@ -17,7 +17,7 @@ namespace {
 struct OptimizeSettings {
   std::string metric = "step time", budget = "30m", out, hang = "10m", plugins, module, python;
   int level = 4, pairs = 5;
-  bool resume = false, list = false;
+  bool resume = false, list = false, json = false;
 };
 
 int optimize(const OptimizeSettings& s, const std::vector<std::string>& program) {
@@ -35,6 +35,7 @@ int optimize(const OptimizeSettings& s, const std::vector<std::string>& program)
   if (!s.out.empty()) c.add("--out", s.out);
   if (s.resume) c.add("--resume");
   if (s.list) c.add("--list");
+  if (s.json) c.add("--json");
   if (!s.module.empty()) c.add("--module", s.module);
   c.add("--");
   for (const std::string& word : program) c.add(word);
@@ -48,9 +49,9 @@ void add_optimize(CLI::App& app, Run& run) {
       app.add_subcommand("optimize", "Find settings with which a program is faster, and verify each of them");
   auto s = std::make_shared<OptimizeSettings>();
   cmd->footer(
-      "FILE.py and its arguments follow the options:\n  pyflame optimize --budget 10m train.py --epochs 1\n"
-      "The program runs many times: as it is, then with one change after the other. A change is kept if the program "
-      "computes the same and is faster.\nThe result is a file of settings: PYFLAME_SETTINGS=FILE python train.py. No "
+      "FILE.py and its arguments follow the options. The program runs many times: as it is, then with one change after "
+      "the other. A change is kept if the program "
+      "computes the same and is faster. The result is a file of settings: PYFLAME_SETTINGS=FILE python train.py. No "
       "file of yours is changed.");
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
@@ -75,6 +76,7 @@ void add_optimize(CLI::App& app, Run& run) {
   cmd->add_option("--out", s->out, "The folder of the results; default: optimize-PROGRAM");
   cmd->add_flag("--resume", s->resume, "Go on with the journal in the folder of the results");
   cmd->add_flag("--list", s->list, "Print the changes that can be tried, and stop");
+  cmd->add_flag("--json", s->json, "Print the result, or the changes of --list, as one JSON document");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return optimize(*s, program); }; });

@@ -42,7 +42,7 @@ int profile(const ProfileSettings& s, const std::vector<std::string>& program) {
 void add_profile(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("profile", "Run a Python program, and report where its time goes");
   auto s = std::make_shared<ProfileSettings>();
-  cmd->footer("FILE.py and its arguments follow the options:\n  pyflame profile --steps 50 train.py --epochs 1");
+  cmd->footer("FILE.py and its arguments follow the options.");
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option("--out", s->out, "The folder for the trace and the report; default: profile-PROGRAM-TIME");

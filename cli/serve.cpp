@@ -1,4 +1,5 @@
 // `pyflame serve`: a language model behind OpenAI's HTTP API. Python serves it (python/pyflame/llm/serving); this file checks the command line.
+#include <CLI/Error.hpp>
 #include <CLI/Validators.hpp>
 #include <array>
 #include <cstdint>

@@ -15,7 +15,7 @@ struct TuneSettings {
               python;
   std::vector<std::string> imported;
   int compare = 3;
-  bool list = false;
+  bool list = false, json = false;
 };
 
 int tune(const TuneSettings& s, const std::vector<std::string>& program) {
@@ -34,6 +34,7 @@ int tune(const TuneSettings& s, const std::vector<std::string>& program) {
   if (!s.exported.empty()) c.add("--export", s.exported);
   if (!s.validators.empty()) c.add("--validators", s.validators);
   if (s.list) c.add("--list");
+  if (s.json) c.add("--json");
   if (!s.module.empty()) c.add("--module", s.module);
   c.add("--");
   for (const std::string& word : program) c.add(word);
@@ -47,8 +48,8 @@ void add_tune(CLI::App& app, Run& run) {
       app.add_subcommand("tune", "Measure which implementations are the fastest for a program, and keep them");
   auto s = std::make_shared<TuneSettings>();
   cmd->footer(
-      "FILE.py and its arguments follow the options:\n  pyflame tune --budget 5m train.py --epochs 1\n"
-      "The program runs several times: once or more while its ops are measured, then in turns without and with what "
+      "FILE.py and its arguments follow the options. The program runs several times: once or more while its ops are "
+      "measured, then in turns without and with what "
       "was "
       "found.");
   cmd->prefix_command();
@@ -79,6 +80,7 @@ void add_tune(CLI::App& app, Run& run) {
       "A results file of TunableOp, or an override file of hipBLASLt, whose lines about versions the exported file "
       "gets");
   cmd->add_flag("--list", s->list, "Print what is known");
+  cmd->add_flag("--json", s->json, "Print what was measured, or is known, as one JSON document");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return tune(*s, program); }; });

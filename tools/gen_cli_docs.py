@@ -3,6 +3,7 @@
 A table stands between `<!-- options: COMMAND -->` and `<!-- end -->`; the rest of the page is written by hand.
 """
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -34,6 +35,8 @@ def row(names, kind, description):
     kind, _, default = kind.partition("=")
     if not description:  # one space before it, where the column is full
         default, _, description = default.partition(" ")
+        if not description and (full := re.fullmatch(r"([A-Z]+) (?!REQUIRED)([A-Z].+)", kind)):
+            kind, description = full.groups()
     required = kind.endswith("REQUIRED")
     kind = kind.replace("REQUIRED", "").strip()
     kind = re.sub(r"^(U?INT|FLOAT):.*", r"\1", kind)
@@ -43,7 +46,7 @@ def row(names, kind, description):
 
 
 def table(program, command):
-    run = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True, check=True)
+    run = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "10000"})
     rows = [row(*o) for o in options(run.stdout) if "--help" not in o[0]]
     if not rows:
         raise SystemExit(f"gen_cli_docs: `pyflame {command} --help` has no options that are understood:\n{run.stdout}")

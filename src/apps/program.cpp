@@ -4,8 +4,10 @@
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 
+#include "apps/help.h"
 #include "pyflame/base/error.h"
 #include "pyflame/version.h"
 
@@ -22,6 +24,7 @@ int report(const std::string& message) {
 int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
   CLI::App app{"PyFlame: a deep-learning framework"};
   app.name("pyflame");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", std::string("pyflame ") + PYFLAME_VERSION);
   app.require_subcommand(1);
   Run run;

@@ -10,7 +10,7 @@ SHELLS = ["bash", "zsh", "fish"]
 
 def commands_of(text):
     """The commands of a --help, in their order."""
-    part = text.split("Subcommands:\n")[1] if "Subcommands:" in text else ""
+    part = re.split(r"^Options:\n", text, maxsplit=1, flags=re.M)[-1].split("\nExamples:")[0]
     return re.findall(r"^  ([a-z][a-z-]*) ", part, re.M)
 
 
@@ -54,6 +54,18 @@ def test_values_files_and_choices(program, tmp_path, monkeypatch):
     assert set(complete(program, "pyflame", "train", "gpt", "--tokenizer", "")) == {"chars", "bytes"}
     assert complete(program, "pyflame", "report", "tr") == ["trace.json"]
     assert complete(program, "pyflame", "report", "--html", "tr") == ["trace.json"]
+
+
+def test_files_are_offered_only_where_no_word_fits(program, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    assert complete(program, "pyflame", "do") == ["doctor"] and complete(program, "pyflame", "docs") == ["docs"]
+    assert "compadd -- ${=known} || _files" in run("completion", "zsh").stdout  # as bash; a zsh without a terminal completes nothing
+    if shutil.which("fish"):
+        (tmp_path / "pyflame.fish").write_text(run("completion", "fish").stdout)
+        for line, word in [("pyflame docto", "doctor"), ("pyflame doctor --rec", "--record"), ("pyflame doctor li", "lint"), ("pyflame train gpt --tokenizer by", "bytes")]:
+            offered = subprocess.run(["fish", "--no-config", "-c", f"source pyflame.fish; complete -C '{line}'"], capture_output=True, text=True, check=True).stdout
+            assert [o.split("\t")[0] for o in offered.splitlines()] == [word], line
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -131,6 +131,9 @@ def test_the_command(folder, model, capsys, tmp_path):
     assert [d["text"] for d in lines] == ["the door", "a window", "shut"] and np.allclose(lines[2]["embedding"], model.embed("shut"), atol=1e-5)
     assert command.main(["--similarity", "--raw", "--pooling", "CLS", folder, "shut", "shut"]) == 0
     assert capsys.readouterr().out == " 1.000  1.000\n 1.000  1.000\n"
+    assert command.main(["--similarity", "--json", folder, "shut", "shut"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["texts"] == ["shut", "shut"] and np.allclose(document["similarity"], np.ones((2, 2)), atol=1e-5)
     assert command.main([folder]) == 1 and "embed: there is no text; got none; expected texts, or --file" in capsys.readouterr().err
 
 

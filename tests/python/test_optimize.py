@@ -550,9 +550,11 @@ def session(tmp_path, *words, text=PROGRAM, **kwargs):
 
 
 def test_a_whole_session(tmp_path):
-    done = session(tmp_path, "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--", "t.py")
+    done = session(tmp_path, "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--json", "--", "t.py")
     assert done.returncode == 0, done.stderr
-    assert "kept: defer_reads" in done.stdout and "2.000 times" in done.stdout
+    document = json.loads(done.stdout)
+    assert document["kept"] == ["defer_reads"] and document["total"]["verdict"] == "faster" and abs(document["total"]["ratio"] - 2) < 0.01
+    assert document["settings"] == os.path.join("o", "pyflame.toml") and document["folder"] == "o"
     assert _configuration.read_settings(tmp_path / "o" / "pyflame.toml")["engine"] == {"defer_reads": True}
     assert "2.00 times as fast" in (tmp_path / "o" / "optimize.html").read_text()
     events = [json.loads(line)["event"] for line in (tmp_path / "o" / "optimize.jsonl").read_text().splitlines()]
@@ -560,6 +562,8 @@ def test_a_whole_session(tmp_path):
     assert (tmp_path / "t.py").read_text() == PROGRAM  # nothing of the user's is changed
     used = subprocess.run([sys.executable, "t.py"], cwd=tmp_path, env={**os.environ, "PYFLAME_SETTINGS": "o/pyflame.toml"}, capture_output=True, text=True)
     assert used.stdout == "score/s: 200\n"
+    again = session(tmp_path, "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--resume", "--", "t.py")
+    assert again.returncode == 0 and "kept: defer_reads" in again.stdout and "2.000 times" in again.stdout
     refused = session(tmp_path, "--out", "o", "--", "t.py")
     assert refused.returncode == 1 and "there is a journal already; got o/optimize.jsonl; hint: --resume" in refused.stderr
     changed = session(tmp_path, "--out", "o", "--resume", "--metric", "score/s", "--", "t.py", text=PROGRAM + "\n")
@@ -587,6 +591,8 @@ def test_command_lines_that_are_refused(tmp_path):
 
 def test_the_list_of_changes(tmp_path):
     text = session(tmp_path, "--list").stdout
+    document = json.loads(session(tmp_path, "--list", "--json").stdout)
+    assert {"loader_workers", "plugin_kernels"} <= {c["name"] for c in document} and all(c["when"] and c["level"] for c in document)
     assert "level 2: settings of the engine" in text and "float32_products_high" in text and re.search("level 5: kernels of plug-ins\n  plugin_kernels +within the tolerance of float32 +entries of MODULE", text)
 
 

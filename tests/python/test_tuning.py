@@ -1,6 +1,7 @@
 """pf.tuning and `pyflame tune`: candidates are measured and must compute the right result, one can be forced, a program is tuned as a whole, and an entry that
 ends the process is left out."""
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -148,6 +149,8 @@ def test_a_program_is_tuned(tmp_path):
     assert again.returncode == 0 and "was measured before" in again.stderr
     known = tune(tmp_path, "--list")
     assert "onednn.sgemm" in known.stdout and "problems" in known.stdout
+    document = json.loads(tune(tmp_path, "--list", "--json").stdout)
+    assert document and all(t["gain"] >= 1 and t["best"]["us"] > 0 and t["tried"] > 0 for t in document) and "onednn.sgemm" in {t["best"]["entry"] for t in document} | {t["own"]["entry"] for t in document}
 
 
 def test_a_program_that_fails(tmp_path):

@@ -1,5 +1,7 @@
 """The documentation site's own checks (tools/site): what must fail does, and what the site says is public has a text."""
 import pathlib
+import re
+import subprocess
 import sys
 
 import pytest
@@ -59,3 +61,21 @@ def test_every_page_has_a_group():
     assert len(grouped) == len(set(grouped))
     pages = {p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")}
     assert len(pages) > 30 and pages <= set(grouped)
+
+
+TUTORIALS = [*sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs" / "tutorials").glob("*.md")), "docs/tune-for-pytorch.md"]
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_tutorial_has_a_picture_and_a_script(tmp_path, name):
+    staging = build.Staging(tmp_path)
+    staging.page(name, True)
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    assert re.search(r"!\[[^]]+\]\([^)]+\.svg\)", text), "no picture"
+    file = re.search(r"\{download\}`(\S+) <\1>`", text)[1]
+    code = (tmp_path / name).with_name(file).read_text(encoding="utf-8")
+    assert len(code.splitlines()) > 3
+    if file.endswith(".py"):
+        compile(code, file, "exec")
+    else:
+        assert subprocess.run(["bash", "-n"], input=code, text=True, capture_output=True).returncode == 0

@@ -5,6 +5,7 @@ build/site-src, and Sphinx makes HTML of them, with warnings as errors. A link t
 needs no other server. At last tools/site/check.py follows every link and anchor of the result.
 """
 import argparse
+import concurrent.futures
 import glob
 import json
 import os
@@ -16,6 +17,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import run_doc_blocks  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 CODE = re.compile(r"(^(?P<fence>`{3,6}(?!`)|~{3,})[^\n]*\n.*?^(?P=fence)`*\s*?$|`[^`\n]+`)", re.M | re.S)
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".json": "json", ".sh": "bash", ".txt": "text", ".csv": "text"}
@@ -40,7 +44,19 @@ class Staging:
             return
         self.done.add(name)
         text = self.with_links((ROOT / name).read_text(encoding="utf-8"), name)
+        if name.startswith("docs/tutorials/") or name == "docs/tune-for-pytorch.md":
+            text += self.script(name)
         self.write(name, text if in_navigation else "---\norphan: true\n---\n" + text)
+
+    def script(self, name):
+        """Writes what CI runs of a page as one file beside it; the text with which the page offers it."""
+        tasks = run_doc_blocks.runnable((ROOT / name).read_text(encoding="utf-8"))
+        language, ending = ("python", ".py") if any(t[1] == "python" for t in tasks) else ("bash", ".sh")
+        code = "\n".join(re.sub(r"\n{3,}", "\n\n", t[2].strip("\n")) + "\n" for t in tasks if t[1] == language)
+        file = pathlib.PurePosixPath(name).stem + ending
+        comment = f"# The code of {name}, which CI runs.\n"
+        self.write(f"{os.path.dirname(name)}/{file}", comment + ("" if language == "python" else "set -eu\n") + "\n" + code)
+        return f"\n\nThe code of this page as a script: {{download}}`{file} <{file}>`\n"
 
     def with_links(self, text, name):
         parts, last = [], 0
@@ -123,12 +139,12 @@ def stage(folder, python):
     shutil.rmtree(folder, ignore_errors=True)
     staging = Staging(folder)
     navigation = json.loads((HERE / "navigation.json").read_text(encoding="utf-8"))
-    for command in ([python, HERE / "uses.py", folder / "reference" / "python"], [python, HERE / "python_reference.py", folder / "reference" / "python"],
-                    [python, HERE / "cpp_reference.py", folder / "reference" / "cpp"]):
-        subprocess.run([str(c) for c in command], check=True)
-    uses = folder / "reference" / "python" / "uses.json"
-    if uses.is_file():
-        uses.unlink()
+    of_python, of_cpp = folder / "reference" / "python", folder / "reference" / "cpp"
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # they write different files
+        list(pool.map(lambda c: subprocess.run([python, str(HERE / c[0]), str(c[1])], check=True), [("uses.py", of_python), ("tried.py", of_python), ("cpp_reference.py", of_cpp)]))
+    subprocess.run([python, str(HERE / "python_reference.py"), str(of_python)], check=True)
+    for facts in ("uses.json", "tried.json"):
+        (folder / "reference" / "python" / facts).unlink()
     grouped = {page for group in navigation for page in pages_of(group)}
     missing = {os.path.relpath(p, ROOT) for p in glob.glob(str(ROOT / "docs" / "**" / "*.md"), recursive=True)} - grouped
     if missing:

@@ -1,7 +1,8 @@
 """Pages of the Python reference, from the signatures and docstrings of an installed pyflame: python_reference.py FOLDER.
 
 One page per public module (names.py says which); the package itself, which has hundreds of functions, is divided by first letters, and Tensor has
-a page of its own. `uses.json`, if tools/site/uses.py wrote it into FOLDER, names for each path the page with an example that CI runs.
+a page of its own. `uses.json` and `tried.json`, if tools/site/uses.py and tried.py wrote them into FOLDER, name for each path the page with an example that
+CI runs, and shapes, dtypes and errors that were found by calling.
 """
 import inspect
 import json
@@ -122,9 +123,26 @@ def directive(kind, path, value, doc, ticks, notes=()):
     return lines, "`" * ticks
 
 
-def entry_text(entry, uses):
+def function_of(value):
+    """The path of the function that a layer's forward() calls, where it calls one of nn.functional; its text has the arguments and errors."""
+    import pyflame
+    from pyflame.nn import functional
+
+    if not (inspect.isclass(value) and issubclass(value, pyflame.nn.Module)):
+        return None
+    own = getattr(value, "_function", None)
+    if own is None and "forward" in vars(value):
+        found = set(re.findall(r"\b(?:F|_C)\.(\w+)\(", inspect.getsource(value.forward)))
+        return f"nn.functional.{found.pop()}" if len(found) == 1 and hasattr(functional, min(found)) else None
+    name = getattr(own, "__name__", "")
+    return f"nn.functional.{name}" if own is not None and getattr(functional, name, None) is own else None
+
+
+def entry_text(entry, uses, tried):
     path = entry.path
-    notes = []
+    notes = ["Found by calling it:\n\n" + "\n".join(f"- {line}" for line in tried[path])] if path in tried else []
+    if entry.kind == "class" and (function := function_of(entry.value)):
+        notes.append(f"Computed by `{function}`, whose entry says more of arguments and errors.")
     if path in uses:
         notes.append("Example: " + ", ".join(f"[{title}]({link})" for title, link in uses[path][:3]) + ".")
     same = [a for a in entry.aliases if a.rpartition(".")[2] != path.rpartition(".")[2] or a.count(".") > path.count(".")]
@@ -154,8 +172,8 @@ def table(entries):
     return "\n".join(lines)
 
 
-def page(title, intro, entries, uses):
-    return "\n".join([f"# {title}", "", intro, *[entry_text(e, uses) for e in entries], ""])
+def page(title, intro, entries, uses, tried):
+    return "\n".join([f"# {title}", "", intro, *[entry_text(e, uses, tried) for e in entries], ""])
 
 
 def divided(entries):
@@ -172,8 +190,7 @@ def divided(entries):
 def write(folder):
     import pyflame
 
-    uses_file = folder / "uses.json"
-    uses = json.loads(uses_file.read_text()) if uses_file.is_file() else {}
+    uses, tried = (json.loads((folder / name).read_text()) if (folder / name).is_file() else {} for name in ("uses.json", "tried.json"))
     inventory, modules = names.inventory(pyflame), names.modules(pyflame)
     folder.mkdir(parents=True, exist_ok=True)
     listed = []
@@ -187,18 +204,18 @@ def write(folder):
             continue
         if same:
             intro += "\n\nNames of this module that are documented elsewhere: " + ", ".join(f"`{s.rpartition('.')[2]}`" for s in same) + "."
-        (folder / f"{module_name}.md").write_text(page(f"`{module_name}`", f"```{{py:module}} {module_name}\n```\n\n" + intro, entries, uses), encoding="utf-8")
+        (folder / f"{module_name}.md").write_text(page(f"`{module_name}`", f"```{{py:module}} {module_name}\n```\n\n" + intro, entries, uses, tried), encoding="utf-8")
         listed.append((module_name, first_sentence(names.doc_of(module)), len(entries)))
     own = sorted((e for e in inventory.values() if e.module == "pyflame"), key=lambda e: (e.path.rpartition(".")[2].lower(), e.path))
     tensor = [e for e in own if e.path == "pyflame.Tensor"]
-    (folder / "pyflame.Tensor.md").write_text(page("`pyflame.Tensor`", "", tensor, uses), encoding="utf-8")
+    (folder / "pyflame.Tensor.md").write_text(page("`pyflame.Tensor`", "", tensor, uses, tried), encoding="utf-8")
     parts = divided([e for e in own if e.path != "pyflame.Tensor"])
     children = ["pyflame.Tensor"]
     for number, part in enumerate(parts, 1):
         name = f"pyflame-{number}"
         letters = [part[i].path.rpartition(".")[2] for i in (0, -1)]
         children.append(f"`pyflame`: {letters[0]} to {letters[1]} <{name}>")
-        (folder / f"{name}.md").write_text(page(f"`pyflame`: {letters[0]} to {letters[1]}", "Functions and classes of the package itself.", part, uses), encoding="utf-8")
+        (folder / f"{name}.md").write_text(page(f"`pyflame`: {letters[0]} to {letters[1]}", "Functions and classes of the package itself.", part, uses, tried), encoding="utf-8")
     package = ["# `pyflame`", "", "```{py:module} pyflame\n```", "", text_of(names.doc_of(pyflame)), "", "```{toctree}", ":hidden:", "", *children, "```", "", table(own), ""]
     (folder / "pyflame.md").write_text("\n".join(package), encoding="utf-8")
     examples = sum(1 for p in inventory if p in uses)

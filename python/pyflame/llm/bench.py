@@ -221,8 +221,18 @@ def underscored(words):
     return [name.group().replace("-", "_").replace("__", "--", 1) + word[name.end():] if name else word for name, word in zip(names, words)]
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps everything but the examples, each of which is a line."""
+
+    def _fill_text(self, text, width, indent):
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
 def _arguments(words):
-    p = argparse.ArgumentParser(prog="pyflame bench llm", allow_abbrev=False, description=__doc__.split("\n\n")[0])
+    usage = "pyflame bench llm [MODEL] (--latency | --throughput\n                         | --serve) [options]"
+    examples = ("examples:\n  pyflame bench llm model.gguf --latency --batch_sizes 1 8\n  pyflame bench llm model.gguf --throughput --num_prompts 64\n"
+                "  pyflame bench llm --serve --url http://127.0.0.1:8000")
+    p = argparse.ArgumentParser(prog="pyflame bench llm", allow_abbrev=False, usage=usage, epilog=examples, formatter_class=_HelpFormatter, description=__doc__.split("\n\n")[0])
     p.add_argument("model", nargs="?", help="a GGUF file, a Hugging Face folder or an installed package")
     mode = p.add_mutually_exclusive_group(required=True)
     mode.add_argument("--latency", action="store_true", help="some texts at a time, for each of --batch_sizes")
@@ -231,23 +241,23 @@ def _arguments(words):
     p.add_argument("--url", help="a server with OpenAI's API, such as http://127.0.0.1:8000")
     p.add_argument("--model_name", help="the name of the model in requests to --url")
     p.add_argument("--api_key", default=os.environ.get("PYFLAME_API_KEY", "").split(",")[0] or None)
-    p.add_argument("--device")
+    p.add_argument("--device", help="cpu, rocm, cuda, ...; default: the current device")
     p.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
     p.add_argument("--dataset", help="a file with a prompt in each line: text, or JSON with prompt and perhaps output_len")
-    p.add_argument("--input_len", type=int, default=512, help="tokens of random prompts (default 512)")
-    p.add_argument("--output_len", type=int, default=128, help="tokens that are written (default 128)")
-    p.add_argument("--range_ratio", type=float, default=0.0, help="lengths are uniform between (1 - r) and (1 + r) times these (default 0)")
-    p.add_argument("--num_prompts", type=int, default=32)
-    p.add_argument("--batch_sizes", type=int, nargs="+", default=[1, 8])
-    p.add_argument("--iters", type=int, default=5, help="with --latency: runs of each batch size")
-    p.add_argument("--request_rate", type=float, default=math.inf, help="with --serve: requests in a second, with Poisson arrivals; inf (the default): all at once")
-    p.add_argument("--max_concurrency", type=int, help="with --serve: the most requests at a time")
+    p.add_argument("--input_len", type=int, metavar="N", default=512, help="tokens of random prompts (default 512)")
+    p.add_argument("--output_len", type=int, metavar="N", default=128, help="tokens that are written (default 128)")
+    p.add_argument("--range_ratio", type=float, metavar="N", default=0.0, help="lengths are uniform between (1 - r) and (1 + r) times these (default 0)")
+    p.add_argument("--num_prompts", type=int, metavar="N", default=32, help="how many prompts (default 32)")
+    p.add_argument("--batch_sizes", type=int, nargs="+", metavar="N", default=[1, 8], help="with --latency: texts at a time (default 1 8)")
+    p.add_argument("--iters", type=int, metavar="N", default=5, help="with --latency: runs of each batch size")
+    p.add_argument("--request_rate", type=float, metavar="N", default=math.inf, help="with --serve: requests in a second, with Poisson arrivals; inf (the default): all at once")
+    p.add_argument("--max_concurrency", type=int, metavar="N", help="with --serve: the most requests at a time")
     p.add_argument("--goodput", type=_goodput, action="append", default=[], metavar="NAME:MS", help="a limit such as ttft:200; counts the requests within all limits")
-    p.add_argument("--max_num_seqs", type=int, default=8)
-    p.add_argument("--max_num_batched_tokens", type=int, default=512)
-    p.add_argument("--speculative_config", help='drafts of tokens, a JSON object such as {"method": "ngram", "num_speculative_tokens": 4}')
-    p.add_argument("--tensor_parallel_size", type=int, default=1, help="processes that compute each step together, each with its part of the weights (default 1)")
-    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--max_num_seqs", type=int, metavar="N", default=8, help="most texts that are written at the same time (default 8)")
+    p.add_argument("--max_num_batched_tokens", type=int, metavar="N", default=512, help="most tokens of a step (default 512)")
+    p.add_argument("--speculative_config", metavar="JSON", help='drafts of tokens, a JSON object such as {"method": "ngram", "num_speculative_tokens": 4}')
+    p.add_argument("--tensor_parallel_size", type=int, metavar="N", default=1, help="processes that compute each step together, each with its part of the weights (default 1)")
+    p.add_argument("--seed", type=int, metavar="N", default=0, help="of the random prompts (default 0)")
     p.add_argument("--json", action="store_true", help="print one JSON object for each run")
     args = p.parse_args(underscored(words))
     for name in ("input_len", "output_len", "num_prompts", "iters", "max_num_seqs", "tensor_parallel_size"):

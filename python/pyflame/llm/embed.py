@@ -17,6 +17,7 @@ def _arguments(words):
     p.add_argument("--pooling", choices=POOLINGS)
     p.add_argument("--raw", action="store_true")
     p.add_argument("--similarity", action="store_true")
+    p.add_argument("--json", action="store_true")
     p.add_argument("--device")
     p.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
     p.add_argument("model")
@@ -35,6 +36,9 @@ def _run(args):
     vectors = model.embed(texts)
     if args.similarity:
         unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        if args.json:
+            print(json.dumps({"texts": texts, "similarity": (unit @ unit.T).tolist()}, ensure_ascii=False))
+            return 0
         for row in unit @ unit.T:
             print(" ".join(f"{x:6.3f}" for x in row))
         return 0

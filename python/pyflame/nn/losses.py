@@ -74,7 +74,7 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Binary cross entropy of logits."""
+    """Binary cross entropy of logits x: -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x))), times weight, reduced. Floating dtypes; target has the shape of the input."""
 
     def __init__(self, weight=None, reduction="mean", pos_weight=None):
         super().__init__(reduction)

@@ -1,5 +1,6 @@
 """`pyflame optimize`: the command line, and what is written at the end."""
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -26,6 +27,7 @@ def _arguments():
     p.add_argument("--out")
     p.add_argument("--resume", action="store_true")
     p.add_argument("--list", action="store_true")
+    p.add_argument("--json", action="store_true")
     p.add_argument("--module")
     p.add_argument("--plugins", default="")
     p.add_argument("--pyflame", default=shutil.which("pyflame"))
@@ -66,7 +68,7 @@ def _journal(args, program, folder):
     return journal
 
 
-def _finish(machine, folder, title, total):
+def _finish(machine, folder, title, total, as_json=False):
     """Writes the page and the diff, and says what to do with the result."""
     diff = suggestions.diff(machine.head, os.getcwd()) if machine.head else ""
     if diff:
@@ -75,21 +77,28 @@ def _finish(machine, folder, title, total):
         _say(f"changes of the program to look at, which are not applied: {folder}/suggestions.diff")
     with open(os.path.join(folder, "optimize.html"), "w", encoding="utf-8") as file:
         file.write(page.render(machine.journal, title, diff))
-    if total is not None:
+    if as_json:
+        print(json.dumps({"kept": [c.name for c in machine.kept], "total": None if total is None else total if isinstance(total, str) else total.to_dict(),
+                          "settings": machine.result if machine.kept else None, "folder": folder}))
+    elif total is not None:
         print(total)
     if machine.kept:
-        print(f"kept: {', '.join(c.name for c in machine.kept)}")
+        if not as_json:
+            print(f"kept: {', '.join(c.name for c in machine.kept)}")
         _say(f"use it: PYFLAME_SETTINGS={machine.result} python {title} …, or pf.load_settings({machine.result!r}) right after `import pyflame`")
     else:
         _say("nothing was kept; the program runs as it is" + ("" if machine.reference else ", and it was not measured"))
     _say(f"{folder}/optimize.html shows every trial; the journal is optimize.jsonl beside it")
 
 
-def _list():
+def _list(as_json=False):
     facts = candidates.Facts("cpu", reads=2, waiting=0.5, idle=0.7, capacity=100, convolutions=1, accumulation={"batches": 2, "trainer": True})
     recomputation = ({"off": {"saves": 1, "flops": 4 / 3}}, 1), ({"on": {"modules": ["BLOCK"], "saves": 1, "flops": 4 / 3}}, 99)
     everything = {c.name: c for device in ("cpu", "cuda:0", "rocm:0") for facts.device in [device] for facts.recomputation, facts.peak in recomputation for facts.retries in [1]
                   for c in candidates.candidates(5, facts, ".", plugins="MODULE")}
+    if as_json:
+        print(json.dumps([{"level": c.level, "name": c.name, "exactness": c.exactness, "when": c.when or c.reason} for c in sorted(everything.values(), key=lambda c: c.level)]))
+        return 0
     for level, title in candidates.LEVELS.items():
         found = [c for c in everything.values() if c.level == level]
         print(f"level {level}: {title}" + ("" if found else ": none"))
@@ -119,14 +128,14 @@ def _optimize(args):
         _say(str(e))
         return e.code
     progress.clear()
-    _finish(machine, folder, title, total)
+    _finish(machine, folder, title, total, args.json)
     return code
 
 
 def main():
     args = _arguments()
     if args.list:
-        return _list()
+        return _list(args.json)
     try:
         return _optimize(args)
     except Stopped as e:

@@ -12,7 +12,7 @@ import tempfile
 from .. import _C
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
-from .database import problems, rows, table
+from .database import document, problems, rows, table
 
 
 def _say(text=""):
@@ -39,6 +39,7 @@ def _arguments():
     p.add_argument("--export")
     p.add_argument("--validators")
     p.add_argument("--list", action="store_true")
+    p.add_argument("--json", action="store_true")
     p.add_argument("--module")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
@@ -86,12 +87,12 @@ def _tune(words, args, folder):
     if outcome.why in ("failed", "hung"):
         _say(f"the program failed with exit code {outcome.code}; its last lines:\n{_tail(log)}")
         return 1
-    print(table(path, since))
+    print(document(path, since) if args.json else table(path, since))
     if outcome.why == "interrupted":
         _say("interrupted; what was measured is kept")
         return 130
     if args.imported:
-        print(imports.report(args.imported, rows(path)))
+        print(imports.report(args.imported, rows(path)), file=sys.stderr if args.json else sys.stdout)
     found = problems(path, since)
     if not found:
         _say("every problem of the program was measured before, or it has none that several entries can compute; pyflame tune --list shows what is known")
@@ -107,7 +108,7 @@ def _keep_or_revert(words, args, folder, path, since):
     if isinstance(result, str):
         _say(f"the whole program was not compared: {result}; the measurements are kept")
         return 0
-    print(result)
+    print(result, file=sys.stderr if args.json else sys.stdout)
     if result.verdict == "slower":
         _revert(path, since)
         _say("the program is slower with what was found, so nothing of it is used")
@@ -119,7 +120,7 @@ def _keep_or_revert(words, args, folder, path, since):
 def main():
     args = _arguments()
     if args.list:
-        print(table(most=1000))
+        print(document() if args.json else table(most=1000))
         return 0
     if args.export and not args.problems and not args.imported and not args.program and not args.module:
         return exchange.write(args.export, args.validators, _say)

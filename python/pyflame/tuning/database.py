@@ -1,8 +1,9 @@
 """Reads the file of measurements."""
 import contextlib
+import json
 import os
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from .. import _C
 
@@ -85,6 +86,11 @@ def problems(path=None, since=None):
 
 def _short(text, width):
     return text if len(text) <= width else text[:width - 1] + "…"
+
+
+def document(path=None, since=None):
+    """What problems() returns, as the text of a JSON list: op, problem, gain, own and best measurement, entries tried and unsound."""
+    return json.dumps([{**asdict(t), "gain": t.gain} for t in problems(path, since)])
 
 
 def table(path=None, since=None, most=20):

@@ -137,7 +137,8 @@ std::string kernel_table(const Json& d, const Style& style, size_t top) {
   for (int width = std::max(kLeastName, style.width - taken); width <= kWidestName;
        width += rows.size() > 200 ? 24 : 4) {
     names = labels(d, kernels, static_cast<size_t>(width));
-    wide.width = std::max(style.width, taken + width);
+    // A narrow terminal shows a paragraph for each row instead of a table.
+    wide.width = style.width < 80 ? style.width : std::max(style.width, taken + width);
     std::set<std::pair<std::string, std::string>> seen;
     for (size_t i = 0; i < rows.size(); ++i) seen.emplace(names[i], rows[i][1]);
     if (seen.size() == rows.size()) break;

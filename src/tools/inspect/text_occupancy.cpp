@@ -25,15 +25,16 @@ void put_answer(std::string& out, const Style& style, const Json& doc) {
   const bool runs = o["workgroups"] > 0;
   const std::string mode = o["wgp_mode"].is_null() ? "" : o["wgp_mode"].get<bool>() ? ", WGP mode" : ", CU mode";
   const std::string where = text_of(o["workgroups_per"]);
-  out += fmt::format(
-      "{}\n", view::paint(style, Tone::bold,
-                          fmt::format("{} ({}), wave{}{}: {} of {} waves per SIMD, limited by {}", text_of(arch["gfx"]),
-                                      text_of(arch["family"]), number(o["wave"]), mode, number(o["waves_per_simd"]),
-                                      number(o["max_waves"]), text_of(o["limiter"]))));
+  const std::string headline = fmt::format("{} ({}), wave{}{}: {} of {} waves per SIMD, limited by {}",
+                                           text_of(arch["gfx"]), text_of(arch["family"]), number(o["wave"]), mode,
+                                           number(o["waves_per_simd"]), number(o["max_waves"]), text_of(o["limiter"]));
+  out += view::paint(style, Tone::bold, view::wrap(headline, style.width)) + "\n";
   if (runs)
-    out += fmt::format("{} of {} threads per {}: {} on {} SIMDs, {} of the slots\n",
-                       plural(o["workgroups"], "workgroup"), number(o["block"]), where, plural(o["waves"], "wave"),
-                       number(o["simds"]), view::percent(o["fill"]));
+    out += view::wrap(fmt::format("{} of {} threads per {}: {} on {} SIMDs, {} of the slots",
+                                  plural(o["workgroups"], "workgroup"), number(o["block"]), where,
+                                  plural(o["waves"], "wave"), number(o["simds"]), view::percent(o["fill"])),
+                      style.width) +
+           "\n";
   else
     out += fmt::format(
         "{}\n",
@@ -66,17 +67,25 @@ void put_limits(std::string& out, const Style& style, const Json& doc) {
   }
   out += fmt::format("\n{}", view::table(style, {"resource", ">used", ">allocated", ">waves per SIMD", ""}, rows));
   if (o["next"].is_object()) {
-    out += fmt::format("\nNext step, {} per SIMD ({} per {}): save {}.\n", plural(o["next"]["waves"], "wave"),
-                       plural(o["next"]["workgroups"], "workgroup"), text_of(o["workgroups_per"]),
-                       text_of(o["next"]["save"]));
-    if (o["next"].contains("hint")) out += fmt::format("Ask the compiler: {}.\n", text_of(o["next"]["hint"]));
+    out += "\n" +
+           view::wrap(fmt::format("Next step, {} per SIMD ({} per {}): save {}.", plural(o["next"]["waves"], "wave"),
+                                  plural(o["next"]["workgroups"], "workgroup"), text_of(o["workgroups_per"]),
+                                  text_of(o["next"]["save"])),
+                      style.width) +
+           "\n";
+    if (o["next"].contains("hint"))
+      out += view::wrap(fmt::format("Ask the compiler: {}.", text_of(o["next"]["hint"])), style.width) + "\n";
   }
   rows.clear();
   for (const Json& b : o["blocks"])
     rows.push_back({number(b["block"]), number(b["workgroups"]), number(b["waves_per_simd"]), view::bar(b["fill"], 16),
                     view::percent(b["fill"]), text_of(b["limiter"])});
-  out += fmt::format(
-      "\n{}", view::table(style, {">block", ">workgroups", ">waves per SIMD", "slots", ">filled", "limited by"}, rows));
+  std::vector<std::string> titles = {">block", ">workgroups", ">waves per SIMD", "slots", ">filled", "limited by"};
+  if (style.width < 80) {  // without the bars
+    titles.erase(titles.begin() + 3);
+    for (std::vector<std::string>& row : rows) row.erase(row.begin() + 3);
+  }
+  out += fmt::format("\n{}", view::table(style, titles, rows));
 
   const int vgprs = std::max<int>(1, k["vgpr"]), most = arch["addressable_vgprs"];
   rows.clear();
@@ -143,6 +152,10 @@ std::string architectures_text(const Json& doc, const Style& style) {
     rows.push_back({text_of(a["gfx"]), text_of(a["family"]), waves, number(a["max_waves_per_simd"]), number(a["vgprs"]),
                     number(a["vgpr_granule"]), view::bytes(a["lds_bytes"]), number(a["lds_granule"]), text_of(a["fp8"]),
                     products});
+  }
+  if (style.width < 80) {  // without the steps of allocation and the kind of fp8
+    for (std::vector<std::string>& row : rows) row = {row[0], row[1], row[2], row[3], row[4], row[6], row[9]};
+    return view::table(style, {"architecture", "family", "wave", ">waves", ">VGPRs", ">LDS", "products"}, rows);
   }
   return (view::table(
       style, {"architecture", "family", "wave", ">waves", ">VGPRs", ">step", ">LDS", ">step", "fp8", "products"},

@@ -91,6 +91,8 @@ std::string scaled(double value, double step, const std::array<const char*, n>& 
                      : fmt::format("{}{}{}", sign, digits(value), units[unit]);
 }
 
+constexpr int kLeast = 8;  // columns; a narrower cell says nothing, so the table may be wider than the terminal
+
 struct Column {
   std::string title;
   bool right = false;
@@ -112,7 +114,6 @@ std::vector<Column> measure(const Style& style, const std::vector<std::string>& 
       if (i < row.size()) columns[i].width = std::max(columns[i].width, width_of(row[i]));
     total += columns[i].width + static_cast<int>(kGap.size());
   }
-  constexpr int kLeast = 8;  // a narrower cell says nothing; the table may then be wider than the terminal
   while (total > style.width) {
     Column* widest = nullptr;
     for (Column& c : columns)
@@ -142,6 +143,31 @@ void put_line(std::string& out, const std::vector<Column>& columns, const std::v
   out += '\n';
 }
 
+// A row as a line with its first cell and a paragraph of the others with their titles.
+void put_record(std::string& out, const Style& style, const std::vector<Column>& columns,
+                const std::vector<std::string>& cells) {
+  if (cells.empty()) return;
+  out += cut(cells[0], style.width) + "\n";
+  std::string rest;
+  for (size_t i = 1; i < cells.size(); ++i) {
+    if (cells[i].empty()) continue;
+    const std::string& title = columns[i].title;
+    rest += fmt::format("{}{}{}{}", rest.empty() ? "" : ", ", title, title.empty() ? "" : " ", cells[i]);
+  }
+  if (!rest.empty()) out += "  " + wrap(rest, style.width - 2, 2) + "\n";
+}
+
+constexpr int kNarrow = 80;  // columns of a terminal that tables are made for
+
+bool is_too_narrow(const Style& style, const std::vector<Column>& columns,
+                   const std::vector<std::vector<std::string>>& rows) {
+  if (style.width >= kNarrow || columns.empty()) return false;
+  int total = -static_cast<int>(kGap.size());
+  for (const Column& c : columns) total += c.width + static_cast<int>(kGap.size());
+  const auto is_cut = [&](const auto& row) { return !row.empty() && width_of(row[0]) > columns[0].width; };
+  return total > style.width || (columns[0].width <= kLeast && std::any_of(rows.begin(), rows.end(), is_cut));
+}
+
 }  // namespace
 
 Style Style::of(int fd) {
@@ -151,7 +177,7 @@ Style Style::of(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
   style.color = term && std::string_view(term) != "dumb" && (!no_color || !*no_color);
   winsize size{};
-  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = std::clamp<int>(size.ws_col, 80, 160);
+  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = std::clamp<int>(size.ws_col, 60, 160);
   return style;
 }
 
@@ -230,6 +256,10 @@ std::string table(const Style& style, const std::vector<std::string>& titles,
                   const std::vector<std::vector<std::string>>& rows) {
   const std::vector<Column> columns = measure(style, titles, rows);
   std::string out;
+  if (is_too_narrow(style, columns, rows)) {
+    for (const auto& row : rows) put_record(out, style, columns, row);
+    return out;
+  }
   std::vector<std::string> head;
   for (const Column& c : columns) head.push_back(paint(style, Tone::bold, c.title));
   if (std::any_of(head.begin(), head.end(), [](const std::string& t) { return !t.empty(); }))

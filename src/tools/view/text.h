@@ -13,7 +13,7 @@ enum class Tone { plain, bold, dim, red, yellow, green, cyan };
 struct Style {
   bool color = false;
   int width = 100;  // columns
-  // For the stream of a file descriptor: colour on a terminal without NO_COLOR; its width (80 to 160), 100 elsewhere.
+  // For the stream of a file descriptor: colour on a terminal without NO_COLOR; its width (60 to 160), 100 elsewhere.
   static Style of(int fd);
 };
 
@@ -28,7 +28,8 @@ std::string clean(std::string_view text, int most = 1000);
 std::string wrap(std::string_view text, int width, int indent = 0);
 
 // A column is left-aligned, or right-aligned if its title starts with '>'. If the table is wider than the style allows,
-// the widest left-aligned column is cut. No trailing blanks; ends with a newline.
+// the widest left-aligned column is cut. Where that is not enough on a terminal of fewer than 80 columns, each row is a
+// paragraph instead. No trailing blanks; ends with a newline.
 std::string table(const Style& style, const std::vector<std::string>& titles,
                   const std::vector<std::vector<std::string>>& rows);
 // `fraction` of 0..1 as a bar of `columns` columns.

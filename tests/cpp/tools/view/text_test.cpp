@@ -127,6 +127,19 @@ TEST(Text, TableCutsPaintedCellsWithoutLeavingColourOn) {
   EXPECT_EQ(row.substr(row.size() - 4), "\x1b[0m");
 }
 
+TEST(Text, ANarrowTerminalHasAParagraphForEachRow) {
+  const std::vector<std::string> titles = {"kernel", ">VGPRs", ">bytes", "note"};
+  const std::vector<std::vector<std::string>> rows = {{"a_long_name_of_a_kernel", "12", "1234567890", ""},
+                                                      {"b", "3", "4", "what is said of it"}};
+  EXPECT_EQ(table({false, 30}, titles, rows),
+            "a_long_name_of_a_kernel\n"
+            "  VGPRs 12, bytes 1234567890\n"
+            "b\n"
+            "  VGPRs 3, bytes 4, note what\n"
+            "  is said of it\n");
+  EXPECT_EQ(table({false, 80}, titles, rows).substr(0, 6), "kernel");
+}
+
 TEST(Text, Bar) {
   EXPECT_EQ(bar(0, 4), "    ");
   EXPECT_EQ(bar(1, 4), "████");

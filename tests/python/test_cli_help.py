@@ -1,0 +1,106 @@
+"""What `pyflame COMMAND --help` looks like: its width, its groups, its examples."""
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import shlex
+import struct
+import subprocess
+import termios
+
+import pytest
+from test_cli_shells import commands_of, helps, options_of  # noqa: F401
+
+DATA = pathlib.Path(__file__).resolve().parents[1] / "inspect" / "data"
+GROUPS = ["Look at this machine", "Train and run models", "Make a program faster", "Find what is wrong with a program", "Look into files", "Set up the shell"]
+BY_PYTHON = ("bench", "llm")  # Python reads its options, and has its --help
+
+
+def examples_of(text):
+    return re.findall(r"^  (\S.*)$", text.partition("\nExamples:\n")[2], re.M)
+
+
+def on_a_terminal(command, columns, **variables):
+    """What the command writes on a terminal of so many columns."""
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", **variables}
+    for name in ("COLUMNS", "NO_COLOR"):
+        if name not in variables:
+            environment.pop(name, None)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.DEVNULL, env=environment)
+    os.close(side)
+    written = b""
+    while True:
+        try:
+            piece = os.read(main, 1 << 16)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        written += piece
+    os.close(main)
+    process.wait(timeout=60)
+    return written.decode("utf-8").replace("\r\n", "\n")
+
+
+def widest(text):
+    return max((re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line) for line in text.split("\n")), key=len)
+
+
+def test_no_line_is_wider_than_60_columns(program, helps):  # noqa: F811
+    for path in helps:
+        text = subprocess.run([program, *path, "--help"], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "60"}).stdout
+        assert len(widest(text)) <= 60, (path, widest(text))
+
+
+def test_nothing_is_lost_in_a_narrow_terminal(run):
+    wide, narrow = (run("serve", "--help", env={**os.environ, "COLUMNS": c}).stdout for c in ("1000", "60"))
+    letters = lambda text: "".join(text.split())  # noqa: E731
+    assert letters(wide) == letters(narrow) and narrow.count("\n") > wide.count("\n")
+
+
+@pytest.mark.parametrize("columns, most", [(60, 60), (20, 60), (100, 100), (300, 120)])
+def test_the_width_is_that_of_the_terminal(program, columns, most):
+    width = len(widest(on_a_terminal([program, "serve", "--help"], columns)))
+    assert most - 20 < width <= most
+
+
+@pytest.mark.parametrize("columns", ["", "wide", "-3", "0"])
+def test_columns_that_are_no_number(run, columns):
+    assert 60 < len(widest(run("serve", "--help", env={**os.environ, "COLUMNS": columns}).stdout)) <= 100
+
+
+def test_commands_are_in_groups(run):
+    text = run("--help").stdout
+    assert re.findall(r"^([A-Z].*):$", text, re.M) == ["Options", *GROUPS]
+    assert "pyflame COMMAND --help" in text
+
+
+def test_every_command_has_examples_that_exist(helps):  # noqa: F811
+    for path, text in helps.items():
+        if path in ((), BY_PYTHON):
+            continue
+        examples = examples_of(text)
+        assert examples, f"pyflame {' '.join(path)} --help has no example"
+        for example in examples:
+            words = shlex.split(re.search(r"pyflame [^|>)]*", example)[0])[1:]
+            command = ()
+            while words and words[0] in commands_of(helps[command]):
+                command = (*command, words.pop(0))
+            assert command[:1] == path[:1], example
+            known = options_of(helps[command]) | {"--nproc"}
+            assert {w for w in words if w.startswith("--")} - {"--epochs"} <= known, example
+
+
+@pytest.mark.parametrize("args", [(), ("doctor",), ("doctor", "--verbose"), ("env", "--arch", "gfx942"), ("occupancy", "--arch", "gfx942", "--vgpr", "96"), ("occupancy", "--list"), ("info",), ("inspect", DATA / "isa" / "isa_gfx1030.co")])
+def test_results_fit_60_columns(program, args):
+    text = on_a_terminal([program, *args], 60)
+    assert text.strip() and len(widest(text)) <= 60, widest(text)
+
+
+def test_no_colour_with_NO_COLOR(program):
+    assert "\x1b[" in on_a_terminal([program, "doctor"], 100)
+    assert "\x1b[" not in on_a_terminal([program, "doctor"], 100, NO_COLOR="1")
+    assert "\x1b[" not in on_a_terminal([program, "doctor"], 100, TERM="dumb")

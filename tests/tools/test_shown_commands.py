@@ -1,0 +1,145 @@
+"""What pages show without running it: each `pyflame` command and each option exists, each target of make, each file that is started, each name of pf."""
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "site"), str(ROOT / "tests" / "python")]
+
+import names  # noqa: E402
+import run_doc_blocks  # noqa: E402
+import uses  # noqa: E402
+from test_cli_shells import commands_of, options_of  # noqa: E402
+
+import pyflame  # noqa: E402
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SHELLS = ("bash", "sh", "console")
+
+
+def shown(language):
+    """(page, line, code) of the blocks that nothing runs."""
+    for page in PAGES:
+        for line, kind, words, code in run_doc_blocks.blocks(page.read_text(encoding="utf-8")):
+            if kind in language and ("no-run" in words if kind == "python" else "run" not in words):
+                yield page.relative_to(ROOT), line, code
+
+
+def commands(code):
+    """The words of each command: lines that are continued are joined, pipes and lists divided, assignments before a command left out."""
+    for line in code.replace("\\\n", " ").split("\n"):
+        try:
+            words = split_words(line)
+        except ValueError:  # a text in quotes over several lines
+            continue
+        command = []
+        for word in [*words, ";"]:
+            if set(word) <= set(";|&()<>"):
+                while command and re.match(r"\w+=", command[0]):
+                    command.pop(0)
+                if command:
+                    yield command
+                command = []
+            else:
+                command.append(word)
+
+
+def split_words(line):
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&()<>")
+    lexer.whitespace_split = True
+    return list(lexer)
+
+
+@pytest.fixture(scope="module")
+def help_of(program):
+    kept = {}
+
+    def text(path):
+        if path not in kept:
+            kept[path] = subprocess.run([program, *path, "--help"], capture_output=True, text=True, check=True).stdout
+        return kept[path]
+
+    return text
+
+
+def problem_of(words, help_of):
+    """What is wrong with a command of a page; None if nothing is."""
+    if words[0] == "make":
+        targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.M))
+        return next((f"make has no target {w}" for w in words[1:] if re.fullmatch(r"[a-z-]+", w) and w not in targets), None)
+    if words[0] in ("python", "python3") and len(words) > 1 and words[1].startswith(("benchmarks/", "examples/", "tools/")) or words[0].startswith("tools/"):
+        file = words[0] if words[0].startswith("tools/") else words[1]
+        return None if (ROOT / file).is_file() else f"there is no {file}"
+    if words[0] != "pyflame":
+        return None
+    path, rest = (), words[1:]
+    while rest and rest[0] in commands_of(help_of(path)):
+        path, rest = (*path, rest[0]), rest[1:]
+    if rest and path in ((), ("memory",), ("debug",)) and not rest[0].startswith("-"):
+        return f"pyflame has no command {' '.join((*path, rest[0]))}"
+    if path == ("run",) and "--nproc" in rest or path == ("train",):
+        return None  # Python reads these options
+    if path in (("bench", "llm"),):
+        known = set(re.findall(r"--[a-z_]+", help_of(path)))
+    else:
+        known = options_of(help_of(path)) | {"--version"} | (options_of(help_of(path[:1])) if path else set())
+    for word in rest:
+        if word.endswith(".py") or word == "-m" and path != ():
+            break  # what follows belongs to the program
+        name = word.split("=")[0]
+        if name.startswith("--") and name != "--" and name not in known:
+            return f"pyflame {' '.join(path)} has no option {name}"
+    return None
+
+
+def test_commands(help_of):
+    wrong, looked_at = [], 0
+    for page, line, code in shown(SHELLS):
+        for words in commands(code):
+            looked_at += words[0] in ("pyflame", "make")
+            why = problem_of(words, help_of)
+            if why:
+                wrong.append(f"{page}:{line}: {why}: {' '.join(words)}")
+    assert not wrong, "\n".join(wrong)
+    assert looked_at > 50
+
+
+@pytest.mark.parametrize("command, why", [
+    ("pyflame doctr", "no command doctr"),
+    ("pyflame doctor --recrod x", "no option --recrod"),
+    ("A=1 pyflame report diff a b --sideways | less", "no option --sideways"),
+    ("make demoo", "no target demoo"),
+    ("tools/none.sh && make build", "no tools/none.sh"),
+    ("python benchmarks/none.py --all", "no benchmarks/none.py"),
+])
+def test_a_wrong_command_is_found(help_of, command, why):
+    assert any(why in (problem_of(words, help_of) or "") for words in commands(command))
+
+
+def missing_names(code):
+    entries = names.inventory(pyflame)
+    every = {a for e in entries.values() for a in (e.path, *e.aliases)}
+    owners = {p: e.value for p, e in entries.items() if e.kind != "function"}
+    for path in uses.paths_in(code):
+        first, value = path, None
+        while first not in every and first not in names.modules(pyflame) and "." in first:
+            first = first.rpartition(".")[0]
+        if first == "pyflame" and path != "pyflame" and not hasattr(pyflame, path.split(".")[1]):
+            yield path
+        value = owners.get(first)
+        if value is not None and first != path and not hasattr(value, path[len(first) + 1:].split(".")[0]):
+            yield path
+
+
+def test_python():
+    wrong = []
+    for page, line, code in shown(("python",)):
+        compile(code, f"{page}:{line}", "exec")
+        code = code if "import pyflame" in code else "import pyflame as pf\n" + code
+        wrong += [f"{page}:{line}: {path}" for path in missing_names(code)]
+    assert not wrong, "\n".join(wrong)
+    assert list(missing_names("import pyflame as pf\npf.no_such_name(1)\npf.Tensor.no_such_method(1)\npf.relu(1)")) == ["pyflame.no_such_name", "pyflame.Tensor.no_such_method"]

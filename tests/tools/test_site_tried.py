@@ -1,0 +1,66 @@
+"""tools/site/tried.py: what the reference says about shapes, dtypes and errors of a function was found by calling it."""
+import pathlib
+import sys
+import types
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "site"))
+
+import names  # noqa: E402
+import python_reference  # noqa: E402
+import tried  # noqa: E402
+
+import pyflame as pf  # noqa: E402
+from pyflame.testing.cases import reduce, special  # noqa: E402
+
+
+def entries(*paths):
+    every = names.inventory(pf)
+    return {path: every[path] for path in paths}
+
+
+def lines_of(path, cases, pages=()):
+    return tried.tried(pf, entries(path), [c for c in cases if c.functions == (path.rpartition(".")[2],)], pages)[path]
+
+
+def test_of_a_case():
+    shapes, dtypes, refused = lines_of("pyflame.lgamma", special.cases())
+    assert shapes.startswith("Shapes, for example: `[") and "[31, 33] -> [31, 33]" in shapes
+    assert "`bfloat16`" in dtypes.partition(" → the same")[0] and "`bool` → `float32`" in dtypes
+    assert refused.startswith("`TypeError` for `complex64`, `complex128`: `lgamma: ")
+    assert "→ `int64`" in lines_of("pyflame.sum", reduce.cases())[1]
+
+
+def test_of_an_example_and_of_a_layer(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nimport pyflame as pf\nlayer = pf.nn.Linear(3, 2)\ny = layer(pf.ones(4, 3))\nz = pf.lerp(y, y, 0.5)\n```\n\n```python\nraise ValueError\n```\n")
+    plain = pf.lerp
+    found = tried.tried(pf, entries("pyflame.lerp", "pyflame.nn.Linear"), [], [page])
+    assert found["pyflame.lerp"][0] == "Shapes, for example: `[4, 2], [4, 2] -> [4, 2]`."
+    assert any(line.startswith("`TypeError` for `bool`: `") for line in found["pyflame.lerp"])
+    assert found["pyflame.nn.Linear"] == ["Shapes, for example: `[4, 3] -> [4, 2]`."]
+    assert pf.lerp is plain, "the function is not watched afterwards"
+
+
+def test_a_call_in_place_is_repeated_with_a_copy():
+    value = pf.ones(2)
+    call = tried.recorded(pf, pf.relu_, (value,), {})
+    assert call.results("float64")[0].dtype == pf.float64 and call.results("float16")[0].dtype == pf.float16 and value.dtype == pf.float32
+    assert tried.recorded(pf, pf.relu_, (3,), {}) is None
+
+
+def test_the_reference_has_the_lines():
+    entry = names.Entry("pyflame.f", types.FunctionType((lambda x: x).__code__, {}))
+    text = python_reference.entry_text(entry, {}, {"pyflame.f": ["Shapes, for example: `[1] -> [1]`."]})
+    assert "Found by calling it:\n\n- Shapes, for example: `[1] -> [1]`." in text
+
+
+def test_the_pages_of_examples_are_there():
+    pages = {p.stem for p in tried.example_pages()}
+    assert len(pages) > 30 and not pages & tried.PAGES_LEFT_OUT and tried.PAGES_LEFT_OUT <= {p.stem for p in (tried.ROOT / "docs" / "examples").glob("*.md")}
+
+
+def test_a_layer_names_its_function():
+    named = {cls: python_reference.function_of(getattr(pf.nn, cls)) for cls in ("MaxPool2d", "BCEWithLogitsLoss", "Sequential", "SmoothL1Loss")}
+    assert named["MaxPool2d"] == "nn.functional.max_pool2d" and named["Sequential"] is None and named["SmoothL1Loss"] == "nn.functional.smooth_l1_loss"
+    assert named["BCEWithLogitsLoss"] == "nn.functional.binary_cross_entropy_with_logits"
+    assert python_reference.function_of(pf.relu) is None
