@@ -77,14 +77,11 @@ _ATTRIBUTES = {
     "load_checkpoint": "io",
     "load_gguf": "io",
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_max_pool1d", "avg_pool1d", "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-                     "conv_transpose3d", "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool3d",
-                     "binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"), "nn.functional"),
+                     "conv_transpose3d", "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool3d"), "nn.functional"),
     **dict.fromkeys(("affine_grid_generator", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), "nn.functional_grids"),
     **dict.fromkeys(("max_pool2d_with_indices_backward", "native_batch_norm", "native_dropout", "native_dropout_backward", "native_group_norm", "native_layer_norm"), "_native"),
 }
-# nn.functional has these with more arguments.
-del conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, max_pool2d  # noqa: F821
-del binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss  # noqa: F821
+del conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, max_pool2d  # noqa: F821 - nn.functional has these with more arguments
 
 
 def __getattr__(name):

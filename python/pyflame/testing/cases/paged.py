@@ -69,7 +69,7 @@ def _rotary_case(name, dtype, rows, heads, dim, turns, positions=11):
     inputs = (Spec((rows, heads[0], dim), dtype, plain), *(Spec((rows, heads[1], dim), dtype, plain),) * 2, table, table, *numbers, cache, cache)
 
     def call(pf, *x):
-        keys, values = (c.clone() for c in x[7:])
+        keys, values = (c.clone(memory_format=pf.contiguous_format) for c in x[7:])
         return pf._C._rotary_store(*x[:7], keys, values), keys, values
 
     return Case(f"rotary-store-{name}-{dtype}", ("rotary_store",), ("rotary_store",), inputs, call, rotary_store, c=2, composed=True, own_values=True,
