@@ -57,7 +57,7 @@ install-venv: build
 # An installation whose Python files are links to python/pyflame: an edit counts at the next start, without another installation. A new file, and C++, need
 # `make develop` again.
 .PHONY: develop
-develop: install-venv  ## .venv with links to the Python files of this tree, for work on them (instead of pip install -e)
+develop: install-venv  ## .venv with links to the Python files of this tree, for work on them (as pip install -e python)
 	@site=$$($(PY) -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])'); \
 	find python/pyflame -name '*.pyi' -prune -o -name __pycache__ -prune -o -type f -printf '%P\n' | while read -r file; do ln -sfn "$(CURDIR)/python/pyflame/$$file" "$$site/pyflame/$$file"; done; \
 	cd / && $(PY) -c 'import pyflame; print("develop:", pyflame.__file__)'

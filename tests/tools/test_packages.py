@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 
 import pytest
 
@@ -197,3 +198,44 @@ def test_pages_for_reports_ask_for_a_recording():
     for form in forms:
         if form.name != "config.yml":
             assert "pyflame doctor --record FOLDER" in form.read_text(), form.name
+
+
+def test_an_editable_installation_has_links(tmp_path):
+    """`pip install -e python`: what pip installs is the name of a folder, where the Python files are links to those of the clone."""
+    pytest.importorskip("scikit_build_core")
+    code = """
+import pathlib, sys, zipfile
+sys.path.insert(0, sys.argv[1])
+import editable
+editable.ROOT, out = pathlib.Path(sys.argv[2]), sys.argv[2]
+(editable.ROOT / "python/pyflame/nn").mkdir(parents=True)
+for name in ("__init__.py", "nn/__init__.py"):
+    (editable.ROOT / "python/pyflame" / name).write_text("value = 1")
+def build_wheel(folder, settings):
+    name = "pyflame-1-cp311-cp311-linux_x86_64.whl"
+    with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as wheel:
+        for file, text in {"pyflame/__init__.py": "a copy", "pyflame/bin/pyflame": "a program", "pyflame-1.data/scripts/pyflame": "starts it", "pyflame-1.dist-info/METADATA": "Name: pyflame",
+                           "pyflame-1.dist-info/RECORD": ""}.items():
+            info = zipfile.ZipInfo(file)
+            info.external_attr = 0o755 << 16
+            wheel.writestr(info, text)
+    return name
+editable.backend.build_wheel = build_wheel
+print(editable.build_editable(out))
+"""
+    said = subprocess.run([sys.executable, "-c", code, ROOT / "python", tmp_path], cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    with zipfile.ZipFile(tmp_path / said.stdout.strip()) as wheel:
+        names = wheel.namelist()
+        assert sorted(names) == ["pyflame-1.data/scripts/pyflame", "pyflame-1.dist-info/METADATA", "pyflame-1.dist-info/RECORD", "pyflame.pth"]
+        folder = pathlib.Path(wheel.read("pyflame.pth").decode().strip())
+        record = [line.split(",")[0] for line in wheel.read("pyflame-1.dist-info/RECORD").decode().splitlines()]
+    assert sorted(record) == sorted(names) and folder == tmp_path / "build/editable-cp311-cp311-linux_x86_64"
+    assert (folder / "pyflame/bin/pyflame").stat().st_mode & 0o111
+    for name in ("__init__.py", "nn/__init__.py"):
+        assert (folder / "pyflame" / name).resolve() == tmp_path / "python/pyflame" / name and (folder / "pyflame" / name).is_symlink()
+
+
+def test_both_build_files_require_the_same():
+    of = {f: re.search(r"^requires = \[(.*)\]$", (ROOT / f).read_text(), re.M)[1] for f in ("pyproject.toml", "python/pyproject.toml")}
+    assert of["pyproject.toml"] == of["python/pyproject.toml"]
