@@ -1,6 +1,7 @@
 // libpyflame_compat.so, in wheels only: functions that the wheel's programs and libraries call and that glibc 2.28 and the C++ library of GCC 8 lack.
-// older_glibc.py takes the versions from the wheel's references to them. On machines whose libraries have a function, the loader finds that one first,
-// or this one, which does the same.
+// older_glibc.py takes the versions from the wheel's references to them. On machines whose libraries have a function, the loader finds either
+// that one or this one, which calls that one or does the same.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -15,6 +16,17 @@
 #include <new>
 
 #define COMPAT __attribute__((visibility("default")))
+
+namespace {
+
+// A function of the machine's C++ library, or null.
+template <class F>
+F of_library(const char* name) {
+  void* library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -53,6 +65,11 @@ COMPAT int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mu
   if (clock == CLOCK_REALTIME) {
     return pthread_cond_timedwait(condition, mutex, until);
   }
+  using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
+  static const auto own = reinterpret_cast<Wait>(dlsym(RTLD_NEXT, "pthread_cond_clockwait"));
+  if (own) {
+    return own(condition, mutex, clock, until);
+  }
   constexpr long second = 1000000000;
   struct timespec now, real;
   clock_gettime(clock, &now);
@@ -68,27 +85,44 @@ COMPAT int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mu
   return pthread_cond_timedwait(condition, mutex, &real);
 }
 
+// What follows is also found by the C++ library's own calls, where this library comes before it. So each function calls the library's own one if it is
+// there, and otherwise older functions by their address in the library: other libraries have copies of these, which would call back.
+using OfObject = void (*)(void*);
+using OfStream = void (*)(void*, std::ios_base::openmode);
+using OfCopy = void (*)(void*, const void*);
+
 // GCC 9 made constructors without an argument. The older ones have the mode as an argument.
-void stringstream_of_mode(void* self, std::ios_base::openmode mode) asm(
-    "_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
-void ostringstream_of_mode(void* self, std::ios_base::openmode mode) asm(
-    "_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
 COMPAT void stringstream(void* self) asm("_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1Ev");
 COMPAT void ostringstream(void* self) asm("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
-void stringstream(void* self) { stringstream_of_mode(self, std::ios_base::in | std::ios_base::out); }
-void ostringstream(void* self) { ostringstream_of_mode(self, std::ios_base::out); }
+void stringstream(void* self) {
+  static const auto own = of_library<OfObject>("_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1Ev");
+  static const auto with_mode =
+      of_library<OfStream>("_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
+  own ? own(self) : with_mode(self, std::ios_base::in | std::ios_base::out);
+}
+void ostringstream(void* self) {
+  static const auto own = of_library<OfObject>("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
+  static const auto with_mode =
+      of_library<OfStream>("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
+  own ? own(self) : with_mode(self, std::ios_base::out);
+}
 
 // GCC 11 made these two public. A copy that is never destroyed adds a reference; a destructor takes one.
-void copy_exception(void* copy, const void* other) asm("_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
-void destroy_exception(void* self) asm("_ZNSt15__exception_ptr13exception_ptrD1Ev");
 COMPAT void add_reference(void* self) asm("_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv");
 COMPAT void release(void* self) asm("_ZNSt15__exception_ptr13exception_ptr10_M_releaseEv");
 void add_reference(void* self) {
-  void* copy;
-  copy_exception(&copy, self);
+  static const auto own = of_library<OfObject>("_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv");
+  static const auto copy = of_library<OfCopy>("_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
+  void* another;
+  own ? own(self) : copy(&another, self);
 }
 void release(void* self) {
-  destroy_exception(self);
+  static const auto own = of_library<OfObject>("_ZNSt15__exception_ptr13exception_ptr10_M_releaseEv");
+  static const auto destroy = of_library<OfObject>("_ZNSt15__exception_ptr13exception_ptrD1Ev");
+  if (own) {
+    return own(self);
+  }
+  destroy(self);
   *static_cast<void**>(self) = nullptr;
 }
 }

@@ -96,6 +96,52 @@ double compute(double x) {
     assert compute(2.0) == 9.0
 
 
+PROBE = """
+#include <exception>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <condition_variable>
+#include <chrono>
+#include <random>
+#include <vector>
+#include <sys/stat.h>
+#include <cmath>
+extern "C" int probe(int n) {
+  std::exception_ptr p;
+  try { std::vector<int> v; v.at(4); } catch (...) { p = std::current_exception(); }
+  std::vector<std::exception_ptr> many(100, p);
+  std::exception_ptr q = many[7];
+  many.clear(); p = nullptr;
+  int ok = 0;
+  try { std::rethrow_exception(q); } catch (const std::out_of_range& e) { ok = 1; }
+  q = nullptr;
+  std::stringstream s; s << n << ' ' << 2.5; int k = 0; double d = 0; s >> k >> d;
+  std::ostringstream o; o << k;
+  ok += o.str() == std::to_string(n) && d == 2.5;
+  std::mutex m; std::condition_variable c; std::unique_lock<std::mutex> l(m);
+  auto t = std::chrono::steady_clock::now();
+  c.wait_for(l, std::chrono::milliseconds(30));
+  auto took = std::chrono::steady_clock::now() - t;
+  ok += took >= std::chrono::milliseconds(29) && took < std::chrono::seconds(5);
+  struct stat st; ok += stat("/", &st) == 0 && S_ISDIR(st.st_mode) && stat("/none", &st) == -1 && lstat("/", &st) == 0;
+  try { volatile long z = -1; int* x = new int[z]; delete[] x; } catch (const std::bad_alloc&) { ok += 1; }
+  ok += std::pow(double(n), 2.0) == double(n) * n;
+  return ok;
+}
+"""
+
+
+def test_functions_that_older_releases_lack(tmp_path):
+    """They work where the C++ library has functions of the same names, which call each other through these: with exceptions that are kept and copied, streams, waits."""
+    compat, module = tmp_path / "libpyflame_compat.so", tmp_path / "module.so"
+    subprocess.run(["c++", "-O1", "-fPIC", "-shared", "-std=c++20", "-o", compat, ROOT / "cmake/wheel/compat.cpp"], check=True)
+    subprocess.run(["c++", "-O1", "-fPIC", "-shared", "-std=c++17", "-w", "-x", "c++", "-", "-o", module, "-Wl,--no-as-needed", f"-L{tmp_path}", "-lpyflame_compat", f"-Wl,-rpath,{tmp_path}"],
+                   input=PROBE, text=True, check=True)
+    said = subprocess.run([sys.executable, "-c", f"import ctypes; print(ctypes.CDLL({str(module)!r}).probe(7))"], capture_output=True, text=True)
+    assert said.returncode == 0 and said.stdout.split() == ["6"], said
+
+
 @needs_new_glibc
 def test_a_function_without_an_older_version_is_named(tmp_path):
     """Nothing is changed then, and the line says what is missing."""
