@@ -240,6 +240,14 @@ def test_it_is_kept_in_the_cache_for_the_next_process(tmp_path):
     assert "-shared" in runs[0].stderr and "-shared" not in runs[1].stderr
 
 
+def test_headers_lie_beside_links_to_the_files_of_a_clone(tmp_path):
+    """`pip install -e python` and `make develop` install such links."""
+    subprocess.run(["cp", "-rs", pathlib.Path(pf.__file__).parent, tmp_path / "pyflame"], check=True)
+    code = "from pyflame.utils import cpp_extension; print(*cpp_extension.include_paths())"
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert said.stdout.split() == [str(tmp_path / "pyflame" / "include")], said
+
+
 def test_headers_lie_where_include_paths_says():
     (folder,) = cpp_extension.include_paths()
     assert (pathlib.Path(folder) / "pyflame" / "extension.h").is_file() and pf.tuning.plugin_header() == os.path.join(folder, "pyflame", "plugin.h")

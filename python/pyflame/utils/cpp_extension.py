@@ -33,7 +33,7 @@ _SHOWN = 40  # lines of a compiler's messages
 
 def include_paths():
     """The folders of pyflame/extension.h, as a list of one, for a compiler's -I."""
-    return [str(pathlib.Path(__file__).resolve().parents[1] / "include")]
+    return [str(pathlib.Path(os.path.abspath(__file__)).parents[1] / "include")]  # the files may be links to those of a clone, which has no such folder
 
 
 def load(name, sources, extra_cflags=None, extra_cuda_cflags=None, extra_ldflags=None, extra_include_paths=None, build_directory=None, verbose=False):
