@@ -161,8 +161,8 @@ def public_functions():
     text = re.sub(r"//.*", "", (OPS / "ops.h").read_text())
     names = set(re.findall(r"^(?:Tensors?|void|RngState|std::pair<Tensor, Tensor>) (\w+)\(", text, re.M))
     names |= set(re.findall(r"^(?:UNARY|BINARY|SPECIAL|ALONG)\((\w+),", (OPS / "ops.def").read_text(), re.M))
-    # Settings: tests/ops/test_matmul.py, test_deterministic.py.
-    return names - {"name", "set_float32_matmul_precision", "set_float32_conv_precision", "use_deterministic_algorithms"}
+    # Settings: tests/ops/test_matmul.py, test_deterministic.py. Orders of dims in memory: tests/python/test_layout.py.
+    return names - {"name", "clone_preserving", "lying_as", "set_float32_matmul_precision", "set_float32_conv_precision", "use_deterministic_algorithms"}
 
 
 def exists(name):

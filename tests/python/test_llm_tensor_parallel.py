@@ -334,7 +334,8 @@ def test_the_end_of_the_program(how, tmp_path):
     if safe:
         (tmp_path / "numpy.py").write_text("raise ImportError('the folder of the program is not searched')")
     last, number, code = ENDS[how]
-    with subprocess.Popen([sys.executable, *safe, "-c", PROGRAM.format(last), model], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as program:
+    with subprocess.Popen([sys.executable, *safe, "-c", PROGRAM.format(last), model], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as program:  # a shell's background jobs ignore it
         worker = int(program.stdout.readline())
         try:
             if number is not None:

@@ -158,11 +158,10 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
                               2)) +
              "\n";
   }
-  out += "\n" + paint(style, Tone::dim, fmt::format("{} rules checked.", at(document, "checked").dump()));
-  if (!rest.empty())
-    out += paint(style, Tone::dim, fmt::format(" {} more of severity INFO: --verbose shows them.", rest.size()));
-  if (below > 0) out += paint(style, Tone::dim, fmt::format(" {} less severe are left out.", below));
-  return out + "\n";
+  std::string end = fmt::format("{} rules checked.", at(document, "checked").dump());
+  if (!rest.empty()) end += fmt::format(" {} more of severity INFO: --verbose shows them.", rest.size());
+  if (below > 0) end += fmt::format(" {} less severe are left out.", below);
+  return out + "\n" + paint(style, Tone::dim, view::wrap(end, style.width, 0)) + "\n";
 }
 
 namespace {
