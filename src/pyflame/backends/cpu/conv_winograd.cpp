@@ -181,7 +181,7 @@ Refusal refuses_winograd_grad_weight(const Problem& p) {
   if (s.kh != 3 || s.kw != 3 || s.a.stride_h != 1 || s.a.stride_w != 1 || s.a.dilation_h != 1 || s.a.dilation_w != 1 ||
       s.a.groups != 1)
     return "takes 3x3 taps of stride 1 and of one group";
-  // Counted in products of numbers, as the transforms of a tile and of a weight were measured beside them.
+  // Counted in products. A transform counts as in WinogradConv::pays; that of a weight is an estimate.
   constexpr int64_t kTransform = 90, kWeight = 60;
   const int64_t all = s.n * tiles(s.oh) * tiles(s.ow), pairs = s.ic * s.oc;
   const int64_t work = all * (vec::kWinogradPlaces * pairs + kTransform * (s.ic + s.oc)) + kWeight * pairs;
