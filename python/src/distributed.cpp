@@ -3,6 +3,7 @@
 #include "distributed.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
@@ -175,6 +176,39 @@ Queued queue_collective(Communicator& to, Collective c, const Tensor* in, const 
 
 size_t numel(const Tensor& x) { return static_cast<size_t>(x.numel()); }
 
+constexpr int64_t kLarge = int64_t{1} << 20;  // bytes of a tensor from which on copying it costs more than a call of its own
+
+// Averages tensors of one dtype over all ranks. Small ones are copied into one tensor first; large ones are read where they are.
+std::pair<Queued, Tensors> averages(Communicator& to, const Tensors& in) {
+  const grad_mode::Guard off(false);
+  Tensors small, out(in.size());
+  for (const Tensor& x : in)
+    if (x.nbytes() < kLarge) small.push_back(reshape(x, {x.numel()}));
+  const Tensor packed = small.empty() ? Tensor() : small.size() == 1 ? clone(small[0]) : cat(small, 0);
+  Collective what{.kind = Collective::Kind::all_reduce, .dtype = in[0].dtype(), .combine = Collective::Combine::avg};
+  std::vector<Tensor> used;
+  std::vector<uint64_t> written;
+  const auto add = [&](const Tensor& from, const Tensor& into) {
+    what.takes.push_back({0, device_address(into, true), numel(into)});
+    what.sends.push_back({0, device_address(from, false), numel(from)});
+    used.push_back(from);
+    used.push_back(into);
+    written.push_back(into.storage()->id);
+  };
+  int64_t begin = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i].nbytes() < kLarge) {
+      out[i] = reshape(narrow(packed, 0, begin, in[i].numel()), in[i].shape());
+      begin += in[i].numel();
+    } else {
+      out[i] = empty(in[i].shape(), in[i].dtype(), in[i].device());
+      add(contiguous(in[i]), out[i]);
+    }
+  }
+  if (packed) add(packed, packed);
+  return {std::make_shared<DeviceCollective>(to.queue(what), std::move(used), std::move(written)), std::move(out)};
+}
+
 void bind_communicator(nb::module_& m) {
   using Parts = std::vector<std::pair<int, Tensor>>;
   nb::class_<Communicator> c(m, "_Communicator", "The devices of a group; pyflame.distributed makes it.");
@@ -190,6 +224,13 @@ void bind_communicator(nb::module_& m) {
     return queue_collective(to, {.kind = Collective::Kind::all_reduce, .combine = combine_from(op), .count = numel(x)},
                             nullptr, &x);
   });
+  c.def(
+      "averages",
+      [](Communicator& to, const Tensors& in) {
+        const Unlocked u;
+        return averages(to, in);
+      },
+      "tensors"_a, "(the collective, the averages of the tensors over the ranks in new tensors)");
   c.def("reduce", [](Communicator& to, const Tensor& x, const std::string& op, int root, bool here) {
     return queue_collective(
         to, {.kind = Collective::Kind::reduce, .combine = combine_from(op), .count = numel(x), .root = root},
@@ -220,38 +261,6 @@ void bind_communicator(nb::module_& m) {
       }
     return std::make_shared<DeviceCollective>(to.queue(what), std::move(used), std::move(written));
   });
-}
-
-// What DistributedDataParallel does for each parameter in each step.
-void bind_buckets(nb::module_& m) {
-  m.def(
-      "_pack",
-      [](const std::vector<Tensor>& gradients) {
-        const grad_mode::Guard off(false);
-        Tensors flat;
-        flat.reserve(gradients.size());
-        for (const Tensor& g : gradients) flat.push_back(reshape(g, {g.numel()}));
-        return flat.size() == 1 ? clone(flat[0]) : cat(flat, 0);
-      },
-      "gradients"_a, "The elements of tensors, one behind the other.");
-  m.def(
-      "_unpack_gradients",
-      [](const Tensor& flat, const std::vector<Tensor>& leaves, const std::vector<bool>& fresh) {
-        const grad_mode::Guard off(false);
-        int64_t begin = 0;
-        for (size_t i = 0; i < leaves.size(); ++i) {
-          const Tensor& leaf = leaves[i];
-          const Tensor now = leaf.grad();
-          if (now) {
-            const Tensor g = reshape(narrow(flat, 0, begin, leaf.numel()), leaf.shape());
-            if (fresh[i]) leaf.set_grad(g);
-            else copy_(now.detach(), g);
-          }
-          begin += leaf.numel();
-        }
-      },
-      "flat"_a, "leaves"_a, "fresh"_a,
-      "The parts of `flat` become .grad of the leaves that have one: `fresh`, or are copied to it.");
 }
 
 void bind_device_collectives(nb::module_& m) {
@@ -310,7 +319,7 @@ void bind_distributed(nb::module_& m) {
   bind_group(m);
   bind_communicator(m);
   bind_device_collectives(m);
-  bind_buckets(m);
+  bind_gradient_buckets(m);
   m.def(
       "_host_address",
       [](const Tensor& x, bool write) {

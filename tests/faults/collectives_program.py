@@ -133,9 +133,9 @@ alone = pf.nn.Sequential(pf.nn.Linear(8, 16), pf.nn.Tanh(), pf.nn.Linear(16, 16)
 alone.load_state_dict(model.state_dict())
 ddp = DDP(model, bucket_cap_mb=0.0005)
 assert len(ddp._buckets) > 2
-started = []
-start = ddp._start
-ddp._start = lambda g: (started.append(ddp._pass is not None), start(g))[1]
+started = []  # at the end of each backward pass, how many buckets were started before it
+finish = ddp._finish
+ddp._finish = lambda: (started.append(len(ddp._works)), finish())[1]
 optimizers = [pf.optim.Adam(m.parameters(), lr=0.01) for m in (model, alone)]
 data = (pf.arange(0, 4 * world * 8, device="cpu").to(pf.float32) * 0.37).sin().reshape(4 * world, 8).to(device)
 for step in range(4):
@@ -152,12 +152,33 @@ for step in range(4):
         o.zero_grad()
 losses = [(m(data) ** 2).mean().item() for m in (model, alone)]
 assert abs(losses[0] - losses[1]) < 1e-5, losses
-assert started == [True] * (4 * len(ddp._buckets)), started  # each one before the end of the backward pass
+assert started == [len(ddp._buckets)] * 4, started
 (ddp(data[rank::world]) ** 2).mean().backward()
 first = [p.grad.tolist() for p in model.parameters()]
 ddp.zero_grad()
 (ddp(data[rank::world]) ** 2).mean().backward()
 assert first == [p.grad.tolist() for p in model.parameters()]  # the same bits
+
+
+class Scale(pf.nn.Module):
+    """A parameter of more than 1 MiB, which is reduced without a copy, one that is not contiguous in the gradient, and a small one."""
+
+    def __init__(self):
+        super().__init__()
+        self.large, self.turned, self.small = (pf.nn.Parameter(pf.ones(*shape)) for shape in ((600, 500), (500, 600), (3,)))
+
+    def forward(self, x):
+        return (self.large * x + self.turned.t() * x.sum()).sum() * self.small.sum()
+
+
+ddp = DDP(Scale())
+for repeat in range(2):
+    for p in ddp.parameters():
+        p.grad = None
+    ddp(pf.full((600, 500), rank + 1.0)).backward()
+    mean = sum(r + 1.0 for r in range(world)) / world
+    for p, want in zip(ddp.parameters(), (3.0 * mean, 3.0 * 300000 * mean, (300000 + 300000.0**2) * mean)):
+        assert p.grad.is_contiguous() and (p.grad / want - 1).abs().max().item() < 1e-5, (tuple(p.shape), p.grad.flatten()[0].item(), want)
 dist.barrier()
 dist.destroy_process_group()
 assert dist.get_backend() == "host"

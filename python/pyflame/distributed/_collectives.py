@@ -129,6 +129,22 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
                 lambda *said: group._group.all_reduce(*said, at, tensor.numel(), tensor.dtype, reduction), s, async_op, [tensor])
 
 
+def start_averages(tensors, group=None):
+    """Starts to average tensors of one dtype on a GPU over all ranks, as one collective. Returns the work, and the new tensors that have the averages when its
+    wait() has returned."""
+    group = resolved("all_reduce", group)
+    dtype, numel = tensors[0].dtype, sum(t.numel() for t in tensors)
+    signature = f"all_reduce(avg) of {len(tensors)} {_name(dtype)} tensors with {numel} elements"
+    if gpu := _device.of("all_reduce", group, tensors[0], ReduceOp.AVG):
+        return gpu.averages(signature, tensors)
+    flat = _C.cat([t.detach().reshape(-1) for t in tensors], 0)
+    work, begin, parts = all_reduce(flat, ReduceOp.AVG, group, async_op=True), 0, []
+    for t in tensors:
+        parts.append(flat[begin : begin + t.numel()].reshape(tuple(t.shape)))
+        begin += t.numel()
+    return work, parts
+
+
 def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
     """all_reduce() whose result only rank dst gets; the tensors of the others stay as they are."""
     reduction = _reduction("reduce", op, _check("reduce", "tensor", tensor))

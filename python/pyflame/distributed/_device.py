@@ -147,6 +147,17 @@ class Transport:
         finish = None if flat is own else lambda: own.copy_(flat)
         return self.start("all_reduce", signature, lambda c: c.all_reduce(flat, reduction), async_op, finish, [x])
 
+    def averages(self, signature, tensors):
+        """Starts to average tensors of one dtype over the ranks. Returns the work, and the new tensors that have the averages afterwards."""
+        made = []
+
+        def queue(c):
+            queued, out = c.averages(tensors)
+            made.extend(out)
+            return queued
+
+        return self.start("all_reduce", signature, queue, True), made
+
     def reduce(self, signature, x, reduction, root, here, async_op):
         own = x.detach()
         flat = own.contiguous()

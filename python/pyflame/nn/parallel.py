@@ -98,7 +98,7 @@ class DistributedDataParallel(Module):
         self.process_group, self.device_ids, self.output_device, self.dim = process_group, device_ids, output_device, dim
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.require_backward_grad_sync = True
-        self._sync, self._pending, self._pass = True, None, None
+        self._sync = True
         self._limit = max(1, int(limit * _MIB))
         self._alone = distributed.get_world_size(process_group) == 1
         self._buckets = _buckets(named[::-1], min(_MIB, self._limit), self._limit)
@@ -115,20 +115,15 @@ class DistributedDataParallel(Module):
         self._watch()
 
     def _watch(self):
-        """Hears of each gradient of its parameters."""
-        me = weakref.ref(self)
-        self._hooks = [p.register_post_accumulate_grad_hook(lambda p, me=me: _used(me, p)) for b in self._buckets for p in b.parameters]
-        if self._on_gpus:
-            for k, b in enumerate(self._buckets):
-                for i, p in enumerate(b.parameters):
-                    _C._register_ready_hook(p, functools.partial(_ready, me, weakref.ref(p), k, i))
-        self._pass = None
+        """Hears of each gradient of its parameters. On GPUs a bucket is reduced while the rest of the backward pass goes on."""
+        me, early = weakref.ref(self), self._on_gpus and not self.find_unused_parameters
+        self._works = []
+        self._gradients = _C._gradient_buckets([b.parameters for b in self._buckets], early, functools.partial(_start, me), functools.partial(_reduce, me))
 
     def __deepcopy__(self, memo):
         """A copy, in the same process group, that reduces the gradients of its own parameters."""
         made = memo[id(self)] = type(self).__new__(type(self))
-        made.__dict__.update({k: v if k == "process_group" else copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_hooks", "_pending", "_pass")})
-        made._pending = made._pass = None
+        made.__dict__.update({k: v if k == "process_group" else copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_works", "_gradients")})
         if not made._alone:
             made._watch()
         return made
@@ -155,20 +150,23 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs, **kwargs):
         """Calls the module."""
         if not self._alone:
-            self._sync, self._pending, self._pass = self.require_backward_grad_sync, None, None  # a backward pass that raised may have left some
+            self._sync = self.require_backward_grad_sync
+            self._begin()
             if self.broadcast_buffers and self.training and self._sync:
                 buffers = list(self.module.buffers())
                 if buffers:
                     _broadcast(buffers, self.process_group, self._limit)
         return self.module(*inputs, **kwargs)
 
+    def _begin(self):
+        """Forgets what the backward pass before has left, which may have raised."""
+        self._works = []
+        self._gradients.begin(self._sync)
+
     def _reduce(self):
         """Averages the gradients, bucket by bucket. Each bucket ends with two numbers for each parameter: 1 where this process used it in this pass, and 1
         where it has a gradient, which may be from passes before."""
-        used, self._pending = self._pending or set(), None
-        if self._on_gpus and not self.find_unused_parameters:
-            started, self._pass = self._pass or _Pass(self._buckets), None
-            return self._finish(started, used)
+        used = {id(p) for b, flags in zip(self._buckets, self._gradients.used()) for p, flag in zip(b.parameters, flags) if flag}
         works = []
         for b in self._buckets:
             gradients = [_C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) if p.grad is None else p.grad.detach() for p in b.parameters]
@@ -197,66 +195,44 @@ class DistributedDataParallel(Module):
                         p.grad.detach().copy_(g)
                 begin += p.numel()
 
-
-    def _start(self, gradients):
-        """Starts to average gradients, behind what computes them; what is recorded afterwards runs beside it."""
-        flat = _C._pack(gradients)
-        return flat, distributed.all_reduce(flat, op=distributed.ReduceOp.AVG, group=self.process_group, async_op=True)
-
-    def _finish(self, started, used):
+    def _finish(self):
         """On GPUs, at the end of a backward pass: starts the buckets that were not whole before, and makes .grad of each parameter the average. Whether a
         parameter was used is known on this rank; the host waits for no other."""
-        for b in self._buckets[len(started.works) :]:
-            started.works.append(self._start([_C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) if p.grad is None else p.grad.detach() for p in b.parameters]))
-        for b, (flat, work) in zip(self._buckets, started.works):
+        for b in self._buckets[len(self._works) :]:
+            self._works.append(distributed._collectives.start_averages([_C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) if p.grad is None else p.grad.detach() for p in b.parameters],
+                                                                       self.process_group))
+        for k, (work, averages) in enumerate(self._works):
             work.wait()
-            _C._unpack_gradients(flat, b.parameters, [id(p) in started.new for p in b.parameters])
-        if len(used) == sum(len(b.parameters) for b in self._buckets):
+            self._gradients.set_gradients(k, averages)
+        used = self._gradients.used()
+        if all(map(all, used)):
             return
-        unused = sorted(name for b in self._buckets for name, p in zip(b.names, b.parameters) if id(p) not in used)
-        if unused:
-            raise RuntimeError(
-                f"DistributedDataParallel: parameters got no gradient; got {', '.join(unused)} on rank {distributed.get_rank()}; expected a loss that depends on "
-                "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made"
-            )
+        unused = sorted(name for b, flags in zip(self._buckets, used) for name, flag in zip(b.names, flags) if not flag)
+        raise RuntimeError(
+            f"DistributedDataParallel: parameters got no gradient; got {', '.join(unused)} on rank {distributed.get_rank()}; expected a loss that depends on "
+            "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made"
+        )
 
 
-class _Pass:
-    """What a backward pass on GPUs has started. ready: for each bucket its gradients by place. new: the parameters that had no .grad before."""
-
-    def __init__(self, buckets):
-        self.ready, self.new, self.works = [{} for _ in buckets], set(), []
-
-
-def _ready(me, p, bucket, place, g):
-    """A parameter on a GPU has the whole gradient of this backward pass. Buckets are started in their order, on every rank."""
-    self, p = me(), p()
-    if self is None or p is None or not self._sync or self.find_unused_parameters:
-        return
-    now = self._pass = self._pass or _Pass(self._buckets)
-    before = p.grad
-    if before is None:
-        now.new.add(id(p))
-    else:
-        g = before.detach() + g
-    now.ready[bucket][place] = g
-    while len(now.works) < len(self._buckets):
-        next_one = now.ready[len(now.works)]
-        if len(next_one) < len(self._buckets[len(now.works)].parameters):
-            return
-        now.works.append(self._start([next_one[i] for i in range(len(next_one))]))
-        next_one.clear()
-
-
-def _used(me, p):
-    """A parameter has its gradient of this backward pass. The first one of a pass asks for the end of it."""
+def _start(me, gradients):
+    """All gradients of the next bucket are known. They are averaged behind what computes them; what is recorded afterwards runs beside it."""
     self = me()
-    if self is None or not self._sync:
+    if self is not None:
+        self._works.append(distributed._collectives.start_averages(gradients, self.process_group))
+
+
+def _reduce(me):
+    """A backward pass ends that used a parameter."""
+    self = me()
+    if self is None:
         return
-    if self._pending is None:
-        self._pending = set()
-        _C._run_at_end_of_backward(self._reduce)
-    self._pending.add(id(p))
+    try:
+        if self._on_gpus and not self.find_unused_parameters:
+            self._finish()
+        else:
+            self._reduce()
+    finally:
+        self._begin()
 
 
 __all__ = ["DataParallel", "DistributedDataParallel", "data_parallel"]

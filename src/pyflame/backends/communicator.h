@@ -27,7 +27,9 @@ struct Collective {
   void* out = nullptr;
   size_t count = 0;                          // elements: of `out` for reduce_scatter, else of `in`
   int root = 0;                              // reduce, broadcast
-  std::vector<Part> sends = {}, takes = {};  // exchange; parts between two ranks have the same order on both
+  // exchange: parts between two ranks have the same order on both.
+  // all_reduce: several reductions as one, of each part of `sends` into the part of `takes` at the same place.
+  std::vector<Part> sends = {}, takes = {};
 };
 
 // A collective that was queued. It runs on a stream of its own, after all work of the device that was queued before it.

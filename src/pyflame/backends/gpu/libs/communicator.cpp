@@ -187,6 +187,7 @@ class GpuCommunicator final : public Communicator {
     const size_t n = c.count * e.each;
     switch (c.kind) {
       case Collective::Kind::all_reduce:
+        if (!c.sends.empty()) return reduce_all(c, e, op);
         return check(f_.all_reduce(c.in, c.out, n, e.type, op, comm_, stream_), "queue an all_reduce");
       case Collective::Kind::reduce:
         return check(f_.reduce(c.in, c.out, n, e.type, op, c.root, comm_, stream_), "queue a reduce");
@@ -198,6 +199,15 @@ class GpuCommunicator final : public Communicator {
         return check(f_.reduce_scatter(c.in, c.out, n, e.type, op, comm_, stream_), "queue a reduce_scatter");
       case Collective::Kind::exchange: return exchange(c, e);
     }
+  }
+  // The library launches what is between the start and the end of a group as one kernel.
+  void reduce_all(const Collective& c, const CommunicatorElement& e, int op) {
+    check(f_.group_start(), "begin several reductions");
+    int error = 0;
+    for (size_t i = 0; i < c.sends.size() && error == 0; ++i)
+      error = f_.all_reduce(c.sends[i].data, c.takes[i].data, c.sends[i].count * e.each, e.type, op, comm_, stream_);
+    const int ended = f_.group_end();
+    check(error ? error : ended, "queue an all_reduce");
   }
   // What a rank sends to itself is a copy.
   void exchange(const Collective& c, const CommunicatorElement& e) {
