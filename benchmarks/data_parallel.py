@@ -82,15 +82,15 @@ def worker(name, turns, steps):
         fw.m.distributed.destroy_process_group()
 
 
-def measure(name, world, args):
+def run_ranks(program, words, world, timeout):
+    """Runs a program as several ranks of this host. What rank 0 prints as its last JSON object; {"failed": why} where it prints none."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
-    words = [sys.executable, str(HERE / "data_parallel.py"), "--worker", name, "--turns", str(args.turns), "--steps", str(args.steps)]
-    ranks = [subprocess.Popen(words, env={**os.environ, "RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+    ranks = [subprocess.Popen([sys.executable, str(program), *words], env={**os.environ, "RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
                               stdout=subprocess.PIPE if r == 0 else None, text=True) for r in range(world)]
     try:
-        out, _ = ranks[0].communicate(timeout=args.timeout)
+        out, _ = ranks[0].communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         out = ""
     for r in ranks[1:]:
@@ -103,6 +103,10 @@ def measure(name, world, args):
             r.kill()
     lines = [line for line in out.splitlines() if line.startswith("{")]
     return json.loads(lines[-1]) if lines else {"failed": f"exit codes {[r.returncode for r in ranks]}"}
+
+
+def measure(name, world, args):
+    return run_ranks(__file__, ["--worker", name, "--turns", str(args.turns), "--steps", str(args.steps)], world, args.timeout)
 
 
 def main():

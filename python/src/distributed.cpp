@@ -176,36 +176,22 @@ Queued queue_collective(Communicator& to, Collective c, const Tensor* in, const 
 
 size_t numel(const Tensor& x) { return static_cast<size_t>(x.numel()); }
 
-constexpr int64_t kLarge = int64_t{1} << 20;  // bytes of a tensor from which on copying it costs more than a call of its own
-
-// Averages tensors of one dtype over all ranks. Small ones are copied into one tensor first; large ones are read where they are.
+// Averages tensors of one dtype over all ranks, each from where it is: copies of many small ones would take longer than their reduction.
 std::pair<Queued, Tensors> averages(Communicator& to, const Tensors& in) {
   const grad_mode::Guard off(false);
-  Tensors small, out(in.size());
-  for (const Tensor& x : in)
-    if (x.nbytes() < kLarge) small.push_back(reshape(x, {x.numel()}));
-  const Tensor packed = small.empty() ? Tensor() : small.size() == 1 ? clone(small[0]) : cat(small, 0);
   Collective what{.kind = Collective::Kind::all_reduce, .dtype = in[0].dtype(), .combine = Collective::Combine::avg};
-  std::vector<Tensor> used;
+  Tensors out, used;
   std::vector<uint64_t> written;
-  const auto add = [&](const Tensor& from, const Tensor& into) {
-    what.takes.push_back({0, device_address(into, true), numel(into)});
-    what.sends.push_back({0, device_address(from, false), numel(from)});
-    used.push_back(from);
-    used.push_back(into);
-    written.push_back(into.storage()->id);
-  };
-  int64_t begin = 0;
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i].nbytes() < kLarge) {
-      out[i] = reshape(narrow(packed, 0, begin, in[i].numel()), in[i].shape());
-      begin += in[i].numel();
-    } else {
-      out[i] = empty(in[i].shape(), in[i].dtype(), in[i].device());
-      add(contiguous(in[i]), out[i]);
-    }
+  for (const Tensor& x : in) {
+    used.push_back(contiguous(x));
+    out.push_back(empty(x.shape(), x.dtype(), x.device()));
   }
-  if (packed) add(packed, packed);
+  for (size_t i = 0; i < in.size(); ++i) {
+    what.sends.push_back({0, device_address(used[i], false), numel(used[i])});
+    what.takes.push_back({0, device_address(out[i], true), numel(out[i])});
+    written.push_back(out[i].storage()->id);
+  }
+  used.insert(used.end(), out.begin(), out.end());
   return {std::make_shared<DeviceCollective>(to.queue(what), std::move(used), std::move(written)), std::move(out)};
 }
 

@@ -161,7 +161,7 @@ assert first == [p.grad.tolist() for p in model.parameters()]  # the same bits
 
 
 class Scale(pf.nn.Module):
-    """A parameter of more than 1 MiB, which is reduced without a copy, one that is not contiguous in the gradient, and a small one."""
+    """Two large parameters, of which one is transposed, and a small one."""
 
     def __init__(self):
         super().__init__()

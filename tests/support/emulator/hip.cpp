@@ -260,6 +260,7 @@ EXPORT hipStreamCreateWithFlags(void** stream, unsigned) {
   *stream = s;
   return kSuccess;
 }
+EXPORT hipStreamCreateWithPriority(void** stream, unsigned flags, int) { return hipStreamCreateWithFlags(stream, flags); }
 
 EXPORT hipStreamSynchronize(void* stream) {
   ENTER

@@ -42,6 +42,8 @@ using Result = int;  // 0: success in both
   F(copy_out, "hipMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", (void* to, const void* from, size_t bytes, Stream stream)) \
   F(copy, "hipMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2", (void* to, const void* from, size_t bytes, Stream stream))     \
   F(stream_create, "hipStreamCreateWithFlags", "cuStreamCreate", (Stream * stream, unsigned flags))                    \
+  F(stream_create_first, "hipStreamCreateWithPriority", "cuStreamCreateWithPriority",                                  \
+    (Stream * stream, unsigned flags, int priority))                                                                   \
   F(fill, "hipMemsetD8Async", "cuMemsetD8Async", (void* to, unsigned char value, size_t bytes, Stream stream))         \
   F(stream_after, "hipStreamWaitEvent", "cuStreamWaitEvent", (Stream stream, Event event, unsigned flags))             \
   F(stream_destroy, "hipStreamDestroy", "cuStreamDestroy_v2", (Stream stream))                                         \

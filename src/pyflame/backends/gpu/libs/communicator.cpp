@@ -50,6 +50,8 @@ struct CommunicatorFunctions {
   const char* name = "";
 };
 
+// The kernels of collectives are few blocks that others wait for: they go before what the device computes meanwhile.
+constexpr int kHighPriority = -1;
 constexpr int kCommunicatorBusy = 7;  // ncclInProgress
 constexpr int kOldestCommunicator =
     2 * 10000 + 1000;  // 2.10, the first with averages; the number's form is of 2.9 and later
@@ -128,7 +130,7 @@ class GpuCommunicator final : public Communicator {
     std::memcpy(bytes.bytes, id.data(), sizeof bytes.bytes);
     device.enter();
     check(f.init_rank(&comm_, size, bytes, rank), "connect the devices");
-    device.check(device.rt().stream_create(&stream_, kNonBlockingStream), "making a stream");
+    device.check(device.rt().stream_create_first(&stream_, kNonBlockingStream, kHighPriority), "making a stream");
     before_ = device.take_event();
   }
   ~GpuCommunicator() override {
