@@ -113,7 +113,7 @@ typed() { exec <<< 'What is gravity?'; }
 
 # --- files of other tools
 
-# A trace in the format of torch.profiler, twice, and files of rocprofv3 in the folder `out`.
+# Traces in the format of torch.profiler, files of rocprofv3 in the folder `out`, and lists of TunableOp: results, and products without.
 traces() {
   PYTHONPATH="$PYFLAME_SOURCE/tests/profile" python - <<'END'
 import traces
@@ -123,6 +123,7 @@ for name, length in (("trace.json", 1000.0), ("trace.json.gz", 1000.0), ("before
 traces.write_csv(traces.training(), "out")
 END
   printf 'Validator,PT_VERSION,2.6.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\nGemmTunableOp_float_TN,tn_256_64_128_ld_128_128_256,Default,0.05\n' > tunableop_results0.csv
+  printf 'GemmTunableOp_float_TN,tn_32_16_64\n' > tunableop_untuned0.csv
 }
 
 # Code objects where Triton has its own, a library with some (librccl.so.1), and my_kernel.co.
@@ -137,7 +138,7 @@ kernels() {
 
 # Files with settings.
 settings() {
-  printf 'export HSA_ENABLE_SDMA=0\n' > setup.sh
+  printf 'export %s\n' HSA_ENABLE_SDMA=0 PYTORCH_HIP_ALLOC_CONF=expandable_segments:True,max_split_size_mb:128 > setup.sh
   printf 'FROM rocm/pytorch:latest\nENV HSA_ENABLE_SDMA=0\n' > Dockerfile
 }
 
