@@ -16,6 +16,14 @@ pyflame() {
 address=http://127.0.0.1:8000
 smaller=()
 
+# A program of the system that the block cannot do without.
+needs() {
+  command -v "$1" >/dev/null || {
+    echo "$1 is not installed"
+    exit 77
+  }
+}
+
 # --- programs
 
 # train.py and package/train.py: some steps of training, with --epochs. It prints a score that is better with a setting of level 2.
@@ -94,6 +102,7 @@ start_server() {
 
 # A server for the rest of the block, at $address; curl and `pyflame bench llm` find it where a page says http://127.0.0.1:8000.
 server() {
+  needs curl
   models
   start_server model
   trap 'kill $server' EXIT
@@ -179,6 +188,7 @@ environment() {
 
 # main.cpp of a user, and the clone as the folder of the block, with another HOME.
 cpp_program() {
+  needs pkg-config
   cp "$PYFLAME_SOURCE/tests/consumer/main.cpp" .
   ln -s "$PYFLAME_SOURCE/build" build
   make() { command make --no-print-directory -C "$PYFLAME_SOURCE" "$@"; }

@@ -16,7 +16,7 @@ Every block of a shell says how it runs. One that says nothing, or two things, f
     ```bash same=docs/a.md     a block of that page has the same commands, and runs
     ```bash no-run="why"       nothing can run it; the words say what is missing
 
-A page passes when every block exits with 0. Output is shown only of blocks that fail.
+A page passes when every block exits with 0. Output is shown only of blocks that fail. One that exits with 77 needs a program that is not installed: it is named and does not fail.
 """
 import argparse
 import contextlib
@@ -33,6 +33,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PREPARATIONS = ROOT / "tools" / "doc_blocks.sh"
 SHELLS = ("bash", "sh", "console", "shell", "zsh", "fish")
+SKIPPED = 77
 WAYS = ("run", "step", "test", "same", "no-run")
 FENCE = re.compile(r"^(\s*)```(\w+)?(.*)$")
 CMAKE = """cmake_minimum_required(VERSION 3.25)
@@ -141,7 +142,7 @@ def run_block(page, language, code, build, folder, timeout):
         install_library(build, folder / "prefix")
         command = ["bash", "-ec", f"cmake -S {source} -B {source}/build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH={folder}/prefix && "
                    f"cmake --build {source}/build && {source}/build/block"]
-    with open(folder.parent / (folder.name + ".log"), "w+", errors="replace") as log:
+    with tempfile.TemporaryFile("w+", errors="replace") as log:  # a pipe would stay open as long as what the block leaves behind
         process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             status, more = process.wait(timeout), ""
@@ -156,24 +157,28 @@ def run_block(page, language, code, build, folder, timeout):
 
 
 def run_page(page, arguments):
-    """(number of blocks that ran, number of those that failed)."""
+    """(number of blocks that ran, of those that failed, of those that were skipped)."""
     text = page.read_text(encoding="utf-8")
-    count = failed = 0
+    count = failed = skipped = 0
     for line, why in unclear(text):
         failed += 1
         print(f"FAIL {page.name}:{line}: {why}")
     for line, language, code, before in runnable(text, arguments.step):
         count += 1
         start = time.monotonic()
-        with tempfile.TemporaryDirectory() as parent:
-            folder = arguments.folder or pathlib.Path(parent) / "block"
+        with tempfile.TemporaryDirectory() as empty:
+            folder = arguments.folder or pathlib.Path(empty)
             folder.mkdir(parents=True, exist_ok=True)
             status, output = run_block(page, language, before + code, arguments.build.resolve(), folder.resolve(), arguments.timeout)
-        print(f"{'ok  ' if status == 0 else 'FAIL'} {page.name}:{line} ({language}, {time.monotonic() - start:.1f} s)", flush=True)
-        if status != 0:
+        result = {0: "ok  ", SKIPPED: "skip"}.get(status, "FAIL")
+        print(f"{result} {page.name}:{line} ({language}, {time.monotonic() - start:.1f} s)", flush=True)
+        if status == SKIPPED:
+            skipped += 1
+            print(f"!!! not run: {output.strip().splitlines()[-1]}", flush=True)
+        elif status != 0:
             failed += 1
             print(output, flush=True)
-    return count, failed
+    return count - skipped, failed, skipped
 
 
 def main():
@@ -186,8 +191,8 @@ def main():
     arguments = parser.parse_args()
     pages = arguments.pages or [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if p.is_file()]
     counts = [run_page(page, arguments) for page in pages]
-    count, failed = sum(c for c, _ in counts), sum(f for _, f in counts)
-    print(f"doc blocks: {count} run, {failed} failed")
+    count, failed, skipped = (sum(n) for n in zip(*counts))
+    print(f"doc blocks: {count} run, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or arguments.step and not count else 0
 
 

@@ -80,6 +80,12 @@ def test_functions_run_in_front(tmp_path):
     assert result.returncode == 1 and "no_such_function" in result.stdout
 
 
+def test_a_block_without_its_program_is_named(tmp_path):
+    result = run(tmp_path, "```bash run with=own_cache\nneeds no-such-program\nexit 1\n```\n")
+    assert result.returncode == 0 and "skip page.md:1 " in result.stdout and "!!! not run: no-such-program is not installed" in result.stdout
+    assert "0 run, 0 failed, 1 skipped" in result.stdout
+
+
 def test_a_step_runs_its_blocks_in_one_folder(tmp_path):
     text = "```bash step=one\ntouch here\n```\n```bash run\nexit 1\n```\n```bash step=one\ntest -e here\n```\n```bash step=two\nexit 1\n```\n"
     result = run(tmp_path, text, "--step", "one", "--folder", tmp_path / "folder")
