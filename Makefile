@@ -13,7 +13,7 @@ export PATH := $(abspath $(VENV)/bin):$(PATH)
 
 # What `make demo` trains on and with; override on the command line.
 DEVICE      ?= cpu
-DEMO_OUT    := runs/demo
+DEMO_OUT    ?= runs/demo
 DEMO_DATA   ?= $(shell $(PY) -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')
 DEMO_ARGS   ?= --overwrite
 DEMO_PROMPT ?= def 

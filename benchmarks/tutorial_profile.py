@@ -53,7 +53,7 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
     a = parser.parse_args()
     out = a.json and a.json.resolve()
-    code = next(code for _, language, code in run_doc_blocks.runnable(PAGE.read_text(encoding="utf-8")) if language == "python")
+    code = next(code for _, language, code, _ in run_doc_blocks.runnable(PAGE.read_text(encoding="utf-8")) if language == "python")
     names = {"__name__": "page"}
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
         os.chdir(folder)  # where the page's code writes its traces

@@ -3,22 +3,38 @@
     ```python            runs. The python blocks of one page run one after the other in one process, like a notebook;
                          a block whose first line is `# fresh` begins a new one.
     ```python no-run     is shown only
-    ```bash run          runs with `set -e` in an empty folder with the built `pyflame` and python on PATH, and this repository's folder
-                         in PYFLAME_SOURCE; plain ```bash is shown only
+    ```bash run          runs with `set -e` in an empty folder with the built `pyflame` and python on PATH, this repository's folder
+                         in PYFLAME_SOURCE, and nothing to read from standard input
+    ```bash run with=train,serve
+                         runs behind these functions of tools/doc_blocks.sh, which make what the block needs
     ```cpp run           is compiled against the library of build/release and run; plain ```cpp is shown only
 
-A page passes when every block exits with 0. Output is shown only of blocks that fail.
+Every block of a shell says how it runs. One that says nothing, or two things, fails. Readers of a page do not see these words.
+
+    ```bash step=install       a step of .ci/run runs it: `run_doc_blocks.py --step install`, or its commands stand in the step's function
+    ```bash test=tests/a.py    a test reads it from the page and runs it
+    ```bash same=docs/a.md     a block of that page has the same commands, and runs
+    ```bash no-run="why"       nothing can run it; the words say what is missing
+
+A page passes when every block exits with 0. Output is shown only of blocks that fail. One that exits with 77 needs a program that is not installed: it is named and does not fail.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PREPARATIONS = ROOT / "tools" / "doc_blocks.sh"
+SHELLS = ("bash", "sh", "console", "shell", "zsh", "fish")
+SKIPPED = 77
+WAYS = ("run", "step", "test", "same", "no-run")
 FENCE = re.compile(r"^(\s*)```(\w+)?(.*)$")
 CMAKE = """cmake_minimum_required(VERSION 3.25)
 project(blocks LANGUAGES CXX)
@@ -34,7 +50,10 @@ def blocks(text):
     for number, line in enumerate(text.split("\n"), 1):
         match = FENCE.match(line)
         if current is None and match and match.group(2):
-            current = (number, match.group(2), match.group(3).split(), match.group(1), [])
+            try:
+                current = (number, match.group(2), shlex.split(match.group(3)), match.group(1), [])
+            except ValueError as error:
+                raise SystemExit(f"the words of the block that begins in line {number} cannot be read: {error}") from None
         elif current is None and match:
             current = (number, "", [], match.group(1), [])
         elif current is not None and line.strip() == "```":
@@ -49,17 +68,56 @@ def blocks(text):
     return found
 
 
-def runnable(text):
-    """(line, language, code): consecutive python blocks are joined, with lines kept in place for tracebacks."""
+def way_of(words):
+    """How a block of a shell runs, from the words after its language: ("run", ""), ("step", NAME), ("test", FILE), ("same", PAGE) or ("no-run", why).
+    ValueError where the words say nothing, two things, or something unknown."""
+    pairs = [(name, value) for name, _, value in (word.partition("=") for word in words)]
+    ways = [pair for pair in pairs if pair[0] in WAYS]
+    expected = "run, step=NAME, test=FILE, same=PAGE or no-run=\"why\""
+    if len(ways) != 1:
+        raise ValueError(f"a block of a shell must say how it runs; got '{' '.join(words)}'; expected one of {expected}")
+    way, value = ways[0]
+    if bool(value) == (way == "run"):
+        raise ValueError(f"the word '{way}' of a block of a shell has {'a' if value else 'no'} value; expected {expected}")
+    for name, value_ in pairs:
+        if name not in (*WAYS, "with") or name == "with" and (way not in ("run", "step") or not value_):
+            raise ValueError(f"a block of a shell has the word '{name}'; expected {expected}, and with=FUNCTION,... beside the first two")
+    return way, value
+
+
+def unclear(text):
+    """(line, what is wrong) of the blocks of a shell that do not say how they run."""
+    for line, language, words, _ in blocks(text):
+        if language in SHELLS:
+            try:
+                way, _ = way_of(words)
+            except ValueError as error:
+                yield line, str(error)
+                continue
+            if way in ("run", "step") and language != "bash":
+                yield line, f"only blocks of bash can run; got {language}; hint: write bash, or test=FILE"
+
+
+def preparation(words):
+    """What runs in front of a block, in the same shell."""
+    functions = [name for word in words if word.startswith("with=") for name in word[len("with="):].split(",")]
+    return "".join([f". {shlex.quote(str(PREPARATIONS))}\n", *(f"{name}\n" for name in functions)]) if functions else ""
+
+
+def runnable(text, step=None):
+    """(line, language, code, what runs in front of it): consecutive python blocks are joined, with lines kept in place for tracebacks. With a step, its blocks alone."""
     tasks, python = [], None
     for line, language, words, code in blocks(text):
-        if language == "python" and "no-run" not in words:
+        if step is not None:
+            if language == "bash" and f"step={step}" in words:
+                tasks.append([line, language, code, preparation(words)])
+        elif language == "python" and "no-run" not in words:
             if python is None or code.startswith("# fresh"):
-                python = [line, "python", ""]
+                python = [line, "python", "", ""]
                 tasks.append(python)
             python[2] += "\n" * (line - python[2].count("\n")) + code
         elif language in ("bash", "cpp") and "run" in words:
-            tasks.append([line, language, code])
+            tasks.append([line, language, code, preparation(words)])
     return tasks
 
 
@@ -68,6 +126,7 @@ def install_library(build, prefix):
 
 
 def run_block(page, language, code, build, folder, timeout):
+    """(exit code, output). What the block has started and left behind ends with it."""
     environment = dict(os.environ, PYFLAME_SOURCE=str(ROOT), PATH=os.pathsep.join([str(build / "bin"), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]))
     if language == "python":
         script = folder / (pathlib.Path(page).name + ".py")
@@ -83,7 +142,43 @@ def run_block(page, language, code, build, folder, timeout):
         install_library(build, folder / "prefix")
         command = ["bash", "-ec", f"cmake -S {source} -B {source}/build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH={folder}/prefix && "
                    f"cmake --build {source}/build && {source}/build/block"]
-    return subprocess.run(command, cwd=folder, env=environment, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with tempfile.TemporaryFile("w+", errors="replace") as log:  # a pipe would stay open as long as what the block leaves behind
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            status, more = process.wait(timeout), ""
+        except subprocess.TimeoutExpired:
+            status, more = -1, f"took longer than {timeout} s\n"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        log.seek(0)
+        return status, log.read() + more
+
+
+def run_page(page, arguments):
+    """(number of blocks that ran, of those that failed, of those that were skipped)."""
+    text = page.read_text(encoding="utf-8")
+    count = failed = skipped = 0
+    for line, why in unclear(text):
+        failed += 1
+        print(f"FAIL {page.name}:{line}: {why}")
+    for line, language, code, before in runnable(text, arguments.step):
+        count += 1
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory() as empty:
+            folder = arguments.folder or pathlib.Path(empty)
+            folder.mkdir(parents=True, exist_ok=True)
+            status, output = run_block(page, language, before + code, arguments.build.resolve(), folder.resolve(), arguments.timeout)
+        result = {0: "ok  ", SKIPPED: "skip"}.get(status, "FAIL")
+        print(f"{result} {page.name}:{line} ({language}, {time.monotonic() - start:.1f} s)", flush=True)
+        if status == SKIPPED:
+            skipped += 1
+            print(f"!!! not run: {output.strip().splitlines()[-1]}", flush=True)
+        elif status != 0:
+            failed += 1
+            print(output, flush=True)
+    return count - skipped, failed, skipped
 
 
 def main():
@@ -91,25 +186,14 @@ def main():
     parser.add_argument("pages", nargs="*", type=pathlib.Path, help="default: README.md and docs/**/*.md")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a block may take")
+    parser.add_argument("--step", help="runs the blocks of this step of .ci/run alone")
+    parser.add_argument("--folder", type=pathlib.Path, help="all blocks run in this folder; default: each in an empty one")
     arguments = parser.parse_args()
     pages = arguments.pages or [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if p.is_file()]
-    failed = count = 0
-    for page in pages:
-        for line, language, code in runnable(page.read_text(encoding="utf-8")):
-            count += 1
-            start = time.monotonic()
-            with tempfile.TemporaryDirectory() as folder:
-                try:
-                    run = run_block(page, language, code, arguments.build.resolve(), pathlib.Path(folder), arguments.timeout)
-                    code_, output = run.returncode, run.stdout
-                except subprocess.TimeoutExpired:
-                    code_, output = -1, f"took longer than {arguments.timeout} s"
-            print(f"{'ok  ' if code_ == 0 else 'FAIL'} {page.name}:{line} ({language}, {time.monotonic() - start:.1f} s)")
-            if code_ != 0:
-                failed += 1
-                print(output)
-    print(f"doc blocks: {count} run, {failed} failed")
-    return 1 if failed else 0
+    counts = [run_page(page, arguments) for page in pages]
+    count, failed, skipped = (sum(n) for n in zip(*counts))
+    print(f"doc blocks: {count} run, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed or arguments.step and not count else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """`pyflame completion`, `pyflame man`, and `pyflame` alone."""
+import pathlib
 import re
 import shutil
 import subprocess
@@ -66,6 +67,17 @@ def test_files_are_offered_only_where_no_word_fits(program, run, tmp_path, monke
         for line, word in [("pyflame docto", "doctor"), ("pyflame doctor --rec", "--record"), ("pyflame doctor li", "lint"), ("pyflame train gpt --tokenizer by", "bytes")]:
             offered = subprocess.run(["fish", "--no-config", "-c", f"source pyflame.fish; complete -C '{line}'"], capture_output=True, text=True, check=True).stdout
             assert [o.split("\t")[0] for o in offered.splitlines()] == [word], line
+
+
+def test_the_line_for_fish_of_docs_cli(program, tmp_path):
+    if not shutil.which("fish"):
+        pytest.skip("fish is not installed")
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    line = re.search(r"^```fish [^\n]*\n(.*?)^```$", page, re.M | re.S)[1]
+    (tmp_path / "pyflame").symlink_to(program)
+    code = f"set -x PATH {tmp_path} $PATH\n{line}\ncomplete -C 'pyflame docto'"
+    r = subprocess.run(["fish", "--no-config", "-c", code], capture_output=True, text=True, check=True)
+    assert r.stdout.split("\t")[0] == "doctor" and not r.stderr
 
 
 @pytest.mark.parametrize("shell", SHELLS)

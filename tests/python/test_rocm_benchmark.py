@@ -1,6 +1,7 @@
-"""benchmarks/rocm_benchmark.py: every group runs (small, on the CPU), and a device that is not there is one line with the reason."""
+"""benchmarks/rocm_benchmark.py: the commands of docs/rocm.md run (small, on the CPU), and a device that is not there is one line with the reason."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,16 @@ import pytest
 
 import pyflame as pf
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "rocm_benchmark.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "benchmarks" / "rocm_benchmark.py"
+SMALL = ["--device", "cpu", "--scale", "32", "--iterations", "2", "--seconds", "0.05"]
+
+
+def shown(begin):
+    """The arguments of the command of docs/rocm.md whose arguments begin so."""
+    found = re.findall(rf"^python benchmarks/rocm_benchmark\.py ({begin}.*)$", (ROOT / "docs" / "rocm.md").read_text(), re.M)
+    assert len(found) == 1
+    return found[0].split()
 
 
 def run(*args):
@@ -16,7 +26,7 @@ def run(*args):
 
 
 def test_all_groups(tmp_path):
-    r = run("--all", "--device", "cpu", "--scale", "32", "--iterations", "2", "--warmup", "1", "--seconds", "0.05", "--json", str(tmp_path / "r.json"))
+    r = run(*shown("--all"), *SMALL, "--json", str(tmp_path / "r.json"))
     assert r.returncode == 0, r.stderr
     results = json.loads((tmp_path / "r.json").read_text())["results"]
     assert {x["group"] for x in results} == {"matmul", "conv", "elementwise", "reductions", "attention", "train"}
@@ -24,8 +34,8 @@ def test_all_groups(tmp_path):
 
 
 def test_named_groups_only():
-    r = run("--matmul", "--device", "cpu", "--scale", "32", "--iterations", "1", "--warmup", "0", "--seconds", "0.05")
-    assert r.returncode == 0 and "gemm" in r.stdout and "conv" not in r.stdout
+    r = run(*shown("--matmul --conv"), *SMALL)
+    assert r.returncode == 0 and "gemm" in r.stdout and "conv" in r.stdout and "softmax" not in r.stdout
 
 
 @pytest.mark.skipif(pf.rocm_is_available(), reason="this machine has an AMD GPU")

@@ -2,6 +2,9 @@
 import pathlib
 import subprocess
 import sys
+import time
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "run_doc_blocks.py"
@@ -21,7 +24,7 @@ assert x == 1, "blocks share their names"
 ```python no-run
 raise SystemExit(1)
 ```
-```bash
+```bash no-run="exits with 1"
 exit 1
 ```
 ```bash run
@@ -34,17 +37,75 @@ assert "x" not in globals()
 """
 
 
-def run(tmp_path, text):
+def run(tmp_path, text, *options):
     page = tmp_path / "page.md"
     page.write_text(text)
-    return subprocess.run([sys.executable, str(TOOL), str(page)], capture_output=True, text=True)
+    return subprocess.run([sys.executable, str(TOOL), str(page), *map(str, options)], capture_output=True, text=True)
 
 
 def test_choice_of_blocks():
     tasks = run_doc_blocks.runnable(PAGE)
-    assert [(line, language) for line, language, _ in tasks] == [(2, "python"), (15, "bash"), (18, "python")]
+    assert [(line, language) for line, language, *_ in tasks] == [(2, "python"), (15, "bash"), (18, "python")]
     # Line numbers in a traceback are those of the page.
     assert tasks[0][2].split("\n")[2] == "x = 1"
+
+
+@pytest.mark.parametrize("words, why", [
+    ("", "must say how it runs; got ''; expected one of run, step=NAME, test=FILE, same=PAGE or no-run="),
+    ("run no-run=two", "must say how it runs; got 'run no-run=two'"),
+    ("no-run", "the word 'no-run' of a block of a shell has no value"),
+    ("run=1", "the word 'run' of a block of a shell has a value"),
+    ("run wiht=train", "has the word 'wiht'; expected run"),
+    ("test=a.py with=train", "has the word 'with'"),
+    ("run with=", "has the word 'with'"),
+])
+def test_a_block_that_does_not_say_how_it_runs_fails(tmp_path, words, why):
+    result = run(tmp_path, f"text\n```bash {words}\ntrue\n```\n")
+    assert result.returncode == 1 and "FAIL page.md:2: " in result.stdout and why in result.stdout
+
+
+def test_only_bash_runs(tmp_path):
+    result = run(tmp_path, "```sh run\ntrue\n```\n")
+    assert result.returncode == 1 and "only blocks of bash can run; got sh" in result.stdout
+
+
+def test_words_that_cannot_be_read(tmp_path):
+    result = run(tmp_path, '```bash no-run="why\ntrue\n```\n')
+    assert result.returncode == 1 and "the words of the block that begins in line 1 cannot be read" in result.stderr
+
+
+def test_functions_run_in_front(tmp_path):
+    assert run(tmp_path, "```bash run with=settings,own_cache\ngrep -q HSA setup.sh && test $PYFLAME_CACHE_DIR = $PWD/cache\n```\n").returncode == 0
+    result = run(tmp_path, "```bash run with=no_such_function\ntrue\n```\n")
+    assert result.returncode == 1 and "no_such_function" in result.stdout
+
+
+def test_a_block_without_its_program_is_named(tmp_path):
+    result = run(tmp_path, "```bash run with=own_cache\nneeds no-such-program\nexit 1\n```\n")
+    assert result.returncode == 0 and "skip page.md:1 " in result.stdout and "!!! not run: no-such-program is not installed" in result.stdout
+    assert "0 run, 0 failed, 1 skipped" in result.stdout
+
+
+def test_a_step_runs_its_blocks_in_one_folder(tmp_path):
+    text = "```bash step=one\ntouch here\n```\n```bash run\nexit 1\n```\n```bash step=one\ntest -e here\n```\n```bash step=two\nexit 1\n```\n"
+    result = run(tmp_path, text, "--step", "one", "--folder", tmp_path / "folder")
+    assert result.returncode == 0 and "2 run, 0 failed" in result.stdout and (tmp_path / "folder" / "here").exists()
+    assert run(tmp_path, text, "--step", "three").returncode == 1  # a step without blocks
+
+
+def test_what_a_block_leaves_behind_ends_with_it(tmp_path):
+    result = run(tmp_path, "```bash run\nsleep 600 & echo $! > " + str(tmp_path / "pid") + "\n```\n")
+    assert result.returncode == 0
+    process = pathlib.Path("/proc") / (tmp_path / "pid").read_text().strip()
+    until = time.monotonic() + 60
+    while process.exists() and ") Z " not in (process / "stat").read_text():  # the signal was sent; the kernel takes its time
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_block_that_takes_too_long(tmp_path):
+    result = run(tmp_path, "```bash run\necho begun\nsleep 600\n```\n", "--timeout", "1")
+    assert result.returncode == 1 and "begun" in result.stdout and "took longer than 1.0 s" in result.stdout
 
 
 def test_page_that_works(tmp_path):

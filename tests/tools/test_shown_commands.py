@@ -1,4 +1,5 @@
-"""What pages show without running it: each `pyflame` command and each option exists, each target of make, each file that is started, each name of pf."""
+"""What pages show: each block of a shell says how it runs, and that is so. Of what `docs` does not run, each `pyflame` command and each option exists, each target of make, each
+file that is started, each name of pf."""
 import pathlib
 import re
 import shlex
@@ -18,15 +19,24 @@ from test_cli_shells import commands_of, options_of  # noqa: E402
 import pyflame  # noqa: E402
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SHELLS = ("bash", "sh", "console")
+SHELLS = run_doc_blocks.SHELLS
 
 
 def shown(language):
-    """(page, line, code) of the blocks that nothing runs."""
+    """(page, line, code) of the blocks that the step docs does not run."""
     for page in PAGES:
         for line, kind, words, code in run_doc_blocks.blocks(page.read_text(encoding="utf-8")):
             if kind in language and ("no-run" in words if kind == "python" else "run" not in words):
                 yield page.relative_to(ROOT), line, code
+
+
+def blocks_of_shells():
+    """(page, line, way, value, functions in front, code) of each block of a shell."""
+    for page in PAGES:
+        for line, kind, words, code in run_doc_blocks.blocks(page.read_text(encoding="utf-8")):
+            if kind in SHELLS:
+                before = [name for word in words if word.startswith("with=") for name in word[len("with="):].split(",")]
+                yield page.relative_to(ROOT).as_posix(), line, *run_doc_blocks.way_of(words), before, code
 
 
 def commands(code):
@@ -96,6 +106,67 @@ def problem_of(words, help_of):
     return None
 
 
+def function_of_step(name):
+    """What a step of .ci/run executes: the text of its function."""
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    if name == "test":
+        assert "bounded tests" in text
+        function = "tests"
+    else:
+        function = re.search(rf"^step {name} (\w+)$", text, re.M).group(1)
+    one_line = re.search(rf"^{function}\(\) \{{ (.*) \}}$", text, re.M)
+    return (one_line or re.search(rf"^{function}\(\) \{{\n(.*?)^\}}$", text, re.M | re.S)).group(1)
+
+
+def runs_in_step(page, code, step):
+    """Whether a step runs a block: by its name, through tools/run_doc_blocks.py, or command by command."""
+    function = function_of_step(step)
+    if f"tools/run_doc_blocks.py --step {step} " in function:
+        return f" {page}" in function
+    executed = [words for line in function.splitlines() for words in commands(line)]
+    return all(words in executed for words in commands(code))
+
+
+def same_commands(code, page):
+    """Whether some block of the page that runs has these commands, one behind the other."""
+    wanted = list(commands(code))
+    for other, _, way, _, _, text in blocks_of_shells():
+        have = list(commands(text))
+        if other == page and way in ("run", "step") and any(have[i:i + len(wanted)] == wanted for i in range(len(have))):
+            return True
+    return False
+
+
+def test_each_block_runs_where_it_says():
+    functions = set(re.findall(r"^(\w+)\(\) \{", run_doc_blocks.PREPARATIONS.read_text(encoding="utf-8"), re.M))
+    wrong = []
+    for page, line, way, value, before, code in blocks_of_shells():
+        right = {
+            "run": lambda: True,
+            "step": lambda: runs_in_step(page, code, value),
+            "test": lambda: pathlib.Path(value).name in {p.name for p in (ROOT / "tests").rglob("test_*.py")} and pathlib.Path(page).name in (ROOT / value).read_text(encoding="utf-8"),
+            "same": lambda: same_commands(code, value),
+            "no-run": lambda: len(value.split()) > 2,
+        }[way]()
+        wrong += [] if right else [f"{page}:{line}: not so: {way}={value}"]
+        wrong += [f"{page}:{line}: tools/doc_blocks.sh has no function {name}" for name in set(before) - functions]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("code, step, runs", [("make test   # all\n", "test", True), ("make test\nmake other\n", "test", False), ("anything\n", "install", True)])
+def test_commands_of_a_step_are_found(code, step, runs):
+    assert runs_in_step("docs/install.md", code, step) is runs
+
+
+def test_a_page_that_a_step_does_not_name_is_found():
+    assert not runs_in_step("docs/tuning.md", "anything\n", "install")
+
+
+def test_same_commands_are_found():
+    assert same_commands("tools/bootstrap.sh && . .venv/bin/activate && pip install .    # builds\n", "docs/install.md")
+    assert not same_commands("tools/bootstrap.sh && pip install .\n", "docs/install.md")
+
+
 def test_commands(help_of):
     wrong, looked_at = [], 0
     for page, line, code in shown(SHELLS):
@@ -105,7 +176,7 @@ def test_commands(help_of):
             if why:
                 wrong.append(f"{page}:{line}: {why}: {' '.join(words)}")
     assert not wrong, "\n".join(wrong)
-    assert looked_at > 50
+    assert looked_at > 10
 
 
 @pytest.mark.parametrize("command, why", [

