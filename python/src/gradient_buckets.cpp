@@ -20,9 +20,7 @@ class GradientBuckets {
   // early: start(gradients) is called for each bucket as soon as all of its gradients are known. finish() is called at the end of
   // a backward pass that used one of the leaves.
   GradientBuckets(std::vector<Tensors> leaves, nb::handle start, nb::handle finish)
-      : leaves_(std::move(leaves)),
-        start_(std::make_shared<Held>(start)),
-        finish_(std::make_shared<Held>(finish)) {
+      : leaves_(std::move(leaves)), start_(std::make_shared<Held>(start)), finish_(std::make_shared<Held>(finish)) {
     for (const Tensors& bucket : leaves_) {
       used_.emplace_back(bucket.size());
       fresh_.emplace_back(bucket.size());

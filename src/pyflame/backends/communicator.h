@@ -25,8 +25,8 @@ struct Collective {
   Combine combine = Combine::sum;
   const void* in = nullptr;
   void* out = nullptr;
-  size_t count = 0;                          // elements: of `out` for reduce_scatter, else of `in`
-  int root = 0;                              // reduce, broadcast
+  size_t count = 0;  // elements: of `out` for reduce_scatter, else of `in`
+  int root = 0;      // reduce, broadcast
   // exchange: parts between two ranks have the same order on both.
   // all_reduce: several reductions as one, of each part of `sends` into the part of `takes` at the same place.
   std::vector<Part> sends = {}, takes = {};

@@ -260,7 +260,9 @@ EXPORT hipStreamCreateWithFlags(void** stream, unsigned) {
   *stream = s;
   return kSuccess;
 }
-EXPORT hipStreamCreateWithPriority(void** stream, unsigned flags, int) { return hipStreamCreateWithFlags(stream, flags); }
+EXPORT hipStreamCreateWithPriority(void** stream, unsigned flags, int) {
+  return hipStreamCreateWithFlags(stream, flags);
+}
 
 EXPORT hipStreamSynchronize(void* stream) {
   ENTER
