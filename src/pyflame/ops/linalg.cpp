@@ -520,8 +520,10 @@ std::pair<Tensor, Tensor> matrix_sqrth(const Tensor& a) {
     const auto [w, v, info] = eigh(a, false, true);
     x = matmul(mul(v, row(sqrt(w))), adjoint_of(v)), failed = info;
   }
-  attach("matrix_sqrth", {x}, {a}, {x},
-         [](GradNode& n, const Tensors& g) -> Tensors { return {sylvester(n.saved(0), g[0])}; });
+  attach("matrix_sqrth", {x}, {a}, {x}, [](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor y = sylvester(n.saved(0), g[0]);
+    return {mul(add(y, adjoint_of(y)), 0.5)};
+  });
   return {x, failed};
 }
 
