@@ -113,16 +113,12 @@ def lu(A, *, pivot=True):  # noqa: N803
     return lu_unpack(LU, pivots)
 
 
-def _not_hermitian(op, A, hermitian):  # noqa: N803
-    if hermitian and A.is_complex():
-        raise NotImplementedError(f"{op}: Hermitian matrices are not factorized; got hermitian=True and {A.dtype}; expected hermitian=False, of complex symmetric matrices; hint: linalg.lu_factor or linalg.cholesky")
-
-
 @accepting
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
-    """A = L D L^T of symmetric matrices, real or complex, in LAPACK's compact form (sytrf, the lower triangle): (LD, pivots, info)."""
-    _not_hermitian("linalg.ldl_factor_ex", A, hermitian)
-    LD, pivots, info = _linalg.ldl_factor(A)
+    """A = L D L^T of symmetric matrices, or with hermitian L D L' of Hermitian ones, in LAPACK's compact form (sytrf or hetrf, the lower triangle): (LD, pivots, info).
+
+    hermitian changes nothing for real matrices."""
+    LD, pivots, info = _linalg.ldl_factor(A, hermitian)
     if check_errors:
         check("linalg.ldl_factor_ex", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
     return _LdlFactorEx(LD, pivots, info)
@@ -131,8 +127,7 @@ def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
 @accepting
 def ldl_factor(A, *, hermitian=False):  # noqa: N803
     """ldl_factor_ex that raises where D has a zero on its diagonal: a sync point."""
-    _not_hermitian("linalg.ldl_factor", A, hermitian)
-    LD, pivots, info = _linalg.ldl_factor(A)
+    LD, pivots, info = _linalg.ldl_factor(A, hermitian)
     check("linalg.ldl_factor", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
     return _LdlFactor(LD, pivots)
 
@@ -140,8 +135,7 @@ def ldl_factor(A, *, hermitian=False):  # noqa: N803
 @accepting
 def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
     """X with A X = B, of what ldl_factor gave for A."""
-    _not_hermitian("linalg.ldl_solve", LD, hermitian)
-    return _linalg.ldl_solve(LD, pivots, B)
+    return _linalg.ldl_solve(LD, pivots, B, hermitian)
 
 
 @accepting

@@ -554,15 +554,15 @@ std::array<Tensor, 3> polar(const Tensor& a) {
   return {u, h, failed};
 }
 
-std::array<Tensor, 3> ldl_factor(const Tensor& a) {
+std::array<Tensor, 3> ldl_factor(const Tensor& a, bool hermitian) {
   check_matrices("linalg.ldl_factor", a, true);
-  const Arg ins[] = {a};
+  const Arg ins[] = {a, Arg(Scalar(int64_t{hermitian}), DType::int64)};
   const OutSpec outs[] = {{a.shape(), a.dtype()}, {batch_of(a, 1), DType::int32}, {batch_of(a), DType::int32}};
   const Tensors r = emit_many(OpId::ldl_factor, ins, outs, NoAttrs{});
   return {r[0], r[1], r[2]};
 }
 
-Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b) {
+Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b, bool hermitian) {
   check_matrices("linalg.ldl_solve", ld, true);
   check_matrices("linalg.ldl_solve", b, false);
   check_same_dtype("linalg.ldl_solve", ld, b);
@@ -572,8 +572,10 @@ Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b) {
            ld.shape().str(), pivots.shape().str(), b.shape().str());
   const Dims batch = broadcast_shapes("linalg.ldl_solve", batch_of(ld), batch_of(b));
   const Tensor rhs = expand_batch(b, batch);
-  return emit(OpId::ldl_solve, {expand_batch(ld, batch), expand(pivots, with(batch, {ld.size(-1)})), rhs}, rhs.shape(),
-              b.dtype());
+  return emit(OpId::ldl_solve,
+              {expand_batch(ld, batch), expand(pivots, with(batch, {ld.size(-1)})), rhs,
+               Arg(Scalar(int64_t{hermitian}), DType::int64)},
+              rhs.shape(), b.dtype());
 }
 
 std::array<Tensor, 4> lstsq(const Tensor& a, const Tensor& b, double rcond, int64_t driver) {

@@ -41,8 +41,9 @@ std::array<Tensor, 4> svd(const Tensor& a, bool full, bool vectors);    // U, S,
 Tensor pinv_of(const Tensor& a, const Tensor& p);
 std::pair<Tensor, Tensor> matrix_sqrth(const Tensor& a);  // and info
 std::array<Tensor, 3> polar(const Tensor& a);             // U, H, info
-std::array<Tensor, 3> ldl_factor(const Tensor& a);        // LD, pivots, info
-Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b);
+// LD, pivots, info; hermitian matters for complex numbers, which else are symmetric.
+std::array<Tensor, 3> ldl_factor(const Tensor& a, bool hermitian);
+Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b, bool hermitian);
 // X [.., max(M, N), K], rank, singular values, info; driver is an LstsqDriver.
 std::array<Tensor, 4> lstsq(const Tensor& a, const Tensor& b, double rcond, int64_t driver);
 

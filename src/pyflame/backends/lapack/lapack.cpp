@@ -102,6 +102,7 @@ class Routines {
   static void geev(bool vectors, int n, T* x, C* w, C* v, int* bad);
   void eig();
   void svd();
+  bool is_hermitian(size_t param) const { return params_[node_.ins[param].param].as_i64() != 0; }
   void ldl_factor();
   void ldl_solve();
   void lstsq();
@@ -405,12 +406,15 @@ template <class T>
 void Routines<T>::ldl_factor() {
   const Matrices a = in(0), ld = out(0), pivots = out(1, 1), info = out(2, 0);
   const int n = whole(a.rows);
+  auto factorize = L::sytrf;
+  if constexpr (kComplex)
+    if (is_hermitian(1)) factorize = L::hetrf;
   each(a.count, cube(n) / 3, [&](int64_t b) {
     T* x = scratch<T>(0, int64_t{n} * n);
     int* p = scratch<int>(0, n);
     a.load(b, x);
     int bad = 0;
-    if (n > 0) with_work(1, [&](T* work, int length) { L::sytrf("L", &n, x, &n, p, work, &length, &bad, 1); });
+    if (n > 0) with_work(1, [&](T* work, int length) { factorize("L", &n, x, &n, p, work, &length, &bad, 1); });
     for (int64_t c = 1; c < n; ++c) std::fill_n(x + c * n, c, T(0));
     ld.store(b, x);
     pivots.store(b, p);
@@ -423,6 +427,9 @@ void Routines<T>::ldl_solve() {
   const Matrices ld = in(0), pivots = in(1, 1), rhs = in(2), x = out(0);
   const int n = whole(x.rows), k = whole(x.columns);
   if (x.count * n * k == 0) return;
+  auto solve = L::sytrs;
+  if constexpr (kComplex)
+    if (is_hermitian(3)) solve = L::hetrs;
   each(x.count, 2.0 * n * n * k, [&](int64_t b) {
     T* m = scratch<T>(0, int64_t{n} * n);
     T* y = scratch<T>(1, int64_t{n} * k);
@@ -431,7 +438,7 @@ void Routines<T>::ldl_solve() {
     pivots.load(b, p);
     rhs.load(b, y);
     int bad = 0;
-    L::sytrs("L", &n, &k, m, &n, p, y, &n, &bad, 1);
+    solve("L", &n, &k, m, &n, p, y, &n, &bad, 1);
     x.store(b, y);
   });
 }

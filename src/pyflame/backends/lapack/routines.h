@@ -48,6 +48,9 @@ namespace pyflame::lapack {
 
 // The same for complex numbers T, with work memory of their real parts R.
 #define PF_LAPACK_COMPLEX(type, T, R)                                                                               \
+  void type##hetrf_(const char*, const int*, T*, const int*, int*, T*, const int*, int*, size_t);                   \
+  void type##hetrs_(const char*, const int*, const int*, const T*, const int*, const int*, T*, const int*, int*,    \
+                    size_t);                                                                                        \
   void type##heevd_(const char*, const char*, const int*, T*, const int*, R*, T*, const int*, R*, const int*, int*, \
                     const int*, int*, size_t, size_t);                                                              \
   void type##geev_(const char*, const char*, const int*, T*, const int*, T*, T*, const int*, T*, const int*, T*,    \
@@ -90,11 +93,11 @@ struct Of;
     PF_LAPACK_NAMES(type, orgqr);                                                                                 \
     static constexpr auto syevd = type##syevd_, sytrd = type##sytrd_, stedc = type##stedc_, laed1 = type##laed1_; \
   };
-#define PF_LAPACK_OF_COMPLEX(type, T)           \
-  template <>                                   \
-  struct Of<T> {                                \
-    PF_LAPACK_NAMES(type, ungqr);               \
-    static constexpr auto heevd = type##heevd_; \
+#define PF_LAPACK_OF_COMPLEX(type, T)                                                       \
+  template <>                                                                               \
+  struct Of<T> {                                                                            \
+    PF_LAPACK_NAMES(type, ungqr);                                                           \
+    static constexpr auto heevd = type##heevd_, hetrf = type##hetrf_, hetrs = type##hetrs_; \
   };
 PF_LAPACK_OF_REAL(s, float)
 PF_LAPACK_OF_REAL(d, double)
