@@ -1,6 +1,7 @@
 // Linear algebra: checks, shapes, and gradients, which are products and solutions of the same functions. X' is the conjugate transpose.
 #include "pyflame/ops/linalg.h"
 
+#include "pyflame/backends/backend.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/helpers.h"
 
@@ -250,8 +251,8 @@ std::array<Tensor, 3> slogdet(const Tensor& a) {
     const Tensor unit = expand_batch(identity(matrix, matrix.size(-1)), batch_of(matrix));
     Tensor scale = g[0];
     if (g.size() > 1 && g[1]) {
-      const Tensor turned = imag(mul(conj(n.saved(3)), g[1]));
-      scale = complex(scale ? scale : zeros_like(turned), turned);
+      const Tensor from_sign = imag(mul(conj(n.saved(3)), g[1]));
+      scale = complex(scale ? scale : zeros_like(from_sign), from_sign);
     }
     return {mul(column(column(scale)), solve_factored(matrix, n.saved(1), n.saved(2), unit, true))};
   };
@@ -395,7 +396,7 @@ namespace {
 
 // RuntimeError unless numbers, which say how a loss depends on the phase of vectors, vanish. As in PyTorch, with its tolerance: a sync point.
 void check_phase(const char* op, const Tensor& numbers) {
-  if (numbers.numel() == 0 || numbers.device().type == DeviceType::null) return;
+  if (numbers.numel() == 0 || !find_backend(numbers.device().type)->executes()) return;
   const Tensor host = cast(sum(gt(abs(numbers), 1e-2), {}), DType::int64).on_host();
   PF_CHECK(
       *static_cast<const int64_t*>(host.data()) == 0, Runtime,
@@ -435,22 +436,22 @@ namespace {
 Tensor skew(const Tensor& x) { return sub(x, adjoint_of(x)); }
 
 // U, V [.., N, K]: U (off-diagonal((skew(U' gU) / E) S + S (skew(V' gV) / E)) + diag(gS)) V', and what is orthogonal to U and V. For complex
-// numbers the diagonal has also skew(U' gU) / (2 S): the loss must not change where U and V turn by one phase.
+// numbers the diagonal has also skew(U' gU) / (2 S): the loss must not depend on a phase of U and V.
 Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vh, const Tensor& gu, const Tensor& gs,
                     const Tensor& gvh) {
   const int64_t m = u.size(-2), n = vh.size(-1), k = s.size(-1);
   if (!gu && !gvh) return m >= n ? matmul(u, mul(column(gs), vh)) : matmul(mul(u, row(gs)), vh);
   const Tensor squares = mul(s, s), gaps = with_diagonal(sub(row(squares), column(squares)), 1.0);
   const Tensor uh_gu = gu ? matmul(adjoint_of(u), gu) : Tensor(), gvh_v = gvh ? matmul(gvh, adjoint_of(vh)) : Tensor();
-  const Tensor turn_u = gu ? skew(uh_gu) : Tensor(), turn_v = gvh ? skew(adjoint_of(gvh_v)) : Tensor();
+  const Tensor skew_u = gu ? skew(uh_gu) : Tensor(), skew_v = gvh ? skew(adjoint_of(gvh_v)) : Tensor();
   Tensor inner, along = diagonal_column(gs, u, s);
-  if (gu) inner = mul(div(turn_u, gaps), row(s));
+  if (gu) inner = mul(div(skew_u, gaps), row(s));
   if (gvh) {
-    const Tensor more = mul(column(s), div(turn_v, gaps));
+    const Tensor more = mul(column(s), div(skew_v, gaps));
     inner = inner ? add(inner, more) : more;
   }
   if (is_complex(u.dtype())) {
-    const Tensor from_u = gu ? diagonal_of(turn_u) : Tensor(), from_v = gvh ? diagonal_of(turn_v) : Tensor();
+    const Tensor from_u = gu ? diagonal_of(skew_u) : Tensor(), from_v = gvh ? diagonal_of(skew_v) : Tensor();
     check_phase("linalg.svd", mul(imag(gu && gvh ? add(from_u, from_v) : gu ? from_u : from_v), 0.5));
     if (gu) along = add(along, column(div(from_u, mul(s, 2.0))));
   }
