@@ -38,6 +38,8 @@ def _numbers(op, input, weight, stride, padding, dilation, dims):
 
 def _computed(function, input, weight, bias, *settings):
     """The function, on float64 copies where the numbers are integers; results wrap as integers do."""
+    if input.numel() == 0 and weight.is_floating_point() and not (input.is_floating_point() or input.is_complex()):
+        input = input.to(weight.dtype)  # as PyTorch: integers of no sample
     if input.dtype != weight.dtype or input.dtype.is_floating_point or input.dtype.is_complex or input.dtype == _C.bool_:
         return function(input, weight, bias, *settings)
     result = function(input.double(), weight.double(), bias if bias is None else bias.double(), *settings)
