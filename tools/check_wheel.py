@@ -35,16 +35,17 @@ def mapped():
 
 
 def check_linalg(pf):
-    """OpenBLAS is there in part (cmake/wheel/openblas_subset.py): each routine of it is called once, for both dtypes, with matrices that its block algorithms divide."""
+    """OpenBLAS is there in part (cmake/wheel/openblas_subset.py): each routine of it is called once, for all dtypes, with matrices that its block algorithms divide."""
     n = 150
-    for dtype, tolerance in ((pf.float64, 1e-9), (pf.float32, 1e-2)):
+    for dtype, tolerance in ((pf.float64, 1e-9), (pf.float32, 1e-2), (pf.complex128, 1e-9), (pf.complex64, 1e-2)):
         pf.manual_seed(0)
         a, b = pf.randn(n, n, dtype=dtype) + 10 * pf.eye(n, dtype=dtype), pf.randn(n, 3, dtype=dtype)
-        spd, la = a @ a.T / n + pf.eye(n, dtype=dtype), pf.linalg
+        spd, la = a @ a.mH / n + pf.eye(n, dtype=dtype), pf.linalg
         c, (q, r), (u, s, v), (w, e) = la.cholesky(spd), la.qr(a), la.svd(a), la.eigh(spd)
         wide = {"lstsq " + d: (a @ la.lstsq(a, b, driver=d).solution, b) for d in ("gels", "gelsd", "gelss", "gelsy")}
-        pairs = {"solve": (a @ la.solve(a, b), b), "cholesky": (c @ c.T, spd), "qr": (q @ r, a), "svd": (u * s @ v, a), "eigh": (e * w @ e.T, spd),
-                 "ldl": (spd @ la.ldl_solve(*la.ldl_factor(spd), b), b), "eigvals": (la.eigvals(a).sum().real, a.trace()), **wide}
+        pairs = {"solve": (a @ la.solve(a, b), b), "cholesky": (c @ c.mH, spd), "qr": (q @ r, a), "svd": (u * s @ v, a), "eigh": (e * w @ e.mH, spd),
+                 "ldl": (spd @ la.ldl_solve(*la.ldl_factor(spd, hermitian=True), b, hermitian=True), b), "symmetric ldl": ((a + a.mT) @ la.ldl_solve(*la.ldl_factor(a + a.mT), b), b),
+                 "triangular": (spd.tril() @ la.solve_triangular(spd.tril(), b, upper=False), b), "eigvals": (la.eigvals(a).sum().real, a.trace().real), **wide}
         for name, (got, expected) in pairs.items():
             error = (got - expected).abs().max().item() / max(expected.abs().max().item(), 1)
             if not error < tolerance:

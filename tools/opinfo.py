@@ -43,16 +43,16 @@ ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *
 ADAPTED.update({name: lambda pf, name=name: getattr(pf.Tensor, name + "_") for name in ("cauchy", "exponential", "geometric", "log_normal", "uniform")})
 LIMIT_S = 20  # for one operator and dtype
 # Operators that do not agree on all samples, and what docs/differences.md says of it (a test looks for these words there).
-TIES, SIGNS, MATRICES = "Ties in `topk`, `sort` and `kthvalue` go to the lower index", "Signs of eigenvectors and singular vectors are LAPACK's choice", "`linalg` of complex matrices, and what uses it"
-COMPLEX, BESSEL = "complex tensors in convolutions, normalizations, `softmax`", "Bessel functions of order 0 and 1 are 0 at infinity"
+TIES, SIGNS, UPPER = "Ties in `topk`, `sort` and `kthvalue` go to the lower index", "Signs of eigenvectors and singular vectors are LAPACK's choice", "The gradient of `cholesky(upper=True)` of complex matrices"
+COMPLEX, BESSEL = "complex tensors in normalizations, `softmax`", "Bessel functions of order 0 and 1 are 0 at infinity"
 DOCUMENTED = {
     "real": {**dict.fromkeys(("argsort", "sort", "kthvalue", "topk"), TIES), **dict.fromkeys(("linalg.eig", "linalg.eigh", "linalg.svd", "svd"), SIGNS),
              **dict.fromkeys(("special.bessel_j0", "special.bessel_j1", "special.bessel_y0", "special.bessel_y1"), BESSEL), "as_strided_scatter": "The gradient of `as_strided_scatter`",
              "chalf": "uint16/32/64, complex32", "cov": "`cov` adds weights of float32 more exactly", "hash_tensor": "`hash_tensor`", "histogramdd": "the edges of histograms expect sorted sequences",
              "matrix_exp": "`matrix_exp` and products are right relative to their largest elements", "mode": "`mode` gives the last index of its value",
              "normal": "A number below 0\n  is refused as the standard deviation", "unique": "`unique` sorts always"},
-    "complex": {**dict.fromkeys(("cumprod", "log_softmax", "logaddexp", "logcumsumexp", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rms_norm", "softmax", "uniform"), COMPLEX),
-                **dict.fromkeys(("cholesky_inverse", "cholesky_solve", "geqrf", "logdet", "lu", "lu_solve", "matrix_exp", "norm", "ormqr", "pca_lowrank", "pinverse", "svd", "svd_lowrank", "triangular_solve"), MATRICES),
+    "complex": {**dict.fromkeys(("cumprod", "log_softmax", "logaddexp", "logcumsumexp", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rms_norm", "softmax"), COMPLEX),
+                **dict.fromkeys(("linalg.eig", "linalg.eigh", "linalg.svd", "svd"), SIGNS), **dict.fromkeys(("cholesky", "linalg.cholesky", "linalg.cholesky_ex"), UPPER),
                 "as_strided_scatter": "The gradient of `as_strided_scatter`", "chalf": "uint16/32/64, complex32", "cov": "`cov` adds weights of float32 more exactly", "istft": "`istft` has a gradient of its window",
                 "normal": "A number below 0\n  is refused as the standard deviation", "pow": "0 to the power of a complex number"},
 }
@@ -60,10 +60,6 @@ DOCUMENTED = {
 
 def documented(kind, name):
     """What docs/differences.md says of an operator's samples that differ; None where it says nothing."""
-    if kind == "complex" and name.startswith("linalg."):
-        return MATRICES
-    if kind == "complex" and name.startswith("nn.functional.conv"):
-        return COMPLEX
     return DOCUMENTED[kind].get(name)
 
 

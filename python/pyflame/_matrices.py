@@ -60,7 +60,7 @@ def ormqr(input, tau, other, left=True, transpose=False):
     raise_for("ormqr", side != input.shape[-2], f"other.shape[{-2 if left else -1}] must be equal to input.shape[-2]; got {side} and {input.shape[-2]}")
     if left:
         return _linalg.apply_reflectors(input, tau, other, transpose)
-    return _linalg.apply_reflectors(input, tau, other.mT, not transpose).mT
+    return _linalg.apply_reflectors(input, tau, other.mH, not transpose).mH
 
 
 def pinverse(input, rcond=1e-15):

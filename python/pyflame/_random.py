@@ -22,10 +22,13 @@ def _wide(x):
 
 @method
 def uniform_(input, from_=0.0, to=1.0, *, generator=None, **other):
-    """Uniform numbers in [from, to), in place. ArgumentError when from > to."""
+    """Uniform numbers in [from, to), in place; of a complex tensor, both parts. ArgumentError when from > to."""
     from_ = other.pop("from", from_)
     if other:
         raise TypeError(f"uniform_: unknown arguments; got {sorted(other)}; expected from, to, generator")
+    if input.is_complex():
+        uniform_(_C.view_as_real(input), from_, to, generator=generator)
+        return input
     _need_floats("uniform_", input)
     if from_ > to:
         raise _C.ArgumentError(f"uniform_: empty range; got from={from_} and to={to}; expected from <= to")
@@ -35,8 +38,9 @@ def uniform_(input, from_=0.0, to=1.0, *, generator=None, **other):
 
 @method
 def normal_(input, mean=0.0, std=1.0, *, generator=None):
-    """Normal numbers of this mean and standard deviation, in place. ArgumentError for a negative std."""
-    _need_floats("normal_", input)
+    """Normal numbers of this mean and standard deviation, in place. The variance of a complex number is divided among its parts. ArgumentError for a negative std."""
+    if not input.is_complex():
+        _need_floats("normal_", input)
     if std < 0:
         raise _C.ArgumentError(f"normal_: negative standard deviation; got {std}; expected 0 or more")
     with drawing_from(generator):

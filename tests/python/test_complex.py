@@ -218,6 +218,39 @@ def test_a_chain_of_formulas_is_one_loop():
     assert " in 1 step on cpu" in text, text
 
 
+@pytest.mark.parametrize("name, input_shape, weight_shape, arguments", [
+    ("conv1d", (2, 4, 9), (6, 2, 3), {"groups": 2, "padding": 1}), ("conv1d", (4, 9), (6, 4, 3), {"stride": 2}), ("conv2d", (2, 2, 5, 6), (3, 2, 3, 2), {"padding": "same"}),
+    ("conv3d", (1, 2, 3, 4, 3), (3, 2, 2, 2, 2), {}), ("conv_transpose1d", (2, 4, 5), (4, 3, 3), {"stride": 2}), ("conv_transpose2d", (1, 2, 3, 4), (2, 3, 2, 2), {"padding": 1}),
+    ("conv_transpose3d", (1, 2, 2, 3, 2), (2, 3, 2, 2, 2), {})])
+def test_convolutions(name, input_shape, weight_shape, arguments):
+    """A complex number is the real matrix [[re, -im], [im, re]], of channels; so are the gradients."""
+    rng, transposed = np.random.default_rng(1), "transpose" in name
+    f = getattr(pf.nn.functional, name)
+    parts = [pf.tensor(rng.standard_normal((2, *shape)), requires_grad=True) for shape in (input_shape, weight_shape, (weight_shape[1 if transposed else 0],))]
+    x, w, b = (pf.complex(p[0], p[1]) for p in parts)
+    y = f(x, w, b, **arguments)
+    real = lambda u, v: f(u, v, **arguments)  # noqa: E731
+    shape = (-1, *(1,) * (len(weight_shape) - 2))
+    re = real(x.real, w.real) - real(x.imag, w.imag) + b.real.reshape(*shape)
+    im = real(x.real, w.imag) + real(x.imag, w.real) + b.imag.reshape(*shape)
+    assert y.dtype == pf.complex128
+    np.testing.assert_allclose(y.detach().numpy(), re.detach().numpy() + 1j * im.detach().numpy(), atol=1e-12)
+    for got, want in zip(pf.autograd.grad((y.abs() ** 2).sum(), parts, retain_graph=True), pf.autograd.grad((re * re + im * im).sum(), parts)):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-11)
+
+
+def test_random_parts():
+    pf.manual_seed(0)
+    x = pf.empty(4000, dtype=pf.complex128)
+    assert x.uniform_(-1, 3) is x
+    for part in (x.real, x.imag):
+        assert -1 <= part.min().item() and part.max().item() < 3 and abs(part.mean().item() - 1) < 0.1
+    x.normal_(1j, 2)
+    assert abs((x - 1j).abs().square().mean().item() - 4) < 0.4 and abs(x.imag.mean().item() - 1) < 0.1
+    layer = pf.nn.Conv2d(2, 3, 3, dtype=pf.complex64)
+    assert layer(pf.ones(1, 2, 4, 4, dtype=pf.complex64)).shape == (1, 3, 2, 2) and layer.weight.imag.abs().max().item() > 0
+
+
 ERRORS = {
     "comparison": (TypeError, "lt: not available for complex tensors; got", lambda z: z < z),
     "maximum": (TypeError, "maximum: not available", lambda z: pf.maximum(z, z)),

@@ -328,6 +328,33 @@ def test_interpolate(which):
     np.testing.assert_allclose(pf.nn.functional.interpolate(x, mode=mode, **arguments)[0, 0].numpy(), want, atol=1e-4)
 
 
+# By PyTorch 2.15, of bytes in 5 rows and 6 columns: mode, antialias, size, the first and the last row.
+BYTES = [
+    ("bilinear", False, (3, 4), [62, 54, 109, 165], [140, 196, 123, 51]),
+    ("bilinear", True, (3, 4), [68, 51, 104, 156], [149, 188, 108, 50]),
+    ("bicubic", False, (3, 4), [57, 48, 113, 169], [135, 213, 123, 45]),
+    ("bicubic", True, (3, 4), [66, 39, 110, 162], [147, 204, 103, 42]),
+    ("bilinear", False, (2, 9), [167, 90, 18, 43, 68, 92, 117, 142, 160], [146, 165, 189, 214, 143, 60, 42, 57, 75]),
+    ("bilinear", True, (2, 9), [141, 107, 69, 55, 65, 83, 108, 133, 151], [154, 167, 176, 162, 125, 83, 54, 65, 83]),
+    ("bicubic", False, (2, 9), [192, 75, 0, 36, 73, 96, 117, 147, 165], [140, 155, 195, 251, 158, 40, 32, 51, 75]),
+    ("bicubic", True, (2, 9), [143, 107, 64, 45, 55, 80, 112, 141, 158], [156, 172, 186, 170, 130, 82, 45, 58, 80]),
+]
+
+
+@pytest.mark.parametrize("mode, antialias, size, first, last", BYTES)
+def test_interpolate_of_bytes(mode, antialias, size, first, last):
+    x = (pf.arange(30) * 37 % 256).to(pf.uint8).reshape(1, 1, 5, 6)
+    for images in (x, x.expand(2, 3, 5, 6).contiguous(memory_format=pf.channels_last)):
+        y = pf.nn.functional.interpolate(images, size, mode=mode, antialias=antialias)
+        assert y.dtype == pf.uint8 and y.shape == (*images.shape[:2], *size)
+        assert y[-1, -1, 0].tolist() == first and y[0, 0, -1].tolist() == last
+
+
+def test_bytes_of_a_dim_that_keeps_its_size_stay():
+    x = (pf.arange(30) * 37 % 256).to(pf.uint8).reshape(1, 1, 5, 6)
+    assert pf.equal(pf.nn.functional.interpolate(x, scale_factor=1.01, mode="bilinear"), x)
+
+
 def test_interpolate_keeps_polynomials():
     """Linear modes keep planes, and the cubic one squares, away from the edges."""
     F = pf.nn.functional
@@ -354,9 +381,11 @@ def test_interpolate_keeps_polynomials():
     (lambda F, x: F.interpolate(x, 2, align_corners=True), "align_corners has no meaning"),
     (lambda F, x: F.interpolate(x, (2, 2, 2)), "not one number for each spatial dim"),
     (lambda F, x: F.interpolate(x, 0), "an empty size"),
+    (lambda F, x: F.interpolate(x.to(pf.int32), 2, mode="bicubic"), "mode 'bicubic' does not take this dtype; got pyflame.int32; expected uint8 or a floating dtype"),
+    (lambda F, x: F.interpolate(x.to(pf.uint8), 2, mode="area"), "mode 'area' does not take this dtype; got pyflame.uint8; expected a floating dtype"),
 ])
 def test_interpolate_errors(call, text):
-    with pytest.raises((ValueError, NotImplementedError), match=text):
+    with pytest.raises((ValueError, TypeError), match=text):
         call(pf.nn.functional, pf.ones(1, 1, 3, 3))
 
 

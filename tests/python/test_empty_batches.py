@@ -183,15 +183,22 @@ def test_running_statistics_stay_as_they_are():
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
 def test_integers_without_elements(dtype):
-    """What takes integers gives them; what needs floats refuses them with 0 samples as with 2."""
+    """What takes integers gives them. Of what needs floats, some layers take integers with 0 samples, and all refuse them with 2."""
     dtype = getattr(pf, dtype)
     for layer, shape in [(nn.ReLU(), (0, 4)), (nn.Flatten(), (0, 2, 2)), (nn.Unflatten(1, (2, -1)), (0, 4)), (nn.MaxPool1d(2), (0, 2, 4)), (nn.ZeroPad2d(1), (0, 2, 4, 4)), (nn.Identity(), (0,)),
                          (nn.PixelShuffle(2), (0, 4, 1, 1)), (nn.Dropout().eval(), (0, 4)), (nn.ConstantPad1d(1, 1), (0, 2, 3)), (nn.ChannelShuffle(2), (0, 4, 3)), (nn.CircularPad1d(1), (0, 2, 3))]:  # fmt: skip
         if not (dtype == pf.bool and isinstance(layer, nn.ReLU)):
             y = layer(pf.zeros(*shape, dtype=dtype))
             assert y.dtype == dtype and y.numel() == 0 and y.shape[0] == 0
-    for layer, shape in [(nn.Softmax(1), (4,)), (nn.LogSoftmax(1), (4,)), (nn.Dropout(), (4,)), (nn.BatchNorm1d(4), (4,)), (nn.InstanceNorm1d(4), (4, 3)), (nn.LayerNorm(4), (4,)),
-                         (nn.Conv1d(4, 2, 1), (4, 3)), (nn.Linear(4, 2), (4,))]:  # fmt: skip
+    floats, as_given = pf.float32, dtype  # as PyTorch 2.15
+    for layer, shape, result in [(nn.Softmax(1), (4,), as_given), (nn.LogSoftmax(1), (4,), as_given), (nn.Softmax2d(), (4, 2, 2), as_given), (nn.BatchNorm1d(4), (4,), floats), (nn.BatchNorm2d(4, affine=False), (4, 2, 2), as_given),
+                                 (nn.InstanceNorm1d(4), (4, 3), as_given), (nn.AdaptiveAvgPool1d(2), (4, 6), as_given), (nn.AdaptiveAvgPool2d(3), (4, 6, 7), as_given), (nn.Conv1d(4, 2, 1), (4, 3), floats),
+                                 (nn.ConvTranspose1d(4, 2, 3), (4, 3), floats), (nn.ConvTranspose2d(4, 2, 3), (4, 3, 3), floats)]:  # fmt: skip
+        y = layer(pf.zeros(0, *shape, dtype=dtype))
+        assert y.dtype == result and y.shape == (0, *layer(pf.zeros(2, *shape)).shape[1:])
+        with pytest.raises((TypeError, RuntimeError, ValueError), match="float"):
+            layer(pf.ones(2, *shape, dtype=dtype))
+    for layer, shape in [(nn.Dropout(), (4,)), (nn.LayerNorm(4), (4,)), (nn.Linear(4, 2), (4,))]:
         for n in (0, 2):
             with pytest.raises((TypeError, RuntimeError, ValueError), match="float"):
                 layer(pf.ones(n, *shape, dtype=dtype))

@@ -21,33 +21,33 @@ openblas_subset = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(openblas_subset)
 
 
-@pytest.mark.parametrize("name", ["ccopy_k", "zgemm_kernel_n", "icamax_k", "izamin_k", "csrot_k", "sbgemm_kernel", "dbf16tod_k"])
-def test_a_kernel_of_complex_numbers_is_left_out(name):
-    assert openblas_subset.COMPLEX_KERNEL.match(name)
+@pytest.mark.parametrize("name", ["sbgemm_kernel", "dbf16tod_k", "zgemm3m_kernel", "chemm3m_iucopyb", "zsymm_outcopy", "cimatcopy_k_cn", "zgemm_small_kernel_b0_cc"])
+def test_a_kernel_that_nothing_reads_is_left_out(name):
+    assert openblas_subset.ABSENT_KERNEL.match(name)
 
 
-@pytest.mark.parametrize("name", ["scopy_k", "sscal_k", "dcopy_k", "dsdot_k", "isamax_k", "idamax_k", "dgemm_kernel", "ssbmv_U", "drot_k"])
-def test_a_kernel_of_real_numbers_stays(name):
-    assert not openblas_subset.COMPLEX_KERNEL.match(name)
+@pytest.mark.parametrize("name", ["scopy_k", "dcopy_k", "dsdot_k", "isamax_k", "dgemm_kernel", "ssbmv_U", "drot_k", "ccopy_k", "zgemm_kernel_n", "icamax_k", "csrot_k", "zhemv_L", "csymv_U", "zgemm_small_matrix_permit"])
+def test_other_kernels_stay(name):
+    assert not openblas_subset.ABSENT_KERNEL.match(name)
 
 
-def test_functions_of_complex_numbers_are_known():
-    """If the module calls one of them, the kernels for complex numbers stay."""
-    called = ["zgeev_", "cgemm_", "cblas_zgemm", "dznrm2_", "scasum_", "icamax_"]
-    assert [n for n in called if openblas_subset.COMPLEX_FUNCTION.match(n)] == called
-    assert not [n for n in ("cblas_dgemm", "dgeev_", "scopy_", "slaswp_", "dgemm_", "isamax_", "openblas_set_num_threads") if openblas_subset.COMPLEX_FUNCTION.match(n)]
+def test_functions_that_read_such_kernels_are_known():
+    """If the module calls one of them, all kernels stay."""
+    called = ["cgemm3m_", "cblas_zhemm", "zsymm_", "comatcopy_", "sbgemm_", "zgeadd_"]
+    assert [n for n in called if openblas_subset.READERS.match(n)] == called
+    assert not [n for n in ("cblas_dgemm", "zgeev_", "scopy_", "cgemm_", "zheevd_", "csytrf_", "openblas_set_num_threads") if openblas_subset.READERS.match(n)]
 
 
 @pytest.mark.skipif(not shutil.which("cc") or not shutil.which("ar"), reason="no C compiler")
 def test_a_kernel_that_more_than_the_table_names_stays(tmp_path):
-    sources = {"setparam_CORE": "void scopy_k_CORE(), ccopy_k_CORE(), zcopy_k_CORE(); void (*table[])() = {scopy_k_CORE, ccopy_k_CORE, zcopy_k_CORE};",
-               "scopy_k_CORE": "void scopy_k_CORE() {}", "ccopy_k_CORE": "void ccopy_k_CORE() {}", "zcopy_k_CORE": "void zcopy_k_CORE() {}",
-               "driver": "void zcopy_k_CORE(); void driver() { zcopy_k_CORE(); }"}
+    sources = {"setparam_CORE": "void scopy_k_CORE(), csymm_icopy_CORE(), zsymm_icopy_CORE(); void (*table[])() = {scopy_k_CORE, csymm_icopy_CORE, zsymm_icopy_CORE};",
+               "scopy_k_CORE": "void scopy_k_CORE() {}", "csymm_icopy_CORE": "void csymm_icopy_CORE() {}", "zsymm_icopy_CORE": "void zsymm_icopy_CORE() {}",
+               "driver": "void zsymm_icopy_CORE(); void driver() { zsymm_icopy_CORE(); }"}
     for name, text in sources.items():
         (tmp_path / f"{name}.c").write_text(text)
     subprocess.run(["cc", "-c", "-w", *(f"{n}.c" for n in sources)], cwd=tmp_path, check=True)
     subprocess.run(["ar", "rc", "lib.a", *(f"{n}.o" for n in sources)], cwd=tmp_path, check=True)
-    assert openblas_subset.absent_kernels(tmp_path / "lib.a") == ["ccopy_k_CORE"]
+    assert openblas_subset.absent_kernels(tmp_path / "lib.a") == ["csymm_icopy_CORE"]
 
 
 def lowered(tmp_path, text, *flags):

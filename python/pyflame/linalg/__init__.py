@@ -1,5 +1,6 @@
-"""Linear algebra on batches of matrices [.., M, N] of float32 and float64, by LAPACK on the host (also for tensors of a GPU, after a message).
+"""Linear algebra on batches of matrices [.., M, N] of float32, float64, complex64 and complex128, by LAPACK on the host (also for tensors of a GPU, after a message).
 
+A' is the transpose of A, and of a complex matrix its conjugate: gradients follow PyTorch's convention for complex numbers (dL/dRe + i dL/dIm).
 Functions that raise LinAlgError for a matrix read whether LAPACK succeeded, which is a sync point; those with _ex give that as `info`.
 """
 from ._common import LinAlgError

@@ -30,7 +30,12 @@ def raise_for(op, condition, text):
 
 
 def epsilon(dtype):
-    return 2.0**-52 if dtype == _C.float64 else 2.0**-23
+    return 2.0**-52 if dtype in (_C.float64, _C.complex128) else 2.0**-23
+
+
+def real_dtype(dtype):
+    """The dtype of a complex dtype's parts; a real one is its own."""
+    return _C.float32 if dtype == _C.complex64 else _C.float64 if dtype == _C.complex128 else dtype
 
 
 def batch(x, dims=2):

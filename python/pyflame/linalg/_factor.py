@@ -19,14 +19,14 @@ def _not_positive(n):
 
 def _cholesky(A, upper):  # noqa: N803 - PyTorch's name
     if upper and A.ndim >= 2:
-        L, info = _linalg.cholesky(A.mT)
-        return L.mT, info
+        L, info = _linalg.cholesky(A.mH)
+        return L.mH, info
     return _linalg.cholesky(A)
 
 
 @accepting
 def cholesky(A, *, upper=False):  # noqa: N803
-    """The lower triangular L with A = L L', of symmetric positive-definite matrices [.., N, N]; only A's lower triangle is read. With upper, U with A = U' U.
+    """The lower triangular L with A = L L', of symmetric (complex: Hermitian) positive-definite matrices [.., N, N]; only A's lower triangle is read. With upper, U with A = U' U.
 
     LinAlgError where a matrix is not positive-definite. Whether it is, is read: a sync point; cholesky_ex has none.
     """
@@ -115,8 +115,10 @@ def lu(A, *, pivot=True):  # noqa: N803
 
 @accepting
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
-    """A = L D L' of symmetric matrices, in LAPACK's compact form (sytrf, the lower triangle): (LD, pivots, info)."""
-    LD, pivots, info = _linalg.ldl_factor(A)
+    """A = L D L^T of symmetric matrices, or with hermitian L D L' of Hermitian ones, in LAPACK's compact form (sytrf or hetrf, the lower triangle): (LD, pivots, info).
+
+    hermitian changes nothing for real matrices."""
+    LD, pivots, info = _linalg.ldl_factor(A, hermitian)
     if check_errors:
         check("linalg.ldl_factor_ex", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
     return _LdlFactorEx(LD, pivots, info)
@@ -125,7 +127,7 @@ def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
 @accepting
 def ldl_factor(A, *, hermitian=False):  # noqa: N803
     """ldl_factor_ex that raises where D has a zero on its diagonal: a sync point."""
-    LD, pivots, info = _linalg.ldl_factor(A)
+    LD, pivots, info = _linalg.ldl_factor(A, hermitian)
     check("linalg.ldl_factor", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
     return _LdlFactor(LD, pivots)
 
@@ -133,7 +135,7 @@ def ldl_factor(A, *, hermitian=False):  # noqa: N803
 @accepting
 def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
     """X with A X = B, of what ldl_factor gave for A."""
-    return _linalg.ldl_solve(LD, pivots, B)
+    return _linalg.ldl_solve(LD, pivots, B, hermitian)
 
 
 @accepting

@@ -4,11 +4,11 @@ import math
 from .. import _C, _products
 from .._C import _linalg
 from .._keywords import accepting
-from ._common import identity, raise_for
+from ._common import identity, raise_for, real_dtype
 from ._solve import inv
 
 # Of the Taylor polynomial of exp: the size up to which its remainder is below the precision, and the powers that are made.
-_EXPONENTIAL = {"float32": (2.8, 4, 16), "float64": (0.8, 4, 16)}
+_EXPONENTIAL = {_C.float32: (2.8, 4, 16), _C.float64: (0.8, 4, 16)}
 
 
 def _taylor(X, step, degree, like):  # noqa: N803
@@ -35,7 +35,7 @@ def matrix_exp(A):  # noqa: N803
     n = A.shape[-1]
     if A.numel() == 0:
         return A.clone()
-    bound, step, degree = _EXPONENTIAL[A.dtype.name]
+    bound, step, degree = _EXPONENTIAL[real_dtype(A.dtype)]
     size = _C.amax(A.detach().abs().sum(-2), -1)
     halvings = _C.clamp(_C.ceil(_C.log2(size / bound)), min=0)
     halvings = _C.where(_C.isnan(halvings) | _C.isinf(halvings), 0.0, halvings)

@@ -5,7 +5,7 @@ from .. import _C
 from .._C import _linalg
 from .._grad_mode import no_grad
 from .._keywords import accepting
-from ._common import check, common_batch, epsilon, identity, named, raise_for
+from ._common import check, common_batch, epsilon, identity, named, raise_for, real_dtype
 
 _SolveEx = named("linalg_solve_ex", "result info")
 _InvEx = named("linalg_inv_ex", "inverse info")
@@ -72,7 +72,7 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):  # noqa: N803
     raise_for(op, pivots.dtype != _C.int32, f"pivots are not int32; got {pivots.dtype}")
     raise_for(op, LU.dtype != B.dtype, f"dtypes differ; got {LU.dtype} and {B.dtype}")
     if not left:
-        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+        return lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
     raise_for(op, LU.shape[-1] != B.shape[-2], f"Incompatible shapes of A and B for the equation AX = B; got {tuple(LU.shape)} and {tuple(B.shape)}")
     both = common_batch(op, LU, B)
     n = LU.shape[-1]
@@ -84,7 +84,7 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):  # noqa: N803
         return x.gather(-2, _linalg.row_order(pivots, n, inverse).unsqueeze(-1).expand(*x.shape))
 
     if adjoint:
-        return rows(_linalg.triangular_solve(LU.mT, _linalg.triangular_solve(LU.mT, B, False, False), True, True), True)
+        return rows(_linalg.triangular_solve(LU.mH, _linalg.triangular_solve(LU.mH, B, False, False), True, True), True)
     return _linalg.triangular_solve(LU, _linalg.triangular_solve(LU, rows(B, False), False, True), True, False)
 
 
@@ -117,13 +117,15 @@ def det(A):  # noqa: N803
 
 @accepting
 def slogdet(A):  # noqa: N803
-    """The sign of the determinant and the logarithm of its size: (sign, logabsdet)."""
+    """The sign of the determinant (of a complex one: the determinant by its size) and the logarithm of its size: (sign, logabsdet)."""
     return _Slogdet(*_linalg.slogdet(A)[:2])
 
 
 def logdet(A):  # noqa: N803
-    """The logarithm of the determinant; NaN where that is negative, -inf where it is 0."""
+    """The logarithm of the determinant; -inf where that is 0, and NaN where it is negative, of real matrices. Complex ones have a complex logarithm."""
     sign, logs = slogdet(A)
+    if A.is_complex():
+        return _C.log(sign) + logs
     return _C.where(sign < 0, math.nan, logs)
 
 
@@ -157,13 +159,18 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
     with no_grad():
         if hermitian:
             values, V = eigh(A)
-            size, U = _C.abs(values), V.mT
+            size, U = _C.abs(values), V.mH
         else:
             U, values, Vh = svd(A, full_matrices=False)
-            size, U, V = values, U.mT, Vh.mT
+            size, U, V = values, U.mH, Vh.mH
         kept = size > cutoff(size, A.shape, atol, rtol)
         P = _C.matmul(V * _C.where(kept, 1 / _C.where(kept, values, 1.0), 0.0).unsqueeze(-2), U)
     return _linalg.pinv_of(A, P)
+
+
+def _squares(x):
+    """|x|^2."""
+    return (x * x.conj()).real if x.is_complex() else x**2
 
 
 _DRIVERS = {"gels": 0, "gelsy": 1, "gelsd": 2, "gelss": 3}
@@ -189,14 +196,14 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
     with no_grad():
         solution, rank, values, info = _linalg.lstsq(A, rhs, float(max(m, n) * epsilon(A.dtype) if rcond is None else rcond), _DRIVERS[driver])
     check(op, info, lambda i: f"The least squares solution could not be computed because the input matrix does not have full rank (error code: {i})." if driver == "gels" else f"The solver did not converge (error code: {i}).")
-    none = _C.empty(0, dtype=A.dtype, device=A.device)
+    none = _C.empty(0, dtype=real_dtype(A.dtype), device=A.device)
     residuals = none
     if driver != "gelsy" and m > n and (driver == "gels" or A.device.type == "null" or bool((rank == n).all().item())):
-        residuals = (solution[..., n:, :] ** 2).sum(-2)
+        residuals = _squares(solution[..., n:, :]).sum(-2)
     if A.requires_grad or B.requires_grad:
         X = _C.matmul(pinv(A), rhs)
         if residuals.ndim and residuals.numel():
-            residuals = ((rhs - _C.matmul(A, X)) ** 2).sum(-2)
+            residuals = _squares(rhs - _C.matmul(A, X)).sum(-2)
     else:
         X = solution[..., :n, :]
     rank = rank.to(_C.int64) if driver != "gels" else _C.empty(0, dtype=_C.int64, device=A.device)
@@ -233,7 +240,7 @@ def _differentiable(value, formula):
 @accepting
 def cholesky_solve(B, L, upper=False):  # noqa: N803
     """X with A X = B, of the factor L with A = L L' (or with upper U with A = U' U)."""
-    first, second = (L.mT, L) if upper else (L, L.mT)
+    first, second = (L.mH, L) if upper else (L, L.mH)
     if not L.requires_grad:
         return _linalg.triangular_solve(second, _linalg.triangular_solve(first, B, False, False), True, False)
     # As in PyTorch, the gradient of L is that of its product, whole: also above the diagonal.

@@ -6,7 +6,7 @@ from .._C import _linalg
 from .._grad_mode import no_grad
 from .._keywords import accepting
 from ..autograd.function import Function
-from ._common import check, named, raise_for
+from ._common import check, named, raise_for, real_dtype
 from ._norms import matrix_norm
 from ._solve import cutoff, inv_ex
 
@@ -30,53 +30,39 @@ def _eigh(op, A, UPLO, vectors):  # noqa: N803
 
 @accepting
 def eigh(A, UPLO="L"):  # noqa: N803
-    """The eigenvalues, ascending, and the eigenvectors (columns) of symmetric matrices [.., N, N]; only the triangle UPLO is read.
+    """The eigenvalues, ascending, and the eigenvectors (columns) of symmetric (complex: Hermitian) matrices [.., N, N]; only the triangle UPLO is read.
 
-    A matrix with NaN or infinity gives NaN. Whether LAPACK converged is read: a sync point. The gradient of the vectors is infinite where values repeat.
+    A matrix with NaN or infinity gives NaN. Whether LAPACK converged is read: a sync point. The gradient of the vectors is infinite where values repeat. The phase
+    of a complex vector is arbitrary: the gradient of a result that depends on it is an error.
     """
     return _Eigh(*_eigh("linalg.eigh", A, UPLO, True))
 
 
 @accepting
 def eigvalsh(A, UPLO="L"):  # noqa: N803
-    """The eigenvalues of symmetric matrices, ascending."""
+    """The eigenvalues of symmetric (complex: Hermitian) matrices, real, ascending."""
     return _eigh("linalg.eigvalsh", A, UPLO, False)[0]
 
 
-def _solve_complex(A, B):  # noqa: N803
-    """X with A X = B, for complex matrices, by the real matrices [[Re, -Im], [Im, Re]] of twice the size."""
-    n = A.shape[-1]
-    real, imag = A.real, A.imag
-    whole = _C.cat([_C.cat([real, -imag], -1), _C.cat([imag, real], -1)], -2)
-    X = _linalg.solve(whole, _C.cat([B.real, B.imag], -2))[0]  # noqa: N806
-    return _C.complex(X.narrow(-2, 0, n), X.narrow(-2, n, n))
-
-
-class _EigOfReal(Function):
-    """The parts of the values and vectors of real matrices. With V' the conjugate transpose of the vectors V and w the values, the gradient of A
-    is the real part of V'^-1 (diag(gw) + (V' gV - V' V diag(Re(V' gV))) / E) V', where E[i, j] = conj(w[j] - w[i]) beside the diagonal
+class _EigOf(Function):
+    """The complex values and vectors of matrices. With V' the conjugate transpose of the vectors V and w the values, the gradient of A
+    is V'^-1 (diag(gw) + (V' gV - V' V diag(Re(V' gV))) / E) V', where E[i, j] = conj(w[j] - w[i]) beside the diagonal; its real part if A is real
     (C. Boeddeker et al., On the computation of complex-valued gradients with application to statistically optimum beamforming, 2019, 4.77)."""
 
     @staticmethod
     def forward(ctx, A, vectors):  # noqa: N803
-        parts = _linalg.eig(A, vectors)
-        ctx.save_for_backward(*parts[:4])
-        ctx.mark_non_differentiable(parts[4])
+        w, V, info = _linalg.eig(A, vectors)  # noqa: N806
+        ctx.save_for_backward(w, V)
+        ctx.mark_non_differentiable(info)
         ctx.set_materialize_grads(False)
-        return parts
+        ctx.real = not A.is_complex()
+        return w, V, info
 
     @staticmethod
-    def backward(ctx, *grads):
-        def paired(a, b):
-            if a is None and b is None:
-                return None
-            return _C.complex(_C.zeros_like(b) if a is None else a, _C.zeros_like(a) if b is None else b)
-
-        parts = ctx.saved_tensors
-        w, V = _C.complex(*parts[:2]), _C.complex(*parts[2:])  # noqa: N806
-        gw, gV = paired(*grads[:2]), paired(*grads[2:4])  # noqa: N806
+    def backward(ctx, gw, gV, _):  # noqa: N803
         if gw is None and gV is None:
             return None, None
+        w, V = ctx.saved_tensors  # noqa: N806
         Vh = V.mH  # noqa: N806
         if gV is None:
             middle = gw.unsqueeze(-1) * Vh
@@ -90,20 +76,19 @@ class _EigOfReal(Function):
             inner = (inner - (Vh @ V) * along.real.unsqueeze(-2)) / _C.where(one, _C.ones_like(gaps), gaps)
             inner = _C.where(one, _C.zeros_like(inner) if gw is None else gw.unsqueeze(-1).expand(inner.shape), inner)
             middle = inner @ Vh
-        return _solve_complex(Vh, middle).real, None
+        result = _linalg.solve(Vh, middle)[0]
+        return result.real if ctx.real else result, None
 
 
 def _eig(op, A, vectors):  # noqa: N803
-    if A.is_complex():
-        raise NotImplementedError(f"{op}: not implemented for complex matrices; got {A.dtype}; expected float32 or float64; hint: the values of the real matrix [[Re, -Im], [Im, Re]] are these and their conjugates")
-    wr, wi, vr, vi, info = _EigOfReal.apply(A, vectors or A.requires_grad)
+    w, V, info = _EigOf.apply(A, vectors or A.requires_grad)  # noqa: N806
     check(op, info, lambda n: "The matrix has NaN or infinity." if n < 0 else _diverged(n))
-    return _C.complex(wr, wi), (_C.complex(vr, vi) if vectors else None)
+    return w, V
 
 
 @accepting
 def eig(A):  # noqa: N803
-    """The eigenvalues [.., N] and the eigenvectors (columns) of square real matrices [.., N, N], both complex. A = V diag(w) V^-1.
+    """The eigenvalues [.., N] and the eigenvectors (columns) of square matrices [.., N, N], both complex. A = V diag(w) V^-1.
 
     The values have no order. A vector has length 1, and its phase is arbitrary: the gradient of a result that depends on it is an error. Whether LAPACK
     converged is read: a sync point. LinAlgError if it did not, or for NaN and infinity. The gradient is infinite where values repeat.
@@ -113,7 +98,7 @@ def eig(A):  # noqa: N803
 
 @accepting
 def eigvals(A):  # noqa: N803
-    """The eigenvalues of square real matrices, complex, in no order."""
+    """The eigenvalues of square matrices, complex, in no order."""
     return _eig("linalg.eigvals", A, False)[0]
 
 
@@ -129,7 +114,7 @@ def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
     """A = U diag(S) Vh of matrices [.., M, N], with S descending. Without full_matrices U is [.., M, K] and Vh [.., K, N], K = min(M, N).
 
     LinAlgError for a matrix with NaN or infinity: a sync point. driver is for GPUs in PyTorch, and has no meaning here. The gradient of U and Vh is
-    infinite where singular values repeat.
+    infinite where singular values repeat. The common phase of complex vectors is arbitrary: the gradient of a result that depends on it is an error.
     """
     raise_for("linalg.svd", driver is not None, f"keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend; got {driver!r}")
     return _Svd(*_svd(A, full_matrices, True))
@@ -149,7 +134,7 @@ def old_svd(input, some=True, compute_uv=True):
         zeros = [_C.zeros((*lead, size, size), dtype=input.dtype, device=input.device) for size in (m, n)]
         return _OldSvd(zeros[0], svdvals(input), zeros[1])
     U, S, Vh = _svd(input, not some, True)  # noqa: N806
-    return _OldSvd(U, S, Vh.mT)
+    return _OldSvd(U, S, Vh.mH)
 
 
 @accepting
@@ -172,7 +157,7 @@ def cond(A, p=None):  # noqa: N803
     _linalg.check_matrices("linalg.cond", A, p not in (None, 2, -2))
     if p in (None, 2, -2):
         if A.numel() == 0:
-            return _C.zeros(tuple(A.shape[:-2]), dtype=A.dtype, device=A.device)
+            return _C.zeros(tuple(A.shape[:-2]), dtype=real_dtype(A.dtype), device=A.device)
         values = svdvals(A)
         largest, smallest = values[..., 0], values[..., -1]
         return smallest / largest if p == -2 else largest / smallest
@@ -201,9 +186,9 @@ def _range_of(A, q, niter, M):  # noqa: N803
     from ._factor import qr
 
     def times(X, transposed):  # noqa: N803
-        a, m = (A.mT, M) if transposed else (A, M)
+        a, m = (A.mH, M) if transposed else (A, M)
         y = _C.matmul(a, X)
-        return y if m is None else y - _C.matmul(m.mT if transposed else m, X)
+        return y if m is None else y - _C.matmul(m.mH if transposed else m, X)
 
     Q = qr(times(_C.randn(A.shape[-1], q, dtype=A.dtype, device=A.device), False)).Q
     for _ in range(niter):
@@ -217,11 +202,11 @@ def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
     M = None if M is None else M.expand(*A.shape)  # noqa: N806
     turned = A.shape[-2] < A.shape[-1]
     if turned:
-        A, M = A.mT, None if M is None else M.mT  # noqa: N806
+        A, M = A.mH, None if M is None else M.mH  # noqa: N806
     Q = _range_of(A, q, niter, M)
-    B = _C.matmul(Q.mT, A if M is None else A - M)
+    B = _C.matmul(Q.mH, A if M is None else A - M)
     U, S, Vh = svd(B, full_matrices=False)
-    U, V = _C.matmul(Q, U), Vh.mT
+    U, V = _C.matmul(Q, U), Vh.mH
     return (V, S, U) if turned else (U, S, V)
 
 

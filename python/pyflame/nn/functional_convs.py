@@ -36,8 +36,23 @@ def _numbers(op, input, weight, stride, padding, dilation, dims):
     return input, tuple(a for a, _ in ends)
 
 
+def _of_complex(function, input, weight, bias, *settings):
+    """(a + bi) * (c + di) = (a * c - b * d) + (a * d + b * c) i, of the parts."""
+    a, b, c, d = input.real, input.imag, weight.real, weight.imag
+
+    def of(x, w):
+        return function(x, w, None, *settings)
+
+    y = _C.complex(of(a, c) - of(b, d), of(a, d) + of(b, c))
+    return y if bias is None else y + bias.reshape(-1, *(1,) * (weight.ndim - 2))
+
+
 def _computed(function, input, weight, bias, *settings):
     """The function, on float64 copies where the numbers are integers; results wrap as integers do."""
+    if input.is_complex() and input.dtype == weight.dtype:
+        return _of_complex(function, input, weight, bias, *settings)
+    if input.numel() == 0 and weight.is_floating_point() and not (input.is_floating_point() or input.is_complex()):
+        input = input.to(weight.dtype)  # as PyTorch: integers of no sample
     if input.dtype != weight.dtype or input.dtype.is_floating_point or input.dtype.is_complex or input.dtype == _C.bool_:
         return function(input, weight, bias, *settings)
     result = function(input.double(), weight.double(), bias if bias is None else bias.double(), *settings)

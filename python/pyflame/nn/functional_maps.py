@@ -134,6 +134,13 @@ def channel_shuffle(input, groups):
     return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
 
 
+def _per_channel(y, weight, bias):
+    """y * weight + bias, which are one number for each channel, or none. Integers without elements become floats by the parameters alone, as in PyTorch."""
+    shape = (1, -1, *(1,) * (y.ndim - 2))
+    y = y if weight is None else y * weight.reshape(*shape)
+    return y if bias is None else y + bias.reshape(*shape)
+
+
 def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     """Each channel of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 
@@ -141,6 +148,8 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=Non
     An input without elements has no statistics, and leaves the running ones as they are.
     """
     if input.numel() == 0 and input.ndim > 1:
+        if not input.is_floating_point():
+            return _per_channel(input, weight, bias)
         training = False
         if running_mean is None or running_var is None:
             running_mean, running_var = (_C.full((input.shape[1],), value, dtype=input.dtype, device=input.device) for value in (0, 1))
@@ -155,6 +164,8 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     if input.ndim < 3:
         raise ValueError(f"instance_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")
     n, c, *rest = input.shape
+    if input.numel() == 0 and not input.is_floating_point():
+        return _per_channel(input, weight, bias)
     if not use_input_stats:
         return _C.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     count = 1
@@ -170,9 +181,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
         if running_var is not None:
             running_var.copy_(running_var * (1 - momentum) + held.var(-1).mean(0) * momentum)
     y = _C.layer_norm(rows, (count,), None, None, eps).reshape(input.shape)
-    per_channel = (1, -1, *(1,) * len(rest))
-    y = y if weight is None else y * weight.reshape(*per_channel)
-    return y if bias is None else y + bias.reshape(*per_channel)
+    return _per_channel(y, weight, bias)
 
 
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):

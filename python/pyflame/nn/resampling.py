@@ -39,7 +39,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     'bicubic' (2), 'trilinear' (3), 'area' (1 to 3: means of windows). With align_corners the centres of the first and the last elements stay
     where they are; otherwise the outer edges do. A scale_factor is used for coordinates as it is, unless recompute_scale_factor says that they
     come from the sizes. antialias ('bilinear', 'bicubic'): averages where it shrinks. ValueError for other modes and dims. Floating dtypes; 'nearest'
-    takes all.
+    takes all, 'bilinear' and 'bicubic' also uint8: with weights of 16 bits, and rounded to uint8 after each dim, as in PyTorch.
     """
     dims = input.ndim - 2
     if mode not in _DIMS or dims not in _DIMS[mode]:
@@ -52,13 +52,16 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     sizes, factors = _target(input, size, scale_factor, dims)
     if any(n < 1 for n in (*sizes, *input.shape[2:])):
         raise ValueError(f"interpolate: an empty size; got {tuple(input.shape[2:])} to {sizes}; expected 1 or more")
+    bytes_too = mode in ("bilinear", "bicubic")
+    if not (input.is_floating_point() or mode.startswith("nearest") or (bytes_too and input.dtype == _C.uint8)):
+        raise TypeError(f"interpolate: mode '{mode}' does not take this dtype; got {input.dtype}; expected {'uint8 or ' if bytes_too else ''}a floating dtype; hint: input.float()")
     y = input
     for d in reversed(range(dims)):
         old, new, factor = input.shape[d + 2], sizes[d], factors[d]
         scale = 1.0 / factor if factor and not recompute_scale_factor else 0.0
         if not input.is_floating_point() and mode.startswith("nearest"):
             y = _nearest(y, d + 2, new, scale or old / new, mode == "nearest-exact")
-        elif (old, scale) != (new, 0.0):
+        elif old != new or (scale and input.dtype != _C.uint8):  # as PyTorch: bytes of a dim that keeps its size stay
             y = _C._resample(y, d + 2, new, _FILTERS.get(mode, mode), 0.0 if mode == "area" else scale, bool(align_corners), antialias)
     return y if y is not input else input.clone()
 

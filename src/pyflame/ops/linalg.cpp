@@ -1,6 +1,7 @@
-// Linear algebra: checks, shapes, and gradients, which are products and solutions of the same functions.
+// Linear algebra: checks, shapes, and gradients, which are products and solutions of the same functions. X' is the conjugate transpose.
 #include "pyflame/ops/linalg.h"
 
+#include "pyflame/backends/backend.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/helpers.h"
 
@@ -9,6 +10,7 @@ namespace pyflame::linalg {
 namespace {
 
 Tensor transposed(const Tensor& x) { return transpose(x, -2, -1); }
+Tensor adjoint_of(const Tensor& x) { return conj(transposed(x)); }
 Tensor row(const Tensor& v) { return unsqueeze(v, -2); }
 Tensor column(const Tensor& v) { return unsqueeze(v, -1); }
 
@@ -31,9 +33,13 @@ Tensor on_diagonal(const Tensor& x) {
 }
 Tensor diagonal_of(const Tensor& x) { return sum(where(on_diagonal(x), x, 0.0), {-1}); }  // of a square matrix
 Tensor with_diagonal(const Tensor& x, const Value& d) { return where(on_diagonal(x), d, x); }
+// x with the real parts of numbers [.., N] on its diagonal.
+Tensor with_real_diagonal(const Tensor& x, const Tensor& d) {
+  return with_diagonal(x, column(is_complex(d.dtype()) ? cast(real(d), d.dtype()) : d));
+}
 Tensor identity(const Tensor& like, int64_t n) { return eye(n, n, like.dtype(), like.device()); }
-// The lower triangle with half its diagonal, and the upper one the same.
-Tensor half_symmetric(const Tensor& x) { return mul(add(tril(x), transposed(tril(x, -1))), 0.5); }
+// The lower triangle with half its diagonal, and the upper one its adjoint.
+Tensor half_symmetric(const Tensor& x) { return mul(add(tril(x), adjoint_of(tril(x, -1))), 0.5); }
 
 }  // namespace
 
@@ -44,9 +50,11 @@ void check_matrices(const char* op, const Tensor& x, bool square) {
   PF_CHECK(!square || x.size(-1) == x.size(-2), Value,
            "{}: A must be batches of square matrices, but they are {} by {} matrices; got shape {}", op, x.size(-2),
            x.size(-1), x.shape().str());
-  PF_CHECK(x.dtype() == DType::float32 || x.dtype() == DType::float64, NotImplemented,
-           "{}: not implemented for this dtype; got {}; expected float32 or float64; hint: cast first", op,
-           dtype_name(x.dtype()));
+  const DType part = part_dtype(x.dtype());
+  PF_CHECK(part == DType::float32 || part == DType::float64, NotImplemented,
+           "{}: not implemented for this dtype; got {}; expected float32, float64, complex64 or complex128; hint: cast "
+           "first",
+           op, dtype_name(x.dtype()));
 }
 
 std::optional<std::pair<int64_t, int64_t>> first_failure(const Tensor& info) {
@@ -63,10 +71,10 @@ std::pair<Tensor, Tensor> cholesky(const Tensor& a) {
   const OutSpec outs[] = {{a.shape(), a.dtype()}, {batch_of(a), DType::int32}};
   const Tensors r = emit_many(OpId::cholesky, ins, outs, NoAttrs{});
   attach("cholesky", {r[0]}, {a}, {r[0]}, [](GradNode& n, const Tensors& g) -> Tensors {
-    const Tensor l = n.saved(0), lt = transposed(l);
+    const Tensor l = n.saved(0), lt = adjoint_of(l);
     const Tensor inner = half_symmetric(matmul(lt, g[0]));
     const Tensor left = triangular_solve(lt, inner, true, false);
-    return {transposed(triangular_solve(lt, transposed(left), true, false))};
+    return {adjoint_of(triangular_solve(lt, adjoint_of(left), true, false))};
   });
   return {r[0], r[1]};
 }
@@ -75,9 +83,9 @@ namespace {
 Tensor triangular_op(const Tensor& a, const Tensor& b, bool upper, bool unit) {
   const Tensor x = emit(OpId::triangular_solve, {a, b}, b.shape(), b.dtype(), TriangularAttrs{upper, unit});
   attach("triangular_solve", {x}, {a, b}, {a, x}, [upper, unit](GradNode& n, const Tensors& g) -> Tensors {
-    const Tensor to_b = triangular_op(transposed(n.saved(0)), g[0], !upper, unit);
+    const Tensor to_b = triangular_op(adjoint_of(n.saved(0)), g[0], !upper, unit);
     if (!n.needs(0)) return {Tensor(), to_b};
-    const Tensor to_a = neg(matmul(to_b, transposed(n.saved(1))));
+    const Tensor to_a = neg(matmul(to_b, adjoint_of(n.saved(1))));
     return {upper ? triu(to_a, unit) : tril(to_a, unit ? -1 : 0), to_b};
   });
   return x;
@@ -113,18 +121,18 @@ Tensor lu_gradient(const Tensor& lu, const Tensor& order, const Tensor& g) {
   const int64_t m = lu.size(-2), n = lu.size(-1), k = std::min(m, n);
   const Tensor square = narrow(narrow(lu, -2, 0, k), -1, 0, k), sg = narrow(narrow(g, -2, 0, k), -1, 0, k);
   const Tensor lower = add(tril(square, -1), identity(lu, k)), upper = triu(square);
-  Tensor below = matmul(transposed(lower), tril(sg, -1)), above = matmul(triu(sg), transposed(upper));
+  Tensor below = matmul(adjoint_of(lower), tril(sg, -1)), above = matmul(triu(sg), adjoint_of(upper));
   if (m > k) {
     const Tensor rest = narrow(lu, -2, k, m - k), rest_g = narrow(g, -2, k, m - k);
-    above = sub(above, matmul(transposed(rest), rest_g));
+    above = sub(above, matmul(adjoint_of(rest), rest_g));
   }
   if (n > k) {
     const Tensor rest = narrow(lu, -1, k, n - k), rest_g = narrow(g, -1, k, n - k);
-    below = sub(below, matmul(rest_g, transposed(rest)));
+    below = sub(below, matmul(rest_g, adjoint_of(rest)));
   }
-  const Tensor lt = transposed(square);                 // its upper triangle
+  const Tensor lt = adjoint_of(square);                 // its upper triangle
   const auto times_inverse_ut = [&](const Tensor& x) {  // x inv(U')
-    return transposed(triangular_solve(square, transposed(x), true, false));
+    return adjoint_of(triangular_solve(square, adjoint_of(x), true, false));
   };
   Tensor result = times_inverse_ut(triangular_solve(lt, add(tril(below, -1), triu(above)), true, true));
   if (n > k) result = cat({result, triangular_solve(lt, narrow(g, -1, k, n - k), true, true)}, -1);
@@ -165,7 +173,7 @@ Tensor solve_factored(const Tensor& a, const Tensor& lu, const Tensor& pivots, c
     const Tensor to_b = solve_factored(n.saved(0), n.saved(1), n.saved(2), g[0], !adjoint);
     if (!n.needs(0)) return {Tensor(), to_b};
     const Tensor solution = n.saved(3);
-    return {neg(adjoint ? matmul(solution, transposed(to_b)) : matmul(to_b, transposed(solution))), to_b};
+    return {neg(adjoint ? matmul(solution, adjoint_of(to_b)) : matmul(to_b, adjoint_of(solution))), to_b};
   });
   return x;
 }
@@ -199,13 +207,13 @@ std::pair<Tensor, Tensor> inv(const Tensor& a) {
   const Tensor unit = expand_batch(identity(a, a.size(-1)), batch_of(a));
   const Tensor y = emit(OpId::lu_solve, {f.lu, f.pivots, unit}, a.shape(), a.dtype(), AdjointAttrs{0});
   attach("inv", {y}, {a}, {y}, [](GradNode& n, const Tensors& g) -> Tensors {
-    const Tensor t = transposed(n.saved(0));
+    const Tensor t = adjoint_of(n.saved(0));
     return {neg(matmul(matmul(t, g[0]), t))};
   });
   return {y, f.info};
 }
 
-// The gradient is det(A) inv(A)'. Where A is singular, zeros on U's diagonal are replaced by a small number: the product has a limit.
+// The gradient is conj(det(A)) inv(A)'. Where A is singular, zeros on U's diagonal are replaced by a small number: the product has a limit.
 std::array<Tensor, 2> det(const Tensor& a) {
   check_matrices("linalg.det", a, true);
   const Lu f = factors(a);
@@ -217,11 +225,11 @@ std::array<Tensor, 2> det(const Tensor& a) {
   attach("det", {d}, {a}, {a, d, f.lu, f.pivots}, [](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor matrix = n.saved(0), value = n.saved(1), lu = n.saved(2), pivots = n.saved(3);
     const DType dtype = matrix.dtype();
-    const double small = dtype == DType::float64 ? 2.2e-16 : 1.2e-7;
+    const double small = part_dtype(dtype) == DType::float64 ? 2.2e-16 : 1.2e-7;
     const Tensor regular = where(logical_and(on_diagonal(lu), eq(lu, 0)), small, lu);
     const Tensor about = mul(prod(diagonal_of(regular), {-1}), parity(pivots, dtype));
     const Tensor unit = expand_batch(identity(matrix, matrix.size(-1)), batch_of(matrix));
-    const Tensor scale = mul(g[0], where(eq(value, 0), about, value));
+    const Tensor scale = mul(g[0], conj(where(eq(value, 0), about, value)));
     return {mul(column(column(scale)), solve_factored(matrix, regular, pivots, unit, true))};
   });
   return {d, f.lu};
@@ -234,14 +242,22 @@ std::array<Tensor, 3> slogdet(const Tensor& a) {
   {
     const grad_mode::Guard off(false, grad_mode::inference());
     const Tensor d = diagonal_of(f.lu);
-    signs = mul(prod(sign(d), {-1}), parity(f.pivots, a.dtype()));
+    signs = mul(prod(sgn(d), {-1}), parity(f.pivots, a.dtype()));
     logs = sum(log(abs(d)), {-1});
   }
-  attach("slogdet", {logs}, {a}, {a, f.lu, f.pivots}, [](GradNode& n, const Tensors& g) -> Tensors {
+  // With z = tr(inv(A) dA), the logarithm changes by Re(z), and a complex sign by i sign Im(z).
+  const auto gradient = [](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor matrix = n.saved(0);
     const Tensor unit = expand_batch(identity(matrix, matrix.size(-1)), batch_of(matrix));
-    return {mul(column(column(g[0])), solve_factored(matrix, n.saved(1), n.saved(2), unit, true))};
-  });
+    Tensor scale = g[0];
+    if (g.size() > 1 && g[1]) {
+      const Tensor from_sign = imag(mul(conj(n.saved(3)), g[1]));
+      scale = complex(scale ? scale : zeros_like(from_sign), from_sign);
+    }
+    return {mul(column(column(scale)), solve_factored(matrix, n.saved(1), n.saved(2), unit, true))};
+  };
+  if (is_complex(a.dtype())) attach("slogdet", {logs, signs}, {a}, {a, f.lu, f.pivots, signs}, gradient);
+  else attach("slogdet", {logs}, {a}, {a, f.lu, f.pivots}, gradient);
   return {signs, logs, f.info};
 }
 
@@ -261,7 +277,7 @@ struct Reflectors {
   Reflectors(const Tensor& a, const Tensor& tau) {
     const int64_t k = tau.size(-1);
     v = add(tril(narrow(a, -1, 0, k), -1), eye(a.size(-2), k, a.dtype(), a.device()));
-    const Tensor system = mul(column(tau), matmul(transposed(v), v));
+    const Tensor system = mul(column(tau), matmul(adjoint_of(v), v));
     const Tensor zero = zeros({k, k}, a.dtype(), a.device());
     t = triangular_solve(system, with_diagonal(zero, column(tau)), true, true);
   }
@@ -282,18 +298,18 @@ Tensor widened(const Tensor& x, int64_t size) {
 Tensors householder_gradient(const Tensor& a, const Tensor& tau, const Tensor& g) {
   const Reflectors r(a, tau);
   const int64_t k = tau.size(-1), m = a.size(-2), columns = g.size(-1);
-  const Tensor vt = transposed(r.v), tt = transposed(r.t), first = narrow(r.v, -2, 0, columns);
-  const Tensor products = matmul(vt, r.v), g_first = matmul(g, first), gt = transposed(g);
+  const Tensor vt = adjoint_of(r.v), tt = adjoint_of(r.t), first = narrow(r.v, -2, 0, columns);
+  const Tensor products = matmul(vt, r.v), g_first = matmul(g, first), gt = adjoint_of(g);
   // V' gQ V1 = -gT, and inv(S') of it.
-  const Tensor system = transposed(mul(column(tau), products));
+  const Tensor system = adjoint_of(mul(column(tau), products));
   const Tensor y = neg(triangular_solve(system, matmul(vt, g_first), false, true));
   const Tensor gs = triu(neg(matmul(y, tt)), 1);
-  const Tensor g_products = mul(column(tau), gs);
-  Tensor gv = sub(matmul(r.v, add(g_products, transposed(g_products))), matmul(g_first, tt));
+  const Tensor g_products = mul(column(conj(tau)), gs);
+  Tensor gv = sub(matmul(r.v, add(g_products, adjoint_of(g_products))), matmul(g_first, tt));
   Tensor g_top = matmul(gt, matmul(r.v, r.t));
   if (columns < m) g_top = cat({g_top, zeros(with(batch_of(a), {m - columns, k}), a.dtype(), a.device())}, -2);
   gv = sub(gv, g_top);
-  const Tensor g_tau = add(diagonal_of(y), sum(mul(gs, products), {-1}));
+  const Tensor g_tau = add(diagonal_of(y), sum(mul(gs, conj(products)), {-1}));
   return {widened(tril(gv, -1), a.size(-1)), g_tau};
 }
 
@@ -308,8 +324,8 @@ Tensor householder_product(const Tensor& a, const Tensor& tau, int64_t columns) 
 
 Tensor apply_reflectors(const Tensor& a, const Tensor& tau, const Tensor& c, bool is_transposed) {
   const Reflectors r(a, tau);
-  const Tensor middle = is_transposed ? transposed(r.t) : r.t;
-  return sub(c, matmul(r.v, matmul(middle, matmul(transposed(r.v), c))));
+  const Tensor middle = is_transposed ? adjoint_of(r.t) : r.t;
+  return sub(c, matmul(r.v, matmul(middle, matmul(adjoint_of(r.v), c))));
 }
 
 namespace {
@@ -317,16 +333,16 @@ namespace {
 // Of a matrix with at least as many rows as columns: (gQ + Q sym(triu(gR R' - Q' gQ))) inv(R').
 Tensor tall_qr_gradient(const Tensor& q, const Tensor& r, const Tensor& gq, const Tensor& gr) {
   Tensor inner;
-  if (gr) inner = matmul(gr, transposed(r));
+  if (gr) inner = matmul(gr, adjoint_of(r));
   if (gq) {
-    const Tensor t = matmul(transposed(q), gq);
+    const Tensor t = matmul(adjoint_of(q), gq);
     inner = inner ? sub(inner, t) : neg(t);
   }
-  inner = triu(inner);
-  const Tensor symmetric = add(inner, transposed(triu(inner, 1)));
+  const Tensor above = triu(inner, 1),
+               symmetric = with_real_diagonal(add(above, adjoint_of(above)), diagonal_of(inner));
   Tensor sum = matmul(q, symmetric);
   if (gq) sum = add(sum, gq);
-  return transposed(triangular_solve(r, transposed(sum), true, false));
+  return adjoint_of(triangular_solve(r, adjoint_of(sum), true, false));
 }
 
 // A wide matrix is [A1 A2] = Q [R1 R2]: R2 = Q' A2.
@@ -336,7 +352,7 @@ Tensor qr_gradient(const Tensor& q, const Tensor& r, Tensor gq, const Tensor& gr
   const Tensor r1 = narrow(r, -1, 0, m), r2 = narrow(r, -1, m, n - m);
   if (!gr) return cat({tall_qr_gradient(q, r1, gq, gr), zeros_like(r2)}, -1);
   const Tensor gr2 = narrow(gr, -1, m, n - m);
-  const Tensor more = matmul(matmul(q, r2), transposed(gr2));
+  const Tensor more = matmul(matmul(q, r2), adjoint_of(gr2));
   gq = gq ? add(gq, more) : more;
   return cat({tall_qr_gradient(q, r1, gq, narrow(gr, -1, 0, m)), matmul(q, gr2)}, -1);
 }
@@ -365,50 +381,82 @@ std::pair<Tensor, Tensor> qr(const Tensor& a, bool complete, bool with_q) {
   return {q, r};
 }
 
-std::array<Tensor, 5> eig(const Tensor& a, bool vectors) {
+std::array<Tensor, 3> eig(const Tensor& a, bool vectors) {
   check_matrices("linalg.eig", a, true);
   const Arg ins[] = {a};
   const Dims batch = batch_of(a), none{0, 0};
-  const OutSpec value{with(batch, {a.size(-1)}), a.dtype()}, vector{vectors ? a.shape() : none, a.dtype()};
-  const OutSpec outs[] = {value, value, vector, vector, {batch, DType::int32}};
+  const DType dtype = complex_dtype(a.dtype());
+  const OutSpec outs[] = {
+      {with(batch, {a.size(-1)}), dtype}, {vectors ? a.shape() : none, dtype}, {batch, DType::int32}};
   const Tensors r = emit_many(OpId::eig, ins, outs, EigAttrs{vectors});
-  return {r[0], r[1], r[2], r[3], r[4]};
+  return {r[0], r[1], r[2]};
 }
+
+namespace {
+
+// RuntimeError unless numbers, which say how a loss depends on the phase of vectors, vanish. As in PyTorch, with its tolerance: a sync point.
+void check_phase(const char* op, const Tensor& numbers) {
+  if (numbers.numel() == 0 || !find_backend(numbers.device().type)->executes()) return;
+  const Tensor host = cast(sum(gt(abs(numbers), 1e-2), {}), DType::int64).on_host();
+  PF_CHECK(
+      *static_cast<const int64_t*>(host.data()) == 0, Runtime,
+      "{}: the result depends on the phase of the vectors, which is arbitrary for complex matrices, so that it has "
+      "no gradient; got a gradient with such a part; expected none",
+      op);
+}
+
+// diag(d) or, without it, zeros, as a column in the dtype of x.
+Tensor diagonal_column(const Tensor& d, const Tensor& x, const Tensor& like) {
+  return cast(column(d ? d : zeros_like(like)), x.dtype());
+}
+
+}  // namespace
 
 std::array<Tensor, 3> eigh(const Tensor& a, bool upper, bool vectors) {
   check_matrices("linalg.eigh", a, true);
   vectors = vectors || any_requires_grad({a});  // the gradient of the values needs them
   const Arg ins[] = {a};
   const Dims batch = batch_of(a), none{0, 0};
-  const OutSpec outs[] = {
-      {with(batch, {a.size(-1)}), a.dtype()}, {vectors ? a.shape() : none, a.dtype()}, {batch, DType::int32}};
+  const OutSpec outs[] = {{with(batch, {a.size(-1)}), part_dtype(a.dtype())},
+                          {vectors ? a.shape() : none, a.dtype()},
+                          {batch, DType::int32}};
   const Tensors r = emit_many(OpId::eigh, ins, outs, EighAttrs{upper, vectors});
   attach("eigh", {r[0], r[1]}, {a}, {r[0], r[1]}, [](GradNode& n, const Tensors& g) -> Tensors {
-    const Tensor w = n.saved(0), v = n.saved(1), vt = transposed(v);
-    if (!g[1]) return {matmul(mul(v, row(g[0])), vt)};
-    const Tensor inner = matmul(vt, g[1]), gaps = with_diagonal(sub(row(w), column(w)), 1.0);
-    const Tensor values = g[0] ? column(g[0]) : zeros_like(column(w));
-    return {matmul(v, matmul(with_diagonal(div(inner, gaps), values), vt))};
+    const Tensor w = n.saved(0), v = n.saved(1), vh = adjoint_of(v);
+    if (!g[1]) return {matmul(mul(v, row(g[0])), vh)};
+    const Tensor inner = matmul(vh, g[1]), gaps = with_diagonal(sub(row(w), column(w)), 1.0);
+    if (is_complex(v.dtype())) check_phase("linalg.eigh", imag(diagonal_of(inner)));
+    return {matmul(v, matmul(with_diagonal(div(inner, gaps), diagonal_column(g[0], v, w)), vh))};
   });
   return {r[0], r[1], r[2]};
 }
 
 namespace {
 
-Tensor skew(const Tensor& x) { return sub(x, transposed(x)); }
+Tensor skew(const Tensor& x) { return sub(x, adjoint_of(x)); }
 
-// U, V [.., N, K]: U ((skew(U' gU) / E) S + S (skew(V' gV) / E) + diag(gS)) V', and what is orthogonal to U and V.
+// U, V [.., N, K]: U (off-diagonal((skew(U' gU) / E) S + S (skew(V' gV) / E)) + diag(gS)) V', and what is orthogonal to U and V. For complex
+// numbers the diagonal has also skew(U' gU) / (2 S): the loss must not depend on a phase of U and V.
 Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vh, const Tensor& gu, const Tensor& gs,
                     const Tensor& gvh) {
   const int64_t m = u.size(-2), n = vh.size(-1), k = s.size(-1);
   if (!gu && !gvh) return m >= n ? matmul(u, mul(column(gs), vh)) : matmul(mul(u, row(gs)), vh);
   const Tensor squares = mul(s, s), gaps = with_diagonal(sub(row(squares), column(squares)), 1.0);
-  Tensor inner = with_diagonal(zeros_like(gaps), gs ? column(gs) : zeros_like(column(s)));
-  const Tensor ut_gu = gu ? matmul(transposed(u), gu) : Tensor(), gvh_v = gvh ? matmul(gvh, transposed(vh)) : Tensor();
-  if (gu) inner = add(inner, mul(div(skew(ut_gu), gaps), row(s)));
-  if (gvh) inner = add(inner, mul(column(s), div(skew(transposed(gvh_v)), gaps)));
-  Tensor left = matmul(u, inner);
-  if (gu && m > k) left = add(left, div(sub(gu, matmul(u, ut_gu)), row(s)));
+  const Tensor uh_gu = gu ? matmul(adjoint_of(u), gu) : Tensor(), gvh_v = gvh ? matmul(gvh, adjoint_of(vh)) : Tensor();
+  const Tensor skew_u = gu ? skew(uh_gu) : Tensor(), skew_v = gvh ? skew(adjoint_of(gvh_v)) : Tensor();
+  Tensor inner, along = diagonal_column(gs, u, s);
+  if (gu) inner = mul(div(skew_u, gaps), row(s));
+  if (gvh) {
+    const Tensor more = mul(column(s), div(skew_v, gaps));
+    inner = inner ? add(inner, more) : more;
+  }
+  if (is_complex(u.dtype())) {
+    const Tensor from_u = gu ? diagonal_of(skew_u) : Tensor(), from_v = gvh ? diagonal_of(skew_v) : Tensor();
+    check_phase("linalg.svd", mul(imag(gu && gvh ? add(from_u, from_v) : gu ? from_u : from_v), 0.5));
+    if (gu) along = add(along, column(div(from_u, mul(s, 2.0))));
+  }
+  Tensor left = matmul(u, with_diagonal(inner, along));
+  if (gu && m > k) left = add(left, div(sub(gu, matmul(u, uh_gu)), row(s)));
   Tensor result = matmul(left, vh);
   if (gvh && n > k) result = add(result, matmul(div(u, row(s)), sub(gvh, matmul(gvh_v, vh))));
   return result;
@@ -423,7 +471,7 @@ std::array<Tensor, 4> svd(const Tensor& a, bool full, bool vectors) {
   const Arg ins[] = {a};
   const Dims batch = batch_of(a), none{0, 0};
   const OutSpec outs[] = {{vectors ? with(batch, {m, full ? m : k}) : none, a.dtype()},
-                          {with(batch, {k}), a.dtype()},
+                          {with(batch, {k}), part_dtype(a.dtype())},
                           {vectors ? with(batch, {full ? n : k, n}) : none, a.dtype()},
                           {batch, DType::int32}};
   const Tensors r = emit_many(OpId::svd, ins, outs, SvdAttrs{full, vectors});
@@ -438,7 +486,7 @@ std::array<Tensor, 4> svd(const Tensor& a, bool full, bool vectors) {
 Tensor pinv_of(const Tensor& a, const Tensor& p) {
   Tensor y(p.storage(), p.shape(), p.strides(), p.offset(), p.dtype());
   attach("pinv", {y}, {a}, {a, y}, [](GradNode& n, const Tensors& g) -> Tensors {
-    const Tensor matrix = n.saved(0), inverse = n.saved(1), it = transposed(inverse), gt = transposed(g[0]);
+    const Tensor matrix = n.saved(0), inverse = n.saved(1), it = adjoint_of(inverse), gt = adjoint_of(g[0]);
     const Tensor right = matmul(gt, matmul(inverse, it)), left = matmul(matmul(it, inverse), gt);
     Tensor sum = neg(matmul(matmul(it, g[0]), it));
     sum = add(sum, sub(right, matmul(matrix, matmul(inverse, right))));
@@ -447,19 +495,19 @@ Tensor pinv_of(const Tensor& a, const Tensor& p) {
   return y;
 }
 
-// Y with X Y + Y X = G, for symmetric positive X.
+// Y with X Y + Y X = G, for Hermitian positive X.
 Tensor sylvester(const Tensor& x, const Tensor& g) {
   Tensor y;
   {
     const grad_mode::Guard off(false, grad_mode::inference());
     const auto [w, v, info] = eigh(x, false, true);
-    const Tensor inner = div(matmul(matmul(transposed(v), g), v), add(row(w), column(w)));
-    y = matmul(matmul(v, inner), transposed(v));
+    const Tensor inner = div(matmul(matmul(adjoint_of(v), g), v), add(row(w), column(w)));
+    y = matmul(matmul(v, inner), adjoint_of(v));
   }
   attach("sylvester", {y}, {x, g}, {x, y}, [](GradNode& n, const Tensors& grads) -> Tensors {
     const Tensor z = sylvester(n.saved(0), grads[0]), solution = n.saved(1);
     if (!n.needs(0)) return {Tensor(), z};
-    const Tensor t = transposed(solution);
+    const Tensor t = adjoint_of(solution);
     return {neg(add(matmul(z, t), matmul(t, z))), z};
   });
   return y;
@@ -471,10 +519,12 @@ std::pair<Tensor, Tensor> matrix_sqrth(const Tensor& a) {
   {
     const grad_mode::Guard off(false, grad_mode::inference());
     const auto [w, v, info] = eigh(a, false, true);
-    x = matmul(mul(v, row(sqrt(w))), transposed(v)), failed = info;
+    x = matmul(mul(v, row(sqrt(w))), adjoint_of(v)), failed = info;
   }
-  attach("matrix_sqrth", {x}, {a}, {x},
-         [](GradNode& n, const Tensors& g) -> Tensors { return {sylvester(n.saved(0), g[0])}; });
+  attach("matrix_sqrth", {x}, {a}, {x}, [](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor y = sylvester(n.saved(0), g[0]);
+    return {mul(add(y, adjoint_of(y)), 0.5)};
+  });
   return {x, failed};
 }
 
@@ -488,32 +538,32 @@ std::array<Tensor, 3> polar(const Tensor& a) {
   {
     const grad_mode::Guard off(false, grad_mode::inference());
     const auto [left, s, right, info] = svd(a, false, true);
-    u = matmul(left, right), h = matmul(transposed(right), mul(column(s), right)), failed = info;
+    u = matmul(left, right), h = matmul(adjoint_of(right), mul(column(s), right)), failed = info;
   }
   attach("polar", {u, h}, {a}, {a, u, h}, [](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor matrix = n.saved(0), unitary = n.saved(1), symmetric = n.saved(2);
     Tensor to_h = g[1], result;
     if (g[0]) {
-      result = transposed(solve(symmetric, transposed(g[0])).first);
-      const Tensor t = neg(matmul(transposed(unitary), result));
+      result = adjoint_of(solve(symmetric, adjoint_of(g[0])).first);
+      const Tensor t = neg(matmul(adjoint_of(unitary), result));
       to_h = to_h ? add(to_h, t) : t;
     }
     const Tensor m = sylvester(symmetric, to_h);
-    const Tensor more = matmul(matrix, add(m, transposed(m)));
+    const Tensor more = matmul(matrix, add(m, adjoint_of(m)));
     return {result ? add(result, more) : more};
   });
   return {u, h, failed};
 }
 
-std::array<Tensor, 3> ldl_factor(const Tensor& a) {
+std::array<Tensor, 3> ldl_factor(const Tensor& a, bool hermitian) {
   check_matrices("linalg.ldl_factor", a, true);
-  const Arg ins[] = {a};
+  const Arg ins[] = {a, Arg(Scalar(int64_t{hermitian}), DType::int64)};
   const OutSpec outs[] = {{a.shape(), a.dtype()}, {batch_of(a, 1), DType::int32}, {batch_of(a), DType::int32}};
   const Tensors r = emit_many(OpId::ldl_factor, ins, outs, NoAttrs{});
   return {r[0], r[1], r[2]};
 }
 
-Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b) {
+Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b, bool hermitian) {
   check_matrices("linalg.ldl_solve", ld, true);
   check_matrices("linalg.ldl_solve", b, false);
   check_same_dtype("linalg.ldl_solve", ld, b);
@@ -523,18 +573,21 @@ Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b) {
            ld.shape().str(), pivots.shape().str(), b.shape().str());
   const Dims batch = broadcast_shapes("linalg.ldl_solve", batch_of(ld), batch_of(b));
   const Tensor rhs = expand_batch(b, batch);
-  return emit(OpId::ldl_solve, {expand_batch(ld, batch), expand(pivots, with(batch, {ld.size(-1)})), rhs}, rhs.shape(),
-              b.dtype());
+  return emit(OpId::ldl_solve,
+              {expand_batch(ld, batch), expand(pivots, with(batch, {ld.size(-1)})), rhs,
+               Arg(Scalar(int64_t{hermitian}), DType::int64)},
+              rhs.shape(), b.dtype());
 }
 
 std::array<Tensor, 4> lstsq(const Tensor& a, const Tensor& b, double rcond, int64_t driver) {
   check_matrices("linalg.lstsq", a, false);
   const int64_t m = a.size(-2), n = a.size(-1);
   const Dims batch = batch_of(a);
-  const Arg ins[] = {a, b, Arg(Scalar(rcond), a.dtype())};
+  const DType real = part_dtype(a.dtype());
+  const Arg ins[] = {a, b, Arg(Scalar(rcond), real)};
   const OutSpec outs[] = {{with(batch, {std::max(m, n), b.size(-1)}), a.dtype()},
                           {batch, DType::int32},
-                          {with(batch, {std::min(m, n)}), a.dtype()},
+                          {with(batch, {std::min(m, n)}), real},
                           {batch, DType::int32}};
   const Tensors r = emit_many(OpId::lstsq, ins, outs, LstsqAttrs{driver});
   return {r[0], r[1], r[2], r[3]};

@@ -1,4 +1,4 @@
-// Linear algebra on batches of matrices [..., M, N] of float32 and float64. These functions return LAPACK's `info` (int32, zero where it succeeded)
+// Linear algebra on batches of matrices [..., M, N] of float32, float64, complex64 and complex128; X' is the conjugate transpose. These functions return LAPACK's `info` (int32, zero where it succeeded)
 // instead of raising an error that depends on data; who reads it waits for the result. Python's linalg reads it.
 #pragma once
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace pyflame::linalg {
 
-// TypeError or ValueError unless x is a batch of (square) matrices of float32 or float64.
+// TypeError or ValueError unless x is a batch of (square) matrices of one of these dtypes.
 void check_matrices(const char* op, const Tensor& x, bool square);
 // The first matrix of a batch whose info is not zero, and that number: a sync point.
 std::optional<std::pair<int64_t, int64_t>> first_failure(const Tensor& info);
@@ -33,16 +33,17 @@ Tensor householder_product(const Tensor& a, const Tensor& tau, int64_t columns);
 // C - V T V' C, or with T' the transposed product: C times the reflectors from the left.
 Tensor apply_reflectors(const Tensor& a, const Tensor& tau, const Tensor& c, bool transposed);
 std::pair<Tensor, Tensor> qr(const Tensor& a, bool complete, bool with_q);
-// Real and imaginary parts of the values and the vectors, info (-1 for a matrix with NaN or infinity). Without a gradient.
-std::array<Tensor, 5> eig(const Tensor& a, bool vectors);
+// The complex values and vectors, info (-1 for a matrix with NaN or infinity). Without a gradient.
+std::array<Tensor, 3> eig(const Tensor& a, bool vectors);
 std::array<Tensor, 3> eigh(const Tensor& a, bool upper, bool vectors);  // values, vectors, info
 std::array<Tensor, 4> svd(const Tensor& a, bool full, bool vectors);    // U, S, V', info
 // `p`, which is the pseudoinverse of a, with its gradient.
 Tensor pinv_of(const Tensor& a, const Tensor& p);
 std::pair<Tensor, Tensor> matrix_sqrth(const Tensor& a);  // and info
 std::array<Tensor, 3> polar(const Tensor& a);             // U, H, info
-std::array<Tensor, 3> ldl_factor(const Tensor& a);        // LD, pivots, info
-Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b);
+// LD, pivots, info; hermitian matters for complex numbers, which else are symmetric.
+std::array<Tensor, 3> ldl_factor(const Tensor& a, bool hermitian);
+Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b, bool hermitian);
 // X [.., max(M, N), K], rank, singular values, info; driver is an LstsqDriver.
 std::array<Tensor, 4> lstsq(const Tensor& a, const Tensor& b, double rcond, int64_t driver);
 

@@ -28,6 +28,7 @@ Tensor softmax_rows(const Tensor& x, bool log) {
 Tensor softmax_along(const char* op, const Tensor& input, int64_t dim, DTypeOpt dtype, bool log) {
   const int d = normalize_dim(op, dim, input.dim());
   const Tensor x = dtype ? cast(input, *dtype) : input;
+  if (x.numel() == 0 && !has_gradient(x.dtype())) return empty(x.shape(), x.dtype(), x.device());
   check_float(op, x);
   if (x.dim() == 0) return view(softmax_rows(view(x, {1}), log), {});
   if (d == x.dim() - 1) return softmax_rows(x, log);

@@ -104,11 +104,16 @@ Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair out) {
   PF_CHECK(x.dim() == 4 || x.dim() == 3, Value,
            "adaptive_avg_pool2d: wrong rank; got {}; expected (N, C, H, W) or (C, H, W)", x.shape().str());
-  check_float("adaptive_avg_pool2d", x);
+  if (x.numel() > 0 || has_gradient(x.dtype())) check_float("adaptive_avg_pool2d", x);
   const int64_t h = x.size(-2), w = x.size(-1);
   PF_CHECK(out.h > 0 && out.w > 0 && h > 0 && w > 0, Value,
            "adaptive_avg_pool2d: nothing to average; got output ({}, {}) for input {}; expected sizes > 0", out.h,
            out.w, x.shape().str());
+  if (!has_gradient(x.dtype())) {
+    Dims shape = x.shape();
+    shape[x.dim() - 2] = out.h, shape[x.dim() - 1] = out.w;
+    return empty(shape, x.dtype(), x.device());
+  }
   if (h % out.h == 0 && w % out.w == 0) return avg_pool2d(x, {h / out.h, w / out.w});
   return cast(adaptive_means(adaptive_means(widen(x), x.dim() - 2, out.h), x.dim() - 1, out.w), x.dtype());
 }

@@ -27,6 +27,7 @@ struct Table {
   std::vector<int64_t> begin;
   std::vector<double> weight;
   int64_t taps = 1;
+  int bits = 0;  // behind the point of weights that are whole numbers
 };
 
 struct Tap {
@@ -127,25 +128,35 @@ Table table_of(const Rows& rows, int64_t size) {
   return t;
 }
 
+// For images of uint8, as in PyTorch: weights are int16 with as many bits behind the point as the largest one allows, at most 22. Sums of
+// products with them are exact in float64.
+void to_integers(Table& t) {
+  const double most = t.weight.empty() ? 0 : *std::max_element(t.weight.begin(), t.weight.end());
+  while (t.bits < 22 && static_cast<int>(0.5 + most * (1 << (t.bits + 1))) < (1 << 15)) ++t.bits;
+  for (double& w : t.weight) w = std::trunc(w * (1 << t.bits) + (w < 0 ? -0.5 : 0.5));
+}
+
 // A table as operands. Programs repeat few rules: the last kMostTables stay on their devices.
 struct TableOperands {
   Rule rule;
   DType dtype;
   Device device;
   Tensor begin, weight;
+  int bits;
 };
 constexpr size_t kMostTables = 64;
 
 TableOperands make_table_operands(const Rule& rule, DType dtype, Device device) {
-  Rows rows = dtype == DType::float64 ? rows_of<double>(rule) : rows_of<float>(rule);
+  Rows rows = dtype == DType::float32 ? rows_of<float>(rule) : rows_of<double>(rule);
   if (rule.transposed) rows = transposed_rows(rows, rule.from);
-  const Table t = table_of(rows, rule.transposed ? rule.to : rule.from);
+  Table t = table_of(rows, rule.transposed ? rule.to : rule.from);
+  if (dtype == DType::uint8) to_integers(t);
   const auto n = static_cast<int64_t>(rows.size());
   const Tensor begin = from_host(t.begin.data(), {n}, DType::int64, device);
-  if (dtype == DType::float64)
-    return {rule, dtype, device, begin, from_host(t.weight.data(), {n, t.taps}, dtype, device)};
+  if (dtype != DType::float32)
+    return {rule, dtype, device, begin, from_host(t.weight.data(), {n, t.taps}, DType::float64, device), t.bits};
   const std::vector<float> weight(t.weight.begin(), t.weight.end());
-  return {rule, dtype, device, begin, from_host(weight.data(), {n, t.taps}, dtype, device)};
+  return {rule, dtype, device, begin, from_host(weight.data(), {n, t.taps}, dtype, device), 0};
 }
 
 TableOperands table_operands_of(const Rule& rule, DType dtype, Device device) {
@@ -170,6 +181,17 @@ Tensor resample_op(const Tensor& x, int dim, Rule rule) {
   return out;
 }
 
+// Each dim is rounded to uint8, which gives PyTorch's bytes.
+Tensor resample_bytes(const Tensor& x, int dim, const Rule& rule) {
+  const TableOperands table = table_operands_of(rule, DType::uint8, x.device());
+  Dims shape = x.shape();
+  shape[dim] = rule.to;
+  const Tensor wide = cast(x, DType::float64);
+  const Tensor sums = emit(OpId::resample, {wide, table.begin, table.weight}, shape, DType::float64, DimAttrs{dim});
+  const double unit = std::ldexp(1.0, -table.bits);
+  return cast(clamp(floor(add(mul(sums, unit), 0.5)), 0, 255), DType::uint8);
+}
+
 Filter filter_of(const std::string& mode) {
   if (mode == "nearest") return Filter::nearest;
   if (mode == "nearest-exact") return Filter::nearest_exact;
@@ -184,11 +206,14 @@ Filter filter_of(const std::string& mode) {
 
 Tensor resample(const Tensor& x, int64_t dim, int64_t size, const std::string& mode, double scale, bool align_corners,
                 bool antialias) {
-  check_float("resample", x);
+  const Filter filter = filter_of(mode);
+  const bool bytes = x.dtype() == DType::uint8 && (filter == Filter::linear || filter == Filter::cubic);
+  if (!bytes) check_float("resample", x);
   const int d = normalize_dim("resample", dim, x.dim());
   PF_CHECK(size > 0 && x.size(d) > 0, Value, "resample: an empty size; got {} for input {}; expected 1 or more", size,
            x.shape().str());
-  return resample_op(x, d, {filter_of(mode), x.size(d), size, scale, align_corners, antialias, false});
+  const Rule rule{filter, x.size(d), size, scale, align_corners, antialias, false};
+  return bytes ? resample_bytes(x, d, rule) : resample_op(x, d, rule);
 }
 
 }  // namespace pyflame

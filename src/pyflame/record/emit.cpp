@@ -65,10 +65,11 @@ Tensor promise(OpId op, Device device, std::span<const Arg> ins, const OutSpec& 
   t.impl()->free_layout = layout.free && !t.is_contiguous();
   return t;
 }
-bool any_without_kernels(std::span<const Arg> ins) {
-  for (const Arg& a : ins)
-    if (!has_kernels(a.dtype)) return true;
-  return false;
+// Whether an op on complex numbers or 8-bit floats is recorded as another one.
+bool is_recorded_as_another(OpId op, DType out, std::span<const Arg> ins) {
+  bool all = has_kernels(out);
+  for (const Arg& a : ins) all &= has_kernels(a.dtype);
+  return !all && !takes_complex(op);
 }
 
 // An op on complex numbers or 8-bit floats.
@@ -85,7 +86,7 @@ void record_as_others(OpId op, std::span<const int64_t> attrs, std::span<const A
 Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out,
             const Device* device) {
   Tensor t = promise(op, device_of(op, ins, device), ins, out);
-  if (!has_kernels(out.dtype) || any_without_kernels(ins)) {
+  if (is_recorded_as_another(op, out.dtype, ins)) {
     record_as_others(op, attrs, ins, t, true);
     return t;
   }
@@ -97,7 +98,8 @@ Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, c
 std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
                               std::span<const OutSpec> outs, const Device* device) {
   const Device d = device_of(op, ins, device);
-  if (any_without_kernels(ins)) record_as_others(op, attrs, ins, promise(op, d, ins, outs[0]), true);  // refuses
+  if (is_recorded_as_another(op, outs[0].dtype, ins))
+    record_as_others(op, attrs, ins, promise(op, d, ins, outs[0]), true);  // refuses
   std::vector<Tensor> ts;
   std::vector<TensorImpl*, Pooled<TensorImpl*>> impls;
   ts.reserve(outs.size());
@@ -119,7 +121,7 @@ void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins
     PF_CHECK(!a.tensor || a.tensor->device() == d, Value,
              "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
              op_name(op), d.str(), a.tensor->device().str());
-  if (!has_kernels(outs[0]->dtype) || any_without_kernels(ins)) {
+  if (is_recorded_as_another(op, outs[0]->dtype, ins)) {
     const Tensor whole = Tensor(outs[0]->storage, outs[0]->shape, outs[0]->strides, outs[0]->offset, outs[0]->dtype);
     record_as_others(op, attrs, ins, whole, false);
     return;

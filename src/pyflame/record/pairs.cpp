@@ -83,6 +83,16 @@ Tensor from_bits(const Tensor& x) { return alias_as(x, DType::complex64); }
 
 namespace detail {
 
+bool takes_complex(OpId op) {
+  switch (op) {
+#define OP(...)
+#define LINALG(name, ...) case OpId::name:
+#include "pyflame/ops/ops.def"
+    return true;
+    default: return false;
+  }
+}
+
 void record_complex(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const Tensor& out, bool is_new) {
   Rule rule = rule_of(op, attrs);
   bool bits = rule == Rule::Moves && out.dtype() == DType::complex64;

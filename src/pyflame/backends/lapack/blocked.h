@@ -28,7 +28,7 @@ void for_tiles(int begin, int end, F&& f) {
   });
 }
 
-// A = U' U; the first matrix that is not positive is reported as potrf does.
+// A = U' U, with the conjugate transpose U'; the first matrix that is not positive is reported as potrf does.
 template <class T>
 void blocked_cholesky(int n, T* a, int* info) {
   using L = Of<T>;
@@ -44,11 +44,11 @@ void blocked_cholesky(int n, T* a, int* info) {
       return;
     }
     for_tiles(next, n, [&](int first, int width) {
-      L::trsm("L", "U", "T", "N", &p, &width, &one, diagonal, &n, a + int64_t{first} * n + k, &n, 1, 1, 1, 1);
+      L::trsm("L", "U", "C", "N", &p, &width, &one, diagonal, &n, a + int64_t{first} * n + k, &n, 1, 1, 1, 1);
     });
     for_tiles(next, n, [&](int first, int width) {
       const int high = first + width - next;
-      L::gemm("T", "N", &high, &width, &p, &minus, a + int64_t{next} * n + k, &n, a + int64_t{first} * n + k, &n, &one,
+      L::gemm("C", "N", &high, &width, &p, &minus, a + int64_t{next} * n + k, &n, a + int64_t{first} * n + k, &n, &one,
               a + int64_t{first} * n + next, &n, 1, 1);
     });
   }
@@ -97,7 +97,7 @@ void blocked_qr(int m, int n, T* a, T* tau) {
     L::larft("F", "C", &below, &p, panel, &m, tau + k, t, &p, 1, 1);
     for_tiles(k + p, n, [&](int first, int width) {
       T* const work = scratch<T>(7, kTile * kPanel);
-      L::larfb("L", "T", "F", "C", &below, &width, &p, panel, &m, t, &p, a + int64_t{first} * m + k, &m, work, &width,
+      L::larfb("L", "C", "F", "C", &below, &width, &p, panel, &m, t, &p, a + int64_t{first} * m + k, &m, work, &width,
                1, 1, 1, 1);
     });
   }

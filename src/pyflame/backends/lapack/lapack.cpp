@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <limits>
 
 #include "pyflame/backends/lapack/blocked.h"
@@ -18,12 +19,27 @@ namespace pyflame::lapack {
 
 namespace {
 
+template <class T>
+struct Number {
+  using Real = T;
+  static constexpr bool kComplex = false;
+};
+template <class T>
+struct Number<std::complex<T>> {
+  using Real = T;
+  static constexpr bool kComplex = true;
+};
+
 // LAPACK may not end for a matrix with NaN.
 template <class T>
 bool finite(const T* x, int64_t n) {
   T sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[i] * T(0);
   return sum == T(0);
+}
+template <class T>
+bool finite(const std::complex<T>* x, int64_t n) {
+  return finite(reinterpret_cast<const T*>(x), 2 * n);
 }
 
 // Whether squares of the largest element, and of what is small next to it, neither overflow nor vanish.
@@ -42,6 +58,9 @@ int whole(int64_t n) {
 template <class T>
 class Routines {
   using L = Of<T>;
+  using R = typename Number<T>::Real;
+  using C = std::complex<R>;
+  static constexpr bool kComplex = Number<T>::kComplex;
 
  public:
   Routines(const Node& node, void* const* ins, void* const* outs, Params params)
@@ -66,7 +85,8 @@ class Routines {
   static void with_work(size_t slot, F&& f) {
     T best = 0;
     f(&best, -1);
-    const int length = std::max(1, static_cast<int>(best * T(1.0001)));  // large numbers were rounded to float
+    const int length =
+        std::max(1, static_cast<int>(std::real(best) * R(1.0001)));  // large numbers were rounded to float
     f(scratch<T>(slot, length), length);
   }
 
@@ -77,10 +97,12 @@ class Routines {
   void row_order();
   void geqrf();
   void orgqr();
-  static void syevd(const char* job, int n, T* x, T* w, int* bad);
+  static void syevd(const char* job, int n, T* x, R* w, int* bad);
   void eigh();
+  static void geev(bool vectors, int n, T* x, C* w, C* v, int* bad);
   void eig();
   void svd();
+  bool is_hermitian(size_t param) const { return params_[node_.ins[param].param].as_i64() != 0; }
   void ldl_factor();
   void ldl_solve();
   void lstsq();
@@ -117,7 +139,10 @@ void Routines<T>::triangular_solve() {
   if (x.count * n * k == 0) return;
   each(x.count, static_cast<double>(n) * n * k, [&](int64_t b) {
     const int64_t rs = a.row_stride(), cs = a.column_stride();
-    const bool same = a.dtype() == (std::is_same_v<T, double> ? DType::float64 : DType::float32);
+    constexpr bool kWide = std::is_same_v<R, double>;
+    const bool same = a.dtype() == (kComplex ? kWide ? DType::complex128 : DType::complex64
+                                    : kWide  ? DType::float64
+                                             : DType::float32);
     const bool by_rows = cs == 1 && rs >= n, by_columns = rs == 1 && cs >= n;
     const T* m = a.template direct<T>(b);
     int lead = whole(std::max<int64_t>(by_rows ? rs : cs, 1));
@@ -171,7 +196,7 @@ void Routines<T>::lu_solve() {
     rhs.load(b, y);
     for_tiles(0, k, [&](int first, int width) {
       int bad = 0;
-      L::getrs(attrs.adjoint ? "T" : "N", &n, &width, m, &n, p, y + int64_t{first} * n, &n, &bad, 1);
+      L::getrs(attrs.adjoint ? "C" : "N", &n, &width, m, &n, p, y + int64_t{first} * n, &n, &bad, 1);
     });
     x.store(b, y);
   });
@@ -235,34 +260,51 @@ void Routines<T>::orgqr() {
 }
 
 template <class T>
-void Routines<T>::syevd(const char* job, int n, T* x, T* w, int* bad) {
+void Routines<T>::syevd(const char* job, int n, T* x, R* w, int* bad) {
   int least = 0;
+  R least_real = 0;
   with_work(2, [&](T* work, int length) {
-    int whole_length = length < 0 ? -1 : std::max(1, least);
-    L::syevd(job, "L", &n, x, &n, w, work, &length, length < 0 ? &least : scratch<int>(0, whole_length), &whole_length,
-             bad, 1, 1);
+    const bool asks = length < 0;
+    const int whole_length = asks ? -1 : std::max(1, least);
+    int* const whole_work = asks ? &least : scratch<int>(0, whole_length);
+    if constexpr (kComplex) {
+      const int real_length = asks ? -1 : std::max(1, static_cast<int>(least_real * R(1.0001)));
+      R* const real_work = asks ? &least_real : scratch<R>(3, real_length);
+      L::heevd(job, "L", &n, x, &n, w, work, &length, real_work, &real_length, whole_work, &whole_length, bad, 1, 1);
+    } else {
+      L::syevd(job, "L", &n, x, &n, w, work, &length, whole_work, &whole_length, bad, 1, 1);
+    }
   });
 }
 
+// By rows, the upper triangle of a matrix is the lower one of its transpose, which for complex numbers is its conjugate.
 template <class T>
 void Routines<T>::eigh() {
   const auto attrs = node_.attr<EighAttrs>();
   const Matrices a = in(0), values = out(0, 1), vectors = out(1), info = out(2, 0);
   const int n = whole(a.rows);
-  const Order order = attrs.upper ? Order::rows : Order::columns;  // the lower triangle by columns
+  const int64_t all = int64_t{n} * n;
+  const auto load = [&](int64_t b, T* x) {
+    a.load(b, x, attrs.upper ? Order::rows : Order::columns);
+    if constexpr (kComplex)
+      if (attrs.upper) std::transform(x, x + all, x, [](const T& e) { return std::conj(e); });
+  };
   each(a.count, 4 * cube(n), [&](int64_t b) {
-    T* x = scratch<T>(0, int64_t{n} * n);
-    T* w = scratch<T>(1, n);
-    a.load(b, x, order);
+    T* x = scratch<T>(0, all);
+    R* w = scratch<R>(1, n);
+    load(b, x);
     int bad = 0;
     T* v = x;
-    if (!finite(x, int64_t{n} * n)) {
-      std::fill_n(w, n, std::numeric_limits<T>::quiet_NaN());
-      std::fill_n(x, int64_t{n} * n, std::numeric_limits<T>::quiet_NaN());
+    if (!finite(x, all)) {
+      std::fill_n(w, n, std::numeric_limits<R>::quiet_NaN());
+      std::fill_n(x, all, T(std::numeric_limits<R>::quiet_NaN()));
     } else if (n > 0) {
-      const bool large = attrs.vectors && n >= kBlockedFrom && moderate(x, int64_t{n} * n);
-      v = large ? blocked_eigh(n, x, w) : nullptr;
-      if (large && !v) a.load(b, x, order);  // what failed has overwritten it
+      v = nullptr;
+      if constexpr (!kComplex)
+        if (attrs.vectors && n >= kBlockedFrom && moderate(x, all)) {
+          v = blocked_eigh(n, x, w);
+          if (!v) load(b, x);  // what failed has overwritten it
+        }
       if (!v) syevd(attrs.vectors ? "V" : "N", n, v = x, w, &bad);
     }
     values.store(b, w);
@@ -271,40 +313,49 @@ void Routines<T>::eigh() {
   });
 }
 
-// LAPACK writes the vectors of a complex pair of values as their real parts, then their imaginary parts.
+// LAPACK writes the vectors of a complex pair of values of a real matrix as their real parts, then their imaginary parts.
+template <class T>
+void Routines<T>::geev(bool vectors, int n, T* x, C* w, C* v, int* bad) {
+  const char* const what = vectors ? "V" : "N";
+  if constexpr (kComplex) {
+    R* const real_work = scratch<R>(4, 2 * int64_t{n});
+    with_work(3, [&](T* work, int length) {
+      L::geev("N", what, &n, x, &n, w, nullptr, &n, v, &n, work, &length, real_work, bad, 1, 1);
+    });
+  } else {
+    T *const re = scratch<T>(1, 2 * int64_t{n}), *const im = re + n, *const parts = scratch<T>(2, int64_t{n} * n);
+    with_work(3, [&](T* work, int length) {
+      L::geev("N", what, &n, x, &n, re, im, nullptr, &n, parts, &n, work, &length, bad, 1, 1);
+    });
+    for (int64_t c = 0; c < n; ++c) {
+      w[c] = {re[c], im[c]};
+      const bool pair = im[c] != 0 && c + 1 < n;
+      for (int64_t r = 0; vectors && r < n; ++r) {
+        const T first = parts[c * n + r], second = pair ? parts[(c + 1) * n + r] : T(0);
+        v[c * n + r] = {first, second};
+        if (pair) v[(c + 1) * n + r] = {first, -second};
+      }
+      if (pair) ++c, w[c] = {re[c], im[c]};
+    }
+  }
+}
+
 template <class T>
 void Routines<T>::eig() {
   const bool vectors = node_.attr<EigAttrs>().vectors;
-  const Matrices a = in(0), real = out(0, 1), imag = out(1, 1), v_real = out(2), v_imag = out(3), info = out(4, 0);
+  const Matrices a = in(0), values = out(0, 1), v_out = out(1), info = out(2, 0);
   const int n = whole(a.rows);
   const int64_t all = int64_t{n} * n;
   each(a.count, 25 * cube(n), [&](int64_t b) {
     T* x = scratch<T>(0, all);
-    T* w = scratch<T>(1, 2 * int64_t{n});
-    T* v = scratch<T>(2, 2 * all);
-    T* vi = v + all;
+    C* w = scratch<C>(1, n);
+    C* v = scratch<C>(2, all);
     a.load(b, x);
     int bad = 0;
-    std::fill_n(vi, all, T(0));
-    if (!finite(x, all)) {
-      bad = -1;
-    } else if (n > 0) {
-      with_work(3, [&](T* work, int length) {
-        L::geev("N", vectors ? "V" : "N", &n, x, &n, w, w + n, nullptr, &n, v, &n, work, &length, &bad, 1, 1);
-      });
-      for (int64_t c = 0; vectors && c + 1 < n; ++c) {
-        if (w[n + c] == 0) continue;
-        T *re = v + c * n, *im = vi + c * n;
-        for (int64_t r = 0; r < n; ++r) {
-          im[r] = re[n + r], im[n + r] = -re[n + r];
-          re[n + r] = re[r];
-        }
-        ++c;
-      }
-    }
-    real.store(b, w);
-    imag.store(b, w + n);
-    if (vectors) v_real.store(b, v), v_imag.store(b, vi);
+    if (!finite(x, all)) bad = -1;
+    else if (n > 0) geev(vectors, n, x, w, v, &bad);
+    values.store(b, w);
+    if (vectors) v_out.store(b, v);
     info.store(b, &bad);
   });
 }
@@ -318,7 +369,7 @@ void Routines<T>::svd() {
   const char* const what = !attrs.vectors ? "N" : attrs.full ? "A" : "S";
   each(a.count, 10.0 * m * n * k, [&](int64_t b) {
     T* x = scratch<T>(0, int64_t{m} * n);
-    T* values = scratch<T>(1, k);
+    R* values = scratch<R>(1, k);
     T* left = scratch<T>(2, int64_t{m} * wide);
     T* right = scratch<T>(3, int64_t{high} * n);
     int* whole_work = scratch<int>(0, 8 * int64_t{k});
@@ -328,13 +379,20 @@ void Routines<T>::svd() {
     if (!finite(x, int64_t{m} * n)) bad = k + 1;
     else if (k > 0)
       with_work(4, [&](T* work, int length) {
-        L::gesdd(what, &m, &n, x, &m, values, left, &least_u, right, &least_v, work, &length, whole_work, &bad, 1);
+        if constexpr (kComplex) {
+          const int64_t few = k, most = std::max(m, n);
+          R* const real_work = scratch<R>(5, few * std::max(5 * few + 7, 2 * most + 2 * few + 1));
+          L::gesdd(what, &m, &n, x, &m, values, left, &least_u, right, &least_v, work, &length, real_work, whole_work,
+                   &bad, 1);
+        } else {
+          L::gesdd(what, &m, &n, x, &m, values, left, &least_u, right, &least_v, work, &length, whole_work, &bad, 1);
+        }
       });
     else {
       for (int i = 0; i < m * wide; ++i) left[i] = i % m == i / m;
       for (int i = 0; i < high * n; ++i) right[i] = i % high == i / high;
     }
-    if (bad) std::fill_n(values, k, std::numeric_limits<T>::quiet_NaN());
+    if (bad) std::fill_n(values, k, std::numeric_limits<R>::quiet_NaN());
     s.store(b, values);
     if (attrs.vectors) {
       u.store(b, left);
@@ -348,12 +406,15 @@ template <class T>
 void Routines<T>::ldl_factor() {
   const Matrices a = in(0), ld = out(0), pivots = out(1, 1), info = out(2, 0);
   const int n = whole(a.rows);
+  auto factorize = L::sytrf;
+  if constexpr (kComplex)
+    if (is_hermitian(1)) factorize = L::hetrf;
   each(a.count, cube(n) / 3, [&](int64_t b) {
     T* x = scratch<T>(0, int64_t{n} * n);
     int* p = scratch<int>(0, n);
     a.load(b, x);
     int bad = 0;
-    if (n > 0) with_work(1, [&](T* work, int length) { L::sytrf("L", &n, x, &n, p, work, &length, &bad, 1); });
+    if (n > 0) with_work(1, [&](T* work, int length) { factorize("L", &n, x, &n, p, work, &length, &bad, 1); });
     for (int64_t c = 1; c < n; ++c) std::fill_n(x + c * n, c, T(0));
     ld.store(b, x);
     pivots.store(b, p);
@@ -366,6 +427,9 @@ void Routines<T>::ldl_solve() {
   const Matrices ld = in(0), pivots = in(1, 1), rhs = in(2), x = out(0);
   const int n = whole(x.rows), k = whole(x.columns);
   if (x.count * n * k == 0) return;
+  auto solve = L::sytrs;
+  if constexpr (kComplex)
+    if (is_hermitian(3)) solve = L::hetrs;
   each(x.count, 2.0 * n * n * k, [&](int64_t b) {
     T* m = scratch<T>(0, int64_t{n} * n);
     T* y = scratch<T>(1, int64_t{n} * k);
@@ -374,7 +438,7 @@ void Routines<T>::ldl_solve() {
     pivots.load(b, p);
     rhs.load(b, y);
     int bad = 0;
-    L::sytrs("L", &n, &k, m, &n, p, y, &n, &bad, 1);
+    solve("L", &n, &k, m, &n, p, y, &n, &bad, 1);
     x.store(b, y);
   });
 }
@@ -384,16 +448,17 @@ template <class T>
 void Routines<T>::lstsq() {
   const auto driver = static_cast<LstsqDriver>(node_.attr<LstsqAttrs>().driver);
   const Matrices a = in(0), rhs = in(1), x = out(0), rank = out(1, 0), values = out(2, 1), info = out(3, 0);
-  const T rcond = static_cast<T>(params_[node_.ins[2].param].as_f64());
+  const R rcond = static_cast<R>(params_[node_.ins[2].param].as_f64());
   const int m = whole(a.rows), n = whole(a.columns), k = whole(rhs.columns), high = whole(x.rows), few = std::min(m, n);
   each(x.count, 4.0 * m * n * (few + k), [&](int64_t b) {
     T* matrix = scratch<T>(0, int64_t{m} * n);
     T* given = scratch<T>(1, int64_t{m} * k);
     T* y = scratch<T>(2, int64_t{high} * k);
-    T* s = scratch<T>(3, few);
+    R* s = scratch<R>(3, few);
+    R* real_work = scratch<R>(5, kComplex ? 2 * int64_t{n} + 5 * few : 0);
     int* whole_work = scratch<int>(0, n);
     int found = 0, bad = 0;
-    std::fill_n(s, few, T(0));
+    std::fill_n(s, few, R(0));
     std::fill_n(y, int64_t{high} * k, T(0));
     std::fill_n(whole_work, n, 0);
     a.load(b, matrix);
@@ -401,17 +466,28 @@ void Routines<T>::lstsq() {
     for (int64_t c = 0; c < k; ++c) std::copy_n(given + c * m, m, y + c * high);
     if (few > 0 && k > 0) {
       int least = 0;
+      R least_real = 0;
       with_work(4, [&](T* work, int length) {
+        // Complex routines have one more argument: work memory of real numbers.
+        const auto call = [&](auto routine, auto... before) {
+          return [&, routine, before...](R* real, auto... after) {
+            if constexpr (kComplex) routine(before..., work, &length, real, after...);
+            else routine(before..., work, &length, after...);
+          };
+        };
         switch (driver) {
           case LstsqDriver::gels: return L::gels("N", &m, &n, &k, matrix, &m, y, &high, work, &length, &bad, 1);
           case LstsqDriver::gelsy:
-            return L::gelsy(&m, &n, &k, matrix, &m, y, &high, whole_work, &rcond, &found, work, &length, &bad);
+            return call(L::gelsy, &m, &n, &k, matrix, &m, y, &high, whole_work, &rcond, &found)(real_work, &bad);
           case LstsqDriver::gelsd: {
-            int* more = length < 0 ? &least : scratch<int>(1, std::max(1, least));
-            return L::gelsd(&m, &n, &k, matrix, &m, y, &high, s, &rcond, &found, work, &length, more, &bad);
+            const bool asks = length < 0;
+            int* const more = asks ? &least : scratch<int>(1, std::max(1, least));
+            R* const more_real =
+                asks ? &least_real : scratch<R>(6, kComplex ? static_cast<int64_t>(least_real) + 1 : 0);
+            return call(L::gelsd, &m, &n, &k, matrix, &m, y, &high, s, &rcond, &found)(more_real, more, &bad);
           }
           case LstsqDriver::gelss:
-            return L::gelss(&m, &n, &k, matrix, &m, y, &high, s, &rcond, &found, work, &length, &bad);
+            return call(L::gelss, &m, &n, &k, matrix, &m, y, &high, s, &rcond, &found)(real_work, &bad);
         }
       });
     }
@@ -439,8 +515,12 @@ void Routines<T>::run() {
 void run(const Node& node, DType compute, void* const* ins, void* const* outs, Params params) {
   static const bool one_thread = (openblas_set_num_threads(1), true);
   (void)one_thread;
-  if (compute == DType::float64) Routines<double>(node, ins, outs, params).run();
-  else Routines<float>(node, ins, outs, params).run();
+  switch (compute) {
+    case DType::float64: return Routines<double>(node, ins, outs, params).run();
+    case DType::complex64: return Routines<std::complex<float>>(node, ins, outs, params).run();
+    case DType::complex128: return Routines<std::complex<double>>(node, ins, outs, params).run();
+    default: return Routines<float>(node, ins, outs, params).run();
+  }
 }
 
 }  // namespace pyflame::lapack

@@ -7,7 +7,7 @@
 namespace pyflame::lapack {
 
 // Computes a node whose op stands in ops.def as LINALG. `ins` and `outs` are the first elements of its operands, of any strides; `compute` is
-// the type of the arithmetic, float32 or float64. Matrices for which LAPACK reports a failure have it in the output `info`.
+// the type of the arithmetic, float32, float64, complex64 or complex128. Matrices for which LAPACK reports a failure have it in the output `info`.
 void run(const Node& node, DType compute, void* const* ins, void* const* outs, Params params);
 
 }  // namespace pyflame::lapack

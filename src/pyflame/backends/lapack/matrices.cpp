@@ -1,6 +1,7 @@
 #include "pyflame/backends/lapack/matrices.h"
 
 #include <algorithm>
+#include <complex>
 
 #include "pyflame/base/error.h"
 
@@ -28,17 +29,25 @@ void copy_matrix(const S* from, int64_t from_row, int64_t from_column, D* to, in
     }
 }
 
-template <class F>
+template <class T>
+constexpr bool kComplex = false;
+template <class T>
+constexpr bool kComplex<std::complex<T>> = true;
+
+// f<S>() with the type S of an operand's elements, which is complex if T is.
+template <class T, class F>
 void with_type(DType d, F&& f) {
-  switch (d) {
-    case DType::float32: return f.template operator()<float>();
-    case DType::float64: return f.template operator()<double>();
-    case DType::int32: return f.template operator()<int32_t>();
-    case DType::int64: return f.template operator()<int64_t>();
-    default:
-      PF_FAIL(Runtime, "lapack: an operand of another type; got {}; expected float32, float64, int32 or int64",
-              dtype_name(d));
+  if constexpr (kComplex<T>) {
+    if (d == DType::complex64) return f.template operator()<std::complex<float>>();
+    if (d == DType::complex128) return f.template operator()<std::complex<double>>();
+  } else {
+    if (d == DType::float32) return f.template operator()<float>();
+    if (d == DType::float64) return f.template operator()<double>();
+    if (d == DType::int32) return f.template operator()<int32_t>();
+    if (d == DType::int64) return f.template operator()<int64_t>();
   }
+  PF_FAIL(Runtime, "lapack: an operand of another type; got {}; expected {}", dtype_name(d),
+          kComplex<T> ? "complex64 or complex128" : "float32, float64, int32 or int64");
 }
 
 }  // namespace
@@ -66,7 +75,7 @@ int64_t Matrices::offset(int64_t b) const {
 template <class T>
 void Matrices::load(int64_t b, T* to, Order order) const {
   const bool by_columns = order == Order::columns;
-  with_type(dtype_, [&]<class S>() {
+  with_type<T>(dtype_, [&]<class S>() {
     copy_matrix(direct<S>(b), row_stride_, column_stride_, to, by_columns ? 1 : columns, by_columns ? rows : 1, rows,
                 columns);
   });
@@ -76,7 +85,7 @@ template <class T>
 void Matrices::store(int64_t b, const T* from, Order order, int64_t leading) const {
   const bool by_columns = order == Order::columns;
   if (leading == 0) leading = by_columns ? rows : columns;
-  with_type(dtype_, [&]<class D>() {
+  with_type<T>(dtype_, [&]<class D>() {
     copy_matrix(from, by_columns ? 1 : leading, by_columns ? leading : 1, direct<D>(b), row_stride_, column_stride_,
                 rows, columns);
   });
@@ -85,8 +94,12 @@ void Matrices::store(int64_t b, const T* from, Order order, int64_t leading) con
 template void Matrices::load(int64_t, float*, Order) const;
 template void Matrices::load(int64_t, double*, Order) const;
 template void Matrices::load(int64_t, int*, Order) const;
+template void Matrices::load(int64_t, std::complex<float>*, Order) const;
+template void Matrices::load(int64_t, std::complex<double>*, Order) const;
 template void Matrices::store(int64_t, const float*, Order, int64_t) const;
 template void Matrices::store(int64_t, const double*, Order, int64_t) const;
 template void Matrices::store(int64_t, const int*, Order, int64_t) const;
+template void Matrices::store(int64_t, const std::complex<float>*, Order, int64_t) const;
+template void Matrices::store(int64_t, const std::complex<double>*, Order, int64_t) const;
 
 }  // namespace pyflame::lapack

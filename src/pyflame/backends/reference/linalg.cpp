@@ -10,7 +10,8 @@ void run_lapack(const Call& c) {
   std::vector<void*> ins, outs;
   for (int i = 0; i < c.tensors(); ++i) ins.push_back(c.in(i).data);
   for (int i = 0; i < c.outputs(); ++i) outs.push_back(c.out(i).data);
-  lapack::run(c.node, DType::float64, ins.data(), outs.data(), c.params);
+  lapack::run(c.node, is_complex(c.node.ins[0].dtype) ? DType::complex128 : DType::float64, ins.data(), outs.data(),
+              c.params);
 }
 }  // namespace
 

@@ -28,7 +28,7 @@ constexpr Kernel kKernels[] = {
 Refusal accepts(const Problem& p) {
   for (size_t i = 0; i < p.size(); ++i) {
     const Node& n = p.node(i);
-    if (n.info().floats_only && !n.outs.empty() && !is_float(n.outs[0].dtype))
+    if (n.info().floats_only && !n.outs.empty() && !has_gradient(n.outs[0].dtype))
       return fmt::format("{} has no meaning for {}", n.info().name, dtype_name(n.outs[0].dtype));
   }
   return std::nullopt;
