@@ -128,3 +128,11 @@ from .pooling import (  # noqa: F401
 )
 from .parallel import DataParallel  # noqa: F401
 from . import modules  # noqa: E402,F401  it takes its names from here
+
+
+def __getattr__(name):
+    if name == "grad":
+        from importlib import import_module
+
+        return import_module(".grad", __name__)
+    raise AttributeError(f"module 'pyflame.nn' has no attribute '{name}'")

@@ -328,3 +328,14 @@ celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, 
 for _loss in (binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy, hinge_embedding_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
               multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):
     globals()[_loss.__name__] = _with_size_average(_loss)
+
+_PRIVATE = frozenset({"_canonical_mask", "_in_projection", "_in_projection_packed", "_none_or_dtype", "_pair", "_single", "_triple", "handle_torch_function", "has_torch_function",
+                      "has_torch_function_unary", "has_torch_function_variadic"})
+
+
+def __getattr__(name):
+    if name in _PRIVATE:
+        from . import functional_private
+
+        return getattr(functional_private, name)
+    raise AttributeError(f"module 'pyflame.nn.functional' has no attribute '{name}'")
