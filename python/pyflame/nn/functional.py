@@ -315,6 +315,13 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return _C.sum(x1 * x2, dim) / (length(x1) * length(x2))
 
 
+def conv_tbc(input, weight, bias, pad=0):
+    """conv1d of tensors whose time comes first: input [T, B, C], weight [K, C, O], bias [O]; the result is [T + 2 pad - K + 1, B, O]."""
+    if input.ndim != 3 or weight.ndim != 3 or input.shape[2] != weight.shape[1] or tuple(bias.shape) != (weight.shape[2],):
+        raise ValueError(f"conv_tbc: sizes do not fit; got {tuple(input.shape)}, {tuple(weight.shape)} and {tuple(bias.shape)}; expected [T, B, C], [K, C, O] and [O]")
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+
+
 def _in_place(function):
     def written(input, *args, **kwargs):
         return function(input, *args, inplace=True, **kwargs)
