@@ -41,8 +41,8 @@ short, int, long = int16, int32, int64
 
 _C._read_rewrites()  # PYFLAME_REWRITES
 
-_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "finance", "float8", "func", "functional", "fx", "hub", "io", "jit", "llm", "memory", "models", "mps",
-                         "mtia", "multiprocessing", "nn", "onnx", "optim", "optimizing", "overrides", "profiler", "quantization", "random", "rewrites", "serialization", "signal", "sparse", "special", "storage", "testing", "torch", "train", "tuning", "types", "utils", "xpu"})
+_SUBMODULES = frozenset({"_dynamo", "_jit_internal", "_utils", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "finance", "float8", "func", "functional", "fx", "hub", "io", "jit", "llm", "memory", "models", "mps",
+                         "mtia", "multiprocessing", "nn", "onnx", "optim", "optimizing", "overrides", "profiler", "quantization", "random", "return_types", "rewrites", "serialization", "signal", "sparse", "special", "storage", "testing", "torch", "torch_version", "train", "tuning", "types", "utils", "xpu"})
 _FURTHER = frozenset({"SymBool", "SymFloat", "SymInt", "_assert", "adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
                       "set_warn_always", "sym_float", "sym_int", "sym_max", "sym_min", "sym_not"})
@@ -144,6 +144,7 @@ if _configuration.os.environ.get("PYFLAME_PLUGINS"):
 
     _plugins.load(_configuration.os.environ["PYFLAME_PLUGINS"])
 _C._markers_follow_environment()
+_C._log_api_usage_once = lambda *event: None  # programs call PyTorch's; nobody counts here
 
 
 def __dir__():

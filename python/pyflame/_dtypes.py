@@ -43,6 +43,22 @@ def _absent_dtypes():
 ABSENT = _absent_dtypes()
 
 
+def _to_complex(self):
+    """The complex dtype whose parts have this dtype; of a complex dtype, itself. RuntimeError: there is none."""
+    name = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}.get(self.name, self.name)
+    if "complex" not in name:
+        raise RuntimeError(f"dtype.to_complex: {self.name} has no complex dtype; expected float16, float32, float64 or a complex dtype")
+    return getattr(_C, name, ABSENT.get(name))
+
+
+def _to_real(self):
+    """The dtype of a complex dtype's parts; of another one, itself."""
+    return getattr(_C, {"complex64": "float32", "complex128": "float64"}.get(self.name, self.name), self)
+
+
+_C.dtype.to_complex, _C.dtype.to_real = _to_complex, _to_real
+
+
 class finfo:
     """The limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
 

@@ -226,6 +226,8 @@ def logit(input, eps=None):
     x = floating(input)
     if eps is not None:
         x = _C.where(x < eps, eps, _C.where(x > 1 - eps, 1 - eps, x))
+    if not x.is_complex():  # the slopes of log and log1p go on where their values are NaN
+        x = x * _C.where(_C.logical_and(x >= 0, x <= 1), 1.0, math.nan).to(x.dtype)
     return _C.log(x) - _C.log1p(-x)  # a quotient's gradient is NaN at 0 and 1
 
 

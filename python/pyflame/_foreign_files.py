@@ -116,7 +116,7 @@ def load_folder(folder, load_file):
     for index, single in (("*.safetensors.index.json", "*.safetensors"), ("*.bin.index.json", "*.bin")):
         indices, files = _names(folder, index), _names(folder, single)
         if indices:
-            return _load_shards(os.path.join(folder, _only(folder, indices, ("model", "diffusion", "pytorch_model"))), load_file)
+            return load_shards(os.path.join(folder, _only(folder, indices, ("model", "diffusion", "pytorch_model"))), load_file)
         if files:
             return load_file(os.path.join(folder, _only(folder, files, ("model.safetensors", "diffusion_pytorch_model.safetensors", "pytorch_model.bin"))))
     raise ValueError(
@@ -137,7 +137,8 @@ def _only(folder, names, preferred):
     return (known or names)[0]
 
 
-def _load_shards(index, load_file):
+def load_shards(index, load_file):
+    """The tensors of all files that an index names, which lie beside it."""
     try:
         with open(index, encoding="utf-8") as f:
             places = json.load(f)["weight_map"]

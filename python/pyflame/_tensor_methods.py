@@ -56,6 +56,29 @@ def hardshrink(self, lambd=0.5):
     return functional.hardshrink(self, lambd)
 
 
+_round_ = Tensor.round_
+
+
+@_method
+def round_(self, *, decimals=0):
+    """round in place, to decimals digits behind the point; before it where that is negative."""
+    return _round_(self) if not decimals else self.copy_(self.round(decimals=decimals))
+
+
+@_method
+def conv_tbc(self, weight, bias, pad=0):
+    """nn.functional.conv_tbc."""
+    from .nn import functional
+
+    return functional.conv_tbc(self, weight, bias, pad)
+
+
+@_method
+def __array_wrap__(self, array, context=None, return_scalar=False):
+    """What NumPy's functions of a tensor give: a tensor with the memory of the result."""
+    return _C.from_numpy(array)
+
+
 @_method
 def pin_memory(self, device=None):
     """Itself: copies to a GPU go through pinned memory anyway."""

@@ -8,6 +8,7 @@ Functions with an r are of real numbers, of whose frequencies only the first n /
 real numbers on the side of the frequencies.
 """
 from . import _C
+from ._keywords import write_out
 
 __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft",
            "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"]
@@ -61,29 +62,29 @@ def _one(op, input, n, dim, need=lambda n: n):
     return dim, _sized(op, input, dim, need(input.shape[dim] if n is None else n))
 
 
-def _given(result, out):
-    return result if out is None else out.copy_(result)
+def _given(op, result, out):
+    return result if out is None else write_out(op, result, out)
 
 
 def fft(input, n=None, dim=-1, norm=None, *, out=None):
     """The transform along a dim. The result is complex. RuntimeError for n < 1, or an unknown norm."""
     scale = _scale("fft", norm, False)
     dim, x = _one("fft", _number("fft", input), n, dim)
-    return _given(_C._fft(_complex(x), dim, False, scale), out)
+    return _given("fft", _C._fft(_complex(x), dim, False, scale), out)
 
 
 def ifft(input, n=None, dim=-1, norm=None, *, out=None):
     """The inverse of fft."""
     scale = _scale("ifft", norm, True)
     dim, x = _one("ifft", _number("ifft", input), n, dim)
-    return _given(_C._fft(_complex(x), dim, True, scale), out)
+    return _given("ifft", _C._fft(_complex(x), dim, True, scale), out)
 
 
 def rfft(input, n=None, dim=-1, norm=None, *, out=None):
     """fft of real numbers: the frequencies from 0 to n // 2. RuntimeError for complex input."""
     scale = _scale("rfft", norm, False)
     dim, x = _one("rfft", _number("rfft", input, real=True), n, dim)
-    return _given(_C._rfft(x, dim, scale), out)
+    return _given("rfft", _C._rfft(x, dim, scale), out)
 
 
 def _back_to_real(op, x, n, dim, scale):
@@ -96,19 +97,19 @@ def _back_to_real(op, x, n, dim, scale):
 
 def irfft(input, n=None, dim=-1, norm=None, *, out=None):
     """The inverse of rfft: n real numbers, by default 2 * (frequencies - 1)."""
-    return _given(_back_to_real("irfft", _number("irfft", input), n, dim, _scale("irfft", norm, True)), out)
+    return _given("irfft", _back_to_real("irfft", _number("irfft", input), n, dim, _scale("irfft", norm, True)), out)
 
 
 def hfft(input, n=None, dim=-1, norm=None, *, out=None):
     """fft of the first half of a signal whose other half is its conjugate: n real frequencies, by default 2 * (size - 1)."""
-    return _given(_back_to_real("hfft", _number("hfft", input).conj(), n, dim, _scale("hfft", norm, False)), out)
+    return _given("hfft", _back_to_real("hfft", _number("hfft", input).conj(), n, dim, _scale("hfft", norm, False)), out)
 
 
 def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
     """The inverse of hfft: the first half of the signal of n real frequencies."""
     scale = _scale("ihfft", norm, True)
     dim, x = _one("ihfft", _number("ihfft", input, real=True), n, dim)
-    return _given(_C._rfft(x, dim, scale).conj(), out)
+    return _given("ihfft", _C._rfft(x, dim, scale).conj(), out)
 
 
 # ---- several dims
@@ -151,12 +152,12 @@ def _many(op, input, s, dim, norm, inverse):
 
 def fftn(input, s=None, dim=None, norm=None, *, out=None):
     """fft along several dims: all of them, or those of s or dim."""
-    return _given(_many("fftn", input, s, dim, norm, False), out)
+    return _given("fftn", _many("fftn", input, s, dim, norm, False), out)
 
 
 def ifftn(input, s=None, dim=None, norm=None, *, out=None):
     """The inverse of fftn."""
-    return _given(_many("ifftn", input, s, dim, norm, True), out)
+    return _given("ifftn", _many("ifftn", input, s, dim, norm, True), out)
 
 
 def _of_real(op, input, s, dim, norm, inverse):
@@ -176,12 +177,12 @@ def _of_real(op, input, s, dim, norm, inverse):
 
 def rfftn(input, s=None, dim=None, norm=None, *, out=None):
     """rfft along the last of several dims, and fft along the others."""
-    return _given(_of_real("rfftn", input, s, dim, norm, False), out)
+    return _given("rfftn", _of_real("rfftn", input, s, dim, norm, False), out)
 
 
 def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
     """The inverse of hfftn."""
-    return _given(_of_real("ihfftn", input, s, dim, norm, True), out)
+    return _given("ihfftn", _of_real("ihfftn", input, s, dim, norm, True), out)
 
 
 def _to_real(op, input, s, dim, norm, inverse):
@@ -204,12 +205,12 @@ def _to_real(op, input, s, dim, norm, inverse):
 
 def irfftn(input, s=None, dim=None, norm=None, *, out=None):
     """The inverse of rfftn. The last size of s is that of the result; by default 2 * (frequencies - 1)."""
-    return _given(_to_real("irfftn", input, s, dim, norm, True), out)
+    return _given("irfftn", _to_real("irfftn", input, s, dim, norm, True), out)
 
 
 def hfftn(input, s=None, dim=None, norm=None, *, out=None):
     """hfft along the last of several dims, and fft along the others."""
-    return _given(_to_real("hfftn", input, s, dim, norm, False), out)
+    return _given("hfftn", _to_real("hfftn", input, s, dim, norm, False), out)
 
 
 def _of_two(name, function):
@@ -231,13 +232,13 @@ def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, require
     """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d."""
     k = _C.arange(n, device=device)
     k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
-    return _given(k.requires_grad_() if requires_grad else k, out)
+    return _given("fftfreq", k.requires_grad_() if requires_grad else k, out)
 
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d."""
     k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
-    return _given(k.requires_grad_() if requires_grad else k, out)
+    return _given("rfftfreq", k.requires_grad_() if requires_grad else k, out)
 
 
 def _shifted(input, dim, by):

@@ -191,6 +191,8 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
         raise FileNotFoundError(errno.ENOENT, f"load: no such file; got '{path}'; expected a file or a folder of tensors", path)
     if os.path.isdir(path):
         return _foreign_files.load_folder(path, lambda part: load(part, map_location))
+    if str(path).endswith(".index.json"):
+        return _foreign_files.load_shards(path, lambda part: load(part, map_location))
     kind = _C.kind_of_file(path)
     if kind != "safetensors":
         return _foreign_files.load(kind, path, map_location)

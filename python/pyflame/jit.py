@@ -10,6 +10,7 @@ from ._refused import identity as interface  # noqa: F401
 from ._refused import identity as script_method  # noqa: F401
 from ._refused import identity as unused  # noqa: F401
 
+__path__ = []  # PyTorch has files below it
 _ADVICE = "every window of ops is compiled by itself; call the module as it is, and save its state_dict()"
 Final = typing.Final
 Attribute = _refused.cls("jit.Attribute", _ADVICE)

@@ -15,6 +15,7 @@ from ._C import (
     special_ndtri as ndtri, special_scaled_modified_bessel_k0 as scaled_modified_bessel_k0,
     special_scaled_modified_bessel_k1 as scaled_modified_bessel_k1, special_zeta as zeta,
 )
+from ._keywords import accepting
 from ._public import floating
 
 __all__ = ["airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
@@ -142,3 +143,8 @@ def laguerre_polynomial_l(input, n):
 def legendre_polynomial_p(input, n):
     """Legendre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n."""
     return _recurrence("legendre_polynomial_p", input, n, lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * q - k * p) / (k + 1))
+
+
+for _name in __all__:
+    if getattr(globals()[_name], "__module__", None) == __name__:
+        globals()[_name] = accepting(globals()[_name])

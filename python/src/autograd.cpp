@@ -28,13 +28,18 @@ bool flag_or(const char* op, nb::handle h, bool otherwise) {
 
 nb::object object_or_none(const Tensor& t) { return t ? nb::cast(t) : nb::none(); }
 
-// One tensor, or a sequence of them. With `optional`, None is allowed too, for all or for single ones. They become
+// Whether it has values to go through, as those of a dict; texts and dicts are mistakes.
+bool is_iterable(nb::handle h) {
+  return Py_TYPE(h.ptr())->tp_iter != nullptr && !PyUnicode_Check(h.ptr()) && !PyDict_Check(h.ptr());
+}
+
+// One tensor, or an iterable of them. With `optional`, None is allowed too, for all or for single ones. They become
 // undefined tensors, so only callers that check for those may use it.
 Tensors tensor_list(const char* op, nb::handle h, bool optional = false) {
   if (h.is_none() && optional) return {};
   if (as_tensor(h)) return {*as_tensor(h)};
-  PF_CHECK(PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()), Type,
-           "{}: not tensors; got {}; expected a tensor or a sequence of tensors", op, kind_name(h));
+  PF_CHECK(is_iterable(h), Type, "{}: not tensors; got {}; expected a tensor or a sequence of tensors", op,
+           kind_name(h));
   Tensors out;
   for (nb::handle e : h) {
     PF_CHECK(optional || as_tensor(e), Type, "{}: not a tensor; got {}; expected a sequence of tensors", op,

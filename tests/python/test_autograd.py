@@ -323,3 +323,12 @@ def test_parts_whose_gradients_lie_together_are_not_copied(retained):
     # A leaf's gradient is its own: where others hold parts of it, it is a copy.
     assert "attention_grad" in plan and plan.count(" cast(") == retained, plan
     assert pf.explain(lambda: gradients(x, True)).count(" cast(") > 1
+
+
+def test_gradients_to_the_values_of_a_dict():
+    weights = {"a": pf.ones(2, requires_grad=True), "b": pf.ones(1, requires_grad=True)}
+    loss = (weights["a"] * 3).sum() + weights["b"].sum()
+    assert [g.tolist() for g in pf.autograd.grad(loss, weights.values(), retain_graph=True)] == [[3.0, 3.0], [1.0]]
+    assert [g.tolist() for g in pf.autograd.grad(loss, (w for w in weights.values()))] == [[3.0, 3.0], [1.0]]
+    with pytest.raises(TypeError, match="grad: not tensors; got dict"):
+        pf.autograd.grad(loss, weights)

@@ -276,7 +276,8 @@ def test_a_folder_with_shards(tmp_path):
     pf.save({"a": pf.ones(2)}, tmp_path / "one.safetensors")
     pf.save({"b": pf.zeros(2)}, tmp_path / "two.safetensors")
     shards(tmp_path, {"a": "one.safetensors", "b": "two.safetensors"})
-    assert {k: v.tolist() for k, v in pf.load(tmp_path).items()} == {"a": [1, 1], "b": [0, 0]}
+    for path in (tmp_path, tmp_path / "model.safetensors.index.json"):
+        assert {k: v.tolist() for k, v in pf.load(path).items()} == {"a": [1, 1], "b": [0, 0]}
     shards(tmp_path, {"a": "one.safetensors", "c": "two.safetensors"})
     with pytest.raises(ValueError, match="tensors that its files do not have; got c"):
         pf.load(tmp_path)

@@ -185,3 +185,10 @@ def test_states_have_the_entries_of_pytorch():
     schedulers.CyclicLR(optimizer, 0.1, 1.0, cycle_momentum=False, scale_fn=other).load_state_dict(state)
     assert other.by == 3
     assert schedulers.MultiStepLR(optimizer, [3, 1, 3]).state_dict()["milestones"] == {1: 1, 3: 2}
+
+
+def test_one_cycle_leaves_in_the_groups_what_pytorch_reads_there():
+    optimizer = pf.optim.SGD([pf.ones(1, requires_grad=True)], lr=0.1, momentum=0.9)
+    pf.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=20)
+    group = optimizer.state_dict()["param_groups"][0]
+    assert [round(group[name], 8) for name in ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")] == [0.02, 0.5, 2e-06, 0.95, 0.85]

@@ -30,6 +30,15 @@ def test_cuda_answers_without_a_gpu():
     assert not scaler.is_enabled()
 
 
+def test_marks_and_sensors_of_cuda():
+    assert pf.cuda.cudart().cudaProfilerStart() == pf.cuda.cudart().cudaProfilerStop() == pf.cuda.get_sync_debug_mode() == 0
+    pf.cuda.set_sync_debug_mode(1), pf.cuda._lazy_init()
+    for sensor in ("utilization", "temperature", "power_draw", "memory_usage", "clock_rate", "list_gpu_processes"):
+        with pytest.raises(NotImplementedError, match=f"cuda.{sensor}: not available in PyFlame; `pyflame profile` samples"):
+            getattr(pf.cuda, sensor)()
+    assert not pf.backends.nnpack.is_available()
+
+
 def test_capabilities_of_architectures():
     assert [pf.cuda._capability(a) for a in ("sm_90", "gfx942:sramecc+", "gfx1100", "gfx90a", "sm_120")] == [(9, 0), (9, 4), (11, 0), (9, 0), (12, 0)]
 

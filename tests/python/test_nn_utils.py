@@ -247,3 +247,16 @@ def test_errors_of_orthogonal():
                                (lambda: parametrizations.orthogonal(nn.Linear(2, 2), use_trivialization=False), NotImplementedError, "expected use_trivialization=True")):
         with pytest.raises(error, match=text):
             wrong()
+
+
+@pytest.mark.parametrize("norm_type", [2, 2.0, 1, float("inf")])
+def test_the_norm_of_float64_gradients_is_float64(norm_type):
+    grads = [np.array([1 / 3, 1e25]), np.array([[0.7, -1e24]])]
+    params = [pf.zeros(*g.shape, dtype=pf.float64, requires_grad=True) for g in grads]
+    for p, g in zip(params, grads):
+        p.grad = pf.tensor(g)
+    want = np.linalg.norm(np.concatenate([g.ravel() for g in grads]), norm_type)
+    total = pf.nn.utils.clip_grad_norm_(params, 2.0, norm_type)
+    assert total.dtype == pf.float64 and abs(total.item() / want - 1) < 1e-14
+    for p, g in zip(params, grads):
+        np.testing.assert_allclose(p.grad.numpy(), g * (2.0 / want), rtol=1e-14)

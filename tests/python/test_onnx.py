@@ -103,6 +103,45 @@ def test_convolutions_over_short_sequences(n, channels, length, kernel, stride, 
             m.w.mul_(2.0)
 
 
+@pytest.mark.parametrize("goal, mode, before", [(6, "NOTSET", 1), (6, "SAME_LOWER", 1), (6, "SAME_UPPER", 0), (5, "NOTSET", 1), (9, "NOTSET", 0), (9, "SAME_UPPER", 0)])
+def test_the_size_of_a_transposed_convolution(goal, mode, before):
+    r = np.random.RandomState(0)
+    x, w = r.randn(1, 1, 3).astype(np.float32), r.randn(1, 2, 3).astype(np.float32)
+    full = np.zeros((1, 2, 12), np.float32)
+    for t in range(3):
+        full[:, :, 2 * t:2 * t + 3] += x[:, :, t:t + 1] * w[0]
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2], output_shape=[goal], auto_pad=mode)
+    m = pf.onnx.load(model([node], [info("x", F, [1, 1, 3])], [info("y", F, None)], {"w": w}))
+    with pf.no_grad():
+        np.testing.assert_allclose(m(x).numpy(), full[:, :, before:before + goal], rtol=1e-5, atol=1e-6)
+
+
+def test_a_convolution_whose_places_move():
+    r = np.random.RandomState(0)
+    x, w, b = (r.randn(*shape).astype(np.float32) for shape in ((2, 4, 5, 6), (6, 2, 3, 2), (6,)))
+    settings = dict(group=2, offset_group=2, strides=[2, 1], pads=[1, 0, 1, 1], dilations=[1, 2])
+    out = 3, 5
+    node = helper.make_node("DeformConv", ["x", "w", "offset", "b", "mask"], ["y"], **settings)
+    inputs = [info("x", F, ["n", 4, 5, 6]), info("offset", F, ["n", 24, *out]), info("mask", F, ["n", 12, *out])]
+    m = pf.onnx.load(model([node], inputs, [info("y", F, None)], {"w": w, "b": b}, opset=19))
+    mask = r.rand(2, 12, *out).astype(np.float32)
+    moves = r.randint(-2, 3, (2, 2, 3, 2, 2, *out))
+    want = np.zeros((2, 6, *out)) + b[:, None, None]
+    for n, o, c, i, j, p, q in np.ndindex(2, 6, 2, 3, 2, *out):  # whole steps, without interpolation
+        channel = c + 2 * (o // 3)
+        row, column = 2 * p - 1 + i + moves[n, channel // 2, i, j, 0, p, q], q + 2 * j + moves[n, channel // 2, i, j, 1, p, q]
+        if 0 <= row < 5 and 0 <= column < 6:
+            want[n, o, p, q] += x[n, channel, row, column] * w[o, c, i, j] * mask.reshape(2, 2, 3, 2, *out)[n, channel // 2, i, j, p, q]
+    with pf.no_grad():
+        np.testing.assert_allclose(m(x, moves.reshape(2, 24, *out).astype(np.float32), mask).numpy(), want, rtol=1e-4, atol=1e-5)
+    plain = helper.make_node("DeformConv", ["x", "w", "offset"], ["y"])
+    m = pf.onnx.load(model([plain], [info("x", F, [1, 1, 2, 3]), info("offset", F, [1, 2, 2, 3])], [info("y", F, None)], {"w": np.ones((1, 1, 1, 1), np.float32)}, opset=19))
+    image = np.array([[[[0, 4, 8], [2, 6, 10]]]], np.float32)
+    with pf.no_grad():
+        got = m(image, np.full((1, 2, 2, 3), 0.5, np.float32)).numpy()[0, 0]
+    np.testing.assert_allclose(got, [[3, 7, 4.5], [2, 4, 2.5]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("stride, before, after", [(1, 0, 0), (2, 0, 0), (1, 1, 2)])
 def test_a_convolution_over_positions_that_lie_one_after_the_other(stride, before, after):
     r = np.random.RandomState(0)

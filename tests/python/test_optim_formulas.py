@@ -171,7 +171,7 @@ def test_no_gradients_are_recorded(name, i):
 # ---- LBFGS
 
 LINE = dict(line_search_fn="strong_wolfe")
-LBFGS_CASES = [dict(lr=1e-3), LINE, dict(lr=1e-3, history_size=5, max_iter=4), dict(lr=0.5, maximize=True, **LINE), dict(max_eval=3, **LINE)]
+LBFGS_CASES = [dict(lr=1e-3), LINE, dict(lr=1e-3, history_size=5, max_iter=4), dict(lr=0.5, maximize=True, **LINE), dict(max_eval=3, **LINE), dict(lr=1e-3, max_eval=4, **LINE)]
 
 
 def rosenbrock(lib, kw, steps=6):
@@ -196,6 +196,7 @@ LBFGS_RECORDED = [
     ([347.2025, 345.7824253, 343.6330571, 341.6441713, 339.5386443, 337.5022231], 24),
     ([-347.2025, -3.690077214, -0.6045458222, -2.314797168e-06, -1.330536027e-10, -1.330536027e-10], 73),
     ([347.2025, 98.10180019, 18.01755494, 5.279751436, 4.139004002, 3.758599615], 18),
+    ([347.2025, 320.8754062, 273.7642589, 222.7265919, 177.5214603, 150.0216702], 29),
 ]
 
 

@@ -279,3 +279,75 @@ def test_arguments_that_fit_nothing_are_refused():
     for function in (pf.tril_indices, pf.triu_indices):
         with pytest.raises(RuntimeError, match="negative size"):
             function(-1, 2)
+
+
+def test_round_in_place_to_decimals():
+    x = pf.tensor([1.26, -0.349])
+    assert x.round_(decimals=1) is x and np.allclose(x.numpy(), [1.3, -0.3]) and x.round_().tolist() == [1.0, -0.0]
+
+
+@pytest.mark.parametrize("name", ["ndtr", "spherical_bessel_j0", "xlog1py", "hermite_polynomial_h", "shifted_chebyshev_polynomial_w"])
+def test_special_functions_write_to_out(name):
+    function = getattr(pf.special, name)
+    args = (pf.tensor([0.2, 0.7]), pf.tensor([1.0, 2.0]))[: 1 if name in ("ndtr", "spherical_bessel_j0") else 2]
+    out = pf.empty(0)
+    assert function(*args, out=out) is out and pf.equal(out, function(*args))
+
+
+def test_transforms_write_to_an_empty_out():
+    x, out = pf.arange(6.0).view(2, 3), pf.empty(0, dtype=pf.complex64)
+    assert pf.fft.fft2(x, out=out) is out and pf.equal(out, pf.fft.fft2(x))
+    with pytest.raises(RuntimeError, match="rfft: the result cannot be cast to the dtype of out"):
+        pf.fft.rfft(x, out=pf.empty(2, 2))
+
+
+def test_functions_of_numpy_give_tensors():
+    x = pf.tensor([1.0, 4.0])
+    assert type(np.sqrt(x)) is pf.Tensor and np.sqrt(x).tolist() == [1.0, 2.0] and np.add(x, np.ones(2)).dtype == pf.float64
+    assert (np.less(x, 2)).dtype == pf.bool_ and type(np.asarray(x)) is np.ndarray
+
+
+def test_dtypes_have_their_counterparts():
+    assert pf.float32.to_complex() == pf.complex64 and pf.float64.to_complex() == pf.complex128 and pf.complex64.to_complex() == pf.complex64
+    assert pf.complex128.to_real() == pf.float64 and pf.float16.to_real() == pf.float16 and pf.int64.to_real() == pf.int64
+    with pytest.raises(RuntimeError, match="int32 has no complex dtype"):
+        pf.int32.to_complex()
+
+
+def test_logit_outside_of_its_range_has_no_slope():
+    x = pf.tensor([-0.5, 0.25, 1.5], requires_grad=True)
+    pf.logit(x).sum().backward()
+    assert np.isnan(x.grad.numpy()).tolist() == [True, False, True] and abs(x.grad[1].item() - 1 / (0.25 * 0.75)) < 1e-5
+    x.grad = None
+    assert pf.logit(x.half()).dtype == pf.float16 and pf.logit(x.double()).dtype == pf.float64
+    pf.logit(x, eps=1e-3).sum().backward()
+    assert x.grad[0].item() == x.grad[2].item() == 0
+
+
+def test_convolution_over_time():
+    x, w, b = pf.randn(7, 2, 3), pf.randn(3, 3, 4), pf.randn(4)
+    y = F.conv_tbc(x, w, b, pad=1)
+    assert y.shape == (7, 2, 4) and pf.allclose(y, F.conv1d(x.permute(1, 2, 0), w.permute(2, 1, 0), b, padding=1).permute(2, 0, 1), atol=1e-6)
+    assert pf.equal(pf.conv_tbc(x, w, b), F.conv_tbc(x, w, b, 0)) and pf.equal(x.conv_tbc(w, b, 1), y)
+    with pytest.raises(ValueError, match="conv_tbc: sizes do not fit"):
+        F.conv_tbc(x, w[:, :2], b)
+
+
+def test_linear_cross_entropy_as_a_layer():
+    loss = pf.nn.LinearCrossEntropyLoss(4, 3, bias=True, label_smoothing=0.1, options=pf.nn.LinearCrossEntropyOptions(batch_chunk_size=2))
+    x, target = pf.randn(5, 4), pf.tensor([0, 2, 1, 1, 0])
+    want = F.cross_entropy(F.linear(x, loss.linear.weight, loss.linear.bias), target, label_smoothing=0.1)
+    assert list(loss.state_dict()) == ["linear.weight", "linear.bias"] and pf.allclose(loss(x, target), want)
+    places = pf.nn.LinearCrossEntropyLoss(4, 3, out_features=(2,), reduction="none", weight=pf.ones(3))
+    assert places(x, pf.zeros(5, 2, dtype=pf.int64)).shape == (5, 2) and places.linear.weight.shape == (6, 4) and "num_classes=3" in repr(places)
+    with pytest.raises(RuntimeError, match="the weight does not fit; got shape .2,.; expected .3,."):
+        pf.nn.LinearCrossEntropyLoss(4, 3, weight=pf.ones(2))
+    with pytest.raises(RuntimeError, match="label_smoothing is out of range; got 2"):
+        pf.nn.LinearCrossEntropyLoss(4, 3, label_smoothing=2)
+
+
+def test_layers_that_are_others():
+    nn = pf.nn
+    assert isinstance(nn.ReLU6(), nn.Hardtanh) and repr(nn.ReLU6(inplace=True)) == "ReLU6(inplace=True)" and nn.ReLU6()(pf.tensor([-1.0, 7.0])).tolist() == [0.0, 6.0]
+    assert isinstance(nn.ZeroPad2d(1), nn.ConstantPad2d) and repr(nn.ZeroPad2d(1)) == "ZeroPad2d((1, 1, 1, 1))" and nn.ZeroPad2d(1)(pf.ones(1, 1, 1)).sum().item() == 1
+    assert not isinstance(nn.AvgPool3d(2), nn.AvgPool2d)

@@ -106,6 +106,8 @@ mkldnn = _Library("mkldnn", lambda: True, enabled=True, deterministic=True, allo
 openmp = _Library("openmp", lambda: True)
 opt_einsum = _Library("opt_einsum", lambda: False, enabled=False, strategy=None)
 quantized = _Library("quantized", lambda: False, engine="none", supported_engines=[])
+nnpack = _Library("nnpack", lambda: False)
+mha = _Library("mha", lambda: False)
 cpu = _Library("cpu", lambda: True)
 cpu.__dict__["get_cpu_capability"] = lambda: "DEFAULT"
 
@@ -115,7 +117,7 @@ def _find_as_modules():
     import sys
     from importlib.machinery import ModuleSpec
 
-    for library in (cudnn, cuda, mps, xpu, mkl, mkldnn, openmp, opt_einsum, quantized, cpu):
+    for library in (cudnn, cuda, mps, xpu, mkl, mkldnn, openmp, opt_einsum, quantized, nnpack, mha, cpu):
         name = f"{__name__}.{library._name.rpartition('.')[2]}"
         library.__dict__.update(__name__=name, __spec__=ModuleSpec(name, None), __loader__=None, __path__=[])
         sys.modules[name] = library

@@ -288,6 +288,38 @@ CUDAGraph = _refused.cls("cuda.CUDAGraph", _GRAPHS)
 graph = _refused.cls("cuda.graph", _GRAPHS)
 make_graphed_callables = _refused.function("cuda.make_graphed_callables", _GRAPHS)
 
+_SENSORS = "`pyflame profile` samples clocks, power and temperature; rocm-smi and nvidia-smi show them"
+clock_rate, list_gpu_processes, memory_usage, power_draw, temperature, utilization = (
+    _refused.function(f"cuda.{name}", _SENSORS) for name in ("clock_rate", "list_gpu_processes", "memory_usage", "power_draw", "temperature", "utilization"))
+
+
+class _Runtime:
+    """CUDA's functions that programs call around a region for NVIDIA's profiler; nobody reads the marks."""
+
+    def cudaProfilerStart(self):  # noqa: N802
+        return 0
+
+    def cudaProfilerStop(self):  # noqa: N802
+        return 0
+
+
+def cudart():
+    """An object whose cudaProfilerStart() and cudaProfilerStop() do nothing: pyflame.profiler.profile records a run."""
+    return _Runtime()
+
+
+def get_sync_debug_mode():
+    """Always 0: pyflame.explain names each sync point."""
+    return 0
+
+
+def set_sync_debug_mode(debug_mode):
+    """Does nothing: pyflame.explain names each sync point."""
+
+
+def _lazy_init():
+    """Does nothing, like init()."""
+
 
 def __getattr__(name):
     if name.endswith("Tensor") and not name.startswith("_"):

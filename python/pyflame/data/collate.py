@@ -15,13 +15,34 @@ def _like(mapping, parts):
     return out
 
 
+default_collate_fn_map = {}  # what default_collate does with further types: {type: function(batch, collate_fn_map=)}
+
+
 def default_collate(batch):
     """One batch from a list of samples: tensors, arrays and numbers are stacked, tuples, lists and dicts by part.
 
     Python's floats become float64, as PyTorch has it. Strings stay as they are: a tuple of them for a part of a tuple or list, otherwise a list."""
+    return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def _function_for(sample, functions):
+    """The function for a sample's type, or for one of its base classes; None without one."""
+    if type(sample) in functions:
+        return functions[type(sample)]
+    return next((f for kind, f in functions.items() if isinstance(sample, kind)), None)
+
+
+def collate(batch, *, collate_fn_map=None):
+    """One batch from a list of samples, as default_collate makes it.
+
+    collate_fn_map: {type, or tuple of types: function(batch, collate_fn_map=collate_fn_map)} for samples, and parts of samples, of further types; it comes
+    before the rules of default_collate."""
     if not batch:
         raise ValueError("collate: the batch is empty")
     first = batch[0]
+    own = _function_for(first, collate_fn_map) if collate_fn_map else None
+    if own is not None:
+        return own(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, Tensor):
         return _C.stack(list(batch))
     if isinstance(first, float) and type(first).__module__ != "numpy":
@@ -31,12 +52,12 @@ def default_collate(batch):
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
-        parts = {k: default_collate([b[k] for b in batch]) for k in first}
+        parts = {k: collate([b[k] for b in batch], collate_fn_map=collate_fn_map) for k in first}
         return _like(first, parts)
     if isinstance(first, (tuple, list)):
         if any(len(b) != len(first) for b in batch):
             raise ValueError(f"collate: samples have different lengths; got {sorted({len(b) for b in batch})}")
-        parts = [default_collate(part) for part in zip(*batch)]
+        parts = [collate(part, collate_fn_map=collate_fn_map) for part in zip(*batch)]
         if isinstance(first, tuple) and hasattr(first, "_fields"):
             return type(first)(*parts)
         return parts

@@ -36,6 +36,7 @@ from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, Fea
 from .embedding import Embedding, EmbeddingBag  # noqa: F401
 from .flatten import Flatten, Unflatten  # noqa: F401
 from .linear import Bilinear, Identity, Linear  # noqa: F401
+from .functional_linear_loss import LinearCrossEntropyOptions  # noqa: F401
 from .adaptive import AdaptiveLogSoftmaxWithLoss  # noqa: F401
 from .losses import (  # noqa: F401
     BCELoss,
@@ -45,6 +46,7 @@ from .losses import (  # noqa: F401
     HuberLoss,
     KLDivLoss,
     L1Loss,
+    LinearCrossEntropyLoss,
     MSELoss,
     NLLLoss,
     NLLLoss2d,
@@ -128,3 +130,11 @@ from .pooling import (  # noqa: F401
 )
 from .parallel import DataParallel  # noqa: F401
 from . import modules  # noqa: E402,F401  it takes its names from here
+
+
+def __getattr__(name):
+    if name == "grad":
+        from importlib import import_module
+
+        return import_module(".grad", __name__)
+    raise AttributeError(f"module 'pyflame.nn' has no attribute '{name}'")

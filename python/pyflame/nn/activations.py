@@ -143,16 +143,17 @@ class _Activation(Module):
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._settings if name != "inplace" or self.inplace)
 
 
-def _layer(name, function, **settings):
+def _layer(name, function, base=_Activation, **settings):
     text = getattr(F, function).__doc__
-    return type(name, (_Activation,), {"__doc__": text, "__module__": __name__, "_function": function, "_settings": settings})
+    return type(name, (base,), {"__doc__": text, "__module__": __name__, "_function": function, "_settings": settings})
 
 
 ELU = _layer("ELU", "elu", alpha=1.0, inplace=False)
 CELU = _layer("CELU", "celu", alpha=1.0, inplace=False)
 SELU = _layer("SELU", "selu", inplace=False)
-ReLU6 = _layer("ReLU6", "relu6", inplace=False)
 Hardtanh = _layer("Hardtanh", "hardtanh", min_val=-1.0, max_val=1.0, inplace=False)
+ReLU6 = _layer("ReLU6", "relu6", Hardtanh, inplace=False)
+ReLU6.min_val, ReLU6.max_val = 0.0, 6.0
 Hardsigmoid = _layer("Hardsigmoid", "hardsigmoid", inplace=False)
 Hardswish = _layer("Hardswish", "hardswish", inplace=False)
 Mish = _layer("Mish", "mish", inplace=False)

@@ -315,6 +315,13 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return _C.sum(x1 * x2, dim) / (length(x1) * length(x2))
 
 
+def conv_tbc(input, weight, bias, pad=0):
+    """conv1d of tensors whose time comes first: input [T, B, C], weight [K, C, O], bias [O]; the result is [T + 2 pad - K + 1, B, O]."""
+    if input.ndim != 3 or weight.ndim != 3 or input.shape[2] != weight.shape[1] or tuple(bias.shape) != (weight.shape[2],):
+        raise ValueError(f"conv_tbc: sizes do not fit; got {tuple(input.shape)}, {tuple(weight.shape)} and {tuple(bias.shape)}; expected [T, B, C], [K, C, O] and [O]")
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+
+
 def _in_place(function):
     def written(input, *args, **kwargs):
         return function(input, *args, inplace=True, **kwargs)
@@ -328,3 +335,14 @@ celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, 
 for _loss in (binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy, hinge_embedding_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
               multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):
     globals()[_loss.__name__] = _with_size_average(_loss)
+
+_PRIVATE = frozenset({"_canonical_mask", "_in_projection", "_in_projection_packed", "_none_or_dtype", "_pair", "_single", "_triple", "handle_torch_function", "has_torch_function",
+                      "has_torch_function_unary", "has_torch_function_variadic"})
+
+
+def __getattr__(name):
+    if name in _PRIVATE:
+        from . import functional_private
+
+        return getattr(functional_private, name)
+    raise AttributeError(f"module 'pyflame.nn.functional' has no attribute '{name}'")

@@ -1,7 +1,10 @@
 """Losses. Each takes reduction 'mean', 'sum' or 'none'; with 'none' the result has one loss per element or per row."""
+import math
+
 from .. import _C
 from . import functional as F
 from ._old_arguments import with_size_average
+from .linear import Linear
 from .module import Module
 
 
@@ -44,6 +47,31 @@ class CrossEntropyLoss(_Loss):
 
     def forward(self, input, target):
         return _C.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
+
+
+class LinearCrossEntropyLoss(_Loss):
+    """functional.linear_cross_entropy of a linear layer of its own (`linear`): the cross entropy of its outputs, which are not held all at one time.
+
+    input [N, in_features], target [N] with classes below num_classes; out_features (d1, ...): places of one input, target [N, d1, ...]. weight
+    [num_classes] is what each class counts. RuntimeError: weight or label_smoothing do not fit."""
+
+    def __init__(self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None, reduction="mean", weight=None, ignore_index=None, label_smoothing=0.0, options=None):
+        super().__init__(reduction)
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise RuntimeError(f"LinearCrossEntropyLoss: the weight does not fit; got shape {tuple(weight.shape)}; expected {(num_classes,)}")
+        if not 0 <= label_smoothing <= 1:
+            raise RuntimeError(f"LinearCrossEntropyLoss: label_smoothing is out of range; got {label_smoothing}; expected 0 to 1")
+        self.register_buffer("weight", weight)
+        self.num_classes, self.out_features, self.ignore_index, self.label_smoothing, self.options = num_classes, tuple(out_features), ignore_index, label_smoothing, options
+        self.linear = Linear(in_features, math.prod(self.out_features, start=num_classes), bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input, target):
+        sizes, bias = (self.num_classes, *self.out_features), self.linear.bias
+        return F.linear_cross_entropy(input, self.linear.weight.reshape(*sizes, self.linear.in_features), target, linear_bias=None if bias is None else bias.reshape(sizes), weight=self.weight,
+                                      reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, options=self.options)
+
+    def extra_repr(self):
+        return f"in_features={self.linear.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, reduction={self.reduction}"
 
 
 class NLLLoss(_Loss):

@@ -50,22 +50,31 @@ class ConstantPad3d(_ConstantPad):
     _dims = 3
 
 
-class ZeroPad1d(_Pad):
+class ZeroPad1d(ConstantPad1d):
     """[N, C, L] with a border of zeros."""
 
-    _dims = 1
+    def __init__(self, padding):
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
 
 
-class ZeroPad2d(_Pad):
+class ZeroPad2d(ConstantPad2d):
     """[N, C, H, W] with a border of zeros."""
 
-    _dims = 2
+    def __init__(self, padding):
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
 
 
-class ZeroPad3d(_Pad):
+class ZeroPad3d(ConstantPad3d):
     """[N, C, D, H, W] with a border of zeros."""
 
-    _dims = 3
+    def __init__(self, padding):
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
 
 
 class ReflectionPad1d(_Pad):

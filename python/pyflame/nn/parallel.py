@@ -4,7 +4,7 @@ import copy
 import functools
 import weakref
 
-from .. import _C, distributed
+from .. import _C, _refused, distributed
 from .._notes import once
 from .module import Module
 
@@ -236,3 +236,7 @@ def _reduce(me):
 
 
 __all__ = ["DataParallel", "DistributedDataParallel", "data_parallel"]
+__path__ = []  # PyTorch has files below it, which are found as this module
+_ONE_DEVICE = "DataParallel computes on one device; use DistributedDataParallel with one process for each GPU"
+for _name in ("gather", "parallel_apply", "replicate", "scatter", "scatter_kwargs", "Broadcast", "Gather", "ReduceAddCoalesced", "Scatter"):
+    globals()[_name] = _refused.function(f"nn.parallel.{_name}", _ONE_DEVICE)

@@ -52,34 +52,41 @@ class MaxPool3d(_MaxPool):
     _sizes, _function = staticmethod(_triple), staticmethod(F.max_pool3d)
 
 
-class AvgPool1d(_Pool):
+class _AvgPool(_Pool):
+    def __init__(self, kernel_size, stride, padding, ceil_mode, count_include_pad):
+        super().__init__(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+
+class AvgPool1d(_AvgPool):
     """The mean of each window of [N, C, L]."""
 
     _sizes = staticmethod(_one)
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-        super().__init__(kernel_size, stride, padding)
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self._make_tuples()
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
     def forward(self, input):
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
-class AvgPool2d(_Pool):
-    """The mean of each window of [N, C, H, W], or its sum over divisor_override."""
-
-    _function = staticmethod(F.avg_pool2d)
-
+class _AvgPoolOfPlanes(_AvgPool):
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-        super().__init__(kernel_size, stride, padding)
-        self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.divisor_override = divisor_override
 
     def forward(self, input):
         return type(self)._function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
 
-class AvgPool3d(AvgPool2d):
+class AvgPool2d(_AvgPoolOfPlanes):
+    """The mean of each window of [N, C, H, W], or its sum over divisor_override."""
+
+    _function = staticmethod(F.avg_pool2d)
+
+
+class AvgPool3d(_AvgPoolOfPlanes):
     """The mean of each window of [N, C, D, H, W], or its sum over divisor_override."""
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.avg_pool3d)
@@ -97,19 +104,23 @@ class _AdaptivePool(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptivePool):
+class _AdaptiveAvgPool(_AdaptivePool):
+    pass
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """The means of windows that cover [N, C, L]: [N, C, output_size]."""
 
     _function = staticmethod(F.adaptive_avg_pool1d)
 
 
-class AdaptiveAvgPool2d(_AdaptivePool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """The means of windows that cover [N, C, H, W]: [N, C, *output_size]; None keeps a size."""
 
     _function = staticmethod(F.adaptive_avg_pool2d)
 
 
-class AdaptiveAvgPool3d(_AdaptivePool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """The means of windows that cover [N, C, D, H, W]: [N, C, *output_size]; None keeps a size."""
 
     _function = staticmethod(F.adaptive_avg_pool3d)

@@ -12,7 +12,8 @@ from .multihead_attention import MultiheadAttention
 from .normalization import LayerNorm
 
 
-def _activation(op, activation):
+def activation_of(activation, op="activation"):
+    """The function of a name, 'relu' or 'gelu'; a function is itself."""
     if not isinstance(activation, str):
         return activation
     if activation not in ("relu", "gelu"):
@@ -40,7 +41,7 @@ class _Layer(Module):
             setattr(self, f"norm{i}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where))
         for i in range(1, norms + 1):
             setattr(self, f"dropout{i}", Dropout(dropout))
-        self.activation = _activation(type(self).__name__, activation)
+        self.activation = activation_of(activation, type(self).__name__)
 
     def _around(self, x, norm, block):
         """A block with its residual connection, and the norm before or after."""

@@ -75,7 +75,8 @@ class LBFGS(Optimizer):
             if slope > -group["tolerance_change"]:
                 break
             if group["line_search_fn"]:
-                t, loss, grad = self._search(params, evaluate, t, d, _Point(0.0, loss, grad, slope))
+                left = group["max_eval"] - (state["func_evals"] - before)
+                t, loss, grad = self._search(params, evaluate, t, d, _Point(0.0, loss, grad, slope), left)
                 state["t"] = t
             else:
                 _move(params, d, t)
@@ -88,7 +89,7 @@ class LBFGS(Optimizer):
                 break
         return first
 
-    def _search(self, params, evaluate, t, d, start):
+    def _search(self, params, evaluate, t, d, start, most):
         saved = [p.clone() for p in params]
 
         def at(t):
@@ -98,7 +99,7 @@ class LBFGS(Optimizer):
                 p.copy_(x)
             return _Point(t, loss, grad, grad.dot(d).item())
 
-        best = _strong_wolfe(at, t, start, _largest(d))
+        best = _strong_wolfe(at, t, start, _largest(d), most)
         _move(params, d, best.t)
         return best.t, best.loss, best.grad
 
@@ -157,8 +158,8 @@ def _cubic_minimum(a, b, bounds=None):
     return min(max(t, low), high) if t == t else (low + high) / 2
 
 
-def _strong_wolfe(at, t, start, size, c1=1e-4, c2=0.9, tolerance=1e-9, most=25):
-    """A point that meets the strong Wolfe conditions, or the best one after `most` evaluations. size: the largest element of the direction."""
+def _strong_wolfe(at, t, start, size, most, c1=1e-4, c2=0.9, tolerance=1e-9):
+    """A point that meets the strong Wolfe conditions, or the best one after 1 + `most` evaluations. size: the largest element of the direction."""
 
     def too_high(p):
         return p.loss > start.loss + c1 * p.t * start.slope

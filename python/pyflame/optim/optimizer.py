@@ -3,11 +3,14 @@ SGD and Adam record one fused update of all tensors of a group. The others write
 part is one fused loop."""
 import collections
 import functools
+from collections.abc import Iterable
+from typing import Any, Union
 
 from .. import _C
 from .._C import Tensor
 from .._grad_mode import enable_grad, no_grad
 
+ParamsT = Union[Iterable[Tensor], Iterable[dict[str, Any]], Iterable[tuple[str, Tensor]]]
 _pre_hooks = collections.OrderedDict()  # of all optimizers
 _post_hooks = collections.OrderedDict()
 
@@ -37,6 +40,22 @@ class _Handle:
 
     def __exit__(self, *exc):
         self.remove()
+
+
+def _use_grad_for_differentiable(step):
+    """A step() without gradients: what PyTorch's optimizers decorate theirs with, for classes that are derived from Optimizer."""
+
+    @functools.wraps(step)
+    def without(*args, **kwargs):
+        with no_grad():
+            return step(*args, **kwargs)
+
+    return without
+
+
+def _get_value(x):
+    """A number, also of a tensor with one element."""
+    return x.item() if isinstance(x, Tensor) else x
 
 
 def register_optimizer_step_pre_hook(hook):

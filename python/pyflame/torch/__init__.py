@@ -10,8 +10,9 @@ from importlib import import_module
 import pyflame as _pf
 from pyflame import _C
 from pyflame.torch import _names as _importing
+from pyflame.torch_version import TorchVersion as _TorchVersion
 
-__version__ = f"2.15.0+pyflame{_pf.__version__}"
+__version__ = _TorchVersion(f"2.15.0+pyflame{_pf.__version__}")
 _importing.install()
 _C._cuda_names_any_gpu(True)
 

@@ -11,7 +11,10 @@ _ALIAS = "pyflame.torch"
 _OWN = frozenset({"_names", "version", "__main__", "as_torch"})
 
 
+# Files of PyTorch whose names are defined in another module here; "" is pyflame itself.
 _MOVED = {f"{amp}.{file}": amp for amp in ("amp", "cuda.amp") for file in ("grad_scaler", "autocast_mode")}
+_MOVED.update({f"nn.parallel.{file}": "nn.parallel" for file in ("_functions", "data_parallel", "distributed", "parallel_apply", "replicate", "scatter_gather")})
+_MOVED.update({"_tensor": "", "cuda.graphs": "cuda", "profiler.profiler": "profiler", "utils.tensorboard.writer": "utils.tensorboard"})
 
 # Parts of PyTorch that are not here: their modules import, and what they hold says what to do instead.
 _PROCESSES = "process groups, their collectives, DistributedDataParallel and fully_shard are; a program that needs more runs in PyTorch"
@@ -19,13 +22,18 @@ _INNER = "it is a part of PyTorch's own machinery, which is not here"
 _REFUSED = {"distributed": _PROCESSES, "futures": _PROCESSES, "ops": _INNER, "cuda.nccl": _PROCESSES, "classes": _INNER, "library": _INNER, "_inductor": _INNER, "_dynamo": _INNER, "_functorch": _INNER, "_subclasses": _INNER, "_export": _INNER,
             "_higher_order_ops": _INNER, "package": "save the state_dict() with torch.save", "monitor": _INNER, "fx": "there is no graph of Python code", "jit": "every window of ops is compiled by itself",
             "export": "export the model with torch.onnx.export", "ao": "quantized tensors are not available", "quantization": "quantized tensors are not available", "nested": "nested tensors are not available; pad the sequences",
-            "masked": "masked tensors are not available; masked_fill and where do their work", "sparse": "sparse tensors are not available", "utils.benchmark": "time with time.perf_counter() and torch.accelerator.synchronize()"}
+            "masked": "masked tensors are not available; masked_fill and where do their work", "sparse": "sparse tensors are not available", "_VF": _INNER, "_prims_common": _INNER, "testing._internal": _INNER, "utils._foreach_utils": _INNER, "utils._python_dispatch": _INNER, "utils.weak": _INNER,
+            "jit.annotations": "every window of ops is compiled by itself", "onnx.symbolic_helper": "pyflame.onnx.export has its own rules", "cuda.comm": "use torch.distributed with one process for each GPU",
+            "nn.intrinsic": "quantized tensors are not available", "nn.qat": "quantized tensors are not available", "nn.quantizable": "quantized tensors are not available", "nn.quantized": "quantized tensors are not available",
+            "utils.data.datapipes": "use datasets and samplers", "utils.flop_counter": "torch.profiler.profile counts FLOPs: key_averages()",
+            "utils.benchmark": "time with time.perf_counter() and torch.accelerator.synchronize()"}
 
 
 def _refused_module(inner):
     """A module of names that raise, or None if this part of PyTorch is not one of those."""
     tail = inner[len("pyflame.") :]
-    advice = _REFUSED.get(tail) or _REFUSED.get(tail.partition(".")[0])
+    parts = tail.split(".")
+    advice = next((_REFUSED[path] for n in range(len(parts), 0, -1) if (path := ".".join(parts[:n])) in _REFUSED), None)
     if advice is None:
         return None
     made = types.ModuleType(inner, f"Not available: {advice}.")
@@ -57,7 +65,7 @@ class _Finder:
         if root is None or name[len(root) :].partition(".")[0] in _OWN:
             return None
         tail = name[len(root) :]
-        inner = f"pyflame.{_MOVED.get(tail, tail)}"
+        inner = f"pyflame.{_MOVED.get(tail, tail)}".rstrip(".")
         try:
             module = importlib.import_module(inner)
         except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
 """Where PyTorch keeps its tools: pyflame.utils.data is pyflame.data."""
 from . import data  # noqa: F401
 
-_SUBMODULES = ("_pytree", "checkpoint", "cpp_extension", "dlpack", "model_zoo", "tensorboard")
+_SUBMODULES = ("_pytree", "checkpoint", "collect_env", "cpp_extension", "dlpack", "hooks", "model_zoo", "tensorboard")
 
 
 def __getattr__(name):

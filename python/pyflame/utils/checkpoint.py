@@ -1,7 +1,8 @@
 """Recomputation of intermediates in the backward pass, by PyTorch's path."""
 import contextlib
+import warnings
 
-from .. import _C  # noqa: F401
+from .. import _C, _refused
 from ..autograd.recompute import checkpoint as _checkpoint
 
 
@@ -46,3 +47,26 @@ def set_checkpoint_debug_enabled(enabled):
 def set_checkpoint_early_stop(enable):
     """A context that changes nothing: a function is always computed again as a whole."""
     yield
+
+
+def detach_variable(inputs):
+    """The inputs, of which tensors have no history and need gradients as before."""
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, _C.Tensor) else x for x in inputs)
+
+
+def check_backward_validity(inputs):
+    """A warning where no tensor of the inputs needs a gradient."""
+    if not any(isinstance(x, _C.Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("checkpoint: no input needs a gradient, so that gradients will be None", stacklevel=2)
+
+
+def noop_context_fn():
+    """Two contexts that do nothing."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+_SAME_NUMBERS = "checkpoint() draws the same random numbers when it computes again"
+get_device_states = _refused.function("utils.checkpoint.get_device_states", _SAME_NUMBERS)
+set_device_states = _refused.function("utils.checkpoint.set_device_states", _SAME_NUMBERS)
+CheckpointFunction = _refused.cls("utils.checkpoint.CheckpointFunction", "use checkpoint()")
+create_selective_checkpoint_contexts = _refused.function("utils.checkpoint.create_selective_checkpoint_contexts", "checkpoint() computes a function again as a whole")

@@ -7,6 +7,8 @@ import zlib
 from .. import _refused
 from .._C import Tensor
 
+__path__ = []  # PyTorch has a file below it, which is found as this module
+
 
 def _package():
     """The parts of the tensorboard package that write event files."""

@@ -2,7 +2,7 @@
 import contextlib
 import enum
 
-from . import varlen  # noqa: F401
+from . import bias, varlen  # noqa: F401
 
 
 class SDPBackend(enum.IntEnum):

@@ -9,7 +9,10 @@ _FILES = ("activation", "adaptive", "batchnorm", "channelshuffle", "container", 
           "padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling")
 _PRIVATE = {"_BatchNorm": ("normalization", "_BatchNorm"), "_NormBase": ("normalization", "_BatchNorm"), "_Loss": ("losses", "_Loss"), "_WeightedLoss": ("losses", "_Loss"),
             "_ConvNd": ("convolution", "_Conv"), "_InstanceNorm": ("normalization", "_InstanceNorm"), "_DropoutNd": ("dropout", "_DropoutNd"), "_get_clones": ("transformer", "_copies"),
-            "NonDynamicallyQuantizableLinear": ("linear", "Linear")}
+            "NonDynamicallyQuantizableLinear": ("linear", "Linear"), "_ConvTransposeNd": ("convolution", "_ConvTranspose"), "_MaxPoolNd": ("pooling", "_MaxPool"),
+            "_AvgPoolNd": ("pooling", "_AvgPool"), "_AdaptiveAvgPoolNd": ("pooling", "_AdaptiveAvgPool"), "_AdaptiveMaxPoolNd": ("pooling", "_AdaptiveMaxPool"),
+            "_LPPoolNd": ("pooling", "_LPPool"), "_MaxUnpoolNd": ("pooling", "_MaxUnpool"), "_get_activation_fn": ("transformer", "activation_of"),
+            "_IncompatibleKeys": ("state", "IncompatibleKeys"), "RemovableHandle": ("hooks", "RemovableHandle")}
 
 
 def _addindent(text, spaces):
@@ -24,6 +27,10 @@ def _find(name):
     if name in _PRIVATE:
         file, own = _PRIVATE[name]
         return getattr(import_module(f"pyflame.nn.{file}"), own)
+    if name in ("Tensor", "F"):
+        return import_module("pyflame").Tensor if name == "Tensor" else nn.functional
+    if name.startswith("register_module_"):
+        return getattr(import_module("pyflame.nn.hooks"), name)
     if name in ("Parameter", "UninitializedParameter", "UninitializedBuffer") or not name.startswith("_"):
         return getattr(nn, name)
     if name == "_addindent":

@@ -116,16 +116,52 @@ def conv_transpose(node):
         full = [(sizes[k] - 1) * strides[k] + (kernel[k] - 1) * dilations[k] + 1 for k in range(count)]
         if wanted is not None or mode.startswith("SAME"):
             goal = wanted[-count:] if wanted is not None else [sizes[k] * strides[k] for k in range(count)]
-            total = [full[k] + extra[k] - goal[k] for k in range(count)]
-            smaller = [t // 2 for t in total]
-            larger = [t - s for t, s in zip(total, smaller)]
-            before, after = (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
-            if wanted is not None and mode == "NOTSET":
-                before, after = smaller, larger
+            total = [max(full[k] + extra[k] - goal[k], 0) for k in range(count)]
+            before = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
+            after = [full[k] + extra[k] - goal[k] - before[k] for k in range(count)]  # below 0 where the goal is larger: zeros behind
         function = getattr(F, f"conv_transpose{count}d")
         y = function(x, w, None, strides, [0] * count, [0] * count, groups, dilations)
         y = _padded(y, [-n for n in before], [extra[k] - after[k] for k in range(count)])
         return y if b is None else y + b.reshape((1, -1) + (1,) * count)
+
+    return run
+
+
+def _between_pixels(x, rows, columns):
+    """x [N, C, H, W] at places [N, ...] between its pixels, [N, C, places]: bilinear, with zeros around the image."""
+    (n, channels, height, width), total = tuple(x.shape), 0.0
+    flat, first = x.reshape(n, channels, height * width), (pf.floor(rows), pf.floor(columns))
+    for down, right in itertools.product((0, 1), (0, 1)):
+        row, column = first[0] + down, first[1] + right
+        share = (1 - pf.abs(rows - row)) * (1 - pf.abs(columns - column)) * ((row >= 0) & (row < height) & (column >= 0) & (column < width)).to(x.dtype)
+        at = (row.clamp(0, height - 1) * width + column.clamp(0, width - 1)).long().reshape(n, 1, -1)
+        total = total + pf.gather(flat, 2, at.expand(n, channels, at.shape[2])) * share.reshape(n, 1, -1)
+    return total
+
+
+@op("DeformConv")
+def deform_conv(node):
+    """A convolution whose window has its places moved by offset [N, groups of offsets * kh * kw * 2, H', W'] (rows, columns) and weighted by mask."""
+    offsets_groups, groups = node.attr("offset_group", 1), node.attr("group", 1)
+
+    def run(x, w, offset, b=None, mask=None):
+        if x.dim() != 4:
+            raise NotImplementedError(f"DeformConv: only images are available; got {x.dim() - 2} dims; expected 2")
+        (n, channels, *sizes), kernel, out = tuple(x.shape), tuple(w.shape)[2:], tuple(offset.shape)[2:]
+        strides, dilations, pads = node.attr("strides", [1, 1]), node.attr("dilations", [1, 1]), node.attr("pads", [0] * 4)
+        many, taps = n * offsets_groups, math.prod(kernel)
+        moved = offset.reshape((many, *kernel, 2, *out))
+        places = []
+        for k in range(2):
+            taken = np.arange(kernel[k]) * dilations[k] - pads[k]
+            at = taken.reshape([-1 if d == k else 1 for d in range(4)]) + (np.arange(out[k]) * strides[k]).reshape([-1 if d == k + 2 else 1 for d in range(4)])
+            places.append(moved[:, :, :, k] + pf.tensor(at, device=x.device).to(x.dtype))
+        seen = _between_pixels(x.reshape(many, channels // offsets_groups, *sizes), *places).reshape(n, offsets_groups, -1, taps, *out)
+        if mask is not None:
+            seen = seen * mask.reshape(n, offsets_groups, 1, taps, *out)
+        y = w.reshape(groups, w.shape[0] // groups, -1) @ seen.reshape(n, groups, -1, math.prod(out))
+        y = y.reshape(n, w.shape[0], *out)
+        return y if b is None else y + b.reshape(1, -1, 1, 1)
 
     return run
 

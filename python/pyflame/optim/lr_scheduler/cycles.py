@@ -43,8 +43,10 @@ class OneCycleLR(LRScheduler):
         if cycle_momentum and not all("momentum" in g or "betas" in g for g in optimizer.param_groups):
             raise ValueError("OneCycleLR: the optimizer has no momentum; hint: cycle_momentum=False")
         if last_epoch == -1:
-            for g, lr in zip(optimizer.param_groups, self.initial_lrs):
-                g["lr"] = g["initial_lr"] = lr
+            for g, first, most, least in zip(optimizer.param_groups, self.initial_lrs, self.max_lrs, self.min_lrs):
+                g.update(lr=first, initial_lr=first, max_lr=most, min_lr=least)  # PyTorch's schedule reads them from the groups
+                if cycle_momentum:
+                    g.update(max_momentum=max_momentum, base_momentum=base_momentum)
         super().__init__(optimizer, last_epoch)
 
     def _between(self, a, b, at):

@@ -1,0 +1,17 @@
+"""Decorators of PyTorch's script compiler, which is not here: they return what they are given."""
+from ._refused import identity as _overload  # noqa: F401
+from ._refused import identity as _overload_method  # noqa: F401
+from ._refused import identity as export  # noqa: F401
+from ._refused import identity as ignore  # noqa: F401
+from ._refused import identity as unused  # noqa: F401
+
+
+def boolean_dispatch(arg_name, arg_index, default, if_true, if_false, module_name, func_name):
+    """A function that calls if_true where the argument of that name or place is true, and if_false elsewhere."""
+
+    def chosen(*args, **kwargs):
+        asked = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)
+        return (if_true if asked else if_false)(*args, **kwargs)
+
+    chosen.__name__ = func_name
+    return chosen

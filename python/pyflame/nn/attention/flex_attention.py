@@ -1,0 +1,123 @@
+"""Attention with scores and masks that Python functions give, by PyTorch's names. A function is called once, with index tensors that broadcast to
+[B, H, Q, K], so it is written with operators of tensors, as for PyTorch. All scores [B, H, Q, K] are in memory."""
+import math
+
+from ... import _C, _refused
+
+
+def noop_mask(batch, head, token_q, token_kv):
+    """A mask_mod that hides nothing."""
+    return _C.ones((), dtype=_C.bool_, device=batch.device)
+
+
+def and_masks(*mask_mods):
+    """A mask_mod that shows what all of them show."""
+    return _joined("and_masks", mask_mods, lambda a, b: a & b)
+
+
+def or_masks(*mask_mods):
+    """A mask_mod that shows what one of them shows."""
+    return _joined("or_masks", mask_mods, lambda a, b: a | b)
+
+
+def _joined(op, mask_mods, join):
+    if not mask_mods or not all(callable(mod) for mod in mask_mods):
+        raise RuntimeError(f"{op}: not functions; got {mask_mods!r}; expected at least one function (b, h, q_idx, kv_idx) of a bool")
+
+    def joined(b, h, q_idx, kv_idx):
+        shown = mask_mods[0](b, h, q_idx, kv_idx)
+        for mod in mask_mods[1:]:
+            shown = join(shown, mod(b, h, q_idx, kv_idx))
+        return shown
+
+    return joined
+
+
+def _indices(sizes, device):
+    """One index tensor for each dim of [B, H, Q, K]."""
+    return [_C.arange(n, device=device).view(*(n if i == dim else 1 for i in range(4))) for dim, n in enumerate(sizes)]
+
+
+class BlockMask:
+    """What a mask_mod shows, for flex_attention. shape: (B, H, Q, K); B and H may be 1 for all. The function is called again for each attention, with its indices."""
+
+    def __init__(self, mask_mod, sizes, device, block_size):
+        self.mask_mod, self.shape, self.device, self.BLOCK_SIZE = mask_mod, tuple(sizes), device, block_size
+        self.seq_lengths = self.shape[2:]
+
+    def to_dense(self):
+        """The blocks that show something, [B, H, blocks of Q, blocks of K], 1 or 0."""
+        b, h, q, k = self.shape
+        rows, columns = self.BLOCK_SIZE
+        shown = create_mask(self.mask_mod, b, h, q, k, self.device).to(_C.float32)
+        shown = _C.pad(shown, (0, -k % columns, 0, -q % rows))
+        return shown.view(b, h, shown.shape[2] // rows, rows, shown.shape[3] // columns, columns).amax((3, 5)).to(_C.int32)
+
+    def numel(self):
+        """The number of scores."""
+        return math.prod(self.shape)
+
+    def sparsity(self):
+        """Percent of the blocks that show nothing."""
+        return 100.0 * (1 - self.to_dense().float().mean().item())
+
+    def to(self, device):
+        """The mask for another device. What the function itself holds stays where it is."""
+        return BlockMask(self.mask_mod, self.shape, device, self.BLOCK_SIZE)
+
+    def __repr__(self):
+        return f"BlockMask(shape={self.shape}, BLOCK_SIZE={self.BLOCK_SIZE})"
+
+
+def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
+    """The bool mask [B, H, Q_LEN, KV_LEN] of a mask_mod, or the float scores that a score_mod adds to zeros; B and H None count as 1."""
+    import inspect
+
+    sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
+    at = _indices(sizes, device)
+    wanted = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in inspect.signature(mod_fn).parameters.values())
+    values = mod_fn(_C.zeros(sizes, device=device), *at) if wanted == 5 else mod_fn(*at)
+    return values.expand(sizes)
+
+
+def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False):
+    """A BlockMask of mask_mod(b, h, q_idx, kv_idx), which is true where a query sees a key. B and H None count as 1."""
+    blocks = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
+    return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), device, blocks)
+
+
+def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False, kernel_options=None, *, return_aux=None):
+    """softmax(score_mod(query key^T scale), where block_mask shows it) value.
+
+    query [B, Hq, Q, E], key [B, Hkv, K, E], value [B, Hkv, K, Ev]; the result is [B, Hq, Q, Ev]. score_mod(score, b, h, q_idx, kv_idx) gives the new
+    scores; scale is 1 / sqrt(E) without one. enable_gqa: Hkv divides Hq, and Hq / Hkv queries share a key. return_lse: also the logarithms of the sums of
+    exponentials of scores [B, Hq, Q]. A query that sees no key gives zeros. RuntimeError: block_mask is for other lengths. kernel_options changes nothing."""
+    op = "flex_attention"
+    if return_aux is not None:
+        raise NotImplementedError(f"{op}: return_aux is not available; expected None; hint: return_lse=True")
+    if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
+        raise ValueError(f"{op}: not 4 dims; got {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}; expected [B, H, Q, E], [B, H, K, E] and [B, H, K, Ev]")
+    b, h, q, e = query.shape
+    k = key.shape[2]
+    if h != key.shape[1]:
+        if not enable_gqa or h % key.shape[1]:
+            raise ValueError(f"{op}: heads do not fit; got {h} of query and {key.shape[1]} of key; expected the same number; hint: enable_gqa=True where one divides the other")
+        key, value = (x.repeat_interleave(h // key.shape[1], 1) for x in (key, value))
+    scores = (query @ key.mT) * (e**-0.5 if scale is None else scale)
+    at = _indices((b, h, q, k), query.device)
+    if score_mod is not None:
+        scores = score_mod(scores, *at)
+    shown = None
+    if block_mask is not None:
+        if (q, k) != tuple(block_mask.shape[2:]):
+            raise RuntimeError(f"{op}: block_mask does not fit; got one for {tuple(block_mask.shape[2:])} queries and keys; expected {(q, k)}; hint: create_block_mask with these lengths")
+        shown = block_mask.mask_mod(*at)
+        scores = _C.where(shown, scores, -math.inf)
+    lse = _C.logsumexp(scores, -1)
+    some = lse > -math.inf
+    weights = _C.exp(scores - _C.where(some, lse, 0.0).unsqueeze(-1))
+    out = (weights.to(value.dtype) @ value).to(query.dtype)
+    return (out, lse.float()) if return_lse else out
+
+
+__getattr__ = _refused.module("nn.attention.flex_attention", "flex_attention, create_block_mask and create_mask are")
