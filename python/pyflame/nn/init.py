@@ -2,8 +2,7 @@
 random call."""
 import math
 
-from .. import _generator
-from .._deprecation import deprecated
+from .. import _deprecation, _generator
 from .._grad_mode import no_grad
 
 
@@ -208,7 +207,7 @@ def dirac_(tensor, groups=1):
 
 def _deprecated(function):
     def old(*args, **kwargs):
-        deprecated(f"nn.init.{old.__name__}", f"nn.init.{function.__name__}")
+        _deprecation.deprecated(f"nn.init.{old.__name__}", f"nn.init.{function.__name__}")
         return function(*args, **kwargs)
 
     old.__name__ = function.__name__[:-1]
