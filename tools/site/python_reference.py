@@ -55,7 +55,7 @@ def literal(line):
     parts = CODE.split(line)
     parts[::2] = [re.sub(r"([\\*_<>\[\]{}$|#~^&])", r"\\\1", p) for p in parts[::2]]
     line = "".join(parts)
-    return re.sub(r"^([-+]|\d+[.)])(\s)", r"\\\1\2", line)
+    return re.sub(r"^(\+|\d+[.)])(\s)", r"\\\1\2", line)  # "- " at the beginning of a line is an item of a list
 
 
 def plain_default(value):
