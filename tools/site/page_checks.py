@@ -96,7 +96,7 @@ def schemes(page, base):
         choose_scheme(page, mode)
         if scheme(page) != mode:
             yield f"the switch does not lead to the scheme {mode}; got {scheme(page)}"
-        for name in [*PAGES, "search.html?q=softmax"]:
+        for name in [*PAGES, "search.html?q=softmax", "reference/python/pyflame.data.html#pyflame.data.DataLoader"]:
             page.goto(base + name)
             if scheme(page) != mode:
                 yield f"{name}: the scheme {mode} was not kept from page to page; got {scheme(page)}"
