@@ -204,6 +204,9 @@ emulator-run:
 
 # The documentation site. Sphinx is in an environment of its own.
 SITE_VENV := build/site-venv
+# A folder of all versions that are served, and its address: pages have a switch between them, and this version is added to the folder.
+SITE_VERSIONS ?=
+SITE_URL      ?= /
 .PHONY: site
 $(STAMP)/site-venv: tools/site/requirements.txt $(STAMP)/bootstrap
 	$(PY) -m venv $(SITE_VENV)
@@ -211,8 +214,8 @@ $(STAMP)/site-venv: tools/site/requirements.txt $(STAMP)/bootstrap
 	@touch $@
 
 site: install-venv $(STAMP)/site-venv  ## the documentation as a web site in build/site, with the reference of every public name; links are followed, pages looked at in a browser
-	$(SITE_VENV)/bin/python tools/site/build.py --python $(PY)
-	@$(SITE_VENV)/bin/python tools/site/browser.py build/site; rc=$$?; [ $$rc = 77 ] || exit $$rc
+	$(SITE_VENV)/bin/python tools/site/build.py --python $(PY) $(if $(SITE_VERSIONS),--versions $(SITE_VERSIONS) --url $(SITE_URL))
+	@$(SITE_VENV)/bin/python tools/site/browser.py $(or $(SITE_VERSIONS),build/site); rc=$$?; [ $$rc = 77 ] || exit $$rc
 
 .PHONY: chat-page
 chat-page: install-venv $(STAMP)/site-venv  ## talks to the page of `pyflame serve` in a headless Chromium

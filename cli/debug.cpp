@@ -13,7 +13,7 @@ namespace pyflame::apps::cli {
 namespace {
 
 struct DebugSettings {
-  std::string sanitizer, module, python;
+  std::string sanitizer, module, python, json;
   bool guards = false, poison = false, sync = false, no_agent = false;
 };
 
@@ -26,6 +26,7 @@ int debug_run(const DebugSettings& s, const std::vector<std::string>& program) {
   if (s.sync) c.add("--sync");
   if (s.no_agent) c.add("--no-agent");
   if (!s.sanitizer.empty()) c.add("--sanitizer", s.sanitizer);
+  if (!s.json.empty()) c.add("--json", s.json);
   if (!s.module.empty()) c.add("--module", s.module);
   c.add("--");
   for (const std::string& word : program) c.add(word);
@@ -53,6 +54,10 @@ void add_debug(CLI::App& app, Run& run) {
   cmd->add_option("--sanitizer", s->sanitizer,
                   "Run the program under NVIDIA's compute-sanitizer: memcheck, initcheck, racecheck or synccheck")
       ->check(CLI::IsMember({"memcheck", "initcheck", "racecheck", "synccheck"}));
+  cmd->add_option(
+         "--json", s->json,
+         "Also write what was found into this file, as one JSON document; standard output belongs to the program")
+      ->type_name("FILE");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return debug_run(*s, program); }; });

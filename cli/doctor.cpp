@@ -133,6 +133,7 @@ void add_doctor(CLI::App& app, Run& run) {
   CLI::App* lint =
       cmd->add_subcommand("lint", "Find settings and code in a PyTorch program that cost speed or correctness");
   lint->add_option("file", o->lint_file, "A Python file; it is parsed, not run")->required()->type_name("FILE.py");
+  lint->add_flag("--json", o->json, "Print one JSON document");
   lint->fallthrough();
   cmd->final_callback([&run, o] { run = [o] { return run_doctor(*o); }; });
 }

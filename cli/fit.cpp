@@ -62,22 +62,28 @@ int monitor(const MonitorSettings& s) {
 
 struct SnapshotSettings {
   std::string path, html;
+  bool json = false;
 };
 
 int show_snapshot(const SnapshotSettings& s) {
   constexpr size_t kMost = size_t{256} << 20;
+  PF_CHECK(s.json || !s.html.empty(), Value,
+           "memory snapshot: there is nothing to write; got neither --html nor --json; hint: --html page.html");
   const nlohmann::json doc = nlohmann::json::parse(read_text_file("memory snapshot", s.path, kMost), nullptr, false);
   PF_CHECK(!doc.is_discarded() && tools::memory::is_snapshot(doc), Value,
            "memory snapshot: '{}' is not a snapshot; expected a file of pf.memory.snapshot().save(path)", s.path);
-  write_page("memory snapshot", s.html, tools::memory::html_page(doc));
+  if (!s.html.empty()) write_page("memory snapshot", s.html, tools::memory::html_page(doc));
+  if (s.json) print_json(doc);
   return kOk;
 }
 
 void add_snapshot(CLI::App* memory, Run& run) {
-  CLI::App* cmd = memory->add_subcommand("snapshot", "Make a page of what held a device's memory");
+  CLI::App* cmd = memory->add_subcommand("snapshot", "Show what held a device's memory, as a page or as JSON");
   auto s = std::make_shared<SnapshotSettings>();
   cmd->add_option("path", s->path, "A file of pf.memory.snapshot().save(path)")->required()->check(CLI::ExistingFile);
-  cmd->add_option("--html", s->html, "The page to write")->required();
+  cmd->add_option("--html", s->html, "Write a page into this file")->type_name("FILE");
+  cmd->add_flag("--json", s->json,
+                "Print one JSON document: what held the memory, which line took it, and how it went over time");
   cmd->final_callback([&run, s] { run = [s] { return show_snapshot(*s); }; });
 }
 

@@ -117,9 +117,9 @@ def cache():
         labelled(p, 170, y, 104, 34, "64×64, mul, sub" if which == 0 else "64×65, mul, sub", colour, 0.25, size=12)
         p.arrow(146, 170, y + 17)
     p.parts.append(f'<path d="M276 61C288 61 288 84 296 84M276 107C288 107 285 84 296 84" fill="none" stroke="{PALE}" stroke-width="1.5"/>')
-    labelled(p, 298, 62, 82, 44, "planned", OURS, 0.6, size=12, ink=PAPER)
+    labelled(p, 298, 62, 82, 44, "planned", OURS, 1, size=12, ink=PAPER)
     p.arrow(276, 298, 171)
-    labelled(p, 298, 149, 82, 44, "another", THEIRS, 0.8, size=12, ink=PAPER)
+    labelled(p, 298, 149, 82, 44, "another", THEIRS, 1, size=12, ink=PAPER)
     p.text(20, 222, "0.1 and 0.01 are params: arguments of the program.", size=13, colour=PALE)
     p.text(20, 240, "Another shape is another structure.", size=13, colour=PALE)
     return p.done()
@@ -175,7 +175,7 @@ def first_run():
     labelled(p, 296, 208, 88, 34, "load it", OURS, 0.35)
     p.arrow_down(240, 244, 262)
     p.arrow_down(340, 244, 262)
-    labelled(p, 196, 264, 188, 24, "run", OURS, 0.8, ink=PAPER)
+    labelled(p, 196, 264, 188, 24, "run", OURS, 1, ink=PAPER)
     return p.done()
 
 
@@ -203,10 +203,10 @@ def lora():
     p.arrow(84, 120, 60)
     p.arrow(84, 120, 180)
     labelled(p, 122, 22, 130, 76, "W, frozen", PALE, 0.3)
-    labelled(p, 122, 150, 26, 60, "A", OURS, 0.6, ink=PAPER, bold=True)
+    labelled(p, 122, 150, 26, 60, "A", OURS, 1, ink=PAPER, bold=True)
     p.arrow(150, 194, 180)
     p.text(158, 172, "rank r", size=12, colour=PALE)
-    labelled(p, 196, 166, 56, 28, "B", OURS, 0.6, ink=PAPER, bold=True)
+    labelled(p, 196, 166, 56, 28, "B", OURS, 1, ink=PAPER, bold=True)
     p.text(76, 230, "trained: r · (inputs + outputs) numbers", size=13, colour=OURS)
     p.line(252, 60, 300, 60)
     p.line(252, 180, 300, 180)
@@ -258,7 +258,7 @@ def ranks():
         p.arrow_down(x + 82, 182, 206)
         labelled(p, x + 16, 208, 132, 28, "the same step", OURS, 0.25)
         p.text(x + 82, 260, "the same weights", anchor="middle", size=13, colour=PALE)
-    labelled(p, 28, 150, 344, 30, "all_reduce: the average of the gradients", THEIRS, 0.7, ink=PAPER, bold=True)
+    labelled(p, 28, 150, 344, 30, "all_reduce: the average of the gradients", THEIRS, 1, ink=PAPER, bold=True)
     return p.done()
 
 
@@ -290,7 +290,7 @@ def extension():
     p.text(20, 30, "one window", bold=True, colour=PALE)
     p.frame(20, 40, 360, 84, OURS)
     for i, (words, colour) in enumerate((("matmul + b", OURS), ("yours", THEIRS), ("mul, sum", OURS))):
-        labelled(p, 32 + 118 * i, 64, 100, 36, words, colour, 0.3 if colour == OURS else 0.8, ink=INK if colour == OURS else PAPER, bold=colour == THEIRS)
+        labelled(p, 32 + 118 * i, 64, 100, 36, words, colour, 0.3 if colour == OURS else 1, ink=INK if colour == OURS else PAPER, bold=colour == THEIRS)
         if i:
             p.arrow(134 + 118 * (i - 1), 150 + 118 * (i - 1), 82)
     p.line(200, 102, 200, 146, THEIRS)
@@ -315,12 +315,12 @@ def profile():
             w = wide * d[part]
             if w < 1:
                 continue
-            p.box(x, y, w, 28, colour, 0.8)
+            p.box(x, y, w, 28, colour)
             if w > 40:
                 p.text(x + w / 2, y + 19, f"{100 * d[part]:.0f} %", colour=PAPER, anchor="middle", size=13)
             x += w
     for i, (words, colour) in enumerate((("planning of new windows", THEIRS), ("between steps: Python, recording, look-up", PALE), ("steps (kernels) run", OURS))):
-        p.box(left, 214 + 20 * i, 14, 12, colour, 0.8)
+        p.box(left, 214 + 20 * i, 14, 12, colour)
         p.text(left + 20, 225 + 20 * i, words, size=13)
     return p.done()
 

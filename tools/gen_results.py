@@ -277,7 +277,7 @@ def step_picture(f):
     for i, (title, one, two) in enumerate(boxes):
         x = 20 + i * (wide + gap)
         p.box(x, 20, wide, 74, OURS, 0.15)
-        p.text(x + wide / 2, 42, title, bold=True, anchor="middle", colour=OURS)
+        p.text(x + wide / 2, 42, title, bold=True, anchor="middle")
         p.text(x + wide / 2, 62, one, anchor="middle", size=13)
         p.text(x + wide / 2, 80, two, anchor="middle", size=13)
         if i:
@@ -285,7 +285,7 @@ def step_picture(f):
     p.text(20 + wide / 2, 114, f"{us(f.ns['record_add'])} an op", colour=PALE, anchor="middle", size=13)
     p.text(740, 114, f"all four: {us(f.ns['cached_window_unfusable'])} an op of a window of 100", colour=PALE, anchor="end", size=13)
     p.box(20 + 2 * (wide + gap) - 80, 132, 424, 52, THEIRS, 0.15)
-    p.text(528, 153, "plan: only a window that was never seen", bold=True, anchor="middle", colour=THEIRS)
+    p.text(528, 153, "plan: only a window that was never seen", bold=True, anchor="middle")
     p.text(528, 173, f"fuse, choose kernels, lay out memory: {us(f.ns['plan_fresh_shape_unfusable'])} an op", anchor="middle", size=13)
     return p.done()
 

@@ -1,4 +1,5 @@
 """The debug allocator and `pyflame debug run`: kernels that really access memory that is not theirs are named with their op and line."""
+import json
 import os
 import subprocess
 import sys
@@ -207,6 +208,24 @@ def test_command_on_a_sound_program(tmp_path):
 def test_command_finds_a_read_of_uninitialised_memory(tmp_path):
     code, out, err = debug(tmp_path, "import pyflame as pf\nx = pf.empty(5)\ny = x + 1\nprint(y.tolist())\n", "--module=program", "--")
     assert code == 4 and "the first wrong access:\nread: memory that nothing has written was read; got 5 such values" in err and "recorded at program.py:3" in err
+
+
+def test_command_writes_a_document(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text("import os\n" + WRONG + "os.chdir('/')\n")
+    r = run("debug", "run", "--guards", "--json", "found.json", "program.py", "--epochs", "1", code=4)
+    document = json.loads((tmp_path / "found.json").read_text())
+    assert document.pop("first_wrong_access").startswith("tanh: wrote outside of a buffer; got 4 bytes changed")
+    assert document == {"tool": "debug run", "program": "program.py", "arguments": ["--epochs", "1"], "looked_for": ["guards"], "exit_code": 4}
+    assert "first wrong access" in r.stderr
+    code, out, err = debug(tmp_path, "import sys\nprint(sys.argv)\nsys.exit(7)\n", "--json=sound.json", "--module=program", "--", "x")
+    document = json.loads((tmp_path / "sound.json").read_text())
+    assert code == 7 and document == {"tool": "debug run", "program": "program", "arguments": ["x"], "looked_for": ["guards", "poison"], "first_wrong_access": None, "exit_code": 7}
+
+
+def test_command_refuses_a_document_in_no_folder(tmp_path):
+    code, out, err = debug(tmp_path, "print('it ran')\n", "--json=none/found.json", "--", "program.py")
+    assert code == 1 and out == "" and "the folder of --json does not exist; got " in err and "expected a path in a folder that exists" in err
 
 
 def test_command_refuses(tmp_path):

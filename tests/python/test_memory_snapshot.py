@@ -108,6 +108,18 @@ def test_the_page(run, tmp_path, taken):
     run("memory", "snapshot", tmp_path / "none.json", "--html", "x.html", code=2)
 
 
+def test_the_document(run, tmp_path, taken):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(taken[0]))
+    assert json.loads(run("memory", "snapshot", path, "--json").stdout) == taken[0]
+    r = run("memory", "snapshot", path, "--json", "--html", tmp_path / "page.html")
+    assert json.loads(r.stdout)["tool"] == "memory snapshot" and (tmp_path / "page.html").is_file()
+    r = run("memory", "snapshot", path, code=1)
+    assert r.stdout == "" and "there is nothing to write; got neither --html nor --json; hint: --html page.html" in r.stderr
+    path.write_text('{"tool": "another"}')
+    assert run("memory", "snapshot", path, "--json", code=1).stdout == ""
+
+
 def test_a_page_from_python_and_a_short_recording(tmp_path):
     kept = []
     with pf.memory.record(most=10):

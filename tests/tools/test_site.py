@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tools" / "site"))
 
 import build  # noqa: E402
 import check  # noqa: E402
+import versions  # noqa: E402
 
 
 def folder_with(tmp_path, body):
@@ -79,3 +80,30 @@ def test_a_tutorial_has_a_picture_and_a_script(tmp_path, name):
         compile(code, file, "exec")
     else:
         assert subprocess.run(["bash", "-n"], input=code, text=True, capture_output=True).returncode == 0
+
+
+def version_of(folder, name):
+    (folder / name).mkdir(parents=True)
+    (folder / name / "index.html").write_text(name)
+
+
+def test_versions_beside_each_other(tmp_path):
+    import json
+
+    for name in ("0.9.0", "0.10.0", "notes"):
+        version_of(tmp_path, name)
+    versions.write(tmp_path, "/pyflame/")
+    listed = json.loads((tmp_path / "versions.json").read_text())
+    assert [(v["version"], v["url"], v["preferred"]) for v in listed] == [("0.10.0", "/pyflame/0.10.0/", True), ("0.9.0", "/pyflame/0.9.0/", False)]
+    assert "url=0.10.0/index.html" in (tmp_path / "index.html").read_text()
+    version_of(tmp_path / "built", "")
+    versions.add(tmp_path, "0.10.0", tmp_path / "built")
+    assert (tmp_path / "0.10.0" / "index.html").read_text() == "" and (tmp_path / "0.9.0" / "index.html").read_text() == "0.9.0"
+
+
+def test_versions_that_cannot_be_listed(tmp_path):
+    with pytest.raises(SystemExit, match="has no version; expected folders such as 0.1.0 with an index.html"):
+        versions.write(tmp_path)
+    version_of(tmp_path, "0.1.0")
+    with pytest.raises(SystemExit, match="the address does not end with /; got '/pyflame'"):
+        versions.write(tmp_path, "/pyflame")

@@ -3,8 +3,11 @@ import pathlib
 import sys
 import types
 
+import pytest
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "site"))
 
+import calls  # noqa: E402
 import names  # noqa: E402
 import python_reference  # noqa: E402
 import tried  # noqa: E402
@@ -43,9 +46,60 @@ def test_of_an_example_and_of_a_layer(tmp_path):
 
 def test_a_call_in_place_is_repeated_with_a_copy():
     value = pf.ones(2)
-    call = tried.recorded(pf, pf.relu_, (value,), {})
+    call = calls.recorded(pf, pf.relu_, (value,), {})
     assert call.results("float64")[0].dtype == pf.float64 and call.results("float16")[0].dtype == pf.float16 and value.dtype == pf.float32
-    assert tried.recorded(pf, pf.relu_, (3,), {}) is None
+    assert calls.recorded(pf, pf.relu_, (pf.tensor([1], dtype=pf.int32),), {}) is None  # of no dtype that is varied
+
+
+def test_integers_of_another_shape_are_indices():
+    x, index = pf.tensor([[1, 2], [3, 4]]), pf.tensor([0, 3, 1])
+    assert calls.recorded(pf, pf.take, (x, index), {}).results("float16")[0].dtype == pf.float16
+    both = calls.recorded(pf, pf.bitwise_and, (index, index), {}).results("int8")
+    assert both[0].dtype == pf.int8
+
+
+def test_of_a_function_that_makes_a_tensor(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nimport pyflame as pf\npf.zeros(2, 3)\npf.is_tensor(3)\n```\n")
+    found = tried.tried(pf, entries("pyflame.zeros", "pyflame.is_tensor"), [], [page])
+    assert found["pyflame.zeros"][0] == "A call, for example: `(2, 3) → float32[2, 3]`." and "`bool` → the same" in found["pyflame.zeros"][1]
+    assert found["pyflame.is_tensor"] == ["A call, for example: `(3) → False`."]
+
+
+def test_of_a_function_without_tensors_and_of_its_errors(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("""```python
+import pyflame as pf
+pf.equal(pf.ones(2), pf.zeros(2))
+try:
+    pf.set_device("rocm:99")
+except pf.DeviceError:
+    pass
+```
+""")
+    found = tried.tried(pf, entries("pyflame.equal", "pyflame.set_device"), [], [page])
+    line, refused = found["pyflame.equal"]
+    assert line == "A call, for example: `(float32[2], float32[2]) → False`." and refused.startswith("`TypeError` for another object: `equal: ")
+    assert found["pyflame.set_device"] == ["`DeviceError` for `('rocm:99')`: `set_device: the device is not available`"]
+
+
+def test_calls_of_pyflame_itself_are_no_examples(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nimport pyflame as pf\npf.nn.Linear(3, 2)\n```\n")
+    assert tried.tried(pf, entries("pyflame.nn.init.kaiming_uniform_"), [], [page]) == {}
+
+
+@pytest.mark.parametrize("value, text", [
+    (None, "None"), (True, "True"), (1.5, "1.5"), ("sum", "'sum'"), ("/tmp/a", "str"), ((3,), "(3,)"), ([1, 2, 3, 4], "[1, 2, 3, …]"), (print, "function"), (dict, "dict"), ({}, "dict"),
+    (pf.inference_mode(), "inference_mode"),
+])
+def test_values_as_a_reader_wants_them(value, text):
+    assert calls.shown(pf, value) == text
+
+
+def test_pages_and_functions_that_are_named_exist():
+    assert all((tried.ROOT / "docs" / f"{name}.md").is_file() for name in tried.GUIDES)
+    assert set(tried.WITHOUT_FACTS) <= {path for path, entry in names.inventory(pf).items() if entry.kind == "function"}
 
 
 def test_the_reference_has_the_lines():

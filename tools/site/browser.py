@@ -1,19 +1,26 @@
-"""Looks at ten pages of the built site in a headless Chromium: browser.py FOLDER.
+"""Looks at the built site in a headless Chromium: browser.py FOLDER. Of a folder of versions it looks at the newest.
 
-It fails for a page that scrolls sideways in a window of 400 pixels, and for a message of level error on the page's console. It exits with 77 and says
-why where there is no Playwright or no Chromium.
+tools/site/page_checks.py has the checks: widths, menu, light and dark, contrast, pictures, search, and the switch between versions, for which two small
+sites are built. A message of level error on the console of a page is a problem, too. It exits with 77 and says why where there is no Playwright or no Chromium.
 """
 import contextlib
+import functools
 import glob
+import http.server
 import os
 import pathlib
 import shutil
 import sys
+import tempfile
+import threading
+import time
+
+import build
+import page_checks
+import versions
 
 SKIP = 77
-PAGES = ["index.html", "README.html", "docs/install.html", "docs/from-pytorch.html", "docs/cli.html", "docs/env.html", "docs/doctor-rules.html",
-         "reference/python/pyflame-1.html", "reference/python/pyflame.nn.html", "reference/cpp/ops-ops.html"]
-WIDTH = 400  # pixels
+SECONDS = 40  # for the pages beyond the first twenty in a narrow window
 
 
 def browser_program():
@@ -21,24 +28,71 @@ def browser_program():
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-def problems_of(folder, browser):
-    page = browser.new_page(viewport={"width": WIDTH, "height": 800})
-    messages = []
-    page.on("console", lambda m: messages.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda e: messages.append(str(e)))
-    for name in PAGES:
-        if not (folder / name).is_file():
-            yield f"{name}: there is no such page"
-            continue
-        messages.clear()
-        page.goto((folder / name).resolve().as_uri(), wait_until="load")
-        have = page.evaluate("document.documentElement.scrollWidth")
-        if have > WIDTH:
-            widest = page.evaluate("""w => [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > w)
-                .slice(0, 3).map(e => e.tagName + '.' + e.className).join(', ')""", WIDTH)
-            yield f"{name}: scrolls sideways; got {have} pixels; expected at most {WIDTH}; hint: {widest}"
-        for message in messages:
-            yield f"{name}: the console says: {message}"
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_):
+        """A browser that goes to the next page leaves connections."""
+
+
+@contextlib.contextmanager
+def served(folder):
+    """The address of a server of the folder, which ends with /."""
+    with Server(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def two_versions(folder):
+    """Two small sites beside each other, with the settings of the site."""
+    for version in ("0.1.0", "0.2.0"):
+        source = folder / f"source-{version}"
+        source.mkdir()
+        (source / "index.md").write_text("# PyFlame\n\n```{toctree}\nsecond\n```\n", encoding="utf-8")
+        (source / "second.md").write_text(f"# Second page\n\nThis is {version}.\n", encoding="utf-8")
+        build.settings(source)
+        if build.sphinx(source, folder / f"site-{version}", version, switch=True):
+            raise SystemExit(f"site: the small site of version {version} was not built")
+        versions.add(folder / "served", version, folder / f"site-{version}")
+    return folder / "served"
+
+
+def look(page, folder, seconds, seed):
+    """(problems, how many of the pages were looked at in a narrow window, as a text)."""
+    problems = []
+    page.on("console", lambda m: problems.append(f"{page.url}: the console says: {m.text} ({m.location['url']})") if m.type == "error" else None)
+    page.on("pageerror", lambda e: problems.append(f"{page.url}: {e}"))
+    problems += page_checks.blind(page)
+    newest = next(iter(versions.found(folder)), "") if (folder / "versions.json").is_file() else ""
+    with served(folder) as root:
+        base, folder = root + newest + "/" * bool(newest), folder / newest
+        for check in (page_checks.menu, page_checks.schemes, page_checks.search):
+            began = time.monotonic()
+            problems += check(page, base)
+            print(f"site: {check.__name__}: {time.monotonic() - began:.0f} s")
+        problems += page_checks.pictures(page, base, folder)
+        walk = page_checks.narrow(page, base, folder, seconds, seed)
+        seen = yield_all(walk, problems)
+    with tempfile.TemporaryDirectory() as small, served(two_versions(pathlib.Path(small))) as base:
+        problems += page_checks.versions(page, base)
+    return problems, f"{seen} of {len(page_checks.html_pages(folder))}"
+
+
+def yield_all(generator, problems):
+    """Appends what the generator yields; the value that it returns."""
+    while True:
+        try:
+            problems.append(next(generator))
+        except StopIteration as end:
+            return end.value
 
 
 @contextlib.contextmanager
@@ -66,13 +120,14 @@ def chromium(what):
 
 
 def main(argv):
+    folder = pathlib.Path(argv[0]).resolve()
     with chromium("the site") as browser:
         if browser is None:
             return SKIP
-        problems = list(problems_of(pathlib.Path(argv[0]), browser))
+        problems, seen = look(browser.new_page(), folder, SECONDS, os.environ.get("PYFLAME_TEST_ROTATION") or time.time() // 86400)
     for problem in problems:
         print(f"site: {problem}", file=sys.stderr)
-    print(f"site: {len(PAGES)} pages looked at in a browser {WIDTH} pixels wide; {len(problems)} problems")
+    print(f"site: {seen} pages looked at in a browser {page_checks.NARROW} pixels wide; {len(problems)} problems")
     return 1 if problems else 0
 
 

@@ -1,8 +1,9 @@
-"""Builds the documentation site: build.py [--out build/site] [--python .venv/bin/python]. `make site` calls it.
+"""Builds the documentation site: build.py [--out build/site] [--python .venv/bin/python] [--versions FOLDER [--url URL]]. `make site` calls it.
 
 The pages of the repository stay as they are, with links that work on a forge. They are copied beside each other, with the generated reference, into
 build/site-src, and Sphinx makes HTML of them, with warnings as errors. A link to a file that is no page leads to a page that shows the file, so the site
-needs no other server. At last tools/site/check.py follows every link and anchor of the result.
+needs no other server. tools/site/check.py follows every link and anchor of the result. With --versions, pages have a switch between versions, and the result is
+also put into FOLDER, as tools/site/versions.py says.
 """
 import argparse
 import concurrent.futures
@@ -19,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import run_doc_blocks  # noqa: E402
+import versions  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 CODE = re.compile(r"(^(?P<fence>`{3,6}(?!`)|~{3,})[^\n]*\n.*?^(?P=fence)`*\s*?$|`[^`\n]+`)", re.M | re.S)
@@ -135,6 +137,13 @@ def summary(path):
     return ""
 
 
+def settings(folder):
+    """What Sphinx needs beside the pages."""
+    shutil.copytree(HERE / "static", folder / "_static")
+    for name in ("conf.py", "search_order.js"):
+        shutil.copyfile(HERE / name, folder / name)
+
+
 def stage(folder, python):
     shutil.rmtree(folder, ignore_errors=True)
     staging = Staging(folder)
@@ -169,26 +178,34 @@ def stage(folder, python):
     toctree = "\n".join(["", "```{toctree}", ":hidden:", "", *[g["name"] for g in navigation], "```", ""])
     index = (HERE / "index.md").read_text(encoding="utf-8")
     staging.write("index.md", staging.with_links(index, "tools/site/index.md").replace("](../../", "](") + toctree)
-    shutil.copytree(HERE / "static", folder / "_static")
-    shutil.copyfile(HERE / "conf.py", folder / "conf.py")
+    settings(folder)
+
+
+def sphinx(source, out, version, switch):
+    """Makes HTML of the staged pages; the exit code. With `switch` pages have a switch between versions."""
+    environment = dict(os.environ, PYFLAME_SITE_VERSION=version, PYFLAME_SITE_VERSIONS="1" if switch else "")
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going", "-j", "2", "-d", str(source) + "-doctrees", str(source), str(out)]
+    return subprocess.run(command, env=environment).returncode
 
 
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "site")
     parser.add_argument("--python", default=str(ROOT / ".venv" / "bin" / "python"), help="one that has pyflame")
+    parser.add_argument("--versions", type=pathlib.Path, help="the folder of all versions that are served")
+    parser.add_argument("--url", default="/", help="the address at which that folder is served, with / at its end")
     arguments = parser.parse_args(argv)
     start = time.monotonic()
     source = arguments.out.with_name(arguments.out.name + "-src")
     stage(source, arguments.python)
     shutil.rmtree(arguments.out, ignore_errors=True)
-    version = re.search(r'"([\d.]+)"', (ROOT / "src" / "pyflame" / "version.h").read_text(encoding="utf-8"))
-    environment = dict(os.environ, PYFLAME_SITE_VERSION=os.environ.get("PYFLAME_SITE_VERSION") or (version.group(1) if version else ""))
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going", "-j", "2", "-d", str(source) + "-doctrees", str(source), str(arguments.out)]
-    if subprocess.run(command, env=environment).returncode:
+    version = os.environ.get("PYFLAME_SITE_VERSION") or re.search(r'"([\d.]+)"', (ROOT / "src" / "pyflame" / "version.h").read_text(encoding="utf-8")).group(1)
+    if sphinx(source, arguments.out, version, bool(arguments.versions)):
         return 1
     if subprocess.run([sys.executable, str(HERE / "check.py"), str(arguments.out)]).returncode:
         return 1
+    if arguments.versions:
+        versions.add(arguments.versions, version, arguments.out, arguments.url)
     print(f"site: {arguments.out} in {time.monotonic() - start:.0f} s")
     return 0
 

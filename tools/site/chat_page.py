@@ -13,6 +13,7 @@ import tempfile
 import time
 
 import browser
+import page_checks
 
 WAIT = 60  # seconds
 MARKUP = "<img src=x onerror=\"document.title='broken'\"> & <b>bold</b>"
@@ -95,7 +96,7 @@ def talk(page, address):
         raise AssertionError("no answer was long enough to be stopped")
     until("document.getElementById('load').textContent.startsWith('0 running')", "the server has stopped writing it")
     have = page.evaluate("document.documentElement.scrollWidth")
-    assert have <= browser.WIDTH, f"the page scrolls sideways; got {have} pixels; expected at most {browser.WIDTH}"
+    assert have <= page_checks.NARROW, f"the page scrolls sideways; got {have} pixels; expected at most {page_checks.NARROW}"
 
 
 def main(argv):
@@ -106,7 +107,7 @@ def main(argv):
         if chromium is None:
             return browser.SKIP
         with tempfile.TemporaryDirectory() as folder, server(args.python, str(pathlib.Path(folder) / "small")) as address:
-            page, messages = chromium.new_page(viewport={"width": browser.WIDTH, "height": 800}), []
+            page, messages = chromium.new_page(viewport={"width": page_checks.NARROW, "height": 800}), []
             page.on("console", lambda m: messages.append(m.text) if m.type == "error" else None)
             page.on("pageerror", lambda e: messages.append(str(e)))
             try:

@@ -1,5 +1,6 @@
 """Settings of Sphinx. tools/site/build.py puts the sources together and calls it."""
 import os
+import pathlib
 
 project = "PyFlame"
 author = "The PyFlame authors"
@@ -22,6 +23,9 @@ html_theme = os.environ.get("PYFLAME_SITE_THEME", "pydata_sphinx_theme")
 html_title = "PyFlame"
 html_static_path = ["_static"]
 html_css_files = ["pyflame.css"]
+html_js_files = [("search_words.js", {"priority": 100})]
+html_favicon = "_static/favicon.svg"
+html_search_scorer = str(pathlib.Path(__file__).parent / "search_order.js")
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_copy_source = False
 html_show_sourcelink = False
@@ -40,10 +44,12 @@ if html_theme == "pydata_sphinx_theme":
         "secondary_sidebar_items": ["page-toc"],
         "footer_start": ["copyright"],
         "footer_end": [],
-        "pygments_light_style": "default",
-        "pygments_dark_style": "github-dark",
+        "pygments_light_style": "a11y-high-contrast-light",
+        "pygments_dark_style": "a11y-high-contrast-dark",
         "back_to_top_button": False,
     }
-    if os.environ.get("PYFLAME_SITE_VERSIONS"):  # the address of a switcher.json, where several versions are served
-        html_theme_options["switcher"] = {"json_url": os.environ["PYFLAME_SITE_VERSIONS"], "version_match": version}
+    if os.environ.get("PYFLAME_SITE_VERSIONS"):  # several versions are served, each in a folder; tools/site/versions.py writes the list beside them
+        html_theme_options["switcher"] = {"json_url": "../versions.json", "version_match": version}
+        html_theme_options["check_switcher"] = False  # the list is not there yet
+        html_theme_options["show_version_warning_banner"] = True
         html_theme_options["navbar_start"] = ["navbar-logo", "version-switcher"]

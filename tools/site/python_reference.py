@@ -55,7 +55,7 @@ def literal(line):
     parts = CODE.split(line)
     parts[::2] = [re.sub(r"([\\*_<>\[\]{}$|#~^&])", r"\\\1", p) for p in parts[::2]]
     line = "".join(parts)
-    return re.sub(r"^([-+]|\d+[.)])(\s)", r"\\\1\2", line)
+    return re.sub(r"^(\+|\d+[.)])(\s)", r"\\\1\2", line)  # "- " at the beginning of a line is an item of a list
 
 
 def plain_default(value):
@@ -113,10 +113,10 @@ def directive(kind, path, value, doc, ticks, notes=()):
     lines = ["", "`" * ticks + f"{{py:{kind}}} " + path]
     if kind in ("function", "class", "method"):
         calls = [path + parsed(s) for s in signatures(value)]
-        lines[1] = "`" * ticks + f"{{py:{kind}}} " + ("\n" + " " * 0).join(calls[:1])
+        lines[1] = "`" * ticks + f"{{py:{kind}}} " + calls[0]
         extra = calls[1:]
         if extra:
-            notes = [*notes, "Also called as " + ", ".join(f"`{c.rpartition('.')[2] if '(' not in c else c[len(path.rpartition('.')[0]) + 1:]}`" for c in extra) + "."]
+            notes = [*notes, "Also called as " + ", ".join(f"`{c[path.rfind('.') + 1:]}`" for c in extra) + "."]
     lines += ["", text_of(doc) or "(no text)"]
     for note in notes:
         lines += ["", note]
@@ -138,20 +138,22 @@ def function_of(value):
     return f"nn.functional.{name}" if own is not None and getattr(functional, name, None) is own else None
 
 
-def entry_text(entry, uses, tried):
+def entry_text(entry, uses, tried, module=None, entry_of=None):
+    """The entry; on a page that declares its `module`, by the name below that. `entry_of` has the paths of entries by all public paths."""
     path = entry.path
+    shown = path.removeprefix(f"{module}.")
     notes = ["Found by calling it:\n\n" + "\n".join(f"- {line}" for line in tried[path])] if path in tried else []
     if entry.kind == "class" and (function := function_of(entry.value)):
-        notes.append(f"Computed by `{function}`, whose entry says more of arguments and errors.")
+        notes.append(f"Computed by {f'{{py:obj}}`{function} <{entry_of[full]}>`' if entry_of and (full := 'pyflame.' + function) in entry_of else f'`{function}`'}, whose entry says more of arguments and errors.")
     if path in uses:
         notes.append("Example: " + ", ".join(f"[{title}]({link})" for title, link in uses[path][:3]) + ".")
     same = [a for a in entry.aliases if a.rpartition(".")[2] != path.rpartition(".")[2] or a.count(".") > path.count(".")]
     if same:
         notes.append("Also " + ", ".join(f"`{a}`" for a in same) + ".")
     if entry.kind == "data":
-        lines, close = directive("data", path, entry.value, f"`{entry.value!r}`" if "<" not in repr(entry.value) and "`" not in repr(entry.value) else names.doc_of(type(entry.value)), 8, notes)
+        lines, close = directive("data", shown, entry.value, f"`{entry.value!r}`" if "<" not in repr(entry.value) and "`" not in repr(entry.value) else names.doc_of(type(entry.value)), 8, notes)
         return "\n".join([*lines, close])
-    lines, close = directive(entry.kind, path, entry.value, names.doc_of(entry.value), 8, notes)
+    lines, close = directive(entry.kind, shown, entry.value, names.doc_of(entry.value), 8, notes)
     for name, member in entry.members.items():
         kind = "property" if isinstance(member, property) else "method"
         part, end = directive(kind, name, member, names.member_doc(entry.value, name), 7)
@@ -172,8 +174,8 @@ def table(entries):
     return "\n".join(lines)
 
 
-def page(title, intro, entries, uses, tried):
-    return "\n".join([f"# {title}", "", intro, *[entry_text(e, uses, tried) for e in entries], ""])
+def page(title, intro, entries, *of_entries):
+    return "\n".join([f"# {title}", "", intro, *[entry_text(e, *of_entries) for e in entries], ""])
 
 
 def divided(entries):
@@ -192,6 +194,7 @@ def write(folder):
 
     uses, tried = (json.loads((folder / name).read_text()) if (folder / name).is_file() else {} for name in ("uses.json", "tried.json"))
     inventory, modules = names.inventory(pyflame), names.modules(pyflame)
+    entry_of = {path: e.path for e in inventory.values() for path in (e.path, *e.aliases)}
     folder.mkdir(parents=True, exist_ok=True)
     listed = []
     for module_name, module in modules.items():
@@ -199,23 +202,23 @@ def write(folder):
         intro = text_of(names.doc_of(module))
         if module_name == "pyflame":
             continue
-        same = sorted(a for e in inventory.values() for a in e.aliases if a.rpartition(".")[0] == module_name)
+        same = sorted((a.rpartition(".")[2], e.path) for e in inventory.values() for a in e.aliases if a.rpartition(".")[0] == module_name)
         if not entries and not same:
             continue
         if same:
-            intro += "\n\nNames of this module that are documented elsewhere: " + ", ".join(f"`{s.rpartition('.')[2]}`" for s in same) + "."
-        (folder / f"{module_name}.md").write_text(page(f"`{module_name}`", f"```{{py:module}} {module_name}\n```\n\n" + intro, entries, uses, tried), encoding="utf-8")
+            intro += "\n\nNames of this module that are documented elsewhere: " + ", ".join(f"{{py:obj}}`{name} <{path}>`" for name, path in same) + "."
+        (folder / f"{module_name}.md").write_text(page(f"`{module_name}`", f"```{{py:module}} {module_name}\n```\n\n" + intro, entries, uses, tried, module_name, entry_of), encoding="utf-8")
         listed.append((module_name, first_sentence(names.doc_of(module)), len(entries)))
     own = sorted((e for e in inventory.values() if e.module == "pyflame"), key=lambda e: (e.path.rpartition(".")[2].lower(), e.path))
     tensor = [e for e in own if e.path == "pyflame.Tensor"]
-    (folder / "pyflame.Tensor.md").write_text(page("`pyflame.Tensor`", "", tensor, uses, tried), encoding="utf-8")
+    (folder / "pyflame.Tensor.md").write_text(page("`pyflame.Tensor`", "", tensor, uses, tried, None, entry_of), encoding="utf-8")
     parts = divided([e for e in own if e.path != "pyflame.Tensor"])
     children = ["pyflame.Tensor"]
     for number, part in enumerate(parts, 1):
         name = f"pyflame-{number}"
         letters = [part[i].path.rpartition(".")[2] for i in (0, -1)]
         children.append(f"`pyflame`: {letters[0]} to {letters[1]} <{name}>")
-        (folder / f"{name}.md").write_text(page(f"`pyflame`: {letters[0]} to {letters[1]}", "Functions and classes of the package itself.", part, uses, tried), encoding="utf-8")
+        (folder / f"{name}.md").write_text(page(f"`pyflame`: {letters[0]} to {letters[1]}", "Functions and classes of the package itself.", part, uses, tried, None, entry_of), encoding="utf-8")
     package = ["# `pyflame`", "", "```{py:module} pyflame\n```", "", text_of(names.doc_of(pyflame)), "", "```{toctree}", ":hidden:", "", *children, "```", "", table(own), ""]
     (folder / "pyflame.md").write_text("\n".join(package), encoding="utf-8")
     examples = sum(1 for p in inventory if p in uses)

@@ -1,8 +1,8 @@
-"""Which dtypes and shapes a function takes and what it returns, found by calling it: tried.py FOLDER writes FOLDER/tried.json, {path: [line, ...]}.
+"""Facts of public functions that were found by calling them: tried.py FOLDER writes FOLDER/tried.json, {path: [line, ...]}.
 
-The calls are those of the case tables of pyflame.testing, whose values CI compares with NumPy, and otherwise the first call with tensors in the pages of
-docs/examples. Each is repeated with its floating inputs in each dtype; what the function returns, or the error, is a fact of the reference. Of layers
-the shapes are noted.
+The calls are those of the case tables of pyflame.testing, whose values CI compares with NumPy, and otherwise the first call in the pages of docs/examples. A
+call with tensors, or of a function that makes one, is repeated in each dtype; what the function returns, or the error, is a fact of the reference. Of other
+functions one call is shown, with the types of arguments and result, and the error for an argument of a wrong type. Of layers the shapes are noted.
 """
 import contextlib
 import functools
@@ -18,40 +18,90 @@ import tempfile
 import warnings
 
 import names
+from calls import MOST_SHAPES, Call, arguments, call_line, dtypes_lines, error_line, recorded, refusal_line, results, shape_text, shapes_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-MODULES = ("pyflame", "pyflame.nn.functional", "pyflame.special", "pyflame.linalg", "pyflame.fft", "pyflame.nn.utils", "pyflame.func")
-PAGES_LEFT_OUT = {"data-loading", "distributed", "devices", "language-models", "memory-and-profiling", "windows"}  # processes, files, settings
+# Their functions depend on nothing but their arguments, so that a call can be repeated.
+MODULES = ("pyflame", "pyflame.nn.functional", "pyflame.special", "pyflame.linalg", "pyflame.fft", "pyflame.func", "pyflame.nn.init", "pyflame.signal.windows", "pyflame.nn.utils.rnn")
+PAGES_LEFT_OUT = {"data-loading", "distributed", "devices", "language-models", "memory-and-profiling", "windows"}  # processes, files, settings: they come last
+# Further pages that call what no page of examples does; they come last, too.
+GUIDES = ("differences", "float8", "rewrites", "rocm", "execution", "checkpoints", "kernels", "memory", "footguns", "tuning", "finance", "benchmarking", "distributed", "models", "language-models", "optimize", "from-pytorch")
+# Functions of which no page can show a call here, each with the reason. main() fails for any other.
+_OTHERS, _GPU = "needs a second process", "needs an AMD GPU"
+WITHOUT_FACTS = {
+    **{f"pyflame.distributed.{name}": _OTHERS for name in ("send", "recv", "isend", "irecv", "batch_isend_irecv")},
+    "pyflame.multiprocessing.spawn": _OTHERS,
+    **{f"pyflame.{name}": _GPU for name in ("rocm_get_device_info", "backend.rocm.get_memory_manager", "backend.rocm.get_pinned_pool", "backend.rocm.warmup_memory_pool")},
+    "pyflame.utils.cpp_extension.load_inline": "calls a compiler",
+}
 FAMILIES_LEFT_OUT = {"complex", "float8", "quantized", "paged"}  # their inputs are parts or codes, of which the call makes the tensors
-# What these change outlives the call.
-LEFT_OUT = re.compile(r"\.(set_|manual_seed|seed|save|load|compile|use_|use_deterministic|fork|wait|explain|bench)")
-
-DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int64", "int32", "int16", "int8", "uint8", "bool")
-MOST_SHAPES = 3
-LONGEST = 160  # characters of an error
-
-
-class Call:
-    """One call that can be repeated with other dtypes: make(dtype) is a function without arguments."""
-
-    def __init__(self, make, inputs, dtype="float32"):
-        self.make, self.inputs, self.dtype = make, inputs, dtype  # inputs: shapes
-
-    def results(self, dtype=None):
-        """The tensors that the call returns, or the error; in its own dtype, or in another one."""
-        try:
-            found = results(self.make(dtype or self.dtype)())
-            for t in found:
-                t.tolist()  # a failure of a kernel shows when the values are read
-            return found
-        except Exception as error:  # each kind is a fact
-            return error
+# What these change outlives the call, so that it is not repeated.
+LEFT_OUT = re.compile(r"\.(set_|manual_seed|seed|save|load|compile|use_|use_deterministic|fork|wait|explain|bench|empty_cache|write_|clear_|reset_)")
+# No call with a wrong argument: these take any object, wait for others, or reach out of the process.
+NOT_REFUSED = re.compile(r"pyflame\.(distributed|multiprocessing|hub|llm|utils\.cpp_extension|jit|compiler|memory\.monitor|tuning|wait|fork|is_|save|load)")
+EXAMPLE = "__example__"  # __name__ of what run_examples() runs
 
 
-def results(value):
-    """The tensors of a result."""
-    return [v for v in (value if isinstance(value, (tuple, list)) else (value,)) if hasattr(v, "dtype") and hasattr(v, "shape")]
+class Notes:
+    """What was called: calls to repeat, a line and arguments of the first call, shapes of layers, and errors of the examples."""
+
+    def __init__(self):
+        self.calls, self.lines, self.given, self.layers, self.errors = {}, {}, {}, {}, {}
+
+
+@contextlib.contextmanager
+def watched(pf, inventory, repeated=True):
+    """While this is entered, the first call of each public function from an example is noted, and the shapes of each layer."""
+    notes, undo = Notes(), []
+    modules = names.modules(pf)
+
+    def watch(module, name, path, function):
+        repeatable = repeated and path.rpartition(".")[0] in MODULES and not LEFT_OUT.search(path)
+
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            if path in notes.lines or sys._getframe(1).f_globals.get("__name__") != EXAMPLE:
+                return function(*args, **kwargs)
+            call = recorded(pf, function, args, kwargs) if repeatable else None
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:
+                notes.errors.setdefault(path, error_line(type(error).__name__, f"`{arguments(pf, args, kwargs)}`", str(error).partition("; ")[0]))
+                raise
+            notes.lines[path] = call_line(pf, args, kwargs, result)
+            notes.given[path] = function, args, kwargs
+            if call is not None:
+                notes.calls[path] = call
+            return result
+
+        undo.append((module, name, function))
+        setattr(module, name, wrapper)
+
+    for path, entry in inventory.items():
+        if entry.kind == "function":
+            for place in [path, *entry.aliases]:
+                module, _, name = place.rpartition(".")
+                if module in modules and getattr(modules[module], name, None) is entry.value:
+                    watch(modules[module], name, path, entry.value)
+    plain = pf.nn.Module.__call__
+    of_class = {entry.value: path for path, entry in inventory.items() if entry.kind == "class"}
+
+    def called(self, *args, **kwargs):
+        path = of_class.get(type(self))  # before: a lazy layer is of another class after its first call
+        value = plain(self, *args, **kwargs)
+        given = [tuple(a.shape) for a in args if isinstance(a, pf.Tensor)]
+        if path and given and results(value):
+            notes.layers.setdefault(path, []).append((given, [tuple(t.shape) for t in results(value)]))
+        return value
+
+    pf.nn.Module.__call__ = called
+    try:
+        yield notes
+    finally:
+        pf.nn.Module.__call__ = plain
+        for module, name, function in reversed(undo):
+            setattr(module, name, function)
 
 
 def call_of_case(pf, case):
@@ -61,44 +111,6 @@ def call_of_case(pf, case):
         return lambda: case.call(pf, *given)
 
     return Call(make, [s.shape for s in case.inputs])
-
-
-def shape_text(shape):
-    return "[" + ", ".join(map(str, shape)) + "]"
-
-
-def shapes_line(calls):
-    """Shapes of inputs and results of a few calls."""
-    seen = []
-    for call in calls:
-        found = call.results()
-        if isinstance(found, Exception) or not found or any(0 in shape for shape in call.inputs):
-            continue
-        text = f"`{', '.join(map(shape_text, call.inputs))} -> {', '.join(shape_text(t.shape) for t in found)}`"
-        if text not in seen:
-            seen.append(text)
-        if len(seen) == MOST_SHAPES:
-            break
-    return "Shapes, for example: " + ", ".join(seen) + "." if seen else ""
-
-
-def dtypes_lines(call):
-    """What the function returns for each dtype, those alike together; and what it refuses, with the error."""
-    returns, refuses = {}, {}
-    for dtype in DTYPES:
-        found = call.results(dtype)
-        if isinstance(found, Exception):
-            lines = str(found).strip().splitlines() or [""]
-            text = lines[0].replace("`", "'")
-            refuses.setdefault(type(found).__name__, []).append((dtype, text if len(text) <= LONGEST else text[:LONGEST - 1] + "…"))
-        elif found:
-            out = ", ".join(dict.fromkeys(str(t.dtype).rpartition(".")[2] for t in found))
-            returns.setdefault("the same" if out == dtype else out, []).append(dtype)
-    parts = [f"{', '.join(f'`{d}`' for d in dtypes)} → {out if out == 'the same' else f'`{out}`'}" for out, dtypes in returns.items()]
-    lines = ["Dtypes: " + "; ".join(parts) + "."] if parts else []
-    for error, refused in refuses.items():
-        lines.append(f"`{error}` for {', '.join(f'`{d}`' for d, _ in refused)}: `{refused[0][1]}`")
-    return lines
 
 
 def calls_of_cases(pf, cases):
@@ -116,71 +128,6 @@ def calls_of_cases(pf, cases):
     return {function: [call_of_case(pf, case) for case in sorted(its, key=order)] for function, its in found.items()}
 
 
-def recorded(pf, function, args, kwargs):
-    """The call as one that can be repeated, with its tensors of float32, or otherwise of int64, in other dtypes; None where it has neither."""
-    copies = lambda v: v.detach().clone() if isinstance(v, pf.Tensor) else type(v)(map(copies, v)) if type(v) in (tuple, list) else v  # noqa: E731
-    args, kwargs = copies(args), {k: copies(v) for k, v in kwargs.items()}
-    given = [t for a in (*args, *kwargs.values()) for t in (a if type(a) in (tuple, list) else (a,)) if isinstance(t, pf.Tensor)]
-    varied = next((d for d in (pf.float32, pf.int64) if any(t.dtype == d for t in given)), None)
-    if varied is None:
-        return None
-
-    def make(dtype):
-        def cast(v):
-            if isinstance(v, pf.Tensor):
-                return v.to(getattr(pf, dtype)) if v.dtype == varied else v.clone()
-            return type(v)(map(cast, v)) if type(v) in (tuple, list) else v
-
-        now, named = cast(args), {k: cast(v) for k, v in kwargs.items()}
-        return lambda: function(*now, **named)
-
-    return Call(make, [tuple(t.shape) for t in given], str(varied).rpartition(".")[2])
-
-
-@contextlib.contextmanager
-def watched(pf, inventory):
-    """While this is entered, the first call of each public function is noted in the dict that it gives, and the shapes of each layer."""
-    calls, layers, undo = {}, {}, []
-    modules = names.modules(pf)
-
-    def watch(module, name, path, function):
-        @functools.wraps(function)
-        def wrapper(*args, **kwargs):
-            if path not in calls:
-                calls[path] = recorded(pf, function, args, kwargs)
-                if calls[path] is None:
-                    del calls[path]
-            return function(*args, **kwargs)
-
-        undo.append((module, name, function))
-        setattr(module, name, wrapper)
-
-    for path, entry in inventory.items():
-        if entry.kind == "function" and entry.module in MODULES and not LEFT_OUT.search(path):
-            for place in [path, *entry.aliases]:
-                module, _, name = place.rpartition(".")
-                if module in MODULES:
-                    watch(modules[module], name, path, entry.value)
-    plain = pf.nn.Module.__call__
-    of_class = {entry.value: path for path, entry in inventory.items() if entry.kind == "class"}
-
-    def called(self, *args, **kwargs):
-        value = plain(self, *args, **kwargs)
-        path = of_class.get(type(self))
-        given = [tuple(a.shape) for a in args if isinstance(a, pf.Tensor)]
-        if path and given and results(value):
-            layers.setdefault(path, []).append((given, [tuple(t.shape) for t in results(value)]))
-        return value
-
-    pf.nn.Module.__call__ = called
-    try:
-        yield calls, layers
-    finally:
-        pf.nn.Module.__call__ = plain
-        for module, name, function in undo:
-            setattr(module, name, function)
-
-
 def run_examples(pages):
     """The blocks of the pages that CI runs, in an empty folder. CI says which fail; here a failure is of no interest."""
     from run_doc_blocks import runnable
@@ -193,7 +140,7 @@ def run_examples(pages):
                 for _, language, code, _ in runnable(page.read_text(encoding="utf-8")):
                     if language == "python":
                         with contextlib.suppress(Exception):
-                            exec(compile(code, str(page), "exec"), {"__name__": "__example__"})
+                            exec(compile(code, str(page), "exec"), {"__name__": EXAMPLE})
         finally:
             os.chdir(before)
 
@@ -203,25 +150,40 @@ def layer_line(calls):
     return "Shapes, for example: " + ", ".join(seen[:MOST_SHAPES]) + "."
 
 
-def tried(pf, inventory, cases, pages):
-    """{path: lines} of the public functions that have cases or are called in the pages, and of the layers that these call."""
+def facts(repeated, line, given):
+    """The lines of one function: of the first of `repeated`, lists of calls, that shows anything; otherwise of its first call, and of one with a wrong argument."""
+    for calls in repeated:
+        lines = [shapes_line(calls) if calls[0].inputs else line, *dtypes_lines(calls[0])]
+        if len(lines) > 1 and all(lines):
+            return lines
+    return [line, refusal_line(*given) if given else ""]
+
+
+def tried(pf, inventory, cases, pages, last_pages=()):
+    """{path: lines} of the public functions that have cases or are called in the pages, and of the layers that these call. What `last_pages` call is not repeated."""
     of_name = {}
     for path, entry in inventory.items():
         for alias in (path, *entry.aliases):
             of_name.setdefault(alias.removeprefix("pyflame."), path)
-    with watched(pf, inventory) as (calls, layers):
+    with watched(pf, inventory) as notes:
         run_examples(pages)
-    every = {path: [call] for path, call in calls.items()}
+    every = {path: [[call]] for path, call in notes.calls.items()}
     for function, its in calls_of_cases(pf, cases).items():
         path = of_name.get(function) or of_name.get("nn.functional." + function)
         if path:
-            every[path] = its
-    found = {path: [shapes_line(its), *dtypes_lines(its[0])] for path, its in every.items()}
-    found.update({path: [layer_line(its)] for path, its in layers.items()})
+            every[path] = [its, *every.get(path, ())]
+    asked = {path: given for path, given in notes.given.items() if not NOT_REFUSED.match(path)}
+    found = {path: facts(every.get(path, ()), notes.lines.get(path, ""), asked.get(path)) for path in {**every, **notes.lines}}
+    found.update({path: [layer_line(its)] for path, its in notes.layers.items()})
+    with watched(pf, {path: entry for path, entry in inventory.items() if path not in found}, repeated=False) as last:
+        run_examples(last_pages)
+    found.update({path: [line] for path, line in {**notes.errors, **last.errors, **last.lines}.items() if path not in found})
+    found.update({path: [layer_line(its)] for path, its in last.layers.items() if path not in found})
     return {path: kept for path, lines in sorted(found.items()) if (kept := [line for line in lines if line])}
 
 
 def example_pages():
+    """Those whose calls depend on nothing else."""
     return [p for p in sorted((ROOT / "docs" / "examples").glob("*.md")) if p.stem not in PAGES_LEFT_OUT]
 
 
@@ -232,7 +194,12 @@ def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     of_functions = [c for f in cases.FAMILIES if f not in FAMILIES_LEFT_OUT for c in importlib.import_module(f"{cases.__name__}.{f}").cases()]
-    found = tried(pf, names.inventory(pf), of_functions, example_pages())
+    last = [ROOT / "docs" / "examples" / f"{name}.md" for name in sorted(PAGES_LEFT_OUT)] + [ROOT / "docs" / f"{name}.md" for name in GUIDES]
+    inventory = names.inventory(pf)
+    found = tried(pf, inventory, of_functions, example_pages(), last)
+    missing = {path for path, entry in inventory.items() if entry.kind == "function"} - set(found) - set(WITHOUT_FACTS)
+    if missing:
+        raise SystemExit(f"tried: no page of docs/examples calls {', '.join(sorted(missing))}; hint: add a call to the page of its topic")
     (folder / "tried.json").write_text(json.dumps(found), encoding="utf-8")
     print(f"tried: dtypes and shapes of {len(found)} functions and layers")
 

@@ -1,6 +1,7 @@
 """`pyflame debug run`: runs a program with the debug allocator."""
 import argparse
 import importlib.util
+import json
 import os
 import sys
 
@@ -19,6 +20,7 @@ def _arguments():
         p.add_argument(flag, action="store_true")
     p.add_argument("--sanitizer", choices=vendor.CHECKS)
     p.add_argument("--module")
+    p.add_argument("--json", type=os.path.abspath)  # the program may go to another folder
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
     if args.program[:1] == ["--"]:
@@ -51,9 +53,25 @@ def _under_sanitizer(args):
     os.execv(command[0], command)
 
 
+def _write_document(args, guards, poison, first, code):
+    """The file of --json. The exit code; 1 where the file cannot be written."""
+    document = {"tool": "debug run", "program": args.module or args.program[0], "arguments": args.program[0 if args.module else 1:],
+                "looked_for": [name for name, on in (("guards", guards), ("poison", poison)) if on], "first_wrong_access": first or None, "exit_code": code}  # fmt: skip
+    try:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=2)
+            file.write("\n")
+    except OSError as e:
+        _say(f"the file of --json cannot be written; got {args.json!r}: {e.strerror}; expected a path in a folder that exists")
+        return 1
+    return code
+
+
 def main():
     args = _arguments()
     found = _program(args)
+    if not isinstance(found, str) and args.json and not os.path.isdir(os.path.dirname(args.json)):
+        found = f"the folder of --json does not exist; got {args.json!r}; expected a path in a folder that exists"
     if isinstance(found, str):
         _say(found)
         return 1
@@ -61,6 +79,7 @@ def main():
     if args.sanitizer:
         return _under_sanitizer(args)
     every = not (args.guards or args.poison or args.sync)
+    guards, poison = every or args.guards, every or args.poison
     if not args.no_agent and (os.path.exists("/dev/kfd") or vendor.find_agent()):  # before ROCm's libraries are loaded
         _say(vendor.load_agent()[1])
     if os.path.exists("/dev/nvidiactl") and vendor.find_sanitizer():
@@ -71,7 +90,7 @@ def main():
     from ..profiler import run
 
     _C._set_window(int(os.environ["PYFLAME_WINDOW"]))
-    _C._configure_debug_memory(every or args.guards, every or args.poison, True)
+    _C._configure_debug_memory(guards, poison, True)
     code = run.run_program(file, args.module, arguments)
     try:
         _C.synchronize()
@@ -79,12 +98,13 @@ def main():
         _say(f"the end of the program: {e}")
         code = code or 1
     first = _C._first_wrong_access()
-    if not first:
-        looked = [text for on, text in ((every or args.guards, "no access outside of a buffer was found"), (every or args.poison, "no read of memory that nothing has written was found")) if on]
+    if first:
+        _say("the first wrong access:\n" + first)
+        code = FOUND
+    else:
+        looked = [text for on, text in ((guards, "no access outside of a buffer was found"), (poison, "no read of memory that nothing has written was found")) if on]
         _say("; ".join(looked or ["the program came to its end, step by step"]))
-        return code
-    _say("the first wrong access:\n" + first)
-    return FOUND
+    return _write_document(args, guards, poison, first, code) if args.json else code
 
 
 if __name__ == "__main__":

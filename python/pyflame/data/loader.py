@@ -80,6 +80,13 @@ class _Skipped:
 class DataLoader:
     """Batches of a dataset.
 
+    - dataset: has `__getitem__` and `__len__`, as Dataset, or is an IterableDataset.
+    - batch_size: samples of a batch. drop_last: leaves out a last batch that is smaller.
+    - sampler: gives the indices, in place of shuffle.
+    - collate_fn: makes a batch of a list of samples; default_collate unless given, which stacks numbers, arrays and tensors, also in tuples and dicts.
+    - seed: a number from which the order and the workers' random numbers follow.
+    - num_workers: processes that make batches; 0: this process.
+
     shuffle: a new order every epoch, a function of seed and the number of the epoch. The seed is drawn from `generator` if there is one, and
     follows manual_seed if neither is given.
     batch_size=None: yields the samples themselves, for datasets that make batches; arrays become tensors.

@@ -64,7 +64,7 @@ class _Conv(Module):
 
 
 class Conv1d(_Conv):
-    """1-D convolution: [N, in_channels, L] -> [N, out_channels, L']."""
+    """1-D convolution: [N, in_channels, L] -> [N, out_channels, L']. The arguments are those of Conv2d."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
@@ -76,7 +76,16 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """2-D convolution: [N, in_channels, H, W] -> [N, out_channels, H', W']."""
+    """2-D convolution: [N, in_channels, H, W] -> [N, out_channels, H', W'], with
+    H' = floor((H + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1, and W' in the same way. The weight is [out_channels, in_channels / groups, kH, kW].
+
+    - kernel_size, stride, padding, dilation: a number for all dims, or one for each dim. stride: the step from one window to the next; dilation: the step
+      between two elements of a window.
+    - padding: elements that are added at each border; "valid": none; "same": as many as give an output of the input's size (stride 1 only).
+    - padding_mode: what stands there: "zeros", "reflect", "replicate" or "circular".
+    - groups: input and output channels are divided into so many groups, and each group of outputs sees one group of inputs.
+    - bias: whether a learned number is added to each output channel.
+    - device, dtype: of the parameters; the current ones unless given."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
@@ -88,7 +97,7 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """3-D convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']."""
+    """3-D convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']. The arguments are those of Conv2d."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
@@ -136,7 +145,8 @@ class _ConvTranspose(_Conv):
 
 class ConvTranspose1d(_ConvTranspose):
     """Transposed convolution, the gradient of a Conv1d with respect to its input: [N, in_channels, L] -> [N, out_channels, L']. The weight is
-    [in_channels, out_channels / groups, K]. forward's output_size chooses among the sizes that a strided Conv1d brings to the input's."""
+    [in_channels, out_channels / groups, K]. forward's output_size chooses among the sizes that a strided Conv1d brings to the input's.
+    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output."""
 
     _sizes = staticmethod(_one)
     _function = staticmethod(F.conv_transpose1d)
@@ -144,14 +154,16 @@ class ConvTranspose1d(_ConvTranspose):
 
 class ConvTranspose2d(_ConvTranspose):
     """Transposed convolution, the gradient of a Conv2d with respect to its input: [N, in_channels, H, W] -> [N, out_channels, H', W']. The weight is
-    [in_channels, out_channels / groups, kH, kW]. forward's output_size chooses among the sizes that a strided Conv2d brings to the input's."""
+    [in_channels, out_channels / groups, kH, kW]. forward's output_size chooses among the sizes that a strided Conv2d brings to the input's.
+    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output."""
 
     _function = staticmethod(F.conv_transpose2d)
 
 
 class ConvTranspose3d(_ConvTranspose):
     """Transposed convolution, the gradient of a Conv3d with respect to its input: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']. The
-    weight is [in_channels, out_channels / groups, kD, kH, kW]. forward's output_size chooses among the sizes that a strided Conv3d brings to the input's."""
+    weight is [in_channels, out_channels / groups, kD, kH, kW]. forward's output_size chooses among the sizes that a strided Conv3d brings to the input's.
+    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output."""
 
     _sizes = staticmethod(_triple)
     _function = staticmethod(F.conv_transpose3d)

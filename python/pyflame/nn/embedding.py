@@ -49,7 +49,13 @@ class _Table(Module):
 
 
 class Embedding(_Table):
-    """Rows of a table by integer index: [...] -> [..., embedding_dim]. The options are those of functional.embedding."""
+    """Rows of a table by integer index: [...] -> [..., embedding_dim].
+
+    - num_embeddings: the rows of the table, so indices are from 0 to num_embeddings - 1. embedding_dim: the length of a row.
+    - padding_idx: a row that is 0 at first and gets no gradient.
+    - max_norm: rows that are looked up are shortened to this norm, in place; norm_type: which norm.
+    - scale_grad_by_freq: gradients are divided by how often the row was looked up. sparse is accepted; the gradient is dense.
+    - device, dtype: of the table; the current ones unless given."""
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, _weight=None,
                  _freeze=False, device=None, dtype=None):
@@ -68,8 +74,9 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """The sum, mean or maximum of the rows of each bag of indices: [B, N], or [n] with offsets [B] -> [B, embedding_dim]. The options are those of
-    functional.embedding_bag."""
+    """The sum, mean or maximum of the rows of each bag of indices: [B, N], or [n] with offsets [B] -> [B, embedding_dim]. mode is "sum",
+    "mean" or "max". With include_last_offset, the last offset says where the last bag ends. Indices equal to padding_idx do not count. The other arguments are
+    those of Embedding."""
 
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False, _weight=None,
                  include_last_offset=False, padding_idx=None, device=None, dtype=None):

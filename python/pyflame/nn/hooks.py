@@ -8,6 +8,7 @@ import weakref
 
 from .. import _C
 from .._C import Tensor
+from .._deprecation import deprecated
 from ..autograd import Function
 
 
@@ -240,7 +241,7 @@ class Hooked:
 
     def register_backward_hook(self, hook):
         """The same as register_full_backward_hook, with a warning: PyTorch's hook of this name saw the gradients of the last op only."""
-        warnings.warn("register_backward_hook is register_full_backward_hook here; hint: use that", FutureWarning, stacklevel=2)
+        deprecated("nn.Module.register_backward_hook", "register_full_backward_hook")
         return self.register_full_backward_hook(hook)
 
     def _add_backward(self, op, kind, hook, prepend):

@@ -1,9 +1,8 @@
 """Initial values, with PyTorch's formulas. Every function fills a tensor in place (without a gradient) and returns it; each makes one
 random call."""
 import math
-import warnings
 
-from .. import _generator
+from .. import _deprecation, _generator
 from .._grad_mode import no_grad
 
 
@@ -208,7 +207,7 @@ def dirac_(tensor, groups=1):
 
 def _deprecated(function):
     def old(*args, **kwargs):
-        warnings.warn(f"nn.init.{old.__name__} is deprecated in favour of nn.init.{function.__name__}", FutureWarning, stacklevel=2)
+        _deprecation.deprecated(f"nn.init.{old.__name__}", f"nn.init.{function.__name__}")
         return function(*args, **kwargs)
 
     old.__name__ = function.__name__[:-1]

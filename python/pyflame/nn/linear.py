@@ -18,7 +18,8 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """input @ weight.T + bias: [..., in_features] -> [..., out_features]."""
+    """input @ weight.T + bias: [..., in_features] -> [..., out_features]. bias: whether a learned vector is added; device, dtype: of the
+    parameters, the current ones unless given."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()

@@ -12,6 +12,11 @@ class MultiheadAttention(Module):
     """Multi-head attention with a packed input projection, or one for each input where kdim or vdim differ. Inputs are [B, T, E] with batch_first,
     otherwise [T, B, E]; without a batch, [T, E].
 
+    - embed_dim: the size E of queries and results; num_heads divides it. kdim, vdim: the sizes of keys and values; E unless given.
+    - dropout: the probability with which weights of the attention become 0 in training. bias: of the projections.
+    - add_bias_kv: a learned key and value are added to the sequence; add_zero_attn: a key and a value of zeros.
+    - device, dtype: of the parameters; the current ones unless given.
+
     Masks: True in a bool attn_mask or key_padding_mask means "may not be seen" (as in PyTorch, and the opposite of
     scaled_dot_product_attention); a float attn_mask is added to the scores."""
 

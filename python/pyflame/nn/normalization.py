@@ -65,19 +65,25 @@ class _BatchNorm(Module):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalises every channel of [N, C] or [N, C, L]; with running statistics for evaluation."""
+    """Normalises every channel of [N, C] or [N, C, L]; with running statistics for evaluation. The arguments are those of BatchNorm2d."""
 
     _ranks, _shapes = (2, 3), "2 (N, C) or 3 (N, C, L)"
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalises every channel of [N, C, H, W]; with running statistics for evaluation."""
+    """Normalises every channel of [N, C, H, W]: (x - mean) / sqrt(var + eps) * weight + bias, with the statistics of the batch in training.
+
+    - num_features: the number of channels C. eps: is added to the variance, against a division by 0.
+    - momentum: the running statistics become (1 - momentum) running + momentum batch; None: the mean of all batches.
+    - affine: whether weight and bias are learned; bias=False: only the weight.
+    - track_running_stats: whether running statistics are kept, which evaluation uses; without them it uses those of the batch.
+    - device, dtype: of the parameters; the current ones unless given."""
 
     _ranks, _shapes = (4,), "4 (N, C, H, W)"
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalises every channel of [N, C, D, H, W]; with running statistics for evaluation."""
+    """Normalises every channel of [N, C, D, H, W]; with running statistics for evaluation. The arguments are those of BatchNorm2d."""
 
     _ranks, _shapes = (5,), "5 (N, C, D, H, W)"
 
@@ -133,25 +139,25 @@ class _InstanceNorm(_BatchNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalises every channel of every sample of [N, C, L] or [C, L]."""
+    """Normalises every channel of every sample of [N, C, L] or [C, L]. The arguments are those of BatchNorm2d."""
 
     _ranks, _shapes = (2, 3), "3 (N, C, L) or 2 (C, L)"
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalises every channel of every sample of [N, C, H, W] or [C, H, W]."""
+    """Normalises every channel of every sample of [N, C, H, W] or [C, H, W]. The arguments are those of BatchNorm2d."""
 
     _ranks, _shapes = (3, 4), "4 (N, C, H, W) or 3 (C, H, W)"
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalises every channel of every sample of [N, C, D, H, W] or [C, D, H, W]."""
+    """Normalises every channel of every sample of [N, C, D, H, W] or [C, D, H, W]. The arguments are those of BatchNorm2d."""
 
     _ranks, _shapes = (4, 5), "5 (N, C, D, H, W) or 4 (C, D, H, W)"
 
 
 class GroupNorm(Module):
-    """Normalises each sample's groups of channels of [N, C, ...]."""
+    """Normalises each sample's groups of channels of [N, C, ...]: num_channels C are divided into num_groups. eps, affine and bias are those of BatchNorm2d."""
 
     def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
         super().__init__()
@@ -174,7 +180,8 @@ class GroupNorm(Module):
 
 
 class LayerNorm(Module):
-    """Normalises over the last dims, whose sizes are normalized_shape."""
+    """Normalises over the last dims, whose sizes are normalized_shape: (x - mean) / sqrt(var + eps) * weight + bias. elementwise_affine: whether weight and bias
+    are learned; bias=False: only the weight."""
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
         super().__init__()

@@ -172,7 +172,14 @@ def _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size):
 
 class RNN(RNNBase):
     """h_t = tanh(W_ih x_t + b_ih + W_hh h_(t-1) + b_hh), or relu, in each layer: input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch) or a
-    PackedSequence, h_0 [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], h_n."""
+    PackedSequence, h_0 [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], h_n.
+
+    - input_size I and hidden_size H: the sizes of x_t and h_t. num_layers: each layer reads the outputs of the one before.
+    - nonlinearity: "tanh" or "relu". bias: whether b_ih and b_hh are there.
+    - batch_first: the batch is the first dim of inputs and outputs; that of h_0 stays the second.
+    - dropout: the probability with which outputs of all layers but the last become 0 in training.
+    - bidirectional: a second direction reads from the end, and the outputs are side by side.
+    - device, dtype: of the parameters; the current ones unless given."""
 
     def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False,
                  device=None, dtype=None):
@@ -185,7 +192,8 @@ class RNN(RNNBase):
 
 class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997): input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch) or a PackedSequence,
-    (h_0, c_0) each [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], (h_n, c_n). With proj_size, h has that size."""
+    (h_0, c_0) each [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], (h_n, c_n). With proj_size, h has that size.
+    The other arguments are those of RNN."""
 
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None,
                  dtype=None):
@@ -194,7 +202,8 @@ class LSTM(RNNBase):
 
 class GRU(RNNBase):
     """Gated recurrent units (Cho et al., 2014), with the reset gate after the product: input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch)
-    or a PackedSequence, h_0 [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], h_n."""
+    or a PackedSequence, h_0 [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], h_n. The other arguments are
+    those of RNN."""
 
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)

@@ -53,7 +53,12 @@ class _Layer(Module):
 
 class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward block, each with dropout, a residual connection and a LayerNorm: [T, N, E] ([N, T, E] with batch_first; [T, E]
-    without a batch) -> the same. norm_first puts the norms before the blocks."""
+    without a batch) -> the same.
+
+    - d_model: the size E of a position. nhead: heads of the attention, which divide E. dim_feedforward: the width of the feed-forward block.
+    - dropout: the probability of each dropout. activation: "relu", "gelu" or a function of a tensor, in the feed-forward block.
+    - layer_norm_eps: the eps of the norms. norm_first puts the norms before the blocks. bias: whether linear layers and norms have one.
+    - batch_first: the batch is the first dim. device, dtype: of the parameters; the current ones unless given."""
 
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
                  bias=True, device=None, dtype=None):
@@ -71,8 +76,8 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's output and a feed-forward block: tgt [T, N, E], memory [S, N, E] -> [T, N, E]; batch_first and norm_first
-    as in TransformerEncoderLayer."""
+    """Self-attention, attention to the encoder's output and a feed-forward block: tgt [T, N, E], memory [S, N, E] -> [T, N, E]; the
+    arguments are those of TransformerEncoderLayer."""
 
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
                  bias=True, device=None, dtype=None):
@@ -126,7 +131,9 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder: src [S, N, E], tgt [T, N, E] -> [T, N, E]; with batch_first [N, S, E] and [N, T, E]; also without a batch."""
+    """An encoder and a decoder: src [S, N, E], tgt [T, N, E] -> [T, N, E]; with batch_first [N, S, E] and [N, T, E]; also without a batch.
+    num_encoder_layers, num_decoder_layers: how many of each; custom_encoder, custom_decoder: modules in their place. The other arguments are those of
+    TransformerEncoderLayer."""
 
     def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1, activation=F.relu,
                  custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):

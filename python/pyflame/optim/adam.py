@@ -7,6 +7,7 @@ from .optimizer import Optimizer
 
 class Adam(Optimizer):
     """Adam: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr m' / (sqrt(v') + eps), with m' = m / (1 - b1^t), v' = v / (1 - b2^t).
+    params: tensors, or dicts of groups with values of their own; betas: (b1, b2). maximize: the update goes up.
 
     weight_decay is added to the gradient; with decoupled_weight_decay, p *= 1 - lr weight_decay instead, as AdamW does. With amsgrad, v' is
     made of the largest v so far. Kingma and Ba, "Adam: a method for stochastic optimization", 2014; Reddi et al., "On the convergence
@@ -42,7 +43,8 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: p *= 1 - lr weight_decay before the update. Loshchilov and Hutter, "Decoupled weight decay regularization", 2017."""
+    """Adam with decoupled weight decay: p *= 1 - lr weight_decay before the update. Loshchilov and Hutter, "Decoupled weight decay regularization", 2017.
+    The other arguments are those of Adam."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None,
                  capturable=False, differentiable=False, fused=None):

@@ -1,9 +1,9 @@
 """Gradient clipping."""
 import math
-import warnings
 
 from ... import _C
 from ..._C import Tensor
+from ..._deprecation import deprecated
 from ..._grad_mode import no_grad
 
 
@@ -112,7 +112,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
     """The deprecated name of clip_grad_norm_."""
-    warnings.warn("nn.utils.clip_grad_norm is deprecated in favour of clip_grad_norm_", FutureWarning, stacklevel=2)
+    deprecated("nn.utils.clip_grad_norm", "nn.utils.clip_grad_norm_")
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
 
 

@@ -1,6 +1,5 @@
 """Weight norm by a hook before forward: the older form; parametrizations.weight_norm is the newer one."""
-import warnings
-
+from ..._deprecation import deprecated
 from ..parameter import Parameter
 from ._norms import norm_except_dim
 
@@ -26,7 +25,7 @@ def _hook(module, name):
 def weight_norm(module, name="weight", dim=0):
     """w = g v / |v| (Salimans and Kingma, 2016), with the parameters name_g and name_v; the weight is computed before each forward. Deprecated in PyTorch
     in favour of parametrizations.weight_norm. Returns the module."""
-    warnings.warn("nn.utils.weight_norm is deprecated in favour of nn.utils.parametrizations.weight_norm", FutureWarning, stacklevel=2)
+    deprecated("nn.utils.weight_norm", "nn.utils.parametrizations.weight_norm")
     if _hook(module, name) is not None:
         raise RuntimeError(f"weight_norm: '{name}' has weight norm already")
     hook, weight = WeightNorm(name, dim), getattr(module, name)

@@ -14,7 +14,12 @@ def set_momentum(group, momentum):
 
 class OneCycleLR(LRScheduler):
     """From max_lr / div_factor up to max_lr, then down to that start divided by final_div_factor; with cycle_momentum the momentum (or
-    beta1) changes in the opposite direction."""
+    beta1) changes in the opposite direction, from max_momentum down to base_momentum and back.
+
+    - max_lr: a number, or one for each group of parameters. total_steps: the calls of step(); epochs * steps_per_epoch unless given.
+    - pct_start: the part of the steps that goes up. anneal_strategy: "cos" or "linear".
+    - three_phase: down to the start in as many steps as up, then to the end.
+    - last_epoch: the number of the last step of a run that goes on; -1: a new one."""
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
                  cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False, last_epoch=-1):
