@@ -22,7 +22,7 @@ ALWAYS = ("libamdhip64", "libhiprtc", "libhiprtc-builtins", "libamd_comgr", "lib
 OPTIONAL = {
     "rocblas": (("librocblas",), ("rocblas",)),
     "hipblaslt": (("libhipblaslt",), ("hipblaslt",)),
-    "miopen": (("libMIOpen",), ("../share/miopen", "libmiopen", "miopen")),
+    "miopen": (("libMIOpen",), ("../share/miopen", "../../share/miopen")),
     "hipfft": (("libhipfft", "librocfft"), ("rocfft",)),
     "rccl": (("librccl",), ()),
     "roctx": (("librocprofiler-sdk-roctx", "libroctx64"), ()),

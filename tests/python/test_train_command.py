@@ -131,13 +131,28 @@ def test_the_program_starts_it(program, table):
     assert run.returncode == 0 and "mlp|cnn|resnet|SCRIPT.py" in run.stdout and "gpt" in run.stdout
 
 
-def test_the_script_of_an_installed_package_names_its_interpreter(tmp_path):
-    """cli/start_program.py, with a package whose program says what it was given."""
+@pytest.fixture
+def installed(tmp_path):
+    """A package whose program says what it was given, as a wheel installs it; and the command that starts cli/start_program.py with it."""
+    root = pathlib.Path(__file__).resolve().parents[2]
     (tmp_path / "pyflame" / "bin").mkdir(parents=True)
     (tmp_path / "pyflame" / "__init__.py").write_text("")
+    for name in ("_program.py", "__main__.py"):
+        (tmp_path / "pyflame" / name).write_text((root / "python/pyflame" / name).read_text())
     (tmp_path / "pyflame" / "bin" / "pyflame").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "pyflame" / "bin" / "pyflame").chmod(0o755)
-    start = pathlib.Path(__file__).resolve().parents[2] / "cli" / "start_program.py"
+    return root / "cli" / "start_program.py"
+
+
+@pytest.mark.parametrize("way", ["script", "-m pyflame"])
+def test_an_installed_program_gets_the_name_of_its_interpreter(tmp_path, installed, way):
     for words, expected in ((["train", "mlp", "--data", "x"], ["train", "--python", sys.executable, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None)):
-        run = subprocess.run([sys.executable, str(start), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+        run = subprocess.run([sys.executable, *([str(installed)] if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
         assert run.stdout.split() == (expected or words), run.stderr
+
+
+def test_a_package_without_its_program_says_so(tmp_path, installed):
+    """The script, which has the name of the program, does not start itself."""
+    (tmp_path / "pyflame" / "bin" / "pyflame").unlink()
+    run = subprocess.run([sys.executable, str(installed), "doctor"], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert run.returncode == 1 and "pyflame: the program is not installed; got no program for" in run.stderr

@@ -39,12 +39,16 @@ def _report(pyflame, trace, folder, lines):
     (folder / "report.txt").write_text(text.stdout)
     document = subprocess.run([pyflame, "report", str(trace), "--json"], capture_output=True, text=True)
     (folder / "report.json").write_text(document.stdout)
-    print(text.stdout, end="", file=sys.stderr)
+    if os.isatty(2):  # as wide as the terminal, and in its colours
+        sys.stderr.flush()
+        subprocess.run([pyflame, "report", str(trace)], stdout=2, stderr=subprocess.DEVNULL)
+    else:
+        print(text.stdout, end="", file=sys.stderr)
     for line in lines:
         _say(line)
     if text.stderr:
         print(text.stderr, end="", file=sys.stderr)
-    _say(f"{folder}/report.html has this as a page with a timeline; {trace.name} opens in ui.perfetto.dev")
+    _say(f"{trace} opens in ui.perfetto.dev")
 
 
 def main():
