@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -133,7 +134,7 @@ def test_the_program_starts_it(program, table):
 
 @pytest.fixture
 def installed(tmp_path):
-    """A package whose program says what it was given, as a wheel installs it; and the command that starts cli/start_program.py with it."""
+    """A package whose program says what it was given, as a wheel installs it. The words with which Python starts the entry point."""
     root = pathlib.Path(__file__).resolve().parents[2]
     (tmp_path / "pyflame" / "bin").mkdir(parents=True)
     (tmp_path / "pyflame" / "__init__.py").write_text("")
@@ -141,18 +142,20 @@ def installed(tmp_path):
         (tmp_path / "pyflame" / name).write_text((root / "python/pyflame" / name).read_text())
     (tmp_path / "pyflame" / "bin" / "pyflame").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "pyflame" / "bin" / "pyflame").chmod(0o755)
-    return root / "cli" / "start_program.py"
+    shutil.copy(root / "cli/_pyflame_start.py", tmp_path)
+    assert 'pyflame = "_pyflame_start:main"' in (root / "pyproject.toml").read_text()
+    return ["-c", "import _pyflame_start; _pyflame_start.main()"]
 
 
 @pytest.mark.parametrize("way", ["script", "-m pyflame"])
 def test_an_installed_program_gets_the_name_of_its_interpreter(tmp_path, installed, way):
     for words, expected in ((["train", "mlp", "--data", "x"], ["train", "--python", sys.executable, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None)):
-        run = subprocess.run([sys.executable, *([str(installed)] if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+        run = subprocess.run([sys.executable, *(installed if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
         assert run.stdout.split() == (expected or words), run.stderr
 
 
 def test_a_package_without_its_program_says_so(tmp_path, installed):
     """The script, which has the name of the program, does not start itself."""
     (tmp_path / "pyflame" / "bin" / "pyflame").unlink()
-    run = subprocess.run([sys.executable, str(installed), "doctor"], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    run = subprocess.run([sys.executable, *installed, "doctor"], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert run.returncode == 1 and "pyflame: the program is not installed; got no program for" in run.stderr

@@ -263,7 +263,7 @@ for name in ("__init__.py", "nn/__init__.py"):
 def build_wheel(folder, settings):
     name = "pyflame-1-cp311-cp311-linux_x86_64.whl"
     with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as wheel:
-        for file, text in {"pyflame/__init__.py": "a copy", "pyflame/bin/pyflame": "a program", "pyflame-1.data/scripts/pyflame": "starts it", "pyflame-1.dist-info/METADATA": "Name: pyflame",
+        for file, text in {"pyflame/__init__.py": "a copy", "pyflame/bin/pyflame": "a program", "_pyflame_start.py": "starts it", "pyflame-1.dist-info/METADATA": "Name: pyflame",
                            "pyflame-1.dist-info/RECORD": ""}.items():
             info = zipfile.ZipInfo(file)
             info.external_attr = 0o755 << 16
@@ -276,7 +276,7 @@ print(editable.build_editable(out))
     assert said.returncode == 0, said.stderr
     with zipfile.ZipFile(tmp_path / said.stdout.strip()) as wheel:
         names = wheel.namelist()
-        assert sorted(names) == ["pyflame-1.data/scripts/pyflame", "pyflame-1.dist-info/METADATA", "pyflame-1.dist-info/RECORD", "pyflame.pth"]
+        assert sorted(names) == ["_pyflame_start.py", "pyflame-1.dist-info/METADATA", "pyflame-1.dist-info/RECORD", "pyflame.pth"]
         folder = pathlib.Path(wheel.read("pyflame.pth").decode().strip())
         record = [line.split(",")[0] for line in wheel.read("pyflame-1.dist-info/RECORD").decode().splitlines()]
     assert sorted(record) == sorted(names) and folder == tmp_path / "build/editable-cp311-cp311-linux_x86_64"
