@@ -4,20 +4,26 @@ import os
 import shutil
 import sys
 
-# These commands need the interpreter that has the package.
-_OF_PYTHON = ("run", "bench", "fit", "memory", "generate", "chat", "serve")
+# Commands that need the interpreter which has the package, and the place of `--python` among their words. A program and its words stand at the end of some of
+# them; there it stands in front.
+_OF_PYTHON = {"run": 1, "profile": 1, "explain": 1, "tune": 1, "optimize": 1, "debug": 2,
+              **dict.fromkeys(("bench", "fit", "memory", "generate", "chat", "embed", "serve", "convert", "diagnose"), -1)}
 
 
 def with_interpreter(arguments):
     """The arguments with `--python` where a command needs it. What follows a script belongs to the script."""
     arguments = list(arguments)
-    script = next((at for at, word in enumerate(arguments) if word.endswith(".py")), len(arguments)) if arguments[:1] == ["run"] else len(arguments)
-    if arguments[:1] == ["train"] and arguments[1:2] not in ([], ["gpt"]) and not arguments[1].startswith("-"):
-        arguments[1:1] = ["--python", sys.executable]
-    if arguments[:1] and arguments[0] in _OF_PYTHON and "--python" not in arguments[:script]:
-        at = 1 if arguments[0] == "run" else len(arguments)
-        arguments[at:at] = ["--python", sys.executable]
-    return arguments
+    command = arguments[0] if arguments else None
+    at = _OF_PYTHON.get(command)
+    if command == "train" and arguments[1:2] not in ([], ["gpt"]) and not arguments[1].startswith("-"):
+        at = 1
+    elif command == "doctor" and "--comm" in arguments:
+        at = -1
+    script = next((i for i, word in enumerate(arguments) if word.endswith(".py")), len(arguments)) if at != -1 else len(arguments)
+    if at is None or "--python" in arguments[:script] or len(arguments) < at:
+        return arguments
+    at = len(arguments) if at == -1 else at
+    return [*arguments[:at], "--python", sys.executable, *arguments[at:]]
 
 
 def find(package, outside):

@@ -1,4 +1,5 @@
 """`pyflame train mlp|cnn|resnet|SCRIPT`: python -m pyflame.train, and the program that starts it."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -149,9 +150,24 @@ def installed(tmp_path):
 
 @pytest.mark.parametrize("way", ["script", "-m pyflame"])
 def test_an_installed_program_gets_the_name_of_its_interpreter(tmp_path, installed, way):
-    for words, expected in ((["train", "mlp", "--data", "x"], ["train", "--python", sys.executable, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None)):
+    named = ["--python", sys.executable]
+    for words, expected in ((["train", "mlp", "--data", "x"], ["train", *named, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None), ([], None),
+                            (["profile", "--steps", "3", "a.py", "--python", "b"], ["profile", *named, "--steps", "3", "a.py", "--python", "b"]), (["profile", "--python", "b", "a.py"], None),
+                            (["debug", "run", "a.py"], ["debug", "run", *named, "a.py"]), (["debug"], None), (["chat", "m", "-v"], ["chat", "m", "-v", *named]), (["doctor"], None)):
         run = subprocess.run([sys.executable, *(installed if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
-        assert run.stdout.split() == (expected or words), run.stderr
+        assert run.stdout.split() == (words if expected is None else expected), run.stderr
+
+
+def test_every_command_that_starts_python_is_known(run):
+    """Those whose help has --python; an environment need not be active for them."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    spec = importlib.util.spec_from_file_location("_program", root / "python/pyflame/_program.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    commands = set(re.findall(r"^  ([a-z-]+)  ", run("--help").stdout, re.M))
+    assert {"chat", "profile"} <= commands
+    for command in commands - {"run", "train", "bench", "debug", "memory", "doctor", "llm"}:  # these hand on what they do not know, have commands of their own, or --comm
+        assert ("--python" in run(command, "--help").stdout) == ("--python" in program.with_interpreter([command, "x"])), command
 
 
 def test_a_package_without_its_program_says_so(tmp_path, installed):
