@@ -146,7 +146,8 @@ std::string parse_path(const char* variable, const std::string& text) {
   if (text != "~" && text.rfind("~/", 0) != 0) return text;
   const std::string home = home_folder();
   PF_CHECK(!home.empty(), Value,
-           "{}: '~' has no meaning because HOME is not set, and this user has no home folder; got '{}'; expected a full path",
+           "{}: '~' has no meaning because HOME is not set, and this user has no home folder; got '{}'; expected a "
+           "full path",
            variable, text);
   return home + text.substr(1);
 }
