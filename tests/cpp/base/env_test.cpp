@@ -2,6 +2,8 @@
 #include "pyflame/base/env.h"
 
 #include <gtest/gtest.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <set>
