@@ -129,10 +129,10 @@ void add_memory(CLI::App& app, Run& run) {
   auto s = std::make_shared<MonitorSettings>();
   cmd->add_option("--interval", s->interval, "Seconds between two looks")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(kAboveZero);
   cmd->add_option("--count", s->count, "How many looks; 0: until Ctrl-C")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(kAtLeastZero);
   cmd->add_flag("--json", s->json, "Print one JSON object for each look");
   add_python(cmd, s->python);
   cmd->final_callback([&run, s] { run = [s] { return monitor(*s); }; });

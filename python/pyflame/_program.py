@@ -19,8 +19,10 @@ def with_interpreter(arguments):
         at = 1
     elif command == "doctor" and "--comm" in arguments:
         at = -1
+    elif command == "debug" and arguments[1:2] != ["run"]:
+        at = None
     script = next((i for i, word in enumerate(arguments) if word.endswith(".py")), len(arguments)) if at != -1 else len(arguments)
-    if at is None or "--python" in arguments[:script] or len(arguments) < at:
+    if at is None or "--python" in arguments[:script]:
         return arguments
     at = len(arguments) if at == -1 else at
     return [*arguments[:at], "--python", sys.executable, *arguments[at:]]

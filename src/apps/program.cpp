@@ -50,14 +50,16 @@ std::string similar(const CLI::App& command, const std::string& argument) {
   return found ? *found : "";
 }
 
-// Unknown arguments are named: a misspelt option is often why a required one seems to be missing.
-std::string usage_message(const CLI::App& app, const std::string& said) {
+// Unknown arguments are named: a misspelt option is often why a required one seems to be missing. A value that is wrong is named by `error` itself.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = app.remaining(true);
   const CLI::App& command = *innermost(&app);
   std::string path = command.get_name();
   for (const CLI::App* a = command.get_parent(); a; a = a->get_parent()) path = a->get_name() + " " + path;
   const std::string help = fmt::format("`{} --help` shows what there is", path);
-  if (unknown.empty()) return fmt::format("{}; hint: {}", said, help);
+  const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
+  const bool names_value = code == CLI::ExitCodes::ConversionError || code == CLI::ExitCodes::ValidationError;
+  if (unknown.empty() || names_value) return fmt::format("{}; hint: {}", error.what(), help);
   const std::string other = similar(command, unknown.front());
   return fmt::format("not understood: '{}'; hint: {}{}", fmt::join(unknown, "', '"),
                      other.empty() ? "" : fmt::format("did you mean {}? ", other), help);
@@ -76,7 +78,7 @@ int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
   } catch (const CLI::Success& e) {  // --help and --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    fmt::print(stderr, "pyflame: {}\n", usage_message(app, e.what()));
+    fmt::print(stderr, "pyflame: {}\n", usage_message(app, e));
     return kUsage;
   }
   const int code = run();

@@ -112,6 +112,7 @@ def test_no_colour_with_NO_COLOR(program):
     (["occupancy", "--arch", "gfx942", "--vgprs=3"], "not understood: '--vgprs=3'; hint: did you mean --vgpr? `pyflame occupancy --help` shows"),
     (["version"], "not understood: 'version'; hint: did you mean --version? `pyflame --help` shows"),
     (["nothing-of-the-kind"], "not understood: 'nothing-of-the-kind'; hint: `pyflame --help` shows"),
+    (["profile", "--steps", "three", "train.py"], "--steps: not a valid value; got 'three'; expected a number of at least 0; hint: `pyflame profile --help` shows"),
     (["chat"], "MODEL is required; hint: `pyflame chat --help` shows"),
 ])
 def test_a_misspelt_word_is_answered_with_what_was_meant(run, words, expected):
