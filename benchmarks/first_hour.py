@@ -4,7 +4,8 @@
     python benchmarks/first_hour.py dist/pyflame-0.1.0-cp311-cp311-linux_x86_64.whl --json results.json
     python benchmarks/first_hour.py --clone https://example.org/pyflame.git --inside "chroot /srv/debian" --json results.json
 
-The programs are those of README.md and docs/extensions.md. Each step is a command of its own, so it includes the start of Python. Needs a network for pip,
+The programs are those of README.md and docs/extensions.md. Each step is a command of its own, so it includes the start of Python. `seconds` is what passed,
+`cpu_seconds` what its processes had of the processors, which depends less on other work of the machine. Needs a network for pip,
 and with a wheel a C++ compiler for the last step. A clone is made and built by the commands of docs/install.md, which install packages of the distribution: --inside names
 the command that runs others on a bare machine, in its folder HOME (chroot, podman exec, ssh). Nothing but bash and apt-get is needed there.
 """
@@ -13,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import resource
 import shlex
 import subprocess
 import sys
@@ -66,6 +68,12 @@ class Machine:
         return subprocess.run([*self.inside, "bash", "-c", f"cd && {command}"], cwd=self.folder, env=self.environment, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
 
 
+def cpu_seconds():
+    """What the processes that have ended had of the processors: user and system, with the processes that they started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def measure(machine, begin, common, environment):
     """One row for each step. The programs are written behind the first steps, which make the folder; `environment` goes in front of the others."""
     rows = []
@@ -73,13 +81,13 @@ def measure(machine, begin, common, environment):
         if name == common[0][0]:
             for page, file in (("README.md", "train.py"), ("docs/extensions.md", "own.py")):
                 machine.run(f"{environment} && cat >{file}", first_program(page)).check_returncode()
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), cpu_seconds()
         run = machine.run(command)
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
         if run.returncode not in right:
             raise SystemExit(f"first_hour: {name} failed; got exit code {run.returncode}; expected {right}\n{run.stdout}")
-        print(f"{seconds:6.1f} s  {name}: {run.stdout.strip().splitlines()[-1][:120] if run.stdout.strip() else ''}", flush=True)
-        rows.append({"step": name, "what": what, "seconds": round(seconds, 2)})
+        print(f"{seconds:6.1f} s, {cpu:6.1f} s of processors  {name}: {run.stdout.strip().splitlines()[-1][:120] if run.stdout.strip() else ''}", flush=True)
+        rows.append({"step": name, "what": what, "seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)})
     return rows
 
 

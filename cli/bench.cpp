@@ -72,13 +72,11 @@ void add_bench(CLI::App& app, Run& run) {
   cmd->add_option("--scale", s->scale, "Divides the sizes of the ops by name; 8 suits a CPU")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  cmd->add_option("--seconds", s->seconds, "The longest time for one figure")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  cmd->add_option("--seconds", s->seconds, "The longest time for one figure")->capture_default_str()->check(kAboveZero);
   cmd->add_option("--relative", s->relative,
                   "The 95 % interval of the median ends the measurement at so many percent of it")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(kAboveZero);
   cmd->add_flag(
       "--cold", s->cold,
       "Empty the last-level cache before each call; with compare: compare by fresh processes, the first call apart");

@@ -33,7 +33,7 @@ void add_diagnose(CLI::App& app, Run& run) {
       "diagnose", "Watch a running process, and say whether the CPU, its input, memory or the GPU limits it");
   auto s = std::make_shared<DiagnoseSettings>();
   cmd->footer("Any process of this user, of any language. It is not changed and not stopped.");
-  cmd->add_option("pid", s->pid, "The number of the process")->required()->check(CLI::PositiveNumber);
+  cmd->add_option("pid", s->pid, "The number of the process")->required()->check(kAboveZero);
   cmd->add_option("--seconds", s->seconds, "How long to watch it")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));

@@ -123,7 +123,7 @@ void add_doctor(CLI::App& app, Run& run) {
       ->type_name("VERSION")
       ->needs(env);
   cmd->add_option("--pid", o->pid, "Check the settings of this process instead of those of the shell")
-      ->check(CLI::PositiveNumber)
+      ->check(kAboveZero)
       ->excludes(env);
   cmd->add_option("--root", o->root, "Check a machine that was recorded with --record, instead of this one")
       ->type_name("DIR");

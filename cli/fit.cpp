@@ -133,12 +133,8 @@ void add_memory(CLI::App& app, Run& run) {
   add_snapshot(memory, run);
   CLI::App* cmd = memory->add_subcommand("monitor", "A line for each device, again and again, until Ctrl-C");
   auto s = std::make_shared<MonitorSettings>();
-  cmd->add_option("--interval", s->interval, "Seconds between two looks")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  cmd->add_option("--count", s->count, "How many looks; 0: until Ctrl-C")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--interval", s->interval, "Seconds between two looks")->capture_default_str()->check(kAboveZero);
+  cmd->add_option("--count", s->count, "How many looks; 0: until Ctrl-C")->capture_default_str()->check(kAtLeastZero);
   cmd->add_flag("--json", s->json, "Print one JSON object for each look");
   add_python(cmd, s->python);
   cmd->final_callback([&run, s] { run = [s] { return monitor(*s); }; });

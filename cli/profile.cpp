@@ -51,13 +51,11 @@ void add_profile(CLI::App& app, Run& run) {
                   "an optimizer's step; "
                   "a program without an optimizer is recorded from its start")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(kAtLeastZero);
   cmd->add_option("--steps", s->steps, "Steps to record; the program then goes on without a recording; 0: to its end")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  cmd->add_option("--seconds", s->seconds, "The longest time to record")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(kAtLeastZero);
+  cmd->add_option("--seconds", s->seconds, "The longest time to record")->capture_default_str()->check(kAboveZero);
   cmd->add_flag("--no-stacks", s->no_stacks, "Do not sample the Python stacks");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");

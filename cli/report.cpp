@@ -108,9 +108,9 @@ void add_report(CLI::App& app, Run& run) {
   add_outputs(cmd, *a);
   cmd->add_option("--steps", a->steps, "Report on these steps only: FIRST:LAST");
   cmd->add_option("--device", a->options.device, "Report on this device instead of the busiest one")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kAtLeastZero);
   cmd->add_option("--rank", a->rank, "Of several ranks, report on this one instead of the one that the others wait for")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kAtLeastZero);
   add_device(cmd, *a);
   CLI::App* sub = cmd->add_subcommand("diff", "Compare two runs: what takes more or less time, and what counters say");
   const std::shared_ptr<Arguments> pair = add_diff(sub);

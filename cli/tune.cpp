@@ -59,7 +59,7 @@ void add_tune(CLI::App& app, Run& run) {
   cmd->add_option("--compare", s->compare,
                   "Pairs of runs that compare the whole program without and with what was found; 0: none")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(kAtLeastZero);
   cmd->add_option("--idle", s->idle, "The program is stopped if nothing new was measured for this time")
       ->capture_default_str();
   cmd->add_option("--hang", s->hang, "A candidate that runs for longer than this is left out")->capture_default_str();

@@ -179,10 +179,11 @@ class Figures:
     @staticmethod
     def hour_table(hour):
         """What a new user waits for, step by step."""
-        lines = ["| step | what is typed | seconds |", "|---|---|--:|"]
+        cpu = all("cpu_seconds" in r for r in hour["steps"])
+        lines = ["| step | what is typed | seconds |" + " of processors |" * cpu, "|---|---|--:|" + "--:|" * cpu]
         titles = {"clone": "a clone", "bootstrap": "what a build needs", "install": "install", "tensor": "first tensor", "training": "first training", "gpu": "first GPU error message",
                   "profile": "first profile", "packages": "packages of language models", "model": "a model", "answer": "its first answer", "own_op": "first own op"}
-        return "\n".join(lines + [f"| {titles[r['step']]} | {r['what']} | {r['seconds']:.1f} |" for r in hour["steps"]])
+        return "\n".join(lines + [f"| {titles[r['step']]} | {r['what']} | {r['seconds']:.1f} |" + (f" {r['cpu_seconds']:.1f} |" if cpu else "") for r in hour["steps"]])
 
     @staticmethod
     def hour_in_all(hour):
@@ -193,6 +194,12 @@ class Figures:
         """Each package and image: what is downloaded, and what it takes."""
         lines = ["| what | file | installed |", "|---|--:|--:|"]
         return "\n".join(lines + [f"| {r['what']} | {self.mb(r['file_bytes']) if 'file_bytes' in r else ''} | {self.mb(r['installed_bytes'])} |" for r in self.packages["rows"]])
+
+    def other_images(self):
+        """Images of others, as their users or makers reported them."""
+        gb = lambda row, name: f"{row[name]:.1f} GB" if name in row else ""  # noqa: E731
+        lines = ["| image | to download | on the disk | reported in |", "|---|--:|--:|---|"]
+        return "\n".join(lines + [f"| {r['image']} | {gb(r, 'download_gb')} | {gb(r, 'installed_gb')} | [{'/'.join(r['source'].split('/')[3:])}]({r['source']}) |" for r in self.packages["others"]])
 
     # ---- sentences about what older result files do not have
 

@@ -1,15 +1,19 @@
 #include "apps/program.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "apps/help.h"
 #include "pyflame/base/error.h"
 #include "pyflame/version.h"
+#include "tools/base/text.h"
 
 namespace pyflame::apps {
 
@@ -19,6 +23,46 @@ int report(const std::string& message) {
   std::fflush(stdout);
   fmt::print(stderr, "pyflame: {}\n", message);
   return kFailure;
+}
+
+// The command that was being read when an argument was not understood.
+const CLI::App* innermost(const CLI::App* app) {
+  for (std::vector<const CLI::App*> parsed = app->get_subcommands({}); !parsed.empty();) {
+    const auto it = std::find_if(parsed.begin(), parsed.end(), [](const CLI::App* a) { return a->parsed(); });
+    if (it == parsed.end()) break;
+    app = *it;
+    parsed = app->get_subcommands({});
+  }
+  return app;
+}
+
+// What was probably meant: a command, or an option; `help` means --help. Empty: nothing is similar.
+std::string similar(const CLI::App& command, const std::string& argument) {
+  const std::string word = argument.substr(0, argument.find('='));
+  const int limit = word.size() < 5 ? 1 : 2;
+  std::vector<std::string> commands, options;
+  for (const CLI::App* c : command.get_subcommands({})) commands.push_back(c->get_name());
+  for (const CLI::Option* option : command.get_options({}))
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  const bool is_option = word.starts_with("-");
+  const std::string* found = is_option ? nullptr : tools::meant(word, commands, limit);
+  if (!found) found = tools::meant(is_option ? word : "--" + word, options, is_option ? limit : 0);
+  return found ? *found : "";
+}
+
+// Unknown arguments are named: a misspelt option is often why a required one seems to be missing. A value that is wrong is named by `error` itself.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  const CLI::App& command = *innermost(&app);
+  std::string path = command.get_name();
+  for (const CLI::App* a = command.get_parent(); a; a = a->get_parent()) path = a->get_name() + " " + path;
+  const std::string help = fmt::format("`{} --help` shows what there is", path);
+  const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
+  const bool names_value = code == CLI::ExitCodes::ConversionError || code == CLI::ExitCodes::ValidationError;
+  if (unknown.empty() || names_value) return fmt::format("{}; hint: {}", error.what(), help);
+  const std::string other = similar(command, unknown.front());
+  return fmt::format("not understood: '{}'; hint: {}{}", fmt::join(unknown, "', '"),
+                     other.empty() ? "" : fmt::format("did you mean {}? ", other), help);
 }
 
 int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
@@ -34,11 +78,7 @@ int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
   } catch (const CLI::Success& e) {  // --help and --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    // If there are unknown arguments, name them: a misspelt option is often why a required one seems to be missing.
-    std::string unknown;
-    for (const std::string& arg : app.remaining(true)) unknown += (unknown.empty() ? "'" : ", '") + arg + "'";
-    const std::string message = unknown.empty() ? e.what() : "not understood: " + unknown;
-    fmt::print(stderr, "pyflame: {}; --help shows what there is\n", message);
+    fmt::print(stderr, "pyflame: {}\n", usage_message(app, e));
     return kUsage;
   }
   const int code = run();

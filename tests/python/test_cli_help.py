@@ -122,3 +122,16 @@ def test_no_colour_with_NO_COLOR(program):
     assert "\x1b[" in on_a_terminal([program, "doctor"], 100)
     assert "\x1b[" not in on_a_terminal([program, "doctor"], 100, NO_COLOR="1")
     assert "\x1b[" not in on_a_terminal([program, "doctor"], 100, TERM="dumb")
+
+
+@pytest.mark.parametrize("words, expected", [
+    (["docter"], "not understood: 'docter'; hint: did you mean doctor? `pyflame --help` shows"),
+    (["doctor", "--jsn"], "not understood: '--jsn'; hint: did you mean --json? `pyflame doctor --help` shows"),
+    (["occupancy", "--arch", "gfx942", "--vgprs=3"], "not understood: '--vgprs=3'; hint: did you mean --vgpr? `pyflame occupancy --help` shows"),
+    (["version"], "not understood: 'version'; hint: did you mean --version? `pyflame --help` shows"),
+    (["nothing-of-the-kind"], "not understood: 'nothing-of-the-kind'; hint: `pyflame --help` shows"),
+    (["profile", "--steps", "three", "train.py"], "--steps: not a valid value; got 'three'; expected a number of at least 0; hint: `pyflame profile --help` shows"),
+    (["chat"], "MODEL is required; hint: `pyflame chat --help` shows"),
+])
+def test_a_misspelt_word_is_answered_with_what_was_meant(run, words, expected):
+    assert expected in run(*words, code=2).stderr

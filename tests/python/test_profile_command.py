@@ -1,6 +1,9 @@
 """`pyflame profile`: runs a program as Python does, and reports where its time goes."""
 import gzip
 import json
+import re
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -94,3 +97,28 @@ def test_what_the_machine_did_is_summed_up():
         sampler.rows.append((1000 * i, "rocm:0", {"power_w": power, "power_limit_w": 700.0, "power_limit": limited, "clock_mhz": 2100.0}))
     assert sampler.summary() == ["rocm:0: power 690 W (300 to 700), of at most 700 W; clock 2100 MHz", "rocm:0: its clock was lowered because of its power limit in 67 % of the samples"]
     assert list(sampler.counters(1000))[0] == {"ph": "C", "name": "power of rocm:0 (W)", "ts": 0.0, "args": {"W": 690.0}}
+
+
+def test_a_trace_that_cannot_be_written_takes_the_report_not_the_program(run, folder):
+    (folder / "out").mkdir()
+    (folder / "out/trace.json.gz").mkdir()
+    r = run("profile", "--out", folder / "out", "--python", sys.executable, "--skip", 2, "--steps", 3, folder / "train.py", 8, 0, code=1)
+    assert r.stdout == "arguments: ['8', '0'] loss: True\n" and "Traceback" not in r.stderr
+    assert re.search(r"^pyflame profile: there is no report: .*trace\.json\.gz", r.stderr, re.M)
+
+
+def test_a_report_that_cannot_be_written_is_printed(run, folder):
+    (folder / "out/report.json").mkdir(parents=True)
+    r = run("profile", "--out", folder / "out", "--python", sys.executable, "--skip", 2, "--steps", 3, folder / "train.py", 8, 0)
+    assert "Next: " in r.stderr and "report.json cannot be written: Is a directory" in r.stderr and (folder / "out/report.txt").exists()
+
+
+def test_an_interrupted_program_is_reported(program, folder):
+    """What was recorded is computed first, which a line says."""
+    (folder / "endless.py").write_text(TRAIN.replace("range(int(sys.argv[1]))", "iter(int, 1)").replace("optimizer.step()", "optimizer.step(); print(loss.item(), flush=True)"))
+    p = subprocess.Popen([program, "profile", "--out", str(folder / "out"), "--python", sys.executable, "--steps", "0", str(folder / "endless.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(12):
+        p.stdout.readline()
+    p.send_signal(signal.SIGINT)
+    _, said = p.communicate(timeout=120)
+    assert p.returncode == 130 and said.startswith("pyflame profile: interrupted; the report follows") and "slow_part" in said

@@ -1,8 +1,10 @@
 """`pyflame train mlp|cnn|resnet|SCRIPT`: python -m pyflame.train, and the program that starts it."""
+import importlib.util
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -131,13 +133,45 @@ def test_the_program_starts_it(program, table):
     assert run.returncode == 0 and "mlp|cnn|resnet|SCRIPT.py" in run.stdout and "gpt" in run.stdout
 
 
-def test_the_script_of_an_installed_package_names_its_interpreter(tmp_path):
-    """cli/start_program.py, with a package whose program says what it was given."""
+@pytest.fixture
+def installed(tmp_path):
+    """A package whose program says what it was given, as a wheel installs it. The words with which Python starts the entry point."""
+    root = pathlib.Path(__file__).resolve().parents[2]
     (tmp_path / "pyflame" / "bin").mkdir(parents=True)
     (tmp_path / "pyflame" / "__init__.py").write_text("")
+    for name in ("_program.py", "__main__.py"):
+        (tmp_path / "pyflame" / name).write_text((root / "python/pyflame" / name).read_text())
     (tmp_path / "pyflame" / "bin" / "pyflame").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "pyflame" / "bin" / "pyflame").chmod(0o755)
-    start = pathlib.Path(__file__).resolve().parents[2] / "cli" / "start_program.py"
-    for words, expected in ((["train", "mlp", "--data", "x"], ["train", "--python", sys.executable, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None)):
-        run = subprocess.run([sys.executable, str(start), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
-        assert run.stdout.split() == (expected or words), run.stderr
+    shutil.copy(root / "cli/_pyflame_start.py", tmp_path)
+    assert 'pyflame = "_pyflame_start:main"' in (root / "pyproject.toml").read_text()
+    return ["-c", "import _pyflame_start; _pyflame_start.main()"]
+
+
+@pytest.mark.parametrize("way", ["script", "-m pyflame"])
+def test_an_installed_program_gets_the_name_of_its_interpreter(tmp_path, installed, way):
+    named = ["--python", sys.executable]
+    for words, expected in ((["train", "mlp", "--data", "x"], ["train", *named, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None), ([], None),
+                            (["profile", "--steps", "3", "a.py", "--python", "b"], ["profile", *named, "--steps", "3", "a.py", "--python", "b"]), (["profile", "--python", "b", "a.py"], None),
+                            (["debug", "run", "a.py"], ["debug", "run", *named, "a.py"]), (["debug"], None), (["chat", "m", "-v"], ["chat", "m", "-v", *named]), (["doctor"], None)):
+        run = subprocess.run([sys.executable, *(installed if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+        assert run.stdout.split() == (words if expected is None else expected), run.stderr
+
+
+def test_every_command_that_starts_python_is_known(run):
+    """Those whose help has --python; an environment need not be active for them."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    spec = importlib.util.spec_from_file_location("_program", root / "python/pyflame/_program.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    commands = set(re.findall(r"^  ([a-z-]+)  ", run("--help").stdout, re.M))
+    assert {"chat", "profile"} <= commands
+    for command in commands - {"run", "train", "bench", "debug", "memory", "doctor", "llm"}:  # these hand on what they do not know, have commands of their own, or --comm
+        assert ("--python" in run(command, "--help").stdout) == ("--python" in program.with_interpreter([command, "x"])), command
+
+
+def test_a_package_without_its_program_says_so(tmp_path, installed):
+    """The script, which has the name of the program, does not start itself."""
+    (tmp_path / "pyflame" / "bin" / "pyflame").unlink()
+    run = subprocess.run([sys.executable, *installed, "doctor"], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert run.returncode == 1 and "pyflame: the program is not installed; got no program for" in run.stderr

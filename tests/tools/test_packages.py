@@ -194,10 +194,13 @@ def packages_of_bootstrap():
 @pytest.mark.parametrize("name", ["cpu", "rocm"])
 def test_container_files_install_what_a_build_needs(name):
     text = (ROOT / f"packaging/containers/Containerfile.{name}").read_text()
-    first, last = re.split(r"^FROM .*$", text, flags=re.M)[1:]
+    stages = re.split(r"^FROM .*$", text, flags=re.M)[1:]
+    first, last = stages[0], stages[-1]
     assert packages_of_bootstrap() <= set(re.findall(r"[\w-]+", first))
-    assert not re.search(r"-dev\b", last), "the second stage has what only a build needs"
+    assert not re.search(r"-dev\b", last), "the last stage has what only a build needs"
+    defaults = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M))
     for image in re.findall(r"^FROM (\S+)", text, re.M):  # images by their names: the registry is the user's choice
+        image = defaults[image[2:-1]] if image.startswith("${") else image
         assert re.fullmatch(r"[a-z-]+(/[a-z0-9.-]+)?:\S+", image) and not image.endswith(":latest") and "." not in image.partition("/")[0].partition(":")[0]
     assert re.search(r"^USER 10001$", last, re.M), "the image runs as root"
     assert "apt-get clean" in last, "apt's caches take 94 MB where the base image does not remove them"
@@ -260,7 +263,7 @@ for name in ("__init__.py", "nn/__init__.py"):
 def build_wheel(folder, settings):
     name = "pyflame-1-cp311-cp311-linux_x86_64.whl"
     with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as wheel:
-        for file, text in {"pyflame/__init__.py": "a copy", "pyflame/bin/pyflame": "a program", "pyflame-1.data/scripts/pyflame": "starts it", "pyflame-1.dist-info/METADATA": "Name: pyflame",
+        for file, text in {"pyflame/__init__.py": "a copy", "pyflame/bin/pyflame": "a program", "_pyflame_start.py": "starts it", "pyflame-1.dist-info/METADATA": "Name: pyflame",
                            "pyflame-1.dist-info/RECORD": ""}.items():
             info = zipfile.ZipInfo(file)
             info.external_attr = 0o755 << 16
@@ -273,7 +276,7 @@ print(editable.build_editable(out))
     assert said.returncode == 0, said.stderr
     with zipfile.ZipFile(tmp_path / said.stdout.strip()) as wheel:
         names = wheel.namelist()
-        assert sorted(names) == ["pyflame-1.data/scripts/pyflame", "pyflame-1.dist-info/METADATA", "pyflame-1.dist-info/RECORD", "pyflame.pth"]
+        assert sorted(names) == ["_pyflame_start.py", "pyflame-1.dist-info/METADATA", "pyflame-1.dist-info/RECORD", "pyflame.pth"]
         folder = pathlib.Path(wheel.read("pyflame.pth").decode().strip())
         record = [line.split(",")[0] for line in wheel.read("pyflame-1.dist-info/RECORD").decode().splitlines()]
     assert sorted(record) == sorted(names) and folder == tmp_path / "build/editable-cp311-cp311-linux_x86_64"

@@ -404,6 +404,8 @@ def load_part(path, dtype=None, device=None, share=None, weights=True):
     source, path = Source(os.path.abspath(p) if os.path.exists(p := os.fsdecode(path)) else p, dtype, device), _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "config.json")):
+        raise FileNotFoundError(f"llm: '{path}' is no language model; got a folder without config.json; expected a GGUF file, or a folder with config.json")
     if os.path.isdir(path):
         model = _of_folder(path, dtype, device, share, weights)
     elif _C.kind_of_file(path) != "gguf":

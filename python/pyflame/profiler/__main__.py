@@ -30,21 +30,33 @@ def _arguments():
     return args
 
 
+def _write(path, text):
+    """A file beside the trace. A full disk takes the file, not the report that is printed."""
+    try:
+        path.write_text(text)
+    except OSError as e:
+        _say(f"{path} cannot be written: {e.strerror}; hint: pyflame report writes it again")
+
+
 def _report(pyflame, trace, folder, lines):
     """Prints the report of the trace and writes it as text, JSON and a page."""
     if pyflame is None:
         _say(f"the trace is {trace}; the program `pyflame` was not found; hint: pyflame report {trace}")
         return
     text = subprocess.run([pyflame, "report", str(trace), "--html", str(folder / "report.html")], capture_output=True, text=True)
-    (folder / "report.txt").write_text(text.stdout)
     document = subprocess.run([pyflame, "report", str(trace), "--json"], capture_output=True, text=True)
-    (folder / "report.json").write_text(document.stdout)
-    print(text.stdout, end="", file=sys.stderr)
+    if os.isatty(2):  # as wide as the terminal, and in its colours
+        sys.stderr.flush()
+        subprocess.run([pyflame, "report", str(trace)], stdout=2, stderr=subprocess.DEVNULL)
+    else:
+        print(text.stdout, end="", file=sys.stderr)
+    _write(folder / "report.txt", text.stdout)
+    _write(folder / "report.json", document.stdout)
     for line in lines:
         _say(line)
     if text.stderr:
         print(text.stderr, end="", file=sys.stderr)
-    _say(f"{folder}/report.html has this as a page with a timeline; {trace.name} opens in ui.perfetto.dev")
+    _say(f"{trace} opens in ui.perfetto.dev")
 
 
 def main():
@@ -70,7 +82,12 @@ def main():
     session = run.Session(recorder, str(trace), args.skip, args.steps, args.seconds, lambda lines: _report(args.pyflame, trace, folder, lines))
     session.start()
     code = run.run_program(file, args.module, arguments)
+    if code == 130:
+        _say("interrupted; the report follows when what was recorded is computed")
     session.finish()
+    if session.failure is not None:
+        _say(f"there is no report: {session.failure}")
+        return code or 1
     return code
 
 

@@ -107,14 +107,14 @@ class TorchRecorder:
 
 class Session:
     """Which steps are recorded: after `skip` steps, `steps` of them (0: all that follow) for at most `seconds`. report(lines) is called when the trace
-    is written, which is before the program ends if it goes on."""
+    is written, which is before the program ends if it goes on. Where it cannot be written, `failure` is the error: the program goes on."""
 
     def __init__(self, recorder, trace, skip, steps, seconds, report):
         self._recorder, self._trace, self._skip, self._steps, self._seconds, self._report = recorder, trace, skip, steps, seconds, report
         self._lock = threading.RLock()
         self._seen = self.recorded = 0
         self._recording = self._done = False
-        self._timer = None
+        self._timer = self.failure = None
 
     def start(self):
         self._recorder.on_step(self._on_step)
@@ -153,7 +153,12 @@ class Session:
                 return
             self._done = True
             self._timer.cancel()
-            self._report(self._recorder.end(self._trace))
+            try:
+                lines = self._recorder.end(self._trace)
+            except OSError as e:
+                self.failure = e
+            else:
+                self._report(lines)
 
 
 @contextlib.contextmanager

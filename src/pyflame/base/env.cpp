@@ -1,7 +1,11 @@
 // An empty value counts as unset, so that `PYFLAME_X= program` means the default.
 #include "pyflame/base/env.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -126,11 +130,25 @@ std::string parse_choice(const char* variable, const std::string& text, const st
   return text;
 }
 
+namespace {
+
+// As in a shell: HOME, else what the system knows of this user. Services and cron start programs without HOME.
+std::string home_folder() {
+  if (const char* home = std::getenv("HOME"); home && *home) return home;
+  passwd entry{}, *found = nullptr;
+  std::array<char, 16384> memory;
+  return getpwuid_r(getuid(), &entry, memory.data(), memory.size(), &found) == 0 && found ? found->pw_dir : "";
+}
+
+}  // namespace
+
 std::string parse_path(const char* variable, const std::string& text) {
   if (text != "~" && text.rfind("~/", 0) != 0) return text;
-  const char* home = std::getenv("HOME");
-  PF_CHECK(home != nullptr && *home != '\0', Value,
-           "{}: '~' has no meaning because HOME is not set; got '{}'; expected a full path", variable, text);
+  const std::string home = home_folder();
+  PF_CHECK(!home.empty(), Value,
+           "{}: '~' has no meaning because HOME is not set, and this user has no home folder; got '{}'; expected a "
+           "full path",
+           variable, text);
   return home + text.substr(1);
 }
 

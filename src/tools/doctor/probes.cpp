@@ -216,14 +216,7 @@ void unknown_names(const Json& facts, const RuleBase& base, Json& out) {
     if (std::find(own.begin(), own.end(), name) != own.end()) continue;
     if (base.knows(name) || std::none_of(base.prefixes.begin(), base.prefixes.end(), begins)) continue;
     if (out["unknown"].size() >= 100) break;
-    const int limit = name.size() < 10 ? 1 : 2;
-    const std::string* best = nullptr;
-    int least = limit + 1;
-    for (const std::string& candidate : all)
-      if (const int d = edit_distance(name, candidate, limit); d < least) {
-        least = d;
-        best = &candidate;
-      }
+    const std::string* best = meant(name, all, name.size() < 10 ? 1 : 2);
     out["unknown"].push_back({{"name", name}, {"meant", best ? Json(*best) : Json()}});
   }
 }
@@ -245,25 +238,6 @@ void programs(const Json& facts, Json& out) {
 }
 
 }  // namespace
-
-int edit_distance(std::string_view a, std::string_view b, int limit) {
-  const auto n = static_cast<int>(a.size()), m = static_cast<int>(b.size());
-  if (std::abs(n - m) > limit || n > 200 || m > 200) return limit + 1;
-  std::vector<int> row(static_cast<size_t>(m) + 1);
-  for (int j = 0; j <= m; ++j) row[static_cast<size_t>(j)] = j;
-  for (int i = 1; i <= n; ++i) {
-    int diagonal = row[0], least = row[0] = i;
-    for (int j = 1; j <= m; ++j) {
-      const auto k = static_cast<size_t>(j);
-      const int change = diagonal + (a[static_cast<size_t>(i - 1)] != b[k - 1]);
-      diagonal = row[k];
-      row[k] = std::min({change, row[k] + 1, row[k - 1] + 1});
-      least = std::min(least, row[k]);
-    }
-    if (least > limit) return limit + 1;
-  }
-  return std::min(row.back(), limit + 1);
-}
 
 Json probe(Json& facts, const system::Host* host, const RuleBase& base) {
   Json out = Json::object();

@@ -12,7 +12,4 @@ namespace pyflame::tools::doctor {
 // facts["failed_probes"] says so.
 nlohmann::json probe(nlohmann::json& facts, const system::Host* host, const RuleBase& base);
 
-// The number of single-character changes between two names, at most `limit` + 1.
-int edit_distance(std::string_view a, std::string_view b, int limit);
-
 }  // namespace pyflame::tools::doctor

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/error.h"
+#include "tools/base/text.h"
 #include "tools/doctor/probes.h"
 #include "tools/system/host.h"
 
