@@ -35,9 +35,8 @@ class BinSums : public Executable {
 
  protected:
   std::unique_ptr<Kernel> kernel(unsigned threads, const std::string& body, unsigned shared = 0) const {
-    return std::make_unique<Kernel>(
-        type_, threads,
-        kernel_source({"index/fill.h", "index/bins_args.h", "index/bins.h"}, threads, body), shared);
+    return std::make_unique<Kernel>(type_, threads, kernel_source({"index/fill.h", "index/bins.h"}, threads, body),
+                                    shared);
   }
   pf::BinShape shape(const RunContext& ctx) const {
     pf::BinShape s = shape_;
