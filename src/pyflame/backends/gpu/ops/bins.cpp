@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kBinThreads = 512;
 
-// What both implementations share: operands, the shape, the statistics of each workgroup.
+// What both executables share: operands, the shape, the statistics of each workgroup.
 class BinSums : public Executable {
  public:
   explicit BinSums(const Problem& p)
@@ -128,17 +128,16 @@ class BinFloats final : public BinSums {
   std::unique_ptr<Kernel> add_, sum_;
 };
 
-Refusal refuses_float_weights(const Problem& p) {
-  if (is_float(p.root().ins[1].dtype)) return "only adds integers, whose sums do not depend on the order";
-  return std::nullopt;
+std::unique_ptr<Executable> make_bin_sums(const Problem& p) {
+  if (is_float(p.root().ins[1].dtype)) return std::make_unique<BinFloats>(p);
+  return std::make_unique<BinIntegers>(p);
 }
 
 }  // namespace
 
 std::span<const Impl> bin_sums_impls(DeviceType) {
-  static const Impl impls[] = {{"gpu.bin_integers", refuses_float_weights, make_of<BinIntegers>},
-                               {"gpu.bin_in_order", accepts_all, make_of<BinFloats>}};
-  return impls;
+  static const Impl impl{"gpu.bin_sums", accepts_all, make_bin_sums};
+  return {&impl, 1};
 }
 
 }  // namespace pyflame::gpu
