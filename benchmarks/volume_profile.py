@@ -1,10 +1,15 @@
 """Volume profiles: pf.finance.VolumeProfileAnalyzer against the fastest way that NumPy has, numpy.bincount of whole chunks, in one run.
 
-    python benchmarks/volume_profile.py [--ticks 10000000] [--device cpu] [--json FILE]
+    python benchmarks/volume_profile.py [--ticks 10000000] [--device cpu] [--resident] [--json FILE]
 
 Both get the same prices (float64, cents) and volumes (int64) in the host's memory and give the same totals, which is checked. NumPy is measured with
 several chunk sizes, and its best one counts; it does without any check of its input. The two take turns, so that both see the same machine. The
 floor is the time of reading prices and volumes from memory once (their sums, by NumPy).
+
+--resident: the ticks are tensors on the device before the clock starts, and the floor is the time of reading them once there (their sums). Each time
+ends when its result is on the host. For a GPU:
+
+    python benchmarks/volume_profile.py --device cuda --ticks 100000000 --resident
 """
 import argparse
 import json
@@ -39,6 +44,11 @@ def read_once(prices, volumes):
     return prices.sum(), volumes.sum()
 
 
+def read_tensors_once(prices, volumes):
+    """Both sums in one window, which ends when they are on the host."""
+    return pf.stack([prices.sum(), volumes.sum().to(pf.float64)]).tolist()
+
+
 def timed(function, *arguments):
     begin = time.perf_counter()
     result = function(*arguments)
@@ -50,11 +60,18 @@ def summary(seconds):
     return {"median_ms": 1e3 * statistics.median(seconds), "quartiles_ms": [1e3 * quarters[0], 1e3 * quarters[2]], "fastest_ms": 1e3 * min(seconds)}
 
 
+def spread(times, others):
+    """The ratios of times that were taken one after the other."""
+    ratios = sorted(a / b for a, b in zip(times, others))
+    return {"median": statistics.median(ratios), "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ticks", type=int, default=10_000_000)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--chunk_size", type=int, default=1 << 18)
+    parser.add_argument("--resident", action="store_true", help="the ticks are on the device already")
+    parser.add_argument("--chunk_size", type=int, default=1 << 22)
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--json", help="a file for the result")
     a = parser.parse_args()
@@ -67,18 +84,27 @@ def main():
     profile = analyzer.profile(prices, volumes)
     assert profile.first == lowest and np.array_equal(profile.volumes, totals), "the two differ"
 
+    if a.resident:
+        ours_of = tuple(pf.from_numpy(x).to(a.device) for x in (prices, volumes))
+        read = read_tensors_once
+        assert np.array_equal(analyzer.profile(*ours_of).volumes, totals), "the two differ"
+    else:
+        ours_of = (prices, volumes)
+        read = read_once
+
     ours, numpy_, floor = [], [], []
     for _ in range(a.repeat):
         numpy_.append(timed(with_numpy, prices, volumes, chunk)[0])
-        ours.append(timed(analyzer.profile, prices, volumes)[0])
-        floor.append(timed(read_once, prices, volumes)[0])
-    ratios = sorted(n / o for n, o in zip(numpy_, ours))
-    result = {"benchmark": "volume_profile", "machine": slug(), "device": a.device, "ticks": a.ticks, "bins": len(totals), "chunk_size": a.chunk_size, "numpy_chunk": chunk,
-              "load": os.getloadavg()[0], "analyzer": summary(ours), "numpy": summary(numpy_), "read_once": summary(floor),
-              "times_faster": {"median": statistics.median(ratios), "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]]}}
+        ours.append(timed(analyzer.profile, *ours_of)[0])
+        floor.append(timed(read, *ours_of)[0])
+    faster, reads = spread(numpy_, ours), spread(ours, floor)
+    result = {"benchmark": "volume_profile", "machine": slug(), "device": a.device, "resident": a.resident, "ticks": a.ticks, "bins": len(totals), "chunk_size": a.chunk_size,
+              "numpy_chunk": chunk, "load": os.getloadavg()[0], "analyzer": summary(ours), "numpy": summary(numpy_), "read_once": summary(floor), "times_faster": faster, "times_of_reading": reads}
     for name in ("analyzer", "numpy", "read_once"):
         print(f"{name:>10}: median {result[name]['median_ms']:8.1f} ms, quartiles {result[name]['quartiles_ms'][0]:.1f} to {result[name]['quartiles_ms'][1]:.1f} ms")
-    print(f"the analyzer is {result['times_faster']['median']:.2f} times as fast (quartiles {ratios[len(ratios) // 4]:.2f} to {ratios[3 * len(ratios) // 4]:.2f}) on {a.device}")
+    where = f"{a.device}, where the ticks are" if a.resident else a.device
+    print(f"on {where}: {faster['median']:.2f} times as fast as NumPy (quartiles {faster['quartiles'][0]:.2f} to {faster['quartiles'][1]:.2f}), "
+          f"{reads['median']:.2f} times the time of reading once (quartiles {reads['quartiles'][0]:.2f} to {reads['quartiles'][1]:.2f})")
     if a.json:
         pathlib.Path(a.json).write_text(json.dumps(result, indent=1) + "\n")
 

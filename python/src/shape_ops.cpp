@@ -182,6 +182,7 @@ void bind_writes(nb::module_& m) {
   m.def("_true_positions",
         [](const Tensor& mask, int64_t size, int64_t fill) { return true_positions(mask, size, fill); });
   m.def("_searchsorted", &searchsorted);
+  m.def("_bin_sums", &bin_sums, "values"_a, "weights"_a, "scale"_a, "divide"_a, "start"_a, "bins"_a);
   m.def("_sorted_values", &sorted_values);
 }
 

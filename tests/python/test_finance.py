@@ -43,13 +43,68 @@ def test_large_integers_stay_exact():
     assert VolumeProfileAnalyzer(1).profile(np.array([5.0, 5.0, 6.0]), volumes).volumes.tolist() == [2**60 + 2**53 + 2, 1]
 
 
-def test_float_totals_are_sums_in_the_order_of_the_ticks():
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_float_totals(device, dtype):
     prices, _ = ticks()
-    volumes = np.random.default_rng(1).lognormal(0, 3, len(prices))
+    volumes = np.random.default_rng(1).lognormal(0, 3, len(prices)).astype(dtype)
     bins = np.rint(prices / 0.25).astype(int)
-    expected = np.bincount(bins - bins.min(), weights=volumes)  # adds one after the other, in float64
+    expected = np.bincount(bins - bins.min(), weights=volumes)
     for chunk in (1 << 20, 1000, 33):
-        assert np.array_equal(VolumeProfileAnalyzer(0.25, "cpu", chunk).profile(prices, volumes).volumes, expected)
+        profile = VolumeProfileAnalyzer(0.25, device, chunk).profile(prices, volumes)
+        assert profile.volumes.dtype == np.float64
+        np.testing.assert_allclose(profile.volumes, expected, rtol=1e-13)
+
+
+def test_float_totals_do_not_depend_on_the_number_of_threads():
+    prices, _ = ticks(1 << 20, step=0.01)  # several parts
+    volumes = np.random.default_rng(1).lognormal(0, 3, len(prices))
+    threads, found = pf.get_num_threads(), []
+    try:
+        for n in (1, 2, 3):
+            pf.set_num_threads(n)
+            found.append(VolumeProfileAnalyzer(0.01).profile(prices, volumes).volumes)
+    finally:
+        pf.set_num_threads(threads)
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_prices_outside_of_what_a_sample_shows(device):
+    prices, volumes = np.full(100_000, 400.0), np.arange(100_000)
+    for at, price in ((33_333, 100.0), (50_001, 500.25), (99_999, 1000.5)):  # a sample has each 24th price
+        prices[at] = price
+    for chunk in (1 << 20, 7000):
+        profile = VolumeProfileAnalyzer(0.25, device, chunk).profile(prices, volumes)
+        assert (profile.first, profile.volumes.tolist()) == counted(prices, volumes, 0.25)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("volume", ["int64", "int32", "int16", "float32", "float64"])
+@pytest.mark.parametrize("price", ["float64", "float32", "int32"])
+def test_tensors_that_are_on_the_device(device, price, volume):
+    prices, volumes = ticks(3000, step=1)
+    seen = []
+    analyzer = VolumeProfileAnalyzer(1, device, 100, progress=lambda done, total: seen.append(done))
+    profile = analyzer.profile(pf.tensor(prices.astype(price), device=device), pf.tensor(volumes.astype(volume), device=device))
+    assert (profile.first, profile.volumes.tolist()) == counted(prices, volumes, 1) and seen == [3000]  # one chunk
+    apart = analyzer.profile(pf.tensor(np.repeat(prices, 3).astype(price), device=device)[1::3], pf.tensor(volumes.astype(volume), device=device))
+    assert (apart.first, apart.volumes.tolist()) == (profile.first, profile.volumes.tolist())
+
+
+def test_arrays_of_any_kind_are_read_where_they_are():
+    prices, volumes = ticks(1000)
+    expected = counted(prices, volumes, 0.25)
+    frozen = prices.copy(), volumes.copy()
+    for x in frozen:
+        x.flags.writeable = False
+    rows = np.zeros(1000, [("odd", "u1"), ("price", "f8"), ("volume", "i8")])
+    rows["price"], rows["volume"] = prices, volumes
+    for p, v in (frozen, (np.repeat(prices, 2)[::2], np.repeat(volumes, 3)[::3]), (prices[::-1], volumes[::-1]), (prices.astype(">f8"), volumes.astype(">i4")),
+                 (rows["price"], rows["volume"]), (prices.astype(np.float32), volumes.astype(np.uint16)), (prices, volumes.astype(np.uint64))):
+        profile = VolumeProfileAnalyzer(0.25, chunk_size=300).profile(p, v)
+        assert (profile.first, profile.volumes.tolist()) == expected
+    assert not frozen[0].flags.writeable and np.array_equal(frozen[0], prices)
 
 
 def test_prices_that_are_whole_ticks_keep_their_bins():

@@ -1,7 +1,8 @@
 """VolumeProfileAnalyzer: totals by price on a device, chunk by chunk.
 
-A chunk becomes bin numbers, whose range and whose volumes' range are read once for the checks; then its volumes are added to the totals, in an order that
-is the same in each run. On the CPU it is the order of the ticks, so float totals do not depend on the size of chunks either."""
+One op reads each chunk once: it finds the bins, adds the volumes, and says which range of bins there was and whether something cannot be used. The op
+adds into a window of bins. A sample of the prices says where the window begins and ends; a chunk with prices outside of it is read again with a
+larger one."""
 import numbers
 import sys
 import time
@@ -13,9 +14,8 @@ from . import _sources
 from ._profile import VolumeProfile, whole_inverse
 
 _MOST_BINS = 1 << 27  # 1 GiB of totals
-_EXACT = 2.0**50  # up to here the steps of add() are exact
-_SHIFT = 2.0**52 + 2.0**51  # float64 numbers around it are whole, and their bits grow by 1 from each to the next
-_SHIFT_BITS = int(np.float64(_SHIFT).view(np.int64))
+_EXACT = 2.0**50  # the op finds bins up to here
+_SAMPLE = 4096  # prices that are looked at first
 
 
 class VolumeProfileAnalyzer:
@@ -25,20 +25,21 @@ class VolumeProfileAnalyzer:
     rounds to k (halves to the even number), so prices that are whole ticks never fall on the edge of a bin.
     device: where the totals are added: 'cpu', 'rocm', 'cuda', 'cuda:1' and so on; default: the current device. device_ids: a list with the one number
     of the device, for programs that give it apart from its type.
-    chunk_size: how many ticks are on the device at once; they take about 40 bytes each.
+    chunk_size: how many ticks of the host's memory are on a GPU at once, with 16 bytes each, and how many are added between two reports of
+    progress. Tensors that are on the device are one chunk.
     value_area: the share of the volume that the value area holds.
     progress: True prints a line on stderr while work goes on, False does not; None does so in a terminal, for work of more than two seconds.
     A function is called with (ticks that are done, all ticks) after each chunk.
 
-    Integer volumes are added as int64, and the totals are exact. Other volumes are added as float64, in an order that is the same in each
-    run: on the CPU that of the ticks, on a GPU one that depends on chunk_size.
+    Integer volumes are added as int64, and the totals are exact. Other volumes are added as float64, in an order that depends on the device, on
+    chunk_size and on the numbers of ticks and bins, so it is the same in each run with the same data, whatever the number of threads is.
 
     What is analysed (`data` of the methods): an array of prices, with the volumes as the second argument; or anything with columns by name, such as a
     DataFrame, an Arrow table or a dict of arrays; or the path of a CSV file or, where PyArrow is installed, of a Parquet file. Arrays are
     what NumPy can read, or tensors, which stay where they are. Columns are found by their names, whatever their case: price, close or last; volume,
     size, quantity or qty; session; timestamp, datetime, time or date. `columns`, a dict such as {"price": "bid"}, says what the names are instead."""
 
-    def __init__(self, price_precision=0.25, device=None, chunk_size=1 << 18, *, device_ids=None, value_area=0.7, progress=None):
+    def __init__(self, price_precision=0.25, device=None, chunk_size=1 << 22, *, device_ids=None, value_area=0.7, progress=None):
         op = "VolumeProfileAnalyzer"
         if isinstance(price_precision, bool) or not isinstance(price_precision, numbers.Real) or not 0 < price_precision < float("inf"):
             raise ValueError(f"{op}: price_precision is not the width of a bin; got {price_precision!r}; expected a number above 0")
@@ -109,69 +110,87 @@ class VolumeProfileAnalyzer:
     def _profile(self, op, prices, volumes, session, progress):
         if len(prices) == 0:
             raise ValueError(f"{op}: there are no ticks; got 0; expected at least one")
-        inverse = whole_inverse(self.price_precision)
         totals = _Totals(op, self, _sources.is_integer(volumes))
-        for begin in range(0, len(prices), self.chunk_size):
-            end = min(begin + self.chunk_size, len(prices))
-            price, volume = (_sources.on_device(x[begin:end], self.device, to) for x, to in ((prices, _C.float64), (volumes, totals.dtype)))
-            totals.add(price * inverse if inverse else price / self.price_precision, price, volume, begin)
+        totals.expect(*_sources.sampled_range(prices, _SAMPLE))
+        chunk = len(prices) if _sources.is_on(prices, self.device) and _sources.is_on(volumes, self.device) else self.chunk_size
+        for begin in range(0, len(prices), chunk):
+            end = min(begin + chunk, len(prices))
+            totals.add(_sources.on_device(prices[begin:end], self.device, _C.float64), _sources.on_device(volumes[begin:end], self.device, totals.dtype), begin)
             progress.add(end - begin)
         first, values = totals.result()
         return VolumeProfile(first, values, self.price_precision, session, len(prices), self.value_area)
 
 
 class _Totals:
-    """The totals of a growing range of bins, on the device."""
+    """The totals of a growing window of bins, on the device: `size` bins from `start` on, of which those from `low` to `high` are in use."""
 
     def __init__(self, op, analyzer, whole):
         self.op, self.device, self.precision = op, analyzer.device, analyzer.price_precision
+        inverse = whole_inverse(self.precision)
+        self.scale, self.divide = (inverse, False) if inverse else (self.precision, True)
         self.dtype = _C.int64 if whole else _C.float64
-        self.values, self.start, self.low, self.high, self.sum = None, 0, None, None, 0
+        self.values, self.start, self.size, self.low, self.high, self.sum = None, 0, 1, None, None, 0
 
-    def add(self, quotients, prices, volumes, position):
-        # The sum with _SHIFT rounds to whole numbers (halves to even ones, because start is even), and its bits count them. This is faster than round() and a cast.
-        at = (quotients + (_SHIFT - self.start)).view(_C.int64) - _SHIFT_BITS
-        low, high, least, most = _C.stack([x.to(_C.float64) for x in (quotients.min(), quotients.max(), volumes.min(), volumes.max())]).tolist()
-        if not (low > -_EXACT and high < _EXACT):  # NaN, too
-            self._refuse_prices(prices, position)
-        if not (least >= 0 and most < float("inf")):
-            bad = _first(_C.logical_not(_C.logical_and(volumes >= 0, volumes < float("inf"))))
-            raise ValueError(f"{self.op}: a volume cannot be used; got {volumes[bad].item()!r} at tick {position + bad}; expected finite volumes that are not negative; "
-                             "hint: pf.finance.clean_ticks drops such ticks")
-        self.sum += int(most) * len(volumes) if self.dtype == _C.int64 else 0
+    def expect(self, lowest, highest):
+        """Places the window for prices of about this range. Whether the prices can be used is not asked here."""
+        low, high = (self._quotient(p) for p in (lowest, highest))
+        if abs(low) < _EXACT and abs(high) < _EXACT and high - low < _MOST_BINS:
+            self.start, self.size = _window(round(low), round(high))
+
+    def _quotient(self, price):
+        return price / self.scale if self.divide else price * self.scale
+
+    def add(self, prices, volumes, position):
+        sums, stats = _C._bin_sums(prices, volumes, self.scale, self.divide, self.start, self.size)
+        low, high, most, unusable = stats.tolist()
+        if unusable:
+            self._refuse(prices.to(_C.float64), volumes, position)
+        self.sum += most * len(volumes)
         if self.sum >= 2**63:
-            raise OverflowError(f"{self.op}: integer totals may not fit into int64; got volumes up to {most:.0f}; expected a sum below 2**63; hint: pass float64 volumes")
-        before = self.start
-        self._grow(round(low), round(high))
-        self.values.scatter_add_(0, at if self.start == before else at + (before - self.start), volumes)
+            raise OverflowError(f"{self.op}: integer totals may not fit into int64; got volumes up to {most}; expected a sum below 2**63; hint: pass float64 volumes")
+        if low < self.start or high >= self.start + self.size:
+            self._grow(low, high)
+            sums, _ = _C._bin_sums(prices, volumes, self.scale, self.divide, self.start, self.size)
+        self.low, self.high = (low, high) if self.values is None else (min(low, self.low), max(high, self.high))
+        self.values = sums if self.values is None else self.values.add_(sums)
 
-    def _refuse_prices(self, prices, position):
+    def _refuse(self, prices, volumes, position):
+        """The error of the first tick that cannot be used."""
         bad = _C.logical_not(prices.isfinite())
         if bad.any().item():
             raise ValueError(f"{self.op}: a price is not finite; got {prices[_first(bad)].item()!r} at tick {position + _first(bad)}; expected finite prices; hint: pf.finance.clean_ticks drops such ticks")
-        raise ValueError(f"{self.op}: price_precision is too small for the prices; got {self.precision:g} for a price of {prices.abs().max().item():g}; "
-                         "expected less than 2**50 bins between the prices and 0")
+        if not self._quotient(prices.abs().max().item()) < _EXACT:
+            raise ValueError(f"{self.op}: price_precision is too small for the prices; got {self.precision:g} for a price of {prices.abs().max().item():g}; "
+                             "expected less than 2**50 bins between the prices and 0")
+        bad = _first(_C.logical_not(_C.logical_and(volumes >= 0, volumes < float("inf"))))
+        raise ValueError(f"{self.op}: a volume cannot be used; got {volumes[bad].item()!r} at tick {position + bad}; expected finite volumes that are not negative; "
+                         "hint: pf.finance.clean_ticks drops such ticks")
 
     def _grow(self, low, high):
-        low, high = (low, high) if self.low is None else (min(low, self.low), max(high, self.high))
+        """Makes the window large enough for these bins, too."""
+        if self.values is not None:
+            low, high = min(low, self.low), max(high, self.high)
         if high - low >= _MOST_BINS:
             raise ValueError(f"{self.op}: price_precision is too small for the prices; got {self.precision:g} for prices from {low * self.precision:g} to {high * self.precision:g}, "
                              f"which are {high - low + 1} bins; expected {_MOST_BINS} at most")
-        if self.values is None or low < self.start or high >= self.start + self.values.shape[0]:
-            span = high - low + 1
-            room = span if 2 * span <= _MOST_BINS else 0  # for prices to come
-            start = (low - room // 2) // 2 * 2
-            values = _C.zeros(high - start + 1 + room // 2, dtype=self.dtype, device=self.device)
-            if self.values is not None:
-                values.narrow(0, self.low - start, self.high - self.low + 1).copy_(self._used())
-            self.values, self.start = values, start
-        self.low, self.high = low, high
-
-    def _used(self):
-        return self.values.narrow(0, self.low - self.start, self.high - self.low + 1)
+        before, (self.start, self.size) = self.start, _window(low, high)
+        if self.values is not None:
+            values = _C.zeros(self.size, dtype=self.dtype, device=self.device)
+            values.narrow(0, self.low - self.start, self.high - self.low + 1).copy_(self.values.narrow(0, self.low - before, self.high - self.low + 1))
+            self.values = values
 
     def result(self):
-        return self.low, self._used().cpu().numpy().copy()
+        return self.low, self.values.narrow(0, self.low - self.start, self.high - self.low + 1).cpu().numpy().copy()
+
+
+def _window(low, high):
+    """(start, size) of a window for these bins, with room for prices to come. Sizes have few values, so that few programs are compiled."""
+    span = high - low + 1
+    if 2 * span > _MOST_BINS:
+        return low, span
+    room = span // 8 + 64
+    step = 1 << max(6, span.bit_length() - 4)
+    return low - room, -(-(span + 2 * room) // step) * step
 
 
 def _first(mask):

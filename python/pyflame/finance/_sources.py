@@ -74,17 +74,42 @@ def is_integer(values):
     return not values.is_floating_point() if isinstance(values, Tensor) else values.dtype.kind in "iu"
 
 
+def is_on(values, device):
+    """Whether these are a tensor on the device."""
+    return isinstance(values, Tensor) and values.device == _C.device(device)
+
+
+def sampled_range(values, count):
+    """(lowest, highest) of about `count` values that lie evenly, as floats; NaN if one is."""
+    some = values[::max(1, len(values) // count)]
+    if isinstance(some, Tensor):
+        return tuple(_C.stack([x.to(_C.float64) for x in (some.min(), some.max())]).tolist())
+    return float(some.min()), float(some.max())
+
+
+# What the op that adds takes as it is; the rest is converted.
+_TAKEN = {_C.float64: ("float64", "float32"), _C.int64: ("int64", "int32")}
+
+
 def on_device(values, device, dtype):
-    """A chunk as a tensor of this dtype on the device."""
+    """A chunk as a tensor on the device that the op takes: of this dtype, or of the one with half as many bits."""
     if isinstance(values, Tensor):
-        return values.to(device).to(dtype)
-    if values.dtype == np.uint64 and len(values) and values.max() >= 2**63:
-        return _C.tensor(values.astype(np.float64), device=device).to(dtype) if dtype == _C.float64 else _refuse_uint64(values)
-    name = {_C.float64: np.float64, _C.int64: np.int64}[dtype]
-    values = np.ascontiguousarray(values, name)
-    if device.startswith("cpu") and values.flags.writeable:
-        return _C.from_numpy(values)  # no copy; nothing writes to it
-    return _C.tensor(values, device=device)
+        values = values.to(device)
+        return values if str(values.dtype).rpartition(".")[2] in _TAKEN[dtype] else values.to(dtype)
+    if values.dtype == np.uint64 and dtype == _C.int64 and len(values) and values.max() >= 2**63:
+        _refuse_uint64(values)
+    name = values.dtype.name if values.dtype.isnative and values.dtype.name in _TAKEN[dtype] else _TAKEN[dtype][0]
+    values = np.require(values, name, ["C", "A"])
+    shared = _C.from_numpy(values if values.flags.writeable else np.asarray(_Writable(values)))  # no copy; nothing writes to it
+    return shared.to(device)
+
+
+class _Writable:
+    """An array of the same memory that may be written, because a tensor has to be."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def _refuse_uint64(values):

@@ -152,7 +152,7 @@ def parse(argv):
     option("depth", type=int, choices=(18, 34, 50), default=18, help="resnet: its depth")
     option("validation_share", type=share, default=0.1, help="share of the samples, chosen by the seed, that is not trained on; 0: none")
     option("data_fraction", type=share, default=1.0, help="share of the training samples that is used, at least one sample")
-    option("out", help="folder of the run: checkpoint.safetensors, best.safetensors, metrics.jsonl")
+    option("out", help="folder of the run: checkpoint.safetensors, best.safetensors, metrics.jsonl, report.html")
     option("epochs", type=int, default=10, help="passes over the training samples")
     option("batch_size", type=int, default=32, help="samples in a batch of each process")
     option("lr", type=float, default=1e-3, help="learning rate of AdamW")

@@ -37,9 +37,17 @@ class Logs:
         if self.active and self.write is not None:
             self.write(text)
 
-    def step(self, epoch, epochs, step, loss, lr, rate):
-        self.line(f"epoch {epoch}/{epochs} step {step}: loss {loss:.6g}, lr {lr:.3g}, {rate:.4g} samples/s")
-        self._keep({"epoch": epoch, "step": step, "loss": loss, "lr": lr}, {"loss": loss, "lr": lr}, step, "train/")
+    def step(self, epoch, epochs, step, loss, lr, rate, memory, said):
+        """memory: a dict of bytes; said: the same as text."""
+        self.line(f"epoch {epoch}/{epochs} step {step}: loss {loss:.6g}, lr {lr:.3g}, {rate:.4g} samples/s; {said}")
+        self._keep({"epoch": epoch, "step": step, "loss": loss, "lr": lr, "memory": memory}, {"loss": loss, "lr": lr}, step, "train/")
+        self._draw(memory, step, "memory/")
+
+    def warning(self, epoch, step, text, rank):
+        """Each process says its own; the file has those of this one."""
+        if self.write is not None:
+            self.write(f"warning: {text}" if self.active else f"warning: rank {rank}: {text}")
+        self._keep({"epoch": epoch, "step": step, "warning": text}, {}, step, "")
 
     def epoch(self, numbers, epochs):
         text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items() if name not in ("epoch", "step", "seconds", "samples_per_second"))
@@ -50,6 +58,9 @@ class Logs:
         if self.file:
             self.file.write(json.dumps(record) + "\n")
             self.file.flush()
+        self._draw(numbers, step, prefix)
+
+    def _draw(self, numbers, step, prefix):
         if self.board:
             for name, value in numbers.items():
                 self.board.add_scalar(prefix + name, value, step)

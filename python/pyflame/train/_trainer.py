@@ -16,7 +16,9 @@ from ..data import DataLoader
 from ..io import load_checkpoint, save, save_checkpoint
 from ..nn.parallel import DistributedDataParallel
 from ..nn.utils import clip_grad_norm_
+from . import _page
 from ._logs import Logs
+from ._memory import MemoryMonitor
 
 _SMOKE_EPOCHS, _SMOKE_SHARE = 2, 0.01
 merged_batches = 1  # the setting: of the batches of an optimizer step, so many are computed as one
@@ -71,14 +73,16 @@ class Trainer:
     - mixed_precision: True or 'bfloat16', or 'float16' with a GradScaler. Steps run under autocast; parameters stay float32.
     - clip: the largest norm of the gradients (nn.utils.clip_grad_norm_).
     - out: a folder for checkpoint.safetensors (the whole run, replaced atomically at the end of each epoch and each checkpoint_interval optimizer
-      steps), best.safetensors (the weights with the least validation loss) and metrics.jsonl. Without it nothing is written.
+      steps), best.safetensors (the weights with the least validation loss), metrics.jsonl, and report.html, a page of it that each epoch replaces. Without it
+      nothing is written.
     - resume=True: continues from out/checkpoint.safetensors, or begins if there is none; a path: from this file. The updates are, bit for
       bit, those of a run that was never interrupted.
     - smoke=True: a short run before a long one. fit() trains two epochs of a hundredth of the batches (at least two steps), validates,
       checks that losses are finite and that a checkpoint gives back the same state, says how long the real run will take, and puts the model
       back. It writes nothing to out.
     - log_interval: optimizer steps between two lines. log: where lines go (default: print); tensorboard=True writes event files to out/tensorboard,
-      which needs the package tensorboard.
+      which needs the package tensorboard. Lines, files and events have the bytes of the device and of this process. A warning comes before memory runs out:
+      if less than 5 % of it is left at the peak of a step, or if it grows with each line so that it will not last until the end.
     - distributed=True: data-parallel over the processes of `pyflame run --nproc N`; each has its part of the samples, batch_size
       of them a batch; rank 0 logs and saves.
     - device: default the current one. seed: of the order of the batches. The rest of what is random in fit(), such as dropout, follows pf.manual_seed.
@@ -149,12 +153,15 @@ class Trainer:
         if self.smoke:
             return self._smoke()
         with Logs(self._log, self.out, self.tensorboard, self._rank == 0, (self.step, self.epoch) if self._resumed else None) as logs:
+            self._watch_memory()
             while self.epoch < self.epochs:
                 numbers = self._epoch(logs, None)
-                if self.on_epoch_end(numbers) is False:
-                    self._save()
-                    break
+                go_on = self.on_epoch_end(numbers) is not False
                 self._save()
+                if self.out is not None and self._rank == 0:
+                    _page.write(self.out)
+                if not go_on:
+                    break
         return self.history
 
     def _begin_processes(self):
@@ -243,7 +250,11 @@ class Trainer:
             self.on_step_end(loss)
             if self.step % self.log_interval == 0 or seen == most_steps:
                 value = self._finite(loss.item())
-                logs.step(self.epoch + 1, self.epochs, self.step, value, self.optimizer.param_groups[0]["lr"], samples * self._world / (time.perf_counter() - begin))
+                rate = samples * self._world / (time.perf_counter() - begin)
+                memory = self._memory.look()
+                logs.step(self.epoch + 1, self.epochs, self.step, value, self.optimizer.param_groups[0]["lr"], rate, memory, self._memory.text(memory))
+                for text in self._memory.warnings(memory, self.step):
+                    logs.warning(self.epoch + 1, self.step, text, self._rank)
             if most_steps is None and self.checkpoint_interval and self.step % self.checkpoint_interval == 0:
                 self._save()
         if self._steps_in_epoch == 0:
@@ -260,6 +271,10 @@ class Trainer:
         timed = {**numbers, "seconds": seconds, "samples_per_second": samples * self._world / seconds}
         logs.epoch(timed, self.epochs)
         return timed
+
+    def _watch_memory(self):
+        batches = _length(self.train_loader)
+        self._memory = MemoryMonitor(self.device, None if batches is None else self.epochs * -(-batches // self.gradient_accumulation_steps))
 
     def _of_all_ranks(self, value):
         if self._world > 1:
@@ -359,6 +374,7 @@ class Trainer:
         found = []
         try:
             with Logs(self._log, None, False, self._rank == 0, None) as logs:
+                self._watch_memory()
                 while self.epoch < self.epochs:
                     found.append(self._epoch(logs, short))
                 without = [name for name, p in self.model.named_parameters() if p.requires_grad and p.grad is None]
@@ -368,7 +384,7 @@ class Trainer:
                 line = f"smoke: passed; {self.step} steps, finite losses, and a checkpoint that gives back the same state"
                 if steps is not None:
                     line += f"; {epochs} epochs of {steps} steps take about {epochs * steps * found[-1]['seconds'] / min(short, steps):.3g} s without validation"
-                logs.line(line)
+                logs.line(f"{line}; {self._memory.text(self._memory.look())}")
         finally:
             self.epochs, self.epoch, self.step, self.history, self.best = epochs, 0, 0, [], math.inf
             self.model.load_state_dict(begun)

@@ -34,6 +34,10 @@ struct SearchAttrs {
   int64_t right;  // count the equal ones too
   PF_FIELDS("right")
 };
+struct BinAttrs {
+  int64_t divide;  // by the scale; otherwise values are multiplied by it
+  PF_FIELDS("divide")
+};
 struct ScanAttrs {
   int64_t dim, reverse;  // reverse: from the dim's end to its beginning
   PF_FIELDS("dim,reverse")

@@ -1,6 +1,8 @@
 // Reading and adding by index. gather and scatter_add, and index_select and index_add, are linear in their values and
 // are each other's gradients. Index values are checked at the caller's line if they are already computed, and always by
 // the kernel that reads them.
+#include <cmath>
+
 #include "pyflame/backends/backend.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/record/cut_cause.h"
@@ -294,6 +296,29 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
   }
   return emit(OpId::searchsorted, {sorted.detach(), values.detach()}, values.shape(), DType::int64,
               SearchAttrs{right ? 1 : 0});
+}
+
+std::pair<Tensor, Tensor> bin_sums(const Tensor& values, const Tensor& weights, double scale, bool divide,
+                                   int64_t start, int64_t bins) {
+  check_same_device("bin_sums", {values, weights});
+  PF_CHECK(values.dtype() == DType::float64 || values.dtype() == DType::float32, Type,
+           "bin_sums: the values have another dtype; got {}; expected float64 or float32", dtype_name(values.dtype()));
+  const DType w = weights.dtype();
+  PF_CHECK(w == DType::int64 || w == DType::int32 || w == DType::float64 || w == DType::float32, Type,
+           "bin_sums: the weights have another dtype; got {}; expected int64, int32, float64 or float32",
+           dtype_name(w));
+  PF_CHECK(values.dim() == 1 && weights.shape() == values.shape(), Value,
+           "bin_sums: not one weight for each value of a vector; got {} and {}", values.shape().str(),
+           weights.shape().str());
+  PF_CHECK(bins > 0 && bins < int64_t{1} << 31, Value,
+           "bin_sums: the number of bins is out of range; got {}; expected 1 to 2^31 - 1", bins);
+  PF_CHECK(std::abs(start) <= int64_t{1} << 51, Value,
+           "bin_sums: the first bin is out of range; got {}; expected -2^51 to 2^51", start);
+  const Tensor x = values.detach(), added = weights.detach();
+  const Arg ins[] = {x, added, Arg(scale, DType::float64), Arg(start, DType::int64)};
+  const OutSpec outs[] = {{{bins}, is_float(w) ? DType::float64 : DType::int64}, {{4}, DType::int64}};
+  const Tensors r = emit_many(OpId::bin_sums, ins, outs, BinAttrs{divide ? 1 : 0});
+  return {r[0], r[1]};
 }
 
 Tensor true_positions(const Tensor& mask, int64_t size, int64_t fill) {

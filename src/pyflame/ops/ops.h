@@ -311,6 +311,11 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
 // How many elements of the last dim of `sorted` (a vector, or with the leading dims of the values) come before each value; right: or equal it.
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
+// (sums [bins], statistics int64 [4]) of a vector of float64 or float32: the sums of the weights of the values by bin, of which `start` is the first,
+// and the lowest bin, the highest bin, the largest weight (of integers) and the number of elements that cannot be used (ops.def). Weights of int64
+// and int32 are added as int64, those of float64 and float32 as float64, in an order that depends on n and `bins` alone.
+std::pair<Tensor, Tensor> bin_sums(const Tensor& values, const Tensor& weights, double scale, bool divide,
+                                   int64_t start, int64_t bins);
 // The flat positions of the first `size` true elements, as a vector of int64; there may be fewer, then the rest is `fill`.
 Tensor true_positions(const Tensor& mask, int64_t size, int64_t fill = -1);
 Tensor true_positions(const Tensor& mask);  // of all: reads their number, which is a sync point

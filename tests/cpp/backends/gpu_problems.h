@@ -191,6 +191,18 @@ class GpuProblems {
     add(op, "nothing", {tensor(d, {64, 0})}, {tensor(d, {64, 1})}, ReduceAttrs{2});
   }
 
+  void binned(OpId op) {
+    const DType values = dtype_ == DType::float64 ? DType::float64 : DType::float32;
+    for (const auto& [what, weights, bins, divide] : {std::tuple{"shared", DType::int64, 3000, 0},
+                                                      {"global", DType::int32, 100000, 1},
+                                                      {"in_order", DType::float64, 3000, 0},
+                                                      {"in_order_float32", DType::float32, 3000, 1}}) {
+      const DType sums = is_float(weights) ? DType::float64 : DType::int64;
+      add(op, what, {tensor(values, {100000}), tensor(weights, {100000}), number(), number(DType::int64)},
+          {tensor(sums, {bins}), ints({4})}, BinAttrs{divide});
+    }
+  }
+
   void combining(OpId op) {
     for (const auto& [what, how] : {std::pair{"replace", Combine::Replace},
                                     {"sum", Combine::Sum},
@@ -332,6 +344,7 @@ class GpuProblems {
       case OpId::index_put: return combining(op);
       case OpId::nonzero:
         return add(op, "", {tensor(DType::bool_, {100000}), number(DType::int64)}, {ints({5000})}), void();
+      case OpId::bin_sums: return binned(op);
       case OpId::searchsorted:
         for (const int64_t right : {0, 1})
           add(op, right ? "right" : "left", {x({64, 1000}), x({64, 30})}, {ints({64, 30})}, SearchAttrs{right});

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import FLOATS, INTS, Case, Spec, distinct, integers, label
+from . import FLOATS, INTS, Case, Spec, distinct, integers, label, positive, unit
 
 
 def _scatter_add(x, dim, index, src):
@@ -168,6 +168,50 @@ def _padding_has_no_gradient(pf, outputs, arrays):
     np.testing.assert_array_equal(w.grad.numpy(), np.repeat(counts[:, None], 3, axis=1))
 
 
+def _bin_sums(values, weights, scale, divide, start, bins):
+    at = values / scale if divide else values * scale
+    with np.errstate(invalid="ignore"):
+        good = (np.abs(at) < 2.0**50) & (weights >= 0) & (weights < np.inf)
+    bin = np.rint(at[good]).astype(np.int64)
+    sums = np.zeros(bins, weights.dtype)
+    inside = (bin >= start) & (bin < start + bins)
+    np.add.at(sums, bin[inside] - start, weights[good][inside])
+    most = int(weights[good].max(initial=0)) if weights.dtype.kind == "i" else 0
+    return sums, np.array([bin.min(initial=2**63 - 1), bin.max(initial=-(2**63)), most, int((~good).sum())])
+
+
+def _binned():
+    far = lambda rng, shape: np.where(rng.random(shape) < 0.02, 1e7, np.round(rng.standard_normal(shape) * 30, 1))  # noqa: E731
+    runs = lambda rng, shape: np.cumsum(rng.integers(-1, 2, shape)) * 0.25  # noqa: E731
+    halves = lambda rng, shape: rng.integers(-90, 90, shape) / 2  # noqa: E731
+    spoiled = lambda rng, shape: np.where(rng.random(shape) < 0.01, rng.choice([np.nan, np.inf, -np.inf, 1e300, 2.0**50], shape), halves(rng, shape))  # noqa: E731
+    few, many = integers(0, 1000), integers(0, 2**40)
+    owed = lambda rng, shape: rng.integers(-3, 1000, shape)  # noqa: E731
+    holes = lambda rng, shape: np.where(rng.random(shape) < 0.01, rng.choice([np.nan, np.inf, -1.0], shape), rng.random(shape))  # noqa: E731
+    # name, n, values, (their dtype), weights, (their dtype), scale, divide, start, bins
+    table = [
+        ("shared", 5000, far, "float64", few, "int64", 10.0, False, -600, 1200),
+        ("runs", 3001, runs, "float64", many, "int64", 4.0, False, -200, 400),
+        ("halves", 700, halves, "float64", few, "int64", 1.0, False, -45, 91),
+        ("divided", 1000, far, "float64", few, "int32", 0.3, True, -400, 800),
+        ("global", 3000, far, "float64", many, "int64", 100.0, False, -20000, 40000),
+        ("global-float32", 3000, far, "float32", few, "int32", 100.0, False, -20000, 40000),
+        ("beside", 100, halves, "float64", few, "int64", 1.0, False, 1000, 3),
+        ("one", 1, halves, "float32", few, "int64", 1.0, False, -45, 91),
+        ("none", 0, halves, "float64", few, "int64", 1.0, False, -45, 91),
+        ("bad-values", 2000, spoiled, "float64", few, "int64", 1.0, False, -45, 91),
+        ("bad-weights", 2000, halves, "float64", owed, "int64", 1.0, False, -45, 91),
+        ("bad-float-weights", 2000, halves, "float64", holes, "float64", 1.0, False, -45, 91),
+        ("floats", 5000, far, "float64", positive, "float64", 10.0, False, -600, 1200),
+        ("floats-divided", 4999, runs, "float64", unit, "float64", 0.25, True, -200, 400),
+        ("floats-of-32", 1000, far, "float32", unit, "float32", 10.0, False, -600, 1200),
+    ]
+    for name, n, values, of, weights, by, *window in table:
+        floats = by.startswith("float")
+        yield Case(f"bin_sums-{name}", ("finance.VolumeProfileAnalyzer",), ("bin_sums",), (Spec((n,), of, values), Spec((n,), by, weights)), lambda pf, x, w, at=window: pf._C._bin_sums(x, w, *at),
+                   lambda x, w, at=window: _bin_sums(x, w, *at), c=2.0 if floats else 0.0, length=max(n, 1), out=("float64" if floats else "int64", "int64"), own_values=True)
+
+
 def cases():
     combining = [case for dtype in (*FLOATS, *INTS) for case in _combining(dtype)]
-    return [case for dtype in (*FLOATS, "int64") for case in _per_dtype(dtype)] + combining + list(_others())
+    return [case for dtype in (*FLOATS, "int64") for case in _per_dtype(dtype)] + combining + list(_others()) + list(_binned())

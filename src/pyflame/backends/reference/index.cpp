@@ -1,4 +1,6 @@
 // Indexing. All indices are read and checked before anything is written, so a bad index changes no memory.
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "pyflame/backends/reference/access.h"
@@ -189,6 +191,34 @@ void run_searchsorted(const Call& c) {
     }
   });
   write_all(c.out(0), y);
+}
+void run_bin_sums(const Call& c) {
+  constexpr double kMost = 1125899906842624.0;  // 2^50
+  const std::vector<double> values = read_all<double>(c.in(0));
+  const double scale = c.number(0);
+  const int64_t start = c.integer(1), bins = c.out(0).numel();
+  const bool divide = c.node.attr<BinAttrs>().divide != 0;
+  int64_t lowest = std::numeric_limits<int64_t>::max(), highest = std::numeric_limits<int64_t>::min();
+  int64_t most = 0, unusable = 0;
+  with_compute_type(c.out(0).dtype, [&]<class T>() {
+    const std::vector<T> weights = read_all<T>(c.in(1));
+    std::vector<T> sums(static_cast<size_t>(bins));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double at = divide ? values[i] / scale : values[i] * scale;
+      if (!(std::abs(at) < kMost && weights[i] >= T{0} && weights[i] - weights[i] == T{0})) {
+        ++unusable;
+        continue;
+      }
+      const auto bin = static_cast<int64_t>(std::nearbyint(at));
+      lowest = std::min(lowest, bin), highest = std::max(highest, bin);
+      if constexpr (std::is_integral_v<T>) most = std::max(most, weights[i]);
+      if (bin < start || bin - start >= bins) continue;
+      T& sum = sums[static_cast<size_t>(bin - start)];
+      sum = add(sum, weights[i]);
+    }
+    write_all(c.out(0), sums);
+  });
+  write_all(c.out(1), std::vector<int64_t>{lowest, highest, most, unusable});
 }
 void run_topk(const Call& c) {
   with_compute_type(c.in(0).dtype, [&]<class T>() { order_rows<T>(c, c.node.attr<TopkAttrs>().largest != 0); });
