@@ -10,5 +10,5 @@ def __getattr__(name):
         raise AttributeError(f"module 'pyflame.return_types' has no attribute '{name}'")
     import pyflame
 
-    globals()[name] = kind = type(getattr(pyflame, name)(_C.zeros(1), *_ARGUMENTS.get(name, (0,))))
+    globals()[name] = kind = type(getattr(pyflame, name)(_C.zeros(1, device="cpu"), *_ARGUMENTS.get(name, (0,))))
     return kind

@@ -169,6 +169,7 @@ def layers(device):
     yield "SmoothL1Loss", nn.SmoothL1Loss(), [X, chances(4, 6)], call
     yield "HuberLoss", nn.HuberLoss("none"), [X, chances(4, 6)], call
     yield "KLDivLoss", nn.KLDivLoss("batchmean"), [X, chances(4, 6)], call
+    yield "LinearCrossEntropyLoss", nn.LinearCrossEntropyLoss(6, 9, bias=True, device=device, label_smoothing=0.1), [X, below(9, 4)], call
     yield "CrossEntropyLoss", nn.CrossEntropyLoss(weight, ignore_index=2, label_smoothing=0.1), [X, below(6, 4)], call
     yield "NLLLoss", nn.NLLLoss(weight), [X, below(6, 4)], call
     yield "NLLLoss2d", nn.NLLLoss2d(weight), [X, below(6, 4)], call
@@ -425,7 +426,8 @@ def test_data(other):
 
 MAKES = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros"}
 ON_THE_CURRENT_DEVICE = {("nn/parameter.py", "__init__"), ("nn/utils/clip_grad.py", "clip_grad_norm_"), ("nn/module.py", "to"), ("_shapes.py", "block_diag"),
-                         ("_old_types.py", "_new")}  # nothing says another one
+                         ("_old_types.py", "_new"), ("nn/attention/bias.py", "causal_upper_left"),
+                         ("nn/attention/bias.py", "causal_lower_right")}  # nothing says another one
 
 
 def test_whoever_makes_a_tensor_says_where():
