@@ -243,6 +243,7 @@ def functions():
     yield "group_norm", lambda x: F.group_norm(x, 2), [IMAGE]
     yield "batch_norm", lambda x: F.batch_norm(x, None, None, training=True), [IMAGE]
     yield from (("pad", lambda x, m=mode: F.pad(x, (1, -1, 2, 0), m), [IMAGE]) for mode in ("constant", "reflect", "replicate", "circular"))
+    yield "conv_tbc", lambda x, w, b: F.conv_tbc(x, w, b, 1), [numbers(9, 2, 4), numbers(3, 4, 2), numbers(2)]
     yield "conv1d", lambda x, w: F.conv1d(x, w, padding=1), [ROW, numbers(2, 4, 3)]
     yield "conv2d", lambda x, w: F.conv2d(x, w, stride=2), [IMAGE, numbers(2, 4, 3, 3)]
     yield "conv_transpose2d", lambda x, w: F.conv_transpose2d(x, w, stride=2), [IMAGE, numbers(4, 2, 3, 3)]
