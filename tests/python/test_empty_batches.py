@@ -108,6 +108,7 @@ def losses(kw):
         yield from ((name, (), [f(*shape), f(*shape)], kw) for shape in ((0, 4), (2, 0), (0,)))
     for name in ("CrossEntropyLoss", "NLLLoss"):
         yield from ((name, (), [f(*shape), i(*target)], kw) for shape, target in (((0, 4), (0,)), ((0, 4, 3), (0, 3)), ((2, 4, 0), (2, 0))))
+    yield "LinearCrossEntropyLoss", (4, 3), [f(0, 4), i(0)], kw
     yield "CrossEntropyLoss", (), [f(0, 4), f(0, 4)], kw
     yield "CrossEntropyLoss", (), [f(0, 4), i(0)], {**kw, "label_smoothing": 0.1}
     yield from [("GaussianNLLLoss", (), [f(0, 4)] * 3, kw), ("MarginRankingLoss", (), [f(0)] * 3, kw), ("CosineEmbeddingLoss", (), [f(0, 4), f(0, 4), f(0)], kw),

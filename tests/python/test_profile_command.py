@@ -116,7 +116,8 @@ def test_a_report_that_cannot_be_written_is_printed(run, folder):
 def test_an_interrupted_program_is_reported(program, folder):
     """What was recorded is computed first, which a line says."""
     (folder / "endless.py").write_text(TRAIN.replace("range(int(sys.argv[1]))", "iter(int, 1)").replace("optimizer.step()", "optimizer.step(); print(loss.item(), flush=True)"))
-    p = subprocess.Popen([program, "profile", "--out", str(folder / "out"), "--python", sys.executable, "--steps", "0", str(folder / "endless.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen([program, "profile", "--out", str(folder / "out"), "--python", sys.executable, "--steps", "0", str(folder / "endless.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background job ignores it
     for _ in range(12):
         p.stdout.readline()
     p.send_signal(signal.SIGINT)

@@ -108,3 +108,13 @@ def test_errors(call, kind, text):
 def test_a_range_that_the_dtype_cannot_hold(call):
     with pytest.raises(ValueError, match="randint: the number does not fit the dtype; got"):
         call()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 64, 129, 16383, 16385, 32768, 100001])
+def test_permutations_are_those_of_the_definition(n):
+    """Sorted by random keys (base/philox.h), as the reference does it in plain loops, for sizes at the ends of parts and buckets."""
+    found = []
+    for device in ("cpu", "reference"):
+        pf.manual_seed(n)
+        found.append(pf.randperm(n, device=device).tolist())
+    assert found[0] == found[1] and sorted(found[0]) == list(range(n))

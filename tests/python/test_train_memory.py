@@ -43,6 +43,7 @@ def test_lines_files_and_the_page_have_the_bytes(tmp_path):
 
 
 def test_the_peak_is_that_of_the_run():
+    before = pf.memory_stats()["allocated"]  # tests of this process may hold some
     held = pf.zeros(5 << 20)
     held.sum().item()
     del held
@@ -50,7 +51,7 @@ def test_the_peak_is_that_of_the_run():
     seen = []
     t.on_step_end = lambda loss: seen.append(t._memory.look())
     t.fit()
-    assert max(s["peak"] for s in seen) < 4 * (5 << 20)
+    assert max(s["peak"] for s in seen) < before + 4 * (5 << 20)
 
 
 def test_events(tmp_path):

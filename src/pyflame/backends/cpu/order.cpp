@@ -186,6 +186,5 @@ std::span<const Impl> searchsorted_impls() {
   return {&impl, 1};
 }
 std::span<const Impl> user_kernel_impls() { return extension_impls(); }
-std::span<const Impl> randperm_impls() { return {}; }  // a second implementation of sorting 64-bit keys is not worth it
 
 }  // namespace pyflame::cpu
