@@ -96,7 +96,7 @@ few_prompts() {
 start_server() {
   command pyflame serve "$@" --port 0 2> serve.log &
   server=$!
-  until grep -q ' is at ' serve.log; do kill -0 $server || { cat serve.log; return 1; }; sleep 0.1; done
+  until grep -q ' is at http[^ ]* ' serve.log; do kill -0 $server || { cat serve.log; return 1; }; sleep 0.1; done
   address=$(sed -n 's/.* is at \(http[^ ]*\) .*/\1/p' serve.log)
 }
 
