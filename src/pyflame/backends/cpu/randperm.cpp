@@ -37,7 +37,7 @@ class Randperm final : public Exec {
     bool operator<(const Pair& o) const { return key != o.key ? key < o.key : position < o.position; }
   };
   static constexpr uint64_t kBucket = 64;  // keys in a bucket, about
-  static constexpr int kMostBits = 14;    // where more keys would need more, they are in cache while they are sorted
+  static constexpr int kMostBits = 14;     // where more keys would need more, they are in cache while they are sorted
   static constexpr int64_t kPart = 1 << 14, kMostParts = 64;
 
   size_t buckets() const { return size_t{1} << bits_; }
