@@ -86,7 +86,7 @@ def test_every_block_computes_the_same(file, dtype):
 
 def test_forced_entries_that_do_not_exist():
     a = pf.randn(8, 8)
-    with pytest.raises(ValueError, match="an implementation is forced that does not exist; got 'onednn.gemm'; expected one of cpu.gemv, onednn.sgemm"):
+    with pytest.raises(ValueError, match="an implementation is forced that does not exist; got 'onednn.gemm'; expected one of onednn.bf16, cpu.gemv, onednn.sgemm"):
         with pf.tuning.force("matmul", "onednn.gemm"):
             a @ a
     with pf.tuning.force("matmul", "gpu.blas"):  # for another device

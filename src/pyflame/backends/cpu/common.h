@@ -54,6 +54,11 @@ template <class T>
 constexpr DType compute_dtype() {
   return std::is_same_v<T, double> ? DType::float64 : DType::float32;
 }
+// The dtype of operands whose elements are T in memory; compute_dtype, but for kernels that read bfloat16.
+template <class T>
+constexpr DType stored_dtype() {
+  return std::is_same_v<T, bfloat16> ? DType::bfloat16 : compute_dtype<T>();
+}
 
 template <class T>
 class In {

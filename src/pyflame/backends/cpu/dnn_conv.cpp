@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/dnn.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/base/error.h"
 
@@ -14,17 +15,9 @@ namespace pyflame::cpu {
 
 namespace {
 
+using dnn::engine;
+using dnn::stream;
 using dnnl::memory;
-
-const dnnl::engine& engine() {
-  static const auto* e =
-      new dnnl::engine(dnnl::engine::kind::cpu, 0);  // leaked: threads may outlive static destruction
-  return *e;
-}
-dnnl::stream& stream() {
-  thread_local dnnl::stream s(engine());
-  return s;
-}
 
 // Slots of this thread's scratch memory.
 enum Slot : int { kFirst = 4, kSecond, kResult, kOwn };

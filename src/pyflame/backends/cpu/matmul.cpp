@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/dnn_gemm.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
@@ -51,7 +52,7 @@ struct Side {
   Packed pack;
 
   Side(const Operand& operand, WorkspacePlan& ws) : o(operand), view(operand) {
-    if (o.dtype == compute_dtype<T>() && (view.row_major() || view.col_major())) return;
+    if (o.dtype == stored_dtype<T>() && (view.row_major() || view.col_major())) return;
     pack.used = true;
     pack.dtype = o.dtype;
     pack.shape = o.shape;
@@ -75,18 +76,19 @@ struct Side {
   const T* get(const RunContext& ctx) const {
     if (!pack.used) return ctx.ptr<const T>(o);
     T* dst = reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + pack.offset);
-    load_strided(ctx.ptr<const void>(o), pack.dtype, pack.shape, pack.strides, dst);
+    if constexpr (!std::is_same_v<T, bfloat16>)  // those are never packed (accept_matmul_bf16)
+      load_strided(ctx.ptr<const void>(o), pack.dtype, pack.shape, pack.strides, dst);
     return dst;
   }
 };
 
 // Blocks of the output of one product. A task has about 16 MFLOP. Each block of rows packs its part of B, and each block of columns its part
 // of A; the library packs a transposed B three times as slowly. With an epilogue that runs on each block, a block consists of whole rows, few
-// enough to stay in the L2 cache.
+// enough to stay in the L2 cache. reading: the rows whose operations take as long as reading B.
 struct Blocking {
   int64_t row_block, col_block, row_blocks, col_blocks;
-  Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool b_transposed, bool whole_rows) {
-    const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool b_transposed, bool whole_rows, int64_t reading = 0) {
+    const double flops = 2.0 * static_cast<double>(m + reading) * static_cast<double>(n) * static_cast<double>(k);
     int64_t want = static_cast<int64_t>(flops / 16e6);
     if (want < 2 && flops >= 4e6) want = 2;
     want = std::clamp<int64_t>(want, 1, batch > 1 ? std::max<int64_t>(1, 64 / batch) : 64);
@@ -114,7 +116,8 @@ struct Blocking {
   static constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
 };
 
-template <class T>
+// Sums of type T of products of operands whose elements are S in memory.
+template <class T, class S = T>
 class Matmul : public Exec {
  public:
   // configuration: the name of one of blockings(); empty: the blocking that the shape suggests.
@@ -191,8 +194,8 @@ class Matmul : public Exec {
   }
 
   void multiply(const RunContext& ctx) {
-    const T* a = a_.get(ctx);
-    const T* b = b_.get(ctx);
+    const S* a = a_.get(ctx);
+    const S* b = b_.get(ctx);
     const int64_t blocks = count_ * blocking_.row_blocks * blocking_.col_blocks;
     const double work = 2.0 * static_cast<double>(std::min(m_, blocking_.row_block)) *
                         static_cast<double>(std::min(n_, blocking_.col_block)) *
@@ -211,7 +214,7 @@ class Matmul : public Exec {
     count_ = batch_.numel();
     ta_ = !a_.view.row_major();
     tb_ = !b_.view.row_major();
-    blocking_ = Blocking(m_, n_, k_, count_, tb_, false);
+    blocking_ = Blocking(m_, n_, k_, count_, tb_, false, std::is_same_v<S, bfloat16> ? 16 : 0);
   }
 
   // [B.., M, K] x [K, N] is one product of B*M rows if the rows are evenly spaced in memory.
@@ -232,7 +235,7 @@ class Matmul : public Exec {
     }
   }
 
-  void block(const RunContext& ctx, const T* a, const T* b, int64_t i) const {
+  void block(const RunContext& ctx, const S* a, const S* b, int64_t i) const {
     const int64_t per = blocking_.row_blocks * blocking_.col_blocks;
     const int64_t item = i / per, r0 = i % per / blocking_.col_blocks * blocking_.row_block,
                   c0 = i % blocking_.col_blocks * blocking_.col_block;
@@ -247,10 +250,10 @@ class Matmul : public Exec {
     const int64_t lda = a_.view.ld(), ldb = b_.view.ld();
     const bool own = !in_place() && !apart_;
     T* c = own ? scratch<T>(1, rows * cols) : product_at(ctx, item, r0, c0);
-    gemm(ta_, tb_, rows, cols, k_, T(1), a + (ta_ ? r0 : r0 * lda), lda, b + (tb_ ? c0 * ldb : c0), ldb, T(0), c,
-         own          ? cols
-         : in_place() ? c_.ld()
-                      : n_);
+    const int64_t ldc = own ? cols : in_place() ? c_.ld() : n_;
+    a += ta_ ? r0 : r0 * lda, b += tb_ ? c0 * ldb : c0;
+    if constexpr (std::is_same_v<S, bfloat16>) gemm(ta_, tb_, rows, cols, k_, a, lda, b, ldb, c, ldc);
+    else gemm(ta_, tb_, rows, cols, k_, T(1), a, lda, b, ldb, T(0), c, ldc);
     if (!apart_) finish(ctx, c, item, r0, rows, cols, c0);
   }
 
@@ -296,7 +299,7 @@ class Matmul : public Exec {
     return block;
   }
 
-  Side<T> a_, b_;
+  Side<S> a_, b_;
   Operand out_;
   MatrixView c_;
   bool row_major_ = false, elided_ = false, ta_ = false, tb_ = false, apart_ = false;
@@ -437,11 +440,36 @@ Refusal accept_matmul_float64(const Problem& p) {
   return accept_single(p);
 }
 
+Refusal accept_matmul_bf16(const Problem& p) {
+  if (!is_matmul_group(p)) return "takes matmul";
+  for (int i = 0; i < 2; ++i) {
+    const Operand& o = p.root().ins[static_cast<size_t>(i)];
+    if (o.dtype != DType::bfloat16) return "takes bfloat16";
+    const MatrixView v(o);
+    if (!v.row_major() && !v.col_major()) return "the library cannot read the operands in place";
+  }
+  const MatrixView a(p.root().ins[0]), c(p.root().outs[0]);
+  // A kernel of the library is made for each shape, in 0.2 ms.
+  constexpr int64_t kLeastColumns = 16, kLeastWork = 1 << 18, kLeastTotal = 1 << 21;
+  const int64_t work = 2 * c.rows * c.cols * a.cols, total = work * c.batch.numel();
+  if (c.cols < kLeastColumns || total < kLeastTotal ||
+      (work < kLeastWork && p.root().ins[1].shape.numel() > a.cols * c.cols))
+    return "takes larger products";
+  if (!has_bf16_gemm()) return "the processor has no instructions for bfloat16";
+  if (p.group.kind == GroupKind::Epilogue) {
+    constexpr int64_t kLeastRows = 8;  // fewer are divided by columns, and an epilogue needs whole rows
+    if (c.rows * c.batch.numel() < kLeastRows) return "takes more rows with an epilogue";
+    return TileEpilogue::accepts(p);
+  }
+  return accept_single(p);
+}
+
 std::unique_ptr<Executable> make_blocked(const Problem& p, const std::string& configuration) {
   if (p.root().ins[0].dtype == DType::float64) return std::make_unique<Matmul<double>>(p, configuration);
   return std::make_unique<Matmul<float>>(p, configuration);
 }
 std::unique_ptr<Executable> make_matmul(const Problem& p) { return make_blocked(p, ""); }
+std::unique_ptr<Executable> make_matmul_bf16(const Problem& p) { return std::make_unique<Matmul<float, bfloat16>>(p); }
 std::vector<std::string> list_blocks(const Problem& p) { return Matmul<float>(p).other_blockings(); }
 constexpr Configurations kBlocks{list_blocks, make_blocked, true};
 
@@ -479,7 +507,8 @@ std::unique_ptr<Executable> make_matmul_integer(const Problem& p) { return std::
 }  // namespace
 
 std::span<const Impl> matmul_impls() {
-  static const Impl impls[] = {{"cpu.gemv", accept_gemv, make_gemv},
+  static const Impl impls[] = {{"onednn.bf16", accept_matmul_bf16, make_matmul_bf16},
+                               {"cpu.gemv", accept_gemv, make_gemv},
                                {"onednn.sgemm", accept_matmul_float32, make_matmul, &kBlocks},
                                {"openblas.dgemm", accept_matmul_float64, make_matmul, &kBlocks},
                                {"cpu.matmul_integer", accept_matmul_integer, make_matmul_integer}};
