@@ -1,4 +1,4 @@
-// Fourier transforms: lines are distributed over threads. A line that does not lie in one piece is gathered first, several
+// Fourier transforms: lines are distributed over threads, which share a long one (fft_long.h). A line that does not lie in one piece is gathered first, several
 // neighbours at a time, so that each cache line is read once. Real transforms of even length are complex ones of half the
 // length, whose elements are pairs of neighbours.
 #include "pyflame/backends/cpu/fft.h"
@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <optional>
 
 #include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/fft_long.h"
 
 namespace pyflame::cpu {
 
@@ -15,6 +17,22 @@ namespace {
 
 enum Kind : int64_t { kComplex = 0, kFromReal = 1, kToReal = 2 };
 constexpr int64_t kNeighbours = 8;
+
+// The transform of a line of any length.
+template <class T>
+struct Transform {
+  explicit Transform(int64_t length) : n(length), plan(fft::LongLine<T>::takes(length) ? 1 : length) {
+    if (fft::LongLine<T>::takes(length)) long_line.emplace(length);
+  }
+  void operator()(const fft::Line<T>& in, const fft::Line<T>& out, T scale, T* work) const {
+    if (long_line) long_line->transform(in, out, scale, work);
+    else fft::transform<T>(plan, in, out, scale, work);
+  }
+  int64_t work() const { return long_line ? 2 * n : plan.work(); }
+  int64_t n;
+  fft::Plan<T> plan;
+  std::optional<fft::LongLine<T>> long_line;
+};
 
 template <class T>
 class Fft : public Exec {
@@ -27,7 +45,7 @@ class Fft : public Exec {
            : attrs_.kind == kToReal ? y_.shape.back()
                                     : x_.shape[x_.shape.size() - 2]),
         halves_(attrs_.kind != kComplex && n_ % 2 == 0),
-        plan_(halves_ ? n_ / 2 : n_) {
+        transform_(halves_ ? n_ / 2 : n_) {
     const bool pairs = attrs_.kind != kFromReal;
     const int dims = x_.shape.size() - (pairs ? 2 : 1);
     count_ = pairs ? x_.shape[dims] : n_;
@@ -54,16 +72,17 @@ class Fft : public Exec {
     const int64_t in_row = outer_shape_.empty() ? 1 : ceil_div(outer_shape_.back(), together);
     const int64_t blocks = outer_shape_.empty() ? 1 : lines_ / outer_shape_.back() * in_row;
     const auto cost = static_cast<int64_t>(std::log2(static_cast<double>(n_) + 1)) * n_ * together;
-    parallel_for(blocks, std::max<int64_t>(1, 2 * kGrainElements / std::max<int64_t>(cost, 1)),
-                 [&](int64_t begin, int64_t end) {
-                   T* room = scratch<T>(0, 2 * together * count_ + plan_.work() + 2 * n_ + 64);
-                   for (int64_t b = begin; b < end; ++b) {
-                     const int64_t first = b % in_row * together;
-                     const int64_t many = outer_shape_.empty() ? 1 : std::min(together, outer_shape_.back() - first);
-                     block(x + offset(b / in_row, first), y,
-                           b / in_row * (outer_shape_.empty() ? 1 : outer_shape_.back()) + first, many, room);
-                   }
-                 });
+    const auto some = [&](int64_t begin, int64_t end) {
+      T* room = scratch<T>(0, 2 * together * count_ + transform_.work() + 2 * n_ + 64);
+      for (int64_t b = begin; b < end; ++b) {
+        const int64_t first = b % in_row * together;
+        const int64_t many = outer_shape_.empty() ? 1 : std::min(together, outer_shape_.back() - first);
+        block(x + offset(b / in_row, first), y, b / in_row * (outer_shape_.empty() ? 1 : outer_shape_.back()) + first,
+              many, room);
+      }
+    };
+    if (transform_.long_line) return some(0, blocks);  // the threads share each line
+    parallel_for(blocks, std::max<int64_t>(1, 2 * kGrainElements / std::max<int64_t>(cost, 1)), some);
   }
 
  private:
@@ -106,21 +125,21 @@ class Fft : public Exec {
     if (attrs_.kind == kComplex) {
       const bool back = attrs_.inverse != 0;
       const Line<T> in{x + back, x + !back, true}, out{y + back, y + !back, true};
-      return fft::transform<T>(plan_, in, out, scale_, work);
+      return transform_(in, out, scale_, work);
     }
-    T* z = work + plan_.work();
-    const int64_t h = plan_.n;
+    T* z = work + transform_.work();
+    const int64_t h = transform_.n;
     if (attrs_.kind == kFromReal && halves_) {
-      fft::transform<T>(plan_, {x, x + 1, true}, {z, z + h, false}, T{1}, work);
+      transform_({x, x + 1, true}, {z, z + h, false}, T{1}, work);
       return fft::frequencies_of_pairs<T>(h, z, z + h, w_re_.data(), w_im_.data(), scale_, y);
     }
     if (halves_) {
       fft::pairs_of_frequencies<T>(h, x, w_re_.data(), w_im_.data(), z, z + h);
-      return fft::transform<T>(plan_, {z + h, z, false}, {y + 1, y, true}, scale_, work);
+      return transform_({z + h, z, false}, {y + 1, y, true}, scale_, work);
     }
     if (attrs_.kind == kFromReal) {
       for (int64_t k = 0; k < n_; ++k) z[k] = x[k], z[k + n_] = 0;
-      fft::transform<T>(plan_, {z, z + n_, false}, {z, z + n_, false}, scale_, work);
+      transform_({z, z + n_, false}, {z, z + n_, false}, scale_, work);
       for (int64_t k = 0; k < results_; ++k) y[2 * k] = z[k], y[2 * k + 1] = z[k + n_];
       y[1] = 0;
       return;
@@ -130,7 +149,7 @@ class Fft : public Exec {
       z[k] = z[n_ - k] = x[2 * k];
       z[n_ + k] = x[2 * k + 1], z[2 * n_ - k] = -x[2 * k + 1];
     }
-    fft::transform<T>(plan_, {z + n_, z, false}, {z + n_, z, false}, scale_, work);
+    transform_({z + n_, z, false}, {z + n_, z, false}, scale_, work);
     std::copy_n(z, n_, y);
   }
 
@@ -138,7 +157,7 @@ class Fft : public Exec {
   FftAttrs attrs_;
   int64_t n_;
   bool halves_;  // real, of even length
-  fft::Plan<T> plan_;
+  Transform<T> transform_;
   int64_t count_ = 0, step_ = 0, part_step_ = 0, results_ = 0, lines_ = 0;
   Dims outer_shape_, outer_strides_;
   bool whole_ = false;  // the elements of a line lie next to each other
