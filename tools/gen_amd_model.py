@@ -102,6 +102,8 @@ def page(budgets, peaks, compiler):
              "bytes that it must move, the operations that it must do, the registers and the occupancy of its code object, and the shortest time that",
              "the GPU's peaks allow. This time is bytes over bandwidth, or operations over peak rate, whichever is longer. A real run takes longer; how",
              "much longer has to be measured.", "",
+             "The registers of a kernel say how many of its waves fit on a SIMD; for a kernel of yours it is", "",
+             "```bash run", "pyflame occupancy --arch gfx942 --vgpr 170 --block 256", "```", "",
              f"The code objects were made by {compiler}. The peaks are those of the data sheets:", "",
              "| | bandwidth | float32 | bfloat16, matrix cores |", "|---|---|---|---|"]
     lines += [f"| {name} ({gfx}) | {peaks[gfx]['bandwidth_gbs']:,.0f} GB/s | {peaks[gfx]['fp32_tflops']:g} TFLOP/s | {peaks[gfx]['bf16_tflops']:g} TFLOP/s |" for gfx, name in GPUS]

@@ -76,6 +76,12 @@ def page(text):
         "machine is never reported. A variable that equals its default, and one that nothing reads, is INFO: it can be removed. CRIT can corrupt results or hang; HIGH",
         "stops a program or costs much of its speed; MED costs speed or stability; LOW is small or depends on the program.",
         "",
+        "```bash run",
+        "printf 'export HSA_ENABLE_SDMA=0\\n' > settings.sh",
+        "pyflame doctor --env settings.sh --arch gfx942 > found || test $? -ge 3      # 3, 4 or 5: how severe the worst finding is",
+        "grep ENV-30 found",
+        "```",
+        "",
     ]
     done = 0
     for title, ids in CHAPTERS:

@@ -57,3 +57,23 @@ def test_a_gain_is_published_or_said_to_be_missing():
     for table in advice().values():
         for row in table:
             assert re.search(r"\d|^none|right|true|third|tens of percent", row[2]), row
+
+
+def test_issues_that_a_row_names_are_among_the_sources_of_its_rule():
+    """So what a row says of a report cannot differ from what doctor says of it."""
+    named = 0
+    for heading, rows in tables(GUIDE).items():
+        for row in rows:
+            link, source = (row[4], row[3]) if heading.startswith("What other") else (row[3], row[4])
+            for issue in re.findall(r"#\d+", source) if LINK.fullmatch(link) else []:
+                named += 1
+                assert re.search(re.escape(issue) + r"\b", RULES[LINK.fullmatch(link)[1]]["source"]), row
+    assert named > 15
+
+
+def test_a_measured_gain_names_what_it_was_measured_on():
+    """A figure without the GPU, model or program that it is of is one that a reader takes for his own."""
+    for heading, table in advice().items():
+        for row in table:
+            if re.search(r"\d (ms|times|%)", row[2]):
+                assert re.search(r"gfx\d|version|model|request", row[2]), row
