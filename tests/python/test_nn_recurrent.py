@@ -235,8 +235,8 @@ def test_functions_of_weights_drop_in_training():
 
 @pytest.mark.parametrize("change,text", [
     ({"params": []}, "gru: wrong number of params; got 0; expected 4: weight_ih, weight_hh, bias_ih, bias_hh for each of 1 layers and directions"),
-    ({"input": pf.ones(2, I)}, r"gru: the input does not fit; got shape .2, 3.; expected .T, N, I."),
-    ({"input": pf.ones(2, N, I + 1)}, "gru: the input's last size does not fit; got 4; expected 3"),
+    ({"input": pf.ones(2, I)}, r"gru: the input does not fit; got shape .2, 4.; expected .T, N, I."),
+    ({"input": pf.ones(2, N, I + 1)}, "gru: the input's last size does not fit; got 5; expected 4"),
     ({"input": pf.ones(0, N, I)}, "gru: the sequence is empty"),
     ({"hx": pf.ones(1, N)}, "gru: hx does not fit"),
     ({"hx": pf.ones(2, N, H)}, "gru: hx does not fit; got shape"),
