@@ -48,8 +48,10 @@ _FURTHER = frozenset({"SymBool", "SymFloat", "SymInt", "_assert", "adjoint", "co
                       "set_warn_always", "sym_float", "sym_int", "sym_max", "sym_min", "sym_not"})
 _ATTRIBUTES = {
     "autocast": "amp",
-    **dict.fromkeys(("get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled", "is_autocast_enabled"), "amp"),
+    **dict.fromkeys(("clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_cache_enabled",
+                     "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp"),
     **dict.fromkeys(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"), "nn.recurrent"),
+    **dict.fromkeys(("gru", "lstm", "rnn_relu", "rnn_tanh"), "nn.functional_recurrent"),
     "checkpoint": "autograd",
     "compile": "_compile",
     "einsum": "_einsum",

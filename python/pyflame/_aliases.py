@@ -3,6 +3,7 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._keywords import write_out
 from ._public import method
 
 __all__ = ["alias_copy", "constant_pad_nd", "detach_copy", "diagonal_copy", "expand_copy", "logspace", "msort", "permute_copy", "scalar_tensor", "select_copy", "slice_copy", "split_copy", "split_with_sizes", "split_with_sizes_copy",
@@ -14,8 +15,10 @@ def _in_rows(view):
 
 
 def _copy_of(name, view):
-    def function(input, *args, **kwargs):
+    def function(input, *args, out=None, **kwargs):
         result = view(input, *args, **kwargs)
+        if out is not None:
+            return write_out(f"{name}_copy", result, out)
         return tuple(map(_in_rows, result)) if isinstance(result, (tuple, list)) else _in_rows(result)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"

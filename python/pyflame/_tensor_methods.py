@@ -56,6 +56,17 @@ def hardshrink(self, lambd=0.5):
     return functional.hardshrink(self, lambd)
 
 
+_retain_grad = Tensor.retain_grad
+
+
+@_method
+def retain_grad(self):
+    """Keeps .grad of a tensor that is no leaf. Nothing changes for a leaf, which has its gradient in any case."""
+    _retain_grad(self)
+    self._retained = self.grad_fn is not None
+
+
+_property("retains_grad", lambda self: self.grad_fn is not None and getattr(self, "_retained", False), "Whether retain_grad() keeps its gradient; False for a leaf.")
 _round_ = Tensor.round_
 
 

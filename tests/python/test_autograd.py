@@ -1,5 +1,7 @@
 """Gradients from Python: modes, accumulation, hooks, Function, double backward, recomputation, gradcheck."""
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -332,3 +334,68 @@ def test_gradients_to_the_values_of_a_dict():
     assert [g.tolist() for g in pf.autograd.grad(loss, (w for w in weights.values()))] == [[3.0, 3.0], [1.0]]
     with pytest.raises(TypeError, match="grad: not tensors; got dict"):
         pf.autograd.grad(loss, weights)
+
+
+def test_retains_grad():
+    x = pf.ones(2, requires_grad=True)
+    y = x * 2
+    assert not y.retains_grad
+    y.retain_grad(), x.retain_grad()
+    assert y.retains_grad and not x.retains_grad and not y.detach().retains_grad and not pf.ones(1).retains_grad
+    y.sum().backward()
+    assert y.grad.tolist() == [1, 1]
+
+
+def several():
+    a, b = pf.tensor([2.0], requires_grad=True), pf.tensor([3.0], requires_grad=True)
+    return a, b, a * b, a * b
+
+
+def numbers(seen):
+    return [[None if g is None else g.item() for g in grads] for grads in seen]
+
+
+def test_a_hook_of_several_tensors():
+    a, b, c, d = several()
+    seen, last, first = [], [], []
+    handle = pf.autograd.graph.register_multi_grad_hook((a, b, c, d), seen.append)
+    early = pf.autograd.graph.register_multi_grad_hook((c, d), lambda grads: last.append(a.grad is None))
+    some = pf.autograd.graph.register_multi_grad_hook((a, d, pf.ones(1)), lambda g: first.append(g.item()), mode="any")
+    (c + 5 * d).sum().backward(retain_graph=True)
+    assert numbers(seen) == [[18.0, 12.0, 1.0, 5.0]] and last == [True] and first == [5.0]
+    c.sum().backward(retain_graph=True)
+    assert numbers(seen[1:]) == [[3.0, 2.0, 1.0, None]] and first == [5.0, 3.0]
+    with pytest.warns(UserWarning, match="fn was not called"):
+        c.sum().backward(inputs=(a,), retain_graph=True)
+    assert len(seen) == 2 and len(first) == 3
+    for h in (handle, early, some):
+        h.remove()
+    c.sum().backward()
+    assert len(seen) == 2 and len(first) == 3
+
+
+def test_a_hook_of_several_tensors_after_a_pass_that_failed():
+    a, b, c, _ = several()
+    seen = []
+    failing = a.register_hook(lambda g: 1 / 0)
+    with pf.autograd.graph.register_multi_grad_hook((b, c), seen.append):
+        with pytest.raises(ZeroDivisionError):
+            c.sum().backward(retain_graph=True)
+        failing.remove()
+        seen.clear()
+        (7 * b).sum().backward()
+        assert numbers(seen) == [[7.0, None]]
+    with pytest.raises(ValueError, match="register_multi_grad_hook: no such mode; got 'some'; expected 'all' or 'any'"):
+        pf.autograd.graph.register_multi_grad_hook((a,), print, mode="some")
+    with pytest.raises(RuntimeError, match="register_hook: the tensor does not require grad"):
+        pf.autograd.graph.register_multi_grad_hook((pf.ones(1),), print)
+
+
+def test_a_hook_of_several_tensors_does_not_keep_them():
+    _, _, c, d = several()
+    handle = pf.autograd.graph.register_multi_grad_hook((c, d), print)
+    kept = weakref.ref(c), weakref.ref(handle)
+    fn = c.grad_fn
+    del c, d, handle
+    gc.collect()
+    assert kept[0]() is None and kept[1]() is None and fn is not None
