@@ -365,13 +365,13 @@ def test_a_hook_of_several_tensors():
     assert numbers(seen) == [[18.0, 12.0, 1.0, 5.0]] and last == [True] and first == [5.0]
     c.sum().backward(retain_graph=True)
     assert numbers(seen[1:]) == [[3.0, 2.0, 1.0, None]] and first == [5.0, 3.0]
-    with pytest.warns(UserWarning, match="fn was not called"):
-        c.sum().backward(inputs=(a,), retain_graph=True)
-    assert len(seen) == 2 and len(first) == 3
+    c.sum().backward(inputs=(a,), retain_graph=True)
+    pf.autograd.grad(2 * c, (b,), retain_graph=True)
+    assert numbers(seen[2:]) == [[3.0, None, 1.0, None], [None, 4.0, 2.0, None]] and first == [5.0, 3.0, 3.0]
     for h in (handle, early, some):
         h.remove()
     c.sum().backward()
-    assert len(seen) == 2 and len(first) == 3
+    assert len(seen) == 4 and len(first) == 3
 
 
 def test_a_hook_of_several_tensors_after_a_pass_that_failed():
@@ -381,14 +381,47 @@ def test_a_hook_of_several_tensors_after_a_pass_that_failed():
     with pf.autograd.graph.register_multi_grad_hook((b, c), seen.append):
         with pytest.raises(ZeroDivisionError):
             c.sum().backward(retain_graph=True)
+        with pytest.raises(ZeroDivisionError):
+            pf.autograd.grad(c, (a, b), retain_graph=True)
         failing.remove()
         seen.clear()
+        gc.collect()
+        assert a.grad is None and b.grad is None
         (7 * b).sum().backward()
         assert numbers(seen) == [[7.0, None]]
     with pytest.raises(ValueError, match="register_multi_grad_hook: no such mode; got 'some'; expected 'all' or 'any'"):
         pf.autograd.graph.register_multi_grad_hook((a,), print, mode="some")
     with pytest.raises(RuntimeError, match="register_hook: the tensor does not require grad"):
         pf.autograd.graph.register_multi_grad_hook((pf.ones(1),), print)
+
+
+def test_a_hook_of_several_tensors_that_fails_leaves_the_next_pass_alone():
+    a, b, c, d = several()
+    calls = []
+
+    def fails_once(grads):
+        calls.append(numbers([grads])[0])
+        if len(calls) == 1:
+            raise KeyError("first")
+
+    with pf.autograd.graph.register_multi_grad_hook((c, d), fails_once):
+        with pytest.raises(KeyError):
+            pf.autograd.grad(c, (a,), retain_graph=True)
+        pf.autograd.grad(4 * d, (a,), retain_graph=True)
+        (c + d).sum().backward()
+    assert calls == [[1.0, None], [None, 4.0], [1.0, 1.0]] and a.grad.item() == 6.0
+
+
+def test_a_hook_of_several_tensors_in_passes_within_passes():
+    a, b, c, d = several()
+    seen = []
+    inner = c.register_hook(lambda g: pf.autograd.grad(d, (b,), pf.tensor([9.0]), retain_graph=True) and None)
+    with pf.autograd.graph.register_multi_grad_hook((c, d), seen.append):
+        (3 * c).sum().backward(retain_graph=True)
+    inner.remove()
+    assert numbers(seen) == [[None, 9.0], [3.0, None]]
+    with pytest.raises(RuntimeError, match="run_at_end: no backward pass runs on this thread"):
+        pf._C._run_at_end_of_backward(print)
 
 
 def test_a_hook_of_several_tensors_does_not_keep_them():

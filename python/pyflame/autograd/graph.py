@@ -1,7 +1,6 @@
 """Names about what the tape keeps."""
 import contextlib
 import threading
-import warnings
 import weakref
 
 from .. import _C, _refused
@@ -60,31 +59,28 @@ class _Pass:
             self.done = True
             self.hook.fn([self.grads.get(i) for i in range(self.hook.count)])
 
-    def __del__(self):
-        if not self.done:
-            warnings.warn("register_multi_grad_hook: a pass ended before all tensors had gradients, and fn was not called; expected backward() without inputs=, and no error", stacklevel=2)
-
 
 class _MultiGradHook:
     """What the hooks of several tensors call. It does not hold the tensors, which hold it."""
 
     def __init__(self, fn, first, count):
-        self.fn, self.first, self.count, self._passes = fn, first, count, threading.local()
+        self.fn, self.first, self.count, self._passes = fn, first, count, weakref.WeakValueDictionary()
 
     def of(self, index):
         return lambda grad: self._arrived(index, grad)
 
     def _arrived(self, index, grad):
-        now = getattr(self._passes, "now", lambda: None)()
-        if now is None or index in now.grads:
-            now = _Pass(self)
-            self._passes.now = weakref.ref(now)
-        now.grads[index] = grad
+        number = _C._backward_pass()
+        now = self._passes.get(number)
+        if now is None:
+            now = self._passes[number] = _Pass(self)
         if self.first and not now.done:
             now.done = True
             self.fn(grad)
-        elif len(now.grads) == self.count:
-            now.finish()
+        elif not self.first:
+            now.grads[index] = grad
+            if len(now.grads) == self.count:
+                now.finish()
 
 
 class _Handles:
@@ -106,18 +102,15 @@ class _Handles:
 
 
 def register_multi_grad_hook(tensors, fn, *, mode="all"):
-    """Calls fn in each backward pass that reaches the tensors, and returns a handle with remove().
+    """Calls fn in each pass of backward() or grad() that reaches one of the tensors, and returns a handle with remove(), which is a context, too.
 
-    mode "all": fn(list of gradients) as soon as all tensors have theirs; where backward() does not reach some of them, at its end, with None for those. A pass of
-    grad() or backward(inputs=) that does not reach all, and one that fails, gives a warning and does not call fn.
-    mode "any": fn(gradient) for the first gradient; tensors that require none are left out. RuntimeError for a tensor that requires no gradient with "all",
-    ValueError for another mode."""
+    mode "all": fn(list of gradients) as soon as all tensors have theirs; where the pass does not reach some of them, at its end, with None for those.
+    mode "any": fn(gradient) for the first gradient; tensors that require none are left out. A pass that fails before does not call fn.
+    RuntimeError for a tensor that requires no gradient with "all", ValueError for another mode."""
     if mode not in ("all", "any"):
         raise ValueError(f"register_multi_grad_hook: no such mode; got {mode!r}; expected 'all' or 'any'")
     first = mode == "any"
     tensors = [t for t in tensors if t.requires_grad or not first]
-    if not first:
-        _C._register_post_hook(_C.empty(1).requires_grad_(), lambda: None)  # without any such hook, a pass has no end that can be heard of
     hook = _MultiGradHook(fn, first, len(tensors))
     return _Handles([t.register_hook(hook.of(i)) for i, t in enumerate(tensors)])
 
