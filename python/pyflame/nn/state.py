@@ -170,7 +170,7 @@ class StateDict:
         if errors:
             if strict and (missing or unexpected):
                 errors.append("hint: strict=False ignores missing and unexpected keys")
-            raise RuntimeError(f"load_state_dict: Error(s) in loading state_dict for {type(self).__name__}:\n  " + "\n  ".join(errors))
+            raise RuntimeError(f"load_state_dict: Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(errors))
         if not hooked:
             _load(mine, extra, state, assign)
         return keys
