@@ -105,6 +105,18 @@ def set_autocast_dtype(device_type, dtype):
     _set(kind, _C._autocast(kind)[0], dtype)
 
 
+def autocast_increment_nesting():
+    """Counts a context of autocast that a program makes by hand, in this thread; the count with it."""
+    _thread.nesting = getattr(_thread, "nesting", 0) + 1
+    return _thread.nesting
+
+
+def autocast_decrement_nesting():
+    """Counts the end of a context of autocast_increment_nesting(), in this thread; the count without it."""
+    _thread.nesting = getattr(_thread, "nesting", 0) - 1
+    return _thread.nesting
+
+
 def clear_autocast_cache():
     """Does nothing: autocast keeps no copies of parameters between ops."""
 

@@ -206,3 +206,7 @@ def test_no_cache_of_autocast():
     assert not pf.is_autocast_cache_enabled()
     with pytest.raises(TypeError, match="set_autocast_dtype: not a half type; got .*float64; expected float16 or bfloat16"):
         pf.set_autocast_dtype("cpu", pf.float64)
+
+
+def test_contexts_made_by_hand_are_counted():
+    assert [pf.autocast_increment_nesting(), pf.autocast_increment_nesting(), pf.autocast_decrement_nesting(), pf.autocast_decrement_nesting()] == [1, 2, 1, 0]

@@ -432,3 +432,28 @@ def test_a_hook_of_several_tensors_does_not_keep_them():
     del c, d, handle
     gc.collect()
     assert kept[0]() is None and kept[1]() is None and fn is not None
+
+
+def test_callbacks_at_the_end_of_a_pass():
+    a, b, c, _ = several()
+    queue, calls = pf.autograd.graph.queue_callback, []
+    handle = c.register_hook(lambda g: queue(lambda: calls.append((a.grad, b.grad))))
+    c.sum().backward(retain_graph=True)
+    assert [g.item() for g in calls.pop()] == [3.0, 2.0]
+    pf.autograd.grad(c, (a,), retain_graph=True)
+    c.sum().backward(inputs=(b,), retain_graph=True)
+    assert len(calls) == 2
+    failing = b.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        c.sum().backward(retain_graph=True)
+    failing.remove()
+    handle.remove()
+    (2 * a).sum().backward()
+    assert len(calls) == 2 and pf.autograd.Variable._execution_engine.queue_callback is queue
+    with pytest.raises(RuntimeError, match="queue_callback: no backward pass runs on this thread"):
+        queue(print)
+
+
+def test_retain_grad_needs_a_gradient():
+    with pytest.raises(RuntimeError, match="retain_grad: the tensor does not require grad"):
+        pf.ones(2).retain_grad()

@@ -363,13 +363,15 @@ OUT = {
     "t_copy": (lambda x, **out: pf.t_copy(x[0, 0], **out), ()),
     "view_copy": (pf.view_copy, ((8,),)),
     "select_copy": (pf.select_copy, (1, 1)),
+    "view_as_complex_copy": (pf.view_as_complex_copy, ()),
+    "view_as_real_copy": (lambda x, **out: pf.view_as_real_copy(pf.view_as_complex(x), **out), ()),
 }
 
 
 @pytest.mark.parametrize("name", OUT)
 def test_functions_write_to_out(name):
     function, args = OUT[name]
-    x, out = pf.randn(2, 2, 2), pf.empty(0)
+    x, out = pf.randn(2, 2, 2), pf.empty(0, dtype=pf.complex64 if name == "view_as_complex_copy" else pf.float32)
     x = x.unsqueeze(0) if name == "avg_pool3d" else x
     assert function(x, *args, out=out) is out and pf.equal(out, function(x, *args))
 
@@ -411,3 +413,46 @@ def test_tensors_swap_what_they_are():
 
     with pytest.raises(TypeError, match="swap_tensors: the classes cannot be swapped; got Slotted and Tensor"):
         pf.utils.swap_tensors(Slotted(pf.ones(1)), pf.ones(1))
+
+
+@pytest.mark.parametrize("name,instead", [("eig", "linalg.eig"), ("symeig", "linalg.eigh"), ("solve", "linalg.solve"), ("lstsq", "linalg.lstsq"), ("matrix_rank", "linalg.matrix_rank")])
+def test_functions_that_pytorch_removed_say_what_to_use(name, instead):
+    with pytest.raises(NotImplementedError, match=f"{name}: not available in PyFlame; PyTorch removed it; use {instead}"):
+        getattr(pf, name)(pf.ones(2, 2))
+    if name != "matrix_rank":
+        with pytest.raises(NotImplementedError, match=f"Tensor.{name}: not available in PyFlame; PyTorch removed it; use {instead}"):
+            getattr(pf.ones(2, 2), name)()
+
+
+def test_norms_of_slices():
+    v = pf.arange(6.0).view(2, 3)
+    for dim, want in ((0, [[5**0.5], [50**0.5]]), (1, [[3.0, 17**0.5, 29**0.5]]), (-2, [[5**0.5], [50**0.5]]), (-1, 55**0.5)):
+        assert pf.allclose(pf.norm_except_dim(v, 2, dim), pf.tensor(want))
+    assert pf.norm_except_dim(v, 1).tolist() == [[3.0], [12.0]]
+
+
+def test_names_that_programs_import():
+    assert pf.sym_sum([1, 2, 3]) == 6 and pf.sym_ite(True, 1, 2) == 1 and pf.sym_ite(False, 1, 2) == 2
+    from pyflame.functional import pca_lowrank, svd_lowrank
+    from pyflame.serialization import clear_safe_globals, get_safe_globals
+    from pyflame.utils.checkpoint import CheckpointError, CheckpointPolicy, SelectiveCheckpointContext
+    from pyflame.utils.data import IterDataPipe, MapDataPipe, functional_datapipe
+
+    assert (pca_lowrank, svd_lowrank) == (pf.pca_lowrank, pf.svd_lowrank)
+    assert clear_safe_globals() is None and get_safe_globals() == []
+    assert issubclass(CheckpointError, RuntimeError) and CheckpointPolicy(2) is CheckpointPolicy.MUST_RECOMPUTE
+    pytest.raises(NotImplementedError, SelectiveCheckpointContext)
+
+    @functional_datapipe("twice")
+    class Pipe(IterDataPipe):
+        pass
+
+    for cls in (Pipe, MapDataPipe):
+        with pytest.raises(NotImplementedError, match="use a Dataset or an IterableDataset with DataLoader"):
+            cls()
+
+    @pf.compiler.nested_compile_region
+    def double(x):
+        return 2 * x
+
+    assert double(3) == 6

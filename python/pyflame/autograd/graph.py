@@ -115,4 +115,13 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     return _Handles([t.register_hook(hook.of(i)) for i, t in enumerate(tensors)])
 
 
+def queue_callback(callback):
+    """Called in a hook: callback() runs once, at the end of this pass of backward() or grad(), after all gradients are in .grad.
+
+    A pass that fails does not call it. RuntimeError outside of a pass."""
+    if not _C._backward_pass():
+        raise RuntimeError("queue_callback: no backward pass runs on this thread; got a call outside of one; expected a call in a hook")
+    _C._run_at_end_of_backward(callback)
+
+
 allow_mutation_on_saved_tensors = _refused.cls("autograd.graph.allow_mutation_on_saved_tensors", "clone() a tensor before it is written in place")

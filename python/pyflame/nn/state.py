@@ -190,7 +190,7 @@ def _quoted(keys):
 
 def _misfit(name, given, wanted):
     if not isinstance(given, Tensor):
-        return f"{name}: got {type(given).__name__}; expected a tensor"
+        return f'While copying the parameter named "{name}", expected a tensor from checkpoint but received {type(given).__name__}.'
     if is_lazy(wanted):
         return ""
     if is_lazy(given):
