@@ -456,3 +456,16 @@ def test_names_that_programs_import():
         return 2 * x
 
     assert double(3) == 6
+
+
+@pytest.mark.parametrize("old", [True, False, None])
+def test_losses_of_the_package_refuse_old_arguments(old):
+    x, target = pf.randn(2, 3), pf.tensor([0, 1])
+    for loss in (pf.nll_loss, pf.cross_entropy):
+        with pytest.raises(TypeError, match=f"{loss.__name__}: " + ("wrong arguments" if old is None else f"ignore_index is no class; got {old}; expected an int; hint: nn.functional.{loss.__name__} has PyTorch's order")):
+            loss(x, target, None, old)
+    for loss, args in ((pf.mse_loss, ()), (pf.l1_loss, ()), (pf.binary_cross_entropy_with_logits, (None,))):
+        with pytest.raises(TypeError, match=f"{loss.__name__}: wrong arguments"):
+            loss(x, x, *args, old)
+    assert pf.equal(pf.cross_entropy(x, target, None, 1, "sum"), F.cross_entropy(x, target, None, None, 1, None, "sum"))
+    assert pf.equal(pf.binary_cross_entropy_with_logits(x, x, None, "sum", x), F.binary_cross_entropy_with_logits(x, x, None, None, None, "sum", x))
