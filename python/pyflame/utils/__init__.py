@@ -26,7 +26,7 @@ def swap_tensors(t1, t2):
         tensor.__dict__.clear()
         tensor.__dict__.update(those)
     with no_grad():
-        held = _C.empty(0)
+        held = _C.empty(0, device=t1.device)
         held._rebind(t1)
         t1._rebind(t2)
         t2._rebind(held)
