@@ -43,13 +43,15 @@ _C._read_rewrites()  # PYFLAME_REWRITES
 
 _SUBMODULES = frozenset({"_dynamo", "_jit_internal", "_utils", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "finance", "float8", "func", "functional", "fx", "hub", "io", "jit", "llm", "memory", "models", "mps",
                          "mtia", "multiprocessing", "nn", "onnx", "optim", "optimizing", "overrides", "profiler", "quantization", "random", "return_types", "rewrites", "serialization", "signal", "sparse", "special", "storage", "testing", "torch", "torch_version", "train", "tuning", "types", "utils", "xpu"})
-_FURTHER = frozenset({"SymBool", "SymFloat", "SymInt", "_assert", "adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
+_FURTHER = frozenset({"SymBool", "SymFloat", "SymInt", "_assert", "adjoint", "compiled_with_cxx11_abi", "detach", "eig", "lstsq", "matrix_rank", "norm_except_dim", "solve", "sym_ite", "sym_sum", "symeig", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
                       "set_warn_always", "sym_float", "sym_int", "sym_max", "sym_min", "sym_not"})
 _ATTRIBUTES = {
     "autocast": "amp",
-    **dict.fromkeys(("get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled", "is_autocast_enabled"), "amp"),
+    **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_cache_enabled",
+                     "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp"),
     **dict.fromkeys(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"), "nn.recurrent"),
+    **dict.fromkeys(("gru", "lstm", "rnn_relu", "rnn_tanh"), "nn.functional_recurrent"),
     "checkpoint": "autograd",
     "compile": "_compile",
     "einsum": "_einsum",

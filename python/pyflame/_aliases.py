@@ -3,10 +3,11 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._keywords import write_out
 from ._public import method
 
 __all__ = ["alias_copy", "constant_pad_nd", "detach_copy", "diagonal_copy", "expand_copy", "logspace", "msort", "permute_copy", "scalar_tensor", "select_copy", "slice_copy", "split_copy", "split_with_sizes", "split_with_sizes_copy",
-           "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsafe_chunk", "unsafe_split", "unsqueeze_copy", "view_copy"]
+           "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsafe_chunk", "unsafe_split", "unsqueeze_copy", "view_as_complex_copy", "view_as_real_copy", "view_copy"]
 
 
 def _in_rows(view):
@@ -14,8 +15,10 @@ def _in_rows(view):
 
 
 def _copy_of(name, view):
-    def function(input, *args, **kwargs):
+    def function(input, *args, out=None, **kwargs):
         result = view(input, *args, **kwargs)
+        if out is not None:
+            return write_out(f"{name}_copy", result, out)
         return tuple(map(_in_rows, result)) if isinstance(result, (tuple, list)) else _in_rows(result)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
@@ -36,6 +39,8 @@ t_copy = _copy_of("t", lambda input: input.t())
 transpose_copy = _copy_of("transpose", lambda input, dim0, dim1: input.transpose(dim0, dim1))
 unbind_copy = _copy_of("unbind", lambda input, dim=0: input.unbind(dim))
 unsqueeze_copy = _copy_of("unsqueeze", lambda input, dim: input.unsqueeze(dim))
+view_as_complex_copy = _copy_of("view_as_complex", lambda input: _C.view_as_complex(input))
+view_as_real_copy = _copy_of("view_as_real", lambda input: _C.view_as_real(input))
 view_copy = _copy_of("view", lambda input, size: input.view(size))
 
 

@@ -239,7 +239,9 @@ def _log_add(input, other, more):
 
 @method
 def logaddexp(input, other):
-    """log(exp(input) + exp(other)), without overflow. Floating dtypes."""
+    """log(exp(input) + exp(other)), without overflow. Floating and complex dtypes; the imaginary part is right up to a multiple of 2 pi."""
+    if input.is_complex() or other.is_complex():
+        return _C._complex_logaddexp(input, other)
     return _log_add(input, other, _C.softplus)
 
 

@@ -1,5 +1,7 @@
 """Further names of what is there: PyTorch has many functions under two names, and those of nn.functional in the package itself. A name that has its own
 function keeps it."""
+import builtins
+
 from . import _C, _refused
 from ._C import Tensor
 
@@ -103,6 +105,11 @@ def compiled_with_cxx11_abi():
     return True
 
 
+eig = _refused.function("eig", "PyTorch removed it; use linalg.eig(A)")
+symeig = _refused.function("symeig", "PyTorch removed it; use linalg.eigh(A), or linalg.eigvalsh(A)")
+solve = _refused.function("solve", "PyTorch removed it; use linalg.solve(A, B); its A comes first")
+lstsq = _refused.function("lstsq", "PyTorch removed it; use linalg.lstsq(A, B); its A comes first")
+matrix_rank = _refused.function("matrix_rank", "PyTorch removed it; use linalg.matrix_rank(A)")
 hash_tensor = _refused.function("hash_tensor", "compare tensors with pyflame.equal")
 
 
@@ -139,3 +146,20 @@ def sym_max(a, b):
 def sym_min(a, b):
     """The smaller number."""
     return min(a, b)
+
+
+def sym_sum(args):
+    """The sum of numbers."""
+    return sum(args)
+
+
+def sym_ite(b, t, f):
+    """t if b, otherwise f."""
+    return t if b else f
+
+
+def norm_except_dim(v, pow=2, dim=0):
+    """The norms of the slices of v along dim, with the other dims kept at size 1: sum(|v|^pow)^(1 / pow). dim -1: one norm of all elements, without dims."""
+    if dim == -1:
+        return v.norm(pow)
+    return v.norm(pow, [d for d in builtins.range(v.ndim) if d != dim % v.ndim], True)

@@ -56,6 +56,19 @@ def hardshrink(self, lambd=0.5):
     return functional.hardshrink(self, lambd)
 
 
+_retain_grad = Tensor.retain_grad
+
+
+@_method
+def retain_grad(self):
+    """Keeps .grad of a tensor that is no leaf. Nothing changes for a leaf, which has its gradient in any case. RuntimeError for a tensor that requires none."""
+    if not self.requires_grad:
+        raise RuntimeError(f"retain_grad: the tensor does not require grad; got shape {tuple(self.shape)}; expected one that does; hint: requires_grad=True on what it was computed from")
+    _retain_grad(self)
+    self._retained = self.grad_fn is not None
+
+
+_property("retains_grad", lambda self: self.grad_fn is not None and getattr(self, "_retained", False), "Whether retain_grad() keeps its gradient; False for a leaf.")
 _round_ = Tensor.round_
 
 
@@ -104,6 +117,10 @@ for _name in ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "t
     setattr(Tensor, _name, _refused.function(f"Tensor.{_name}", _SPARSE))
 for _name in ("q_scale", "q_zero_point", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points", "int_repr"):
     setattr(Tensor, _name, _refused.function(f"Tensor.{_name}", _QUANTIZED))
+
+
+for _name, _instead in {"eig": "linalg.eig(A)", "symeig": "linalg.eigh(A)", "lstsq": "linalg.lstsq(A, B); its A comes first", "solve": "linalg.solve(A, B); its A comes first"}.items():
+    setattr(Tensor, _name, _refused.function(f"Tensor.{_name}", f"PyTorch removed it; use {_instead}"))
 
 
 @_method

@@ -10,9 +10,11 @@
 import functools
 import math
 import sys
+import threading
 
 from . import _C
 
+_thread = threading.local()  # .chosen: the types of devices whose autocast was entered or set in this thread
 __path__ = []  # PyTorch has files below it, which are found as this module
 
 
@@ -22,14 +24,13 @@ class autocast:
     other op runs in its inputs' promoted dtype. Parameters and their gradients stay float32. Run the forward pass inside,
     and backward() outside. The mode belongs to the calling thread.
 
-    device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default bfloat16 on the CPU,
-    float16 on a GPU, as PyTorch's. Also a decorator."""
+    device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default get_autocast_dtype(): bfloat16 on the CPU,
+    float16 on a GPU, or that of an outer autocast, as PyTorch's. Also a decorator."""
 
     def __init__(self, device_type=None, dtype=None, enabled=True, cache_enabled=None):
         self.device_type = (device_type or _C.get_device()).split(":")[0]
         self.dtype = dtype or get_autocast_dtype(self.device_type)
-        if self.dtype not in (_C.float16, _C.bfloat16):
-            raise TypeError(f"autocast: not a half type; got {self.dtype}; expected float16 or bfloat16")
+        _check_half("autocast", self.dtype)
         _C._autocast(self.device_type)  # an unknown name is an error here
         self.enabled = bool(enabled)
         self._before = []
@@ -37,9 +38,9 @@ class autocast:
     def __enter__(self):
         # The null device stands for any device while a step is planned on it (pf.memory).
         kinds = {self.device_type, "null"} if _C.get_device().startswith("null") else {self.device_type}
-        self._before.append({kind: _C._autocast(kind) for kind in kinds})
+        self._before.append({kind: (_C._autocast(kind)[0], get_autocast_dtype(kind)) for kind in kinds})
         for kind in kinds:
-            _C._set_autocast(kind, self.enabled, self.dtype)
+            _set(kind, self.enabled, self.dtype)
         return self
 
     def __exit__(self, *exc):
@@ -67,8 +68,66 @@ def is_autocast_enabled(device_type=None):
 
 
 def get_autocast_dtype(device_type):
-    """The dtype that autocast uses unless one is given: bfloat16 on the CPU, float16 on a GPU."""
-    return _C.float16 if device_type.split(":")[0] in ("rocm", "cuda") else _C.bfloat16
+    """The dtype that autocast uses in this thread unless one is given: that of set_autocast_dtype() or of an autocast around; otherwise bfloat16 on the CPU,
+    float16 on a GPU."""
+    kind = device_type.split(":")[0]
+    enabled, dtype = _C._autocast(kind)
+    if enabled or kind in getattr(_thread, "chosen", ()):
+        return dtype
+    return _C.float16 if kind in ("rocm", "cuda") else _C.bfloat16
+
+
+def _check_half(op, dtype):
+    if dtype not in (_C.float16, _C.bfloat16):
+        raise TypeError(f"{op}: not a half type; got {dtype}; expected float16 or bfloat16")
+
+
+def _set(kind, enabled, dtype):
+    _C._set_autocast(kind, enabled, dtype)
+    if not hasattr(_thread, "chosen"):
+        _thread.chosen = set()
+    _thread.chosen.add(kind)
+
+
+def set_autocast_enabled(device_type, enabled=None):
+    """set_autocast_enabled(device_type, enabled) turns autocast on or off in this thread, without a context; set_autocast_enabled(enabled) that of the
+    current device's type. The dtype stays that of get_autocast_dtype()."""
+    if enabled is None:
+        device_type, enabled = _C.get_device(), device_type
+    kind = device_type.split(":")[0]
+    _set(kind, bool(enabled), get_autocast_dtype(kind))
+
+
+def set_autocast_dtype(device_type, dtype):
+    """Sets the dtype that autocast of a device type uses in this thread unless one is given: float16 or bfloat16. TypeError for another."""
+    _check_half("set_autocast_dtype", dtype)
+    kind = device_type.split(":")[0]
+    _set(kind, _C._autocast(kind)[0], dtype)
+
+
+def autocast_increment_nesting():
+    """Counts a context of autocast that a program makes by hand, in this thread; the count with it."""
+    _thread.nesting = getattr(_thread, "nesting", 0) + 1
+    return _thread.nesting
+
+
+def autocast_decrement_nesting():
+    """Counts the end of a context of autocast_increment_nesting(), in this thread; the count without it."""
+    _thread.nesting = getattr(_thread, "nesting", 0) - 1
+    return _thread.nesting
+
+
+def clear_autocast_cache():
+    """Does nothing: autocast keeps no copies of parameters between ops."""
+
+
+def set_autocast_cache_enabled(enabled):
+    """Does nothing: autocast keeps no copies of parameters between ops."""
+
+
+def is_autocast_cache_enabled():
+    """Always False: autocast keeps no copies of parameters between ops."""
+    return False
 
 
 def is_autocast_available(device_type):
@@ -222,13 +281,28 @@ def is_autocast_cpu_enabled():
     return is_autocast_enabled("cpu")
 
 
+def set_autocast_cpu_enabled(enabled):
+    """set_autocast_enabled("cpu", enabled)."""
+    set_autocast_enabled("cpu", enabled)
+
+
+def set_autocast_cpu_dtype(dtype):
+    """set_autocast_dtype("cpu", dtype)."""
+    set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_gpu_dtype(dtype):
+    """set_autocast_dtype("cuda", dtype)."""
+    set_autocast_dtype("cuda", dtype)
+
+
 def get_autocast_cpu_dtype():
-    """The dtype of autocast on the CPU: bfloat16."""
+    """The dtype of autocast on the CPU: bfloat16 unless another was set."""
     return get_autocast_dtype("cpu")
 
 
 def get_autocast_gpu_dtype():
-    """The dtype of autocast on a GPU: float16."""
+    """The dtype of autocast on a GPU: float16 unless another was set."""
     return get_autocast_dtype("cuda")
 
 

@@ -4,6 +4,7 @@ import contextlib
 from ._refused import identity as allow_in_graph  # noqa: F401
 from ._refused import identity as assume_constant_result  # noqa: F401
 from ._refused import identity as disable  # noqa: F401
+from ._refused import identity as nested_compile_region  # noqa: F401
 from ._refused import identity as substitute_in_graph  # noqa: F401
 
 

@@ -2,7 +2,7 @@
 from importlib import import_module
 
 _NAMES = frozenset("""atleast_1d atleast_2d atleast_3d align_tensors block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul einsum istft lu meshgrid
-norm split stft tensordot unique unique_consecutive unravel_index""".split())
+norm pca_lowrank svd_lowrank split stft tensordot unique unique_consecutive unravel_index""".split())
 
 
 def __getattr__(name):

@@ -328,6 +328,7 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
         });
       },
       "fn"_a);
+  m.def("_backward_pass", &autograd::current_pass);
   m.def("_remove_post_hook", &autograd::remove_post_hook, "leaf"_a, "id"_a);
   c.def(
       "retain_grad", [](const Tensor& x) { autograd::retain_grad(x); }, "Keeps .grad of a tensor that is no leaf.");

@@ -311,6 +311,16 @@ void bind_embedding(nb::module_& m) {
       "Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input itself when not training.");
 }
 
+// True and False are numbers of Python. As ignore_index they are a size_average that was meant for nn.functional's function.
+int64_t class_number(const char* op, nb::handle ignore_index) {
+  int64_t number = 0;
+  PF_CHECK(!PyBool_Check(ignore_index.ptr()) && nb::try_cast(ignore_index, number), Type,
+           "{}: ignore_index is no class; got {}; expected an int; hint: nn.functional.{} has PyTorch's order of "
+           "arguments",
+           op, nb::repr(ignore_index).c_str(), op);
+  return number;
+}
+
 void bind_losses(nb::module_& m) {
   m.def("mse_loss", &mse_loss, "input"_a, "target"_a, REDUCTION,
         "(input - target)^2, reduced: 'mean', 'sum' or 'none'.");
@@ -327,16 +337,19 @@ void bind_losses(nb::module_& m) {
       "input"_a, "target"_a, REDUCTION, "|input - target|, reduced: 'mean', 'sum' or 'none'.");
   m.def(
       "nll_loss",
-      [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index,
-         const std::string& reduction) { return nll_loss(x, target, ignore_index, reduction, or_undefined(weight)); },
+      [](const Tensor& x, const Tensor& target, const Tensor* weight, nb::handle ignore_index,
+         const std::string& reduction) {
+        return nll_loss(x, target, class_number("nll_loss", ignore_index), reduction, or_undefined(weight));
+      },
       "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION,
       "-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.\n"
       "weight [C] is what each class counts; 'mean' divides by the weights of the targets.");
   m.def(
       "cross_entropy",
-      [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index,
+      [](const Tensor& x, const Tensor& target, const Tensor* weight, nb::handle ignore_index,
          const std::string& reduction, double label_smoothing) {
-        return cross_entropy(x, target, ignore_index, reduction, label_smoothing, or_undefined(weight));
+        return cross_entropy(x, target, class_number("cross_entropy", ignore_index), reduction, label_smoothing,
+                             or_undefined(weight));
       },
       "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION, "label_smoothing"_a = 0.0,
       "nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C].");

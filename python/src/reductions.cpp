@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "casters.h"
+#include "pyflame/ops/complex_scans.h"
 
 namespace pyflame::python {
 
@@ -156,7 +157,9 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
       m, c, "cummin", [](const Tensor& x, int64_t dim) { return named(g_cummin, cummin(x, dim)); }, "dim"_a,
       (std::string("The smallest element so far ") + so_far).c_str());
   both(m, c, "logcumsumexp", &logcumsumexp, "dim"_a,
-       "The logarithm of the sum of the exponentials so far, along a dim, without overflow. Floating dtypes.");
+       "The logarithm of the sum of the exponentials so far, along a dim, without overflow. Floating and complex "
+       "dtypes.");
+  m.def("_complex_logaddexp", &complex_logaddexp, "a"_a, "b"_a);
   both(
       m, c, "topk",
       [](const Tensor& x, int64_t k, int64_t dim, bool largest, bool) {

@@ -1,4 +1,6 @@
 """Mixed precision: which op runs in which dtype, and the scaler's arithmetic, against the same work in float32."""
+import concurrent.futures
+
 import numpy as np
 import pytest
 
@@ -155,3 +157,56 @@ def test_a_model_on_two_devices(make):
     for one, two in zip(*results, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
     assert max(results[0][0]) > 0.05
+
+
+@pytest.fixture
+def in_a_thread():
+    """Runs a function in a thread of its own, whose autocast nobody has set."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        yield lambda f: pool.submit(f).result()
+
+
+def test_autocast_without_a_context(in_a_thread):
+    def run():
+        x = pf.ones(2, 2)
+        pf.set_autocast_enabled("cpu", True)
+        assert pf.is_autocast_enabled("cpu") and (x @ x).dtype == pf.bfloat16
+        pf.set_autocast_dtype("cpu", pf.float16)
+        assert (x @ x).dtype == pf.get_autocast_dtype("cpu") == pf.get_autocast_cpu_dtype() == pf.float16
+        pf.set_autocast_enabled("cpu", False)
+        assert (x @ x).dtype == pf.float32 and pf.get_autocast_dtype("cpu") == pf.float16
+        with pf.autocast("cpu"):
+            assert (x @ x).dtype == pf.float16
+        pf.set_autocast_cpu_dtype(pf.bfloat16), pf.set_autocast_cpu_enabled(True)
+        assert (x @ x).dtype == pf.bfloat16
+        pf.set_autocast_enabled(False)
+        assert not pf.is_autocast_cpu_enabled()
+        return True
+
+    assert in_a_thread(run) and pf.get_autocast_dtype("cpu") == pf.bfloat16
+
+
+def test_autocast_takes_the_dtype_of_the_one_around(in_a_thread):
+    def run():
+        x = pf.ones(2, 2)
+        with pf.autocast("cpu", dtype=pf.float16):
+            assert pf.get_autocast_dtype("cpu") == pf.float16
+            with pf.autocast("cpu", enabled=False), pf.autocast("cpu"):
+                assert (x @ x).dtype == pf.float16
+        assert pf.get_autocast_dtype("cpu") == pf.bfloat16
+        with pf.autocast("rocm"):
+            assert pf.get_autocast_dtype("rocm") == pf.float16
+        return pf.get_autocast_dtype("rocm")
+
+    assert in_a_thread(run) == pf.float16
+
+
+def test_no_cache_of_autocast():
+    pf.set_autocast_cache_enabled(True), pf.clear_autocast_cache()
+    assert not pf.is_autocast_cache_enabled()
+    with pytest.raises(TypeError, match="set_autocast_dtype: not a half type; got .*float64; expected float16 or bfloat16"):
+        pf.set_autocast_dtype("cpu", pf.float64)
+
+
+def test_contexts_made_by_hand_are_counted():
+    assert [pf.autocast_increment_nesting(), pf.autocast_increment_nesting(), pf.autocast_decrement_nesting(), pf.autocast_decrement_nesting()] == [1, 2, 1, 0]

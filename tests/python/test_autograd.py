@@ -1,5 +1,7 @@
 """Gradients from Python: modes, accumulation, hooks, Function, double backward, recomputation, gradcheck."""
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -332,3 +334,126 @@ def test_gradients_to_the_values_of_a_dict():
     assert [g.tolist() for g in pf.autograd.grad(loss, (w for w in weights.values()))] == [[3.0, 3.0], [1.0]]
     with pytest.raises(TypeError, match="grad: not tensors; got dict"):
         pf.autograd.grad(loss, weights)
+
+
+def test_retains_grad():
+    x = pf.ones(2, requires_grad=True)
+    y = x * 2
+    assert not y.retains_grad
+    y.retain_grad(), x.retain_grad()
+    assert y.retains_grad and not x.retains_grad and not y.detach().retains_grad and not pf.ones(1).retains_grad
+    y.sum().backward()
+    assert y.grad.tolist() == [1, 1]
+
+
+def several():
+    a, b = pf.tensor([2.0], requires_grad=True), pf.tensor([3.0], requires_grad=True)
+    return a, b, a * b, a * b
+
+
+def numbers(seen):
+    return [[None if g is None else g.item() for g in grads] for grads in seen]
+
+
+def test_a_hook_of_several_tensors():
+    a, b, c, d = several()
+    seen, last, first = [], [], []
+    handle = pf.autograd.graph.register_multi_grad_hook((a, b, c, d), seen.append)
+    early = pf.autograd.graph.register_multi_grad_hook((c, d), lambda grads: last.append(a.grad is None))
+    some = pf.autograd.graph.register_multi_grad_hook((a, d, pf.ones(1)), lambda g: first.append(g.item()), mode="any")
+    (c + 5 * d).sum().backward(retain_graph=True)
+    assert numbers(seen) == [[18.0, 12.0, 1.0, 5.0]] and last == [True] and first == [5.0]
+    c.sum().backward(retain_graph=True)
+    assert numbers(seen[1:]) == [[3.0, 2.0, 1.0, None]] and first == [5.0, 3.0]
+    c.sum().backward(inputs=(a,), retain_graph=True)
+    pf.autograd.grad(2 * c, (b,), retain_graph=True)
+    assert numbers(seen[2:]) == [[3.0, None, 1.0, None], [None, 4.0, 2.0, None]] and first == [5.0, 3.0, 3.0]
+    for h in (handle, early, some):
+        h.remove()
+    c.sum().backward()
+    assert len(seen) == 4 and len(first) == 3
+
+
+def test_a_hook_of_several_tensors_after_a_pass_that_failed():
+    a, b, c, _ = several()
+    seen = []
+    failing = a.register_hook(lambda g: 1 / 0)
+    with pf.autograd.graph.register_multi_grad_hook((b, c), seen.append):
+        with pytest.raises(ZeroDivisionError):
+            c.sum().backward(retain_graph=True)
+        with pytest.raises(ZeroDivisionError):
+            pf.autograd.grad(c, (a, b), retain_graph=True)
+        failing.remove()
+        seen.clear()
+        gc.collect()
+        assert a.grad is None and b.grad is None
+        (7 * b).sum().backward()
+        assert numbers(seen) == [[7.0, None]]
+    with pytest.raises(ValueError, match="register_multi_grad_hook: no such mode; got 'some'; expected 'all' or 'any'"):
+        pf.autograd.graph.register_multi_grad_hook((a,), print, mode="some")
+    with pytest.raises(RuntimeError, match="register_hook: the tensor does not require grad"):
+        pf.autograd.graph.register_multi_grad_hook((pf.ones(1),), print)
+
+
+def test_a_hook_of_several_tensors_that_fails_leaves_the_next_pass_alone():
+    a, b, c, d = several()
+    calls = []
+
+    def fails_once(grads):
+        calls.append(numbers([grads])[0])
+        if len(calls) == 1:
+            raise KeyError("first")
+
+    with pf.autograd.graph.register_multi_grad_hook((c, d), fails_once):
+        with pytest.raises(KeyError):
+            pf.autograd.grad(c, (a,), retain_graph=True)
+        pf.autograd.grad(4 * d, (a,), retain_graph=True)
+        (c + d).sum().backward()
+    assert calls == [[1.0, None], [None, 4.0], [1.0, 1.0]] and a.grad.item() == 6.0
+
+
+def test_a_hook_of_several_tensors_in_passes_within_passes():
+    a, b, c, d = several()
+    seen = []
+    inner = c.register_hook(lambda g: pf.autograd.grad(d, (b,), pf.tensor([9.0]), retain_graph=True) and None)
+    with pf.autograd.graph.register_multi_grad_hook((c, d), seen.append):
+        (3 * c).sum().backward(retain_graph=True)
+    inner.remove()
+    assert numbers(seen) == [[None, 9.0], [3.0, None]]
+    with pytest.raises(RuntimeError, match="run_at_end: no backward pass runs on this thread"):
+        pf._C._run_at_end_of_backward(print)
+
+
+def test_a_hook_of_several_tensors_does_not_keep_them():
+    _, _, c, d = several()
+    handle = pf.autograd.graph.register_multi_grad_hook((c, d), print)
+    kept = weakref.ref(c), weakref.ref(handle)
+    fn = c.grad_fn
+    del c, d, handle
+    gc.collect()
+    assert kept[0]() is None and kept[1]() is None and fn is not None
+
+
+def test_callbacks_at_the_end_of_a_pass():
+    a, b, c, _ = several()
+    queue, calls = pf.autograd.graph.queue_callback, []
+    handle = c.register_hook(lambda g: queue(lambda: calls.append((a.grad, b.grad))))
+    c.sum().backward(retain_graph=True)
+    assert [g.item() for g in calls.pop()] == [3.0, 2.0]
+    pf.autograd.grad(c, (a,), retain_graph=True)
+    c.sum().backward(inputs=(b,), retain_graph=True)
+    assert len(calls) == 2
+    failing = b.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        c.sum().backward(retain_graph=True)
+    failing.remove()
+    handle.remove()
+    (2 * a).sum().backward()
+    assert len(calls) == 2 and pf.autograd.Variable._execution_engine.queue_callback is queue
+    with pytest.raises(RuntimeError, match="queue_callback: no backward pass runs on this thread"):
+        queue(print)
+
+
+def test_retain_grad_needs_a_gradient():
+    with pytest.raises(RuntimeError, match="retain_grad: the tensor does not require grad"):
+        pf.ones(2).retain_grad()

@@ -251,6 +251,49 @@ def test_random_parts():
     assert layer(pf.ones(1, 2, 4, 4, dtype=pf.complex64)).shape == (1, 3, 2, 2) and layer.weight.imag.abs().max().item() > 0
 
 
+def of_parts(f):
+    """f as a function of real tensors [.., 2], which gradcheck takes."""
+    return lambda *xs: pf.view_as_real(f(*map(pf.view_as_complex, xs)))
+
+
+def parts(z):
+    return pf.view_as_real(z).detach().clone().requires_grad_()
+
+
+def test_running_products():
+    z = C.copy()
+    z[1, 2] = z[3, 2] = 0
+    for shape, dim in (((4, 5), 0), ((4, 5), -1), ((0, 3), 0), ((20,), 0)):
+        close(pf.tensor(np.resize(z, shape)).cumprod(dim), np.cumprod(np.resize(z, shape), dim))
+    close(pf.tensor(z[0, 0]).cumprod(0), z[0, 0])
+    close(pf.cumprod(pf.tensor(REAL), 0, dtype=pf.complex128), np.cumprod(REAL.astype(np.complex128), 0))
+    x, w = pf.tensor(z, requires_grad=True), pf.tensor(D)
+    x.cumprod(0).backward(w)
+    for i, j in ((0, 2), (1, 2), (3, 2), (2, 0)):  # the derivative by one element: the products with 1 in its place, from there on
+        ones = z.copy()
+        ones[i, j] = 1
+        np.testing.assert_allclose(x.grad[i, j].item(), (D * np.cumprod(ones, 0).conj())[i:, j].sum(), rtol=1e-12)
+    f, y = of_parts(lambda x: x.cumprod(1)), parts(pf.tensor(C[:2, :3]))
+    assert pf.autograd.gradcheck(f, (y,)) and pf.autograd.gradgradcheck(f, (y,))
+
+
+def test_logarithms_of_sums_of_exponentials():
+    a, b = pf.tensor(C, requires_grad=True), pf.tensor(3 * D, requires_grad=True)
+    close(pf.exp(pf.logaddexp(a, b)), np.exp(C) + np.exp(3 * D))
+    close(pf.exp(pf.logcumsumexp(a, 1)), np.cumsum(np.exp(C), 1))
+    close(pf.exp(pf.tensor(C[0, 0]).logcumsumexp(0)), np.exp(C[0, 0]))
+    close(pf.logaddexp(pf.tensor(REAL), pf.tensor(A)).exp(), np.exp(REAL) + np.exp(A))
+    close(pf.logcumsumexp(pf.tensor(C + 800), 0) - 800, np.log(np.cumsum(np.exp(C), 0)))
+    inf = float("inf")
+    low = pf.tensor([complex(-inf, 0), complex(-inf, 0), 1 + 2j])
+    assert low.logcumsumexp(0).tolist() == [complex(-inf, 0), complex(-inf, 0), 1 + 2j]
+    assert pf.logaddexp(pf.tensor([complex(inf, 0)]), low[:1]).tolist() == [complex(inf, 0)]
+    for f, args in ((pf.logaddexp, (a, b)), (lambda x: pf.logcumsumexp(x, 0), (a,))):
+        assert pf.autograd.gradcheck(of_parts(f), tuple(map(parts, args)))
+    a.logcumsumexp(1).backward(pf.tensor(D))
+    assert pf.isfinite(a.grad).all()
+
+
 ERRORS = {
     "comparison": (TypeError, "lt: not available for complex tensors; got", lambda z: z < z),
     "maximum": (TypeError, "maximum: not available", lambda z: pf.maximum(z, z)),
@@ -258,6 +301,7 @@ ERRORS = {
     "products by index": (TypeError, "scatter_reduce: 'prod' is not available", lambda z: z.scatter_reduce(0, pf.tensor([0]), z, "prod")),
     "floor": (TypeError, "floor: not available", lambda z: z.floor()),
     "softmax": (TypeError, "softmax: needs a floating dtype; got complex64", lambda z: z.softmax(0)),
+    "logaddexp2": (TypeError, "maximum: not available", lambda z: pf.logaddexp2(z, z)),
     "backward": (RuntimeError, "a gradient can be made up for a real output only", lambda z: (z.requires_grad_() * 2).sum().backward()),
     "imag of real": (TypeError, "imag: not complex", lambda z: pf.ones(2).imag),
     "view_as_real": (TypeError, "view_as_real: not complex", lambda z: pf.view_as_real(pf.ones(2))),

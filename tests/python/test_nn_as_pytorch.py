@@ -132,7 +132,7 @@ def test_state_dict_hooks():
     net[0].register_state_dict_post_hook(lambda m, state, prefix, meta: state.update({prefix + "extra": pf.ones(1)}))
     state = net.state_dict()
     assert calls == ["0."] and "0.extra" in state
-    with pytest.raises(RuntimeError, match="unexpected keys: 0.extra"):
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: "0.extra"'):
         net.load_state_dict(state)
     net[0].register_load_state_dict_pre_hook(lambda m, state, prefix, *rest: state.pop(prefix + "extra"))
     state["0.w"] = pf.full((1,), 5.0)

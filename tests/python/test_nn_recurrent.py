@@ -198,3 +198,63 @@ def test_training_steps_free_their_memory(layer, steps):
 
     first = live()
     assert live() - first < 1 << 14
+
+
+FUNCTIONS = {"lstm": (nn.LSTM, {}), "lstm with projections": (nn.LSTM, {"proj_size": 1}), "gru": (nn.GRU, {}), "rnn_tanh": (nn.RNN, {}), "rnn_relu": (nn.RNN, {"nonlinearity": "relu"})}
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "bias": False}, {"num_layers": 2, "batch_first": True}])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_weights_are_the_layers(name, options):
+    cls, own = FUNCTIONS[name]
+    layer = cls(I, H, dtype=pf.float64, **own, **options)
+    many = layer.num_layers * (2 if layer.bidirectional else 1)
+    lstm, function = cls is nn.LSTM, getattr(pf, name.split()[0])
+    h, c = (pf.randn(many, 3, n, dtype=pf.float64) for n in (layer.proj_size or H, H))
+    hx = (h, c) if lstm else h
+    rest = (list(layer.parameters()), layer.bias, layer.num_layers, 0.5, False, layer.bidirectional)
+    x = pf.randn(3, 3, I, dtype=pf.float64)
+
+    def same(got, want):
+        y, final = want
+        want = (y, *final) if lstm else (y, final)
+        assert len(got) == len(want) and all(a.shape == b.shape and pf.allclose(a, b, rtol=1e-12, atol=0) for a, b in zip(got, want))
+
+    same(function(x, hx, *rest, layer.batch_first), layer(x, hx))
+    same(function(input=x, hx=hx, **dict(zip(("params", "has_biases", "num_layers", "dropout", "train", "bidirectional"), rest)), batch_first=layer.batch_first), layer(x, hx))
+    packed = rnn.pack_padded_sequence(x, [3, 2, 1], batch_first=layer.batch_first)
+    y, final = layer(packed, hx)
+    same(function(packed.data, packed.batch_sizes, hx, *rest), (y.data, final))
+
+
+def test_functions_of_weights_drop_in_training():
+    layer, x, h = nn.GRU(I, H, 2, dropout=1.0), pf.randn(T, N, I), pf.zeros(2, N, H)
+    run = lambda train: pf.gru(x, h, list(layer.parameters()), True, 2, 1.0, train, False, False)[0]  # noqa: E731
+    assert pf.equal(run(False), layer.eval()(x)[0]) and pf.equal(run(True), layer.train()(x)[0]) and not pf.equal(run(True), run(False))
+
+
+@pytest.mark.parametrize("change,text", [
+    ({"params": []}, "gru: wrong number of params; got 0; expected 4: weight_ih, weight_hh, bias_ih, bias_hh for each of 1 layers and directions"),
+    ({"input": pf.ones(2, I)}, r"gru: the input does not fit; got shape .2, 4.; expected .T, N, I."),
+    ({"input": pf.ones(2, N, I + 1)}, "gru: the input's last size does not fit; got 5; expected 4"),
+    ({"input": pf.ones(0, N, I)}, "gru: the sequence is empty"),
+    ({"hx": pf.ones(1, N)}, "gru: hx does not fit"),
+    ({"hx": pf.ones(2, N, H)}, "gru: hx does not fit; got shape"),
+])
+def test_errors_of_functions_of_weights(change, text):
+    layer = nn.GRU(I, H)
+    given = {"input": pf.ones(T, N, I), "hx": pf.zeros(1, N, H), "params": list(layer.parameters()), "has_biases": True, "num_layers": 1, "dropout": 0.0, "train": False,
+             "bidirectional": False, "batch_first": False, **change}
+    with pytest.raises(pf.ArgumentError, match=text):
+        pf.gru(**given)
+
+
+def test_forms_of_functions_of_weights():
+    layer, h = nn.LSTM(I, H), pf.zeros(1, N, H)
+    for args in ((), (pf.ones(T, N, I), (h, h), list(layer.parameters()))):
+        with pytest.raises(TypeError, match="lstm: the arguments fit no form; got"):
+            pf.lstm(*args)
+    with pytest.raises(pf.ArgumentError, match="lstm: batch_sizes do not fit; got a sum of 3; expected the 4 rows of data"):
+        pf.lstm(pf.ones(4, I), pf.tensor([2, 1]), (h[:, :1].expand(1, 2, H), h[:, :1].expand(1, 2, H)), list(layer.parameters()), True, 1, 0.0, False, False)
+    with pytest.raises(pf.ArgumentError, match="lstm: hx does not fit; got shapes .*; expected h_0 and c_0"):
+        pf.lstm(pf.ones(T, N, I), (h,), list(layer.parameters()), True, 1, 0.0, False, False, False)

@@ -351,3 +351,121 @@ def test_layers_that_are_others():
     assert isinstance(nn.ReLU6(), nn.Hardtanh) and repr(nn.ReLU6(inplace=True)) == "ReLU6(inplace=True)" and nn.ReLU6()(pf.tensor([-1.0, 7.0])).tolist() == [0.0, 6.0]
     assert isinstance(nn.ZeroPad2d(1), nn.ConstantPad2d) and repr(nn.ZeroPad2d(1)) == "ZeroPad2d((1, 1, 1, 1))" and nn.ZeroPad2d(1)(pf.ones(1, 1, 1)).sum().item() == 1
     assert not isinstance(nn.AvgPool3d(2), nn.AvgPool2d)
+
+
+OUT = {
+    "avg_pool2d": (F.avg_pool2d, (2,)),
+    "avg_pool3d": (F.avg_pool3d, (2,)),
+    "normalize": (F.normalize, ()),
+    "logsigmoid": (F.logsigmoid, ()),
+    "softshrink": (F.softshrink, (0.3,)),
+    "hardshrink": (F.hardshrink, (0.3,)),
+    "t_copy": (lambda x, **out: pf.t_copy(x[0, 0], **out), ()),
+    "view_copy": (pf.view_copy, ((8,),)),
+    "select_copy": (pf.select_copy, (1, 1)),
+    "view_as_complex_copy": (pf.view_as_complex_copy, ()),
+    "view_as_real_copy": (lambda x, **out: pf.view_as_real_copy(pf.view_as_complex(x), **out), ()),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_functions_write_to_out(name):
+    function, args = OUT[name]
+    x, out = pf.randn(2, 2, 2), pf.empty(0, dtype=pf.complex64 if name == "view_as_complex_copy" else pf.float32)
+    x = x.unsqueeze(0) if name == "avg_pool3d" else x
+    assert function(x, *args, out=out) is out and pf.equal(out, function(x, *args))
+
+
+def test_functions_with_several_results_write_to_out():
+    x = pf.randn(3, 2)
+    for function, dtypes in (
+        (pf.svd, [pf.float32] * 3),
+        (lambda x, **out: pf.linalg.lstsq(x, pf.ones(3, 1), **out), [pf.float32, pf.float32, pf.int64, pf.float32]),
+        (pf.unbind_copy, [pf.float32] * 3),
+        (lambda x, **out: pf.split_copy(x, 2, **out), [pf.float32] * 2),
+        (lambda x, **out: pf.split_with_sizes_copy(x, [1, 2], **out), [pf.float32] * 2),
+    ):
+        outs, want = tuple(pf.empty(0, dtype=d) for d in dtypes), function(x)
+        got = function(x, out=outs)
+        assert all(a is b and pf.equal(a, c) for a, b, c in zip(got, outs, want)) and len(got) == len(want)
+    with pytest.raises(TypeError, match="unbind_copy: wrong number of outputs; got 1; expected 3"):
+        pf.unbind_copy(x, out=[pf.empty(2)])
+
+
+def test_tensors_swap_what_they_are():
+    a, b = pf.nn.Parameter(pf.ones(2)), pf.zeros(3, dtype=pf.float64)
+    (a * 3).sum().backward()
+    a.note = "a"
+    ids = id(a), id(b)
+    pf.utils.swap_tensors(a, b)
+    assert (id(a), id(b)) == ids and type(a) is pf.Tensor and type(b) is pf.nn.Parameter
+    assert a.tolist() == [0, 0, 0] and a.dtype == pf.float64 and not a.requires_grad and a.grad is None and not hasattr(a, "note")
+    assert b.tolist() == [1, 1] and b.requires_grad and b.grad.tolist() == [3, 3] and b.note == "a"
+    layer, fresh = pf.nn.Linear(2, 1, bias=False), pf.nn.Parameter(pf.tensor([[1.0, 2.0]]))
+    optimizer = pf.optim.SGD(layer.parameters(), lr=1.0)
+    pf.utils.swap_tensors(layer.weight, fresh)
+    layer(pf.tensor([[3.0, 4.0]])).sum().backward()
+    optimizer.step()
+    assert layer.weight.tolist() == [[-2.0, -2.0]] and fresh.grad is None
+
+    class Slotted(pf.Tensor):
+        __slots__ = ("place",)
+
+    with pytest.raises(TypeError, match="swap_tensors: the classes cannot be swapped; got Slotted and Tensor"):
+        pf.utils.swap_tensors(Slotted(pf.ones(1)), pf.ones(1))
+
+
+@pytest.mark.parametrize("name,instead", [("eig", "linalg.eig"), ("symeig", "linalg.eigh"), ("solve", "linalg.solve"), ("lstsq", "linalg.lstsq"), ("matrix_rank", "linalg.matrix_rank")])
+def test_functions_that_pytorch_removed_say_what_to_use(name, instead):
+    with pytest.raises(NotImplementedError, match=f"{name}: not available in PyFlame; PyTorch removed it; use {instead}"):
+        getattr(pf, name)(pf.ones(2, 2))
+    if name != "matrix_rank":
+        with pytest.raises(NotImplementedError, match=f"Tensor.{name}: not available in PyFlame; PyTorch removed it; use {instead}"):
+            getattr(pf.ones(2, 2), name)()
+
+
+def test_norms_of_slices():
+    v = pf.arange(6.0).view(2, 3)
+    for dim, want in ((0, [[5**0.5], [50**0.5]]), (1, [[3.0, 17**0.5, 29**0.5]]), (-2, [[5**0.5], [50**0.5]]), (-1, 55**0.5)):
+        assert pf.allclose(pf.norm_except_dim(v, 2, dim), pf.tensor(want))
+    assert pf.norm_except_dim(v, 1).tolist() == [[3.0], [12.0]]
+
+
+def test_names_that_programs_import():
+    assert pf.sym_sum([1, 2, 3]) == 6 and pf.sym_ite(True, 1, 2) == 1 and pf.sym_ite(False, 1, 2) == 2
+    from pyflame.functional import pca_lowrank, svd_lowrank
+    from pyflame.serialization import clear_safe_globals, get_safe_globals
+    from pyflame.utils.checkpoint import CheckpointError, CheckpointPolicy, SelectiveCheckpointContext
+    from pyflame.utils.data import IterDataPipe, MapDataPipe, functional_datapipe
+
+    assert (pca_lowrank, svd_lowrank) == (pf.pca_lowrank, pf.svd_lowrank)
+    assert clear_safe_globals() is None and get_safe_globals() == []
+    assert issubclass(CheckpointError, RuntimeError) and CheckpointPolicy(2) is CheckpointPolicy.MUST_RECOMPUTE
+    pytest.raises(NotImplementedError, SelectiveCheckpointContext)
+
+    @functional_datapipe("twice")
+    class Pipe(IterDataPipe):
+        pass
+
+    for cls in (Pipe, MapDataPipe):
+        with pytest.raises(NotImplementedError, match="use a Dataset or an IterableDataset with DataLoader"):
+            cls()
+
+    @pf.compiler.nested_compile_region
+    def double(x):
+        return 2 * x
+
+    assert double(3) == 6
+
+
+@pytest.mark.parametrize("old", [True, False, None])
+def test_losses_of_the_package_refuse_old_arguments(old):
+    x, target = pf.randn(2, 3), pf.tensor([0, 1])
+    for loss in (pf.nll_loss, pf.cross_entropy):
+        with pytest.raises(TypeError, match=f"{loss.__name__}: " + ("wrong arguments" if old is None else f"ignore_index is no class; got {old}; expected an int; hint: nn.functional.{loss.__name__} has PyTorch's order")):
+            loss(x, target, None, old)
+    for loss, args in ((pf.mse_loss, ()), (pf.l1_loss, ()), (pf.binary_cross_entropy_with_logits, (None,))):
+        with pytest.raises(TypeError, match=f"{loss.__name__}: wrong arguments"):
+            loss(x, x, *args, old)
+    assert pf.equal(pf.cross_entropy(x, target, None, 1, "sum"), F.cross_entropy(x, target, None, None, 1, None, "sum"))
+    assert pf.equal(pf.binary_cross_entropy_with_logits(x, x, None, "sum", x), F.binary_cross_entropy_with_logits(x, x, None, None, None, "sum", x))

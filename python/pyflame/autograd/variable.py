@@ -1,5 +1,6 @@
 """PyTorch's old name for a tensor with a gradient."""
 from .._C import Tensor
+from .graph import queue_callback
 
 
 class _Variable(type):
@@ -7,8 +8,14 @@ class _Variable(type):
         return isinstance(obj, Tensor)
 
 
+class _Engine:
+    queue_callback = staticmethod(queue_callback)
+
+
 class Variable(metaclass=_Variable):
     """Variable(data, requires_grad) is a further name for the tensor; every tensor is an instance."""
+
+    _execution_engine = _Engine
 
     def __new__(cls, data=None, requires_grad=False, volatile=None):
         if data is None:

@@ -176,6 +176,7 @@ def _squares(x):
 _DRIVERS = {"gels": 0, "gelsy": 1, "gelsd": 2, "gelss": 3}
 
 
+@accepting
 def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
     """Least squares: X that makes |A X - B| smallest, (solution, residuals, rank, singular_values). A [.., M, N], B [.., M, K] or [.., M].
 

@@ -126,6 +126,7 @@ def svdvals(A, *, driver=None):  # noqa: N803
     return _svd(A, False, False)[1]
 
 
+@accepting
 def old_svd(input, some=True, compute_uv=True):
     """input = U diag(S) V' of matrices: (U, S, V). some: U and V have K = min(M, N) columns; without compute_uv they are zeros."""
     if not compute_uv:

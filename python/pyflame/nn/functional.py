@@ -13,6 +13,7 @@ from .._C import (  # noqa: F401
     softplus,
     tanh,
 )
+from .._keywords import accepting as _accepting
 from .._statistics import pdist  # noqa: F401
 from ._implicit import softmax_dim as _softmax_dim
 from ._losses import binary_cross_entropy  # noqa: F401
@@ -171,11 +172,13 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     return y if bias is None else y + bias.view(per_channel)
 
 
+@_accepting
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """input / max(its p-norm along dim, eps)."""
     return input / _C.clamp(input.norm(p, dim, True), min=eps)
 
 
+@_accepting
 def logsigmoid(input):
     """log(sigmoid(input))."""
     return -_C.softplus(-input)

@@ -1,6 +1,7 @@
 """Activations, random masks and rearrangements of images. nn.functional has their names."""
 from .. import _C
 from .._C import ArgumentError
+from .._keywords import accepting
 from .._notes import once
 
 
@@ -19,11 +20,13 @@ def threshold(input, threshold, value, inplace=False):
     return _result(input, result, inplace)
 
 
+@accepting
 def hardshrink(input, lambd=0.5):
     """input where |input| > lambd, otherwise 0."""
     return _C.where(_C.logical_and(input >= -lambd, input <= lambd), _zero(input), input)
 
 
+@accepting
 def softshrink(input, lambd=0.5):
     """input moved towards 0 by lambd, and 0 where |input| <= lambd. ValueError for a negative lambd."""
     if lambd < 0:

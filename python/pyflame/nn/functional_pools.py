@@ -3,6 +3,7 @@
 The ops in C++ pool images. A signal is an image of one row. A volume is pooled plane by plane, and then along its depth.
 """
 from .. import _C
+from .._keywords import accepting
 from .functional_convs import _sizes
 
 
@@ -157,11 +158,13 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
+@accepting
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The mean of each window of [N, C, H, W] or [C, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d."""
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@accepting
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The mean of each window of [N, C, D, H, W] or [C, D, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d."""
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)

@@ -93,28 +93,8 @@ class RNNBase(Module):
 
     def _run(self, data, sizes, initial):
         """data [rows, width] and states [layers * directions, batch, width] -> outputs [rows, width], final states."""
-        finals = []
-        directions = 2 if self.bidirectional else 1
-        for layer in range(self.num_layers):
-            outputs = []
-            for direction in range(directions):
-                at = layer * directions + direction
-                y, final = self._run_one(data, sizes, bool(direction), tuple(s.select(0, at) for s in initial), self._all_weights[at])
-                outputs.append(y)
-                finals.append(final)
-            data = outputs[0] if directions == 1 else _C.cat(outputs, 1)
-            if self.dropout and self.training and layer < self.num_layers - 1:
-                data = dropout(data, self.dropout, True)
-        return data, tuple(_C.stack(same) for same in zip(*finals))
-
-    def _run_one(self, data, sizes, reverse, initial, names):
-        w = {name.split("_l")[0]: getattr(self, name) for name in names}
-        b_ih, b_hh = w.get("bias_ih"), w.get("bias_hh")
-        if self.mode == "GRU":
-            rest = (w["weight_hh"], b_hh)
-        else:
-            rest, b_ih = (w["weight_hh"], w.get("weight_hr")), b_ih if b_ih is None else b_ih + b_hh
-        return steps.run(_STEPS[self.mode], sizes, reverse, _C.linear(data, w["weight_ih"], b_ih), initial, rest)
+        weights = [{name.split("_l")[0]: getattr(self, name) for name in names} for names in self._all_weights]
+        return run_layers(self.mode, weights, data, sizes, initial, self.dropout if self.training else 0.0, self.bidirectional)
 
     # ---- the call
 
@@ -154,6 +134,33 @@ class RNNBase(Module):
         if packed.unsorted_indices is not None:
             final = tuple(s.index_select(1, packed.unsorted_indices) for s in final)
         return PackedSequence(y, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices), self._result(final)
+
+
+def run_layers(mode, weights, data, sizes, initial, p, bidirectional):
+    """All layers over data [rows, width], whose steps have `sizes` rows, from the states [layers * directions, batch, width]: outputs [rows, width], final states.
+
+    weights: for each layer and direction a dict of weight_ih, weight_hh and, where they are there, bias_ih, bias_hh, weight_hr. p: dropout between layers."""
+    finals, directions = [], 2 if bidirectional else 1
+    for layer in range(len(weights) // directions):
+        outputs = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            y, final = _run_one(mode, weights[at], data, sizes, bool(direction), tuple(s.select(0, at) for s in initial))
+            outputs.append(y)
+            finals.append(final)
+        data = outputs[0] if directions == 1 else _C.cat(outputs, 1)
+        if p and layer < len(weights) // directions - 1:
+            data = dropout(data, p, True)
+    return data, tuple(_C.stack(same) for same in zip(*finals))
+
+
+def _run_one(mode, w, data, sizes, reverse, initial):
+    b_ih, b_hh = w.get("bias_ih"), w.get("bias_hh")
+    if mode == "GRU":
+        rest = (w["weight_hh"], b_hh)
+    else:
+        rest, b_ih = (w["weight_hh"], w.get("weight_hr")), b_ih if b_ih is None else b_ih + b_hh
+    return steps.run(_STEPS[mode], sizes, reverse, _C.linear(data, w["weight_ih"], b_ih), initial, rest)
 
 
 def _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size):

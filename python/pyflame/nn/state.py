@@ -138,8 +138,8 @@ class StateDict:
         unexpected_keys += [k for k in state_dict if strict and k.startswith(prefix) and k[len(prefix) :].split(".")[0] in inside - known]
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        """Copies the tensors of a state dict into the module. All wrong keys (missing, unexpected, misshapen) are listed in one
-        RuntimeError; then nothing is changed. strict=False ignores missing and unexpected ones. assign: the module gets the tensors themselves, not their values."""
+        """Copies the tensors of a state dict into the module. All wrong keys (missing, unexpected, of another shape) are listed in one
+        RuntimeError, in PyTorch's words; then nothing is changed. strict=False ignores missing and unexpected ones. assign: the module gets the tensors themselves, not their values."""
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"load_state_dict: not a dict; got {type(state_dict).__name__}")
         state, missing, unexpected, errors = dict(state_dict), [], [], []
@@ -156,9 +156,7 @@ class StateDict:
         extra = dict(self._extra())
         missing += [k for k in (*mine, *extra) if k not in state]
         unexpected += [k for k in state if k not in mine and k not in extra and k not in own_ways and k not in unexpected]
-        wrong = [text for k, (t, _) in mine.items() if k in state and (text := _misfit(k, state[k], t))]
-        if wrong:
-            errors.append("misshapen: " + "; ".join(wrong))
+        errors += [text for k, (t, _) in mine.items() if k in state and (text := _misfit(k, state[k], t))]
         keys = IncompatibleKeys(missing, unexpected)
         hooked = not errors and any(m._state_hooks.get("after_loading") for m in self.modules())
         if hooked:  # they see the loaded tensors, and may allow keys
@@ -166,11 +164,13 @@ class StateDict:
             for m in self.modules():
                 m._call_state_hooks("after_loading", keys)
         if strict and unexpected:
-            errors.insert(0, "unexpected keys: " + ", ".join(map(str, unexpected)))
+            errors.insert(0, f"Unexpected key(s) in state_dict: {_quoted(unexpected)}.")
         if strict and missing:
-            errors.insert(0, "missing keys: " + ", ".join(missing))
+            errors.insert(0, f"Missing key(s) in state_dict: {_quoted(missing)}.")
         if errors:
-            raise RuntimeError(f"load_state_dict: the state does not fit {type(self).__name__}:\n  " + "\n  ".join(errors))
+            if strict and (missing or unexpected):
+                errors.append("hint: strict=False ignores missing and unexpected keys")
+            raise RuntimeError(f"load_state_dict: Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(errors))
         if not hooked:
             _load(mine, extra, state, assign)
         return keys
@@ -184,14 +184,20 @@ def _loads_itself(module):
     return type(module)._load_from_state_dict is not StateDict._load_from_state_dict
 
 
+def _quoted(keys):
+    return ", ".join(f'"{key}"' for key in keys)
+
+
 def _misfit(name, given, wanted):
     if not isinstance(given, Tensor):
-        return f"{name}: got {type(given).__name__}; expected a tensor"
+        return f'While copying the parameter named "{name}", expected a tensor from checkpoint but received {type(given).__name__}.'
     if is_lazy(wanted):
         return ""
     if is_lazy(given):
         return f"{name}: got a tensor without a shape; expected {wanted.shape}"
-    return f"{name}: got shape {given.shape}; expected {wanted.shape}" if given.shape != wanted.shape else ""
+    if given.shape == wanted.shape:
+        return ""
+    return f"size mismatch for {name}: copying a param with shape {given.shape} from checkpoint, the shape in current model is {wanted.shape}."
 
 
 def _load(mine, extra, state, assign):

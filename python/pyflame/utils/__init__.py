@@ -10,3 +10,23 @@ def __getattr__(name):
 
         return import_module("." + name, __name__)
     raise AttributeError(f"module 'pyflame.utils' has no attribute '{name}'")
+
+
+def swap_tensors(t1, t2):
+    """Swaps what two tensors are: elements, gradients, hooks, class and attributes. Each Python object gets what the other had, so that those that hold t1,
+    such as an optimizer, see the content of t2. What was computed before gives its gradients to the content. TypeError where the classes cannot be swapped."""
+    from .. import _C, no_grad
+
+    try:
+        t1.__class__, t2.__class__ = t2.__class__, t1.__class__
+    except TypeError as error:
+        raise TypeError(f"swap_tensors: the classes cannot be swapped; got {type(t1).__name__} and {type(t2).__name__}; expected equal ones") from error
+    attributes = dict(t1.__dict__)
+    for tensor, those in ((t1, dict(t2.__dict__)), (t2, attributes)):
+        tensor.__dict__.clear()
+        tensor.__dict__.update(those)
+    with no_grad():
+        held = _C.empty(0, device=t1.device)
+        held._rebind(t1)
+        t1._rebind(t2)
+        t2._rebind(held)

@@ -1,9 +1,25 @@
 """Recomputation of intermediates in the backward pass, by PyTorch's path."""
 import contextlib
+import enum
 import warnings
 
 from .. import _C, _refused
 from ..autograd.recompute import checkpoint as _checkpoint
+
+
+class CheckpointError(RuntimeError):
+    """PyTorch's error where the second run differs from the first. Nothing raises it here."""
+
+
+class CheckpointPolicy(enum.Enum):
+    """What a selective checkpoint would do with an op. create_selective_checkpoint_contexts(), which takes it, is not available."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
 
 
 def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism_check="default", debug=False, early_stop=True, preserve_rng_state=True, **kwargs):
@@ -69,4 +85,5 @@ _SAME_NUMBERS = "checkpoint() draws the same random numbers when it computes aga
 get_device_states = _refused.function("utils.checkpoint.get_device_states", _SAME_NUMBERS)
 set_device_states = _refused.function("utils.checkpoint.set_device_states", _SAME_NUMBERS)
 CheckpointFunction = _refused.cls("utils.checkpoint.CheckpointFunction", "use checkpoint()")
+SelectiveCheckpointContext = _refused.cls("utils.checkpoint.SelectiveCheckpointContext", "checkpoint() computes a function again as a whole")
 create_selective_checkpoint_contexts = _refused.function("utils.checkpoint.create_selective_checkpoint_contexts", "checkpoint() computes a function again as a whole")

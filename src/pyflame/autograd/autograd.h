@@ -27,8 +27,11 @@ void retain_grad(const Tensor& t);
 // Registers a function that runs at the end of a backward pass that added to the leaf's .grad. Returns an id.
 size_t register_post_hook(const Tensor& leaf, std::function<void()> hook);
 void remove_post_hook(const Tensor& leaf, size_t id);
-// Called in a post hook: fn runs once, after the post hooks of all leaves of this backward pass.
+// Called in a hook: fn runs once, at the end of this pass of backward() or grad(), after the post hooks of all leaves. A pass that
+// fails forgets it.
 void run_at_end(std::function<void()> fn);
+// The number of the pass that runs on this thread, which no other pass has; 0 where none runs.
+int64_t current_pass();
 
 // While it is on, a gradient that is NaN is an error that names the op of the forward pass. Each check waits for values.
 bool anomaly_detection();

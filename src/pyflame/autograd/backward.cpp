@@ -79,12 +79,20 @@ std::vector<std::function<void()>>& at_end() {
   return t_at_end;
 }
 
+int64_t& pass_number() {
+  thread_local int64_t t_number = 0;  // 0: no pass runs
+  return t_number;
+}
+
 // What the hooks of a backward pass asked to be run at its end. It is forgotten when one of them raises. A hook may start a
-// backward pass of its own, which leaves the outer one's list alone.
+// backward pass of its own, which has another number and leaves the outer one's list alone.
 class RunsAtEnd {
  public:
-  RunsAtEnd() : outer_(std::exchange(at_end(), {})) {}
-  ~RunsAtEnd() { at_end() = std::move(outer_); }
+  RunsAtEnd() : outer_(std::exchange(at_end(), {})), outer_number_(std::exchange(pass_number(), ++last_)) {}
+  ~RunsAtEnd() {
+    at_end() = std::move(outer_);
+    pass_number() = outer_number_;
+  }
   RunsAtEnd(const RunsAtEnd&) = delete;
   RunsAtEnd& operator=(const RunsAtEnd&) = delete;
   static void run() {
@@ -94,6 +102,8 @@ class RunsAtEnd {
 
  private:
   std::vector<std::function<void()>> outer_;
+  int64_t outer_number_;
+  inline static std::atomic<int64_t> last_ = 0;
 };
 
 void run_post_hooks(const Tensor& leaf) {
@@ -165,10 +175,7 @@ class Walk {
       if (m.hooks && any_hook(*m.hooks)) g = call_hooks(*m.hooks, g);
     }
     for (auto& [to, g] : retained_) *to = g;
-    if (only_wanted_) return;
-    for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
-    if (!g_any_post_hook && !g_any_ready_hook) return;
-    for (const Tensor& t : leaf_order_) run_post_hooks(t);
+    if (!only_wanted_) deposit_all();
     RunsAtEnd::run();
   }
 
@@ -256,6 +263,12 @@ class Walk {
     if (missing_.empty()) return;
     const auto missing = missing_.find(t.impl());
     if (missing != missing_.end() && --missing->second == 0) run_ready_hooks(t, borrow(it->second));
+  }
+
+  void deposit_all() {
+    for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
+    if (!g_any_post_hook && !g_any_ready_hook) return;
+    for (const Tensor& t : leaf_order_) run_post_hooks(t);
   }
 
   void deposit(const Tensor& t, Tensor g) {
@@ -557,7 +570,13 @@ void remove_ready_hook(const Tensor& leaf, size_t id) {
   if (at != ready_hooks().of.end() && id < at->second.size()) at->second[id] = nullptr;
 }
 
-void run_at_end(std::function<void()> fn) { at_end().push_back(std::move(fn)); }
+void run_at_end(std::function<void()> fn) {
+  PF_CHECK(pass_number(), Runtime,
+           "run_at_end: no backward pass runs on this thread; got a call outside of one; expected a call in a hook");
+  at_end().push_back(std::move(fn));
+}
+
+int64_t current_pass() { return pass_number(); }
 
 void remove_post_hook(const Tensor& leaf, size_t id) {
   const AutogradMeta& m = autograd_meta(leaf);

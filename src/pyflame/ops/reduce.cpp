@@ -6,6 +6,7 @@
 
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/complex.h"
+#include "pyflame/ops/complex_scans.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
 
@@ -186,6 +187,7 @@ Tensor cumprod(const Tensor& input, int64_t dim, DTypeOpt dtype) {
   check_defined("cumprod", input);
   const int d = normalize_dim("cumprod", dim, input.dim());
   const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::cumprod>(input);
+  if (is_complex(x.dtype())) return complex_cumprod(x, d);
   Tensor out = scanned(OpId::cumprod, x, d, false, summed(x.dtype()));
   if (is_float(x.dtype()))
     attach("cumprod", {out}, {x}, {x, out}, [d](GradNode& n, const Tensors& g) -> Tensors {
@@ -196,6 +198,7 @@ Tensor cumprod(const Tensor& input, int64_t dim, DTypeOpt dtype) {
 
 Tensor logcumsumexp(const Tensor& input, int64_t dim) {
   check_defined("logcumsumexp", input);
+  if (is_complex(input.dtype())) return complex_logcumsumexp(input, normalize_dim("logcumsumexp", dim, input.dim()));
   PF_CHECK(is_float(input.dtype()), Type, "logcumsumexp: not defined for {}; expected a floating dtype",
            dtype_name(input.dtype()));
   return logcumsumexp_scan(input, normalize_dim("logcumsumexp", dim, input.dim()), false);
