@@ -21,7 +21,11 @@ CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newa
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False, **kwargs):
-    """Returns its argument, which is noted once: every window of ops is compiled by itself, with no call for it. Also a decorator."""
+    """Returns its argument, which is noted once: every window of ops is compiled by itself, with no call for it. Also a decorator.
+
+    model: a module or a function. fullgraph, dynamic, backend, mode, options, disable and kwargs are accepted for PyTorch's programs and change
+    nothing.
+    """
     if model is None:
         return lambda fn: compile(fn)
     once("compile", "returns its argument; every window of ops is compiled by itself, without a call", stacklevel=4)

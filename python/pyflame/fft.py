@@ -67,21 +67,31 @@ def _given(op, result, out):
 
 
 def fft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The transform along a dim. The result is complex. RuntimeError for n < 1, or an unknown norm."""
+    """The transform along a dim. The result is complex. RuntimeError for n < 1, or an unknown norm.
+
+    input: real or complex, of 32 or 64 bits; integers become floats. n: how many elements the dim gets, by zeros at its end or a cut; None: as many
+    as there are. dim: the dim of the transform. norm: 'backward', 'ortho' or 'forward': how the result is scaled.
+    """
     scale = _scale("fft", norm, False)
     dim, x = _one("fft", _number("fft", input), n, dim)
     return _given("fft", _C._fft(_complex(x), dim, False, scale), out)
 
 
 def ifft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The inverse of fft."""
+    """The inverse of fft.
+
+    The arguments are those of fft.
+    """
     scale = _scale("ifft", norm, True)
     dim, x = _one("ifft", _number("ifft", input), n, dim)
     return _given("ifft", _C._fft(_complex(x), dim, True, scale), out)
 
 
 def rfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """fft of real numbers: the frequencies from 0 to n // 2. RuntimeError for complex input."""
+    """fft of real numbers: the frequencies from 0 to n // 2. RuntimeError for complex input.
+
+    input, dim and norm: as in fft.
+    """
     scale = _scale("rfft", norm, False)
     dim, x = _one("rfft", _number("rfft", input, real=True), n, dim)
     return _given("rfft", _C._rfft(x, dim, scale), out)
@@ -96,17 +106,26 @@ def _back_to_real(op, x, n, dim, scale):
 
 
 def irfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The inverse of rfft: n real numbers, by default 2 * (frequencies - 1)."""
+    """The inverse of rfft: n real numbers, by default 2 * (frequencies - 1).
+
+    input, dim and norm: as in fft.
+    """
     return _given("irfft", _back_to_real("irfft", _number("irfft", input), n, dim, _scale("irfft", norm, True)), out)
 
 
 def hfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """fft of the first half of a signal whose other half is its conjugate: n real frequencies, by default 2 * (size - 1)."""
+    """fft of the first half of a signal whose other half is its conjugate: n real frequencies, by default 2 * (size - 1).
+
+    input, dim and norm: as in fft.
+    """
     return _given("hfft", _back_to_real("hfft", _number("hfft", input).conj(), n, dim, _scale("hfft", norm, False)), out)
 
 
 def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The inverse of hfft: the first half of the signal of n real frequencies."""
+    """The inverse of hfft: the first half of the signal of n real frequencies.
+
+    input, dim and norm: as in fft.
+    """
     scale = _scale("ihfft", norm, True)
     dim, x = _one("ihfft", _number("ihfft", input, real=True), n, dim)
     return _given("ihfft", _C._rfft(x, dim, scale).conj(), out)
@@ -151,12 +170,18 @@ def _many(op, input, s, dim, norm, inverse):
 
 
 def fftn(input, s=None, dim=None, norm=None, *, out=None):
-    """fft along several dims: all of them, or those of s or dim."""
+    """fft along several dims: all of them, or those of s or dim.
+
+    input: as in fft. s: how many elements each of the dims gets; None: as many as there are. norm: as in fft.
+    """
     return _given("fftn", _many("fftn", input, s, dim, norm, False), out)
 
 
 def ifftn(input, s=None, dim=None, norm=None, *, out=None):
-    """The inverse of fftn."""
+    """The inverse of fftn.
+
+    input, s, dim and norm: as in fftn.
+    """
     return _given("ifftn", _many("ifftn", input, s, dim, norm, True), out)
 
 
@@ -176,12 +201,18 @@ def _of_real(op, input, s, dim, norm, inverse):
 
 
 def rfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """rfft along the last of several dims, and fft along the others."""
+    """rfft along the last of several dims, and fft along the others.
+
+    input, s, dim and norm: as in fftn.
+    """
     return _given("rfftn", _of_real("rfftn", input, s, dim, norm, False), out)
 
 
 def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """The inverse of hfftn."""
+    """The inverse of hfftn.
+
+    input, s, dim and norm: as in fftn.
+    """
     return _given("ihfftn", _of_real("ihfftn", input, s, dim, norm, True), out)
 
 
@@ -204,12 +235,18 @@ def _to_real(op, input, s, dim, norm, inverse):
 
 
 def irfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """The inverse of rfftn. The last size of s is that of the result; by default 2 * (frequencies - 1)."""
+    """The inverse of rfftn. The last size of s is that of the result; by default 2 * (frequencies - 1).
+
+    input, s, dim and norm: as in fftn.
+    """
     return _given("irfftn", _to_real("irfftn", input, s, dim, norm, True), out)
 
 
 def hfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """hfft along the last of several dims, and fft along the others."""
+    """hfft along the last of several dims, and fft along the others.
+
+    input, s, dim and norm: as in fftn.
+    """
     return _given("hfftn", _to_real("hfftn", input, s, dim, norm, False), out)
 
 
@@ -218,7 +255,7 @@ def _of_two(name, function):
         return function(input, s, dim, norm, out=out)
 
     two.__name__ = two.__qualname__ = name
-    two.__doc__ = f"{function.__name__} along two dims, by default the last ones."
+    two.__doc__ = f"{function.__name__} along two dims, by default the last ones. The arguments are those of {function.__name__}."
     return two
 
 
@@ -229,7 +266,10 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_of_two(f.__name__[:-1] + "2", f) f
 
 
 def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
-    """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d."""
+    """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d.
+
+    layout is accepted for PyTorch's programs and changes nothing.
+    """
     k = _C.arange(n, device=device)
     k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
     return _given("fftfreq", k.requires_grad_() if requires_grad else k, out)

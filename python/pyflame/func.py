@@ -227,7 +227,11 @@ def hessian(func, argnums=0):
 
 
 def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
-    """Calls the module with these tensors in the places of its parameters and buffers, which are unchanged afterwards. Tied ones are replaced together."""
+    """Calls the module with these tensors in the places of its parameters and buffers, which are unchanged afterwards. Tied ones are replaced together.
+
+    parameter_and_buffer_dicts: tensors by dotted name, a dict or several. args: a tuple, or one argument. kwargs: a dict. tie_weights: a tensor
+    stands for all names of its parameter. strict: RuntimeError where names are missing or unknown.
+    """
     dicts = [parameter_and_buffer_dicts] if isinstance(parameter_and_buffer_dicts, dict) else parameter_and_buffer_dicts
     values = {name: value for d in dicts for name, value in d.items()}
     own = {name: place for name, place in _places(module)}

@@ -619,3 +619,9 @@ def test_examples_run(words):
     done = subprocess.run([sys.executable, str(ROOT / "examples" / "optimize" / words[0]), "--small", *words[1:]], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert math.isfinite(float(done.stdout.split()[-1]))
+
+
+def test_a_number_of_pairs_out_of_range_names_the_range(tmp_path):
+    (tmp_path / "t.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, "-m", "pyflame", "optimize", "--pairs", "2", "t.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "--pairs: Value 2 not in range 3 to 1000" in done.stderr

@@ -44,7 +44,10 @@ def _done(single, parts, create_graph):
 
 
 def vjp(func, inputs, v=None, create_graph=False, strict=False):
-    """(func(inputs), v times the Jacobian)."""
+    """(func(inputs), v times the Jacobian).
+
+    create_graph: the results can be differentiated again. strict: RuntimeError where an output does not depend on the inputs.
+    """
     single, own = _variables("vjp", inputs, create_graph)
     one, outputs = _call("vjp", func, own)
     _strict("vjp", strict, outputs)
@@ -54,7 +57,10 @@ def vjp(func, inputs, v=None, create_graph=False, strict=False):
 
 
 def jvp(func, inputs, v=None, create_graph=False, strict=False):
-    """(func(inputs), the Jacobian times v), by two backward passes."""
+    """(func(inputs), the Jacobian times v), by two backward passes.
+
+    create_graph: the results can be differentiated again. strict: RuntimeError where an output does not depend on the inputs.
+    """
     _, own = _variables("jvp", inputs, create_graph)
     directions = _weights("jvp", "input", v, own)
     one, outputs = _call("jvp", func, own)
@@ -65,7 +71,12 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
 
 
 def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
-    """The Jacobian of func: for each output and each input a tensor of the output's shape followed by the input's; nested tuples where there are several."""
+    """The Jacobian of func: for each output and each input a tensor of the output's shape followed by the input's; nested tuples where there are several.
+
+    inputs: a tensor or a tuple of them, the arguments of func. create_graph: the results can be differentiated again. strict: RuntimeError where an
+    output does not depend on the inputs. vectorize changes nothing. strategy: 'reverse-mode' (a backward pass for each element of the output) or
+    'forward-mode' (for each element of the input).
+    """
     if strategy not in ("reverse-mode", "forward-mode"):
         raise ValueError(f"jacobian: no such strategy; got {strategy!r}; expected 'reverse-mode' or 'forward-mode'")
     single, own = _variables("jacobian", inputs, create_graph)
@@ -85,7 +96,11 @@ def _scalar(op, func, own):
 
 
 def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, outer_jacobian_strategy="reverse-mode"):
-    """The Hessian of a function of one value: for each pair of inputs a tensor of both shapes."""
+    """The Hessian of a function of one value: for each pair of inputs a tensor of both shapes.
+
+    func: its value has one element; RuntimeError otherwise. create_graph: the results can be differentiated again. strict: RuntimeError where an
+    output does not depend on the inputs. vectorize changes nothing. outer_jacobian_strategy: the strategy of jacobian for the second derivatives.
+    """
     single, parts = _tuple("hessian", "inputs", inputs)
 
     def gradient(*own):
@@ -98,7 +113,10 @@ def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, out
 
 
 def vhp(func, inputs, v=None, create_graph=False, strict=False):
-    """(func(inputs), v times the Hessian)."""
+    """(func(inputs), v times the Hessian).
+
+    create_graph: the results can be differentiated again. strict: RuntimeError where an output does not depend on the inputs.
+    """
     single, own = _variables("vhp", inputs, create_graph)
     weights = _weights("vhp", "input", v, own)
     value = _scalar("vhp", func, own)
@@ -110,5 +128,8 @@ def vhp(func, inputs, v=None, create_graph=False, strict=False):
 
 
 def hvp(func, inputs, v=None, create_graph=False, strict=False):
-    """(func(inputs), the Hessian times v), which is vhp, as a Hessian is symmetric."""
+    """(func(inputs), the Hessian times v), which is vhp, as a Hessian is symmetric.
+
+    create_graph: the results can be differentiated again. strict: RuntimeError where an output does not depend on the inputs.
+    """
     return vhp(func, inputs, v, create_graph, strict)

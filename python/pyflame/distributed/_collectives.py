@@ -146,7 +146,11 @@ def start_averages(tensors, group=None):
 
 
 def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
-    """all_reduce() whose result only rank dst gets; the tensors of the others stay as they are."""
+    """all_reduce() whose result only rank dst gets; the tensors of the others stay as they are.
+
+    tensor: the input, and on rank dst the result. op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns a Work at once.
+    dst: the rank in the job; group_dst: the rank in the group, in its place.
+    """
     reduction = _reduction("reduce", op, _check("reduce", "tensor", tensor))
     group = resolved("reduce", group)
     if _single(group):
@@ -162,7 +166,11 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
 
 
 def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
-    """Gives every rank the values that the tensor has on rank src."""
+    """Gives every rank the values that the tensor has on rank src.
+
+    group: the processes; None: all of the job. async_op: returns a Work at once. src: the rank in the job; group_src: the rank in the group, in its
+    place.
+    """
     _check("broadcast", "tensor", tensor)
     group = resolved("broadcast", group)
     if _single(group):
@@ -228,7 +236,10 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
 
 
 def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
-    """Reduces the input over all ranks, and writes this rank's part of it to the output. The input has as many parts as there are ranks."""
+    """Reduces the input over all ranks, and writes this rank's part of it to the output. The input has as many parts as there are ranks.
+
+    op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns a Work at once.
+    """
     name = "reduce_scatter_tensor"
     _check(name, "output", output), _check(name, "input", input)
     reduction = _reduction(name, op, input)
@@ -249,7 +260,11 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
 
 
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
-    """reduce_scatter_tensor() of a list of one tensor for each rank."""
+    """reduce_scatter_tensor() of a list of one tensor for each rank.
+
+    output: this rank's result. input_list: a tensor for each rank. op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns
+    a Work at once.
+    """
     _check("reduce_scatter", "output", output)
     if is_outside(group):
         return _alone(async_op)
@@ -291,7 +306,11 @@ def _exchange(op, group, signature, dtype, parts_in, parts_out, async_op, result
 
 
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
-    """Writes the tensor of each rank to the list that rank dst gives; the other ranks give none."""
+    """Writes the tensor of each rank to the list that rank dst gives; the other ranks give none.
+
+    gather_list: on rank dst, a tensor for each rank. group: the processes; None: all of the job. async_op: returns a Work at once. group_dst: the
+    rank in the group, in place of dst.
+    """
     _check("gather", "tensor", tensor)
     if is_outside(group):
         return _alone(async_op)
@@ -310,7 +329,11 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
 
 
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
-    """Writes to the tensor of each rank its tensor of the list that rank src gives; the other ranks give none."""
+    """Writes to the tensor of each rank its tensor of the list that rank src gives; the other ranks give none.
+
+    scatter_list: on rank src, a tensor for each rank. group: the processes; None: all of the job. async_op: returns a Work at once. group_src: the
+    rank in the group, in place of src.
+    """
     _check("scatter", "tensor", tensor)
     if is_outside(group):
         return _alone(async_op)
@@ -345,7 +368,11 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
-    """all_to_all() of the parts of one tensor, in its first dim: equal parts, or of these sizes."""
+    """all_to_all() of the parts of one tensor, in its first dim: equal parts, or of these sizes.
+
+    output, input: of one dtype. output_split_sizes, input_split_sizes: rows for each rank; None: equal parts. ValueError for sizes that do not fit.
+    group: the processes; None: all of the job. async_op: returns a Work at once.
+    """
     op = "all_to_all_single"
     _check(op, "output", output), _check(op, "input", input)
     if is_outside(group):
@@ -420,32 +447,49 @@ def _check_peer(op, name, rank, group_rank, hint=""):
 
 
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
-    """Sends the tensor to a rank, which receives it by recv(). Messages between two ranks keep their order."""
+    """Sends the tensor to a rank, which receives it by recv(). Messages between two ranks keep their order.
+
+    dst: the rank in the job; group_dst: the rank in the group, in its place. group: the processes; None: all of the job. tag: a number; recv() must
+    have the same.
+    """
     _check_peer("send", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, False)
 
 
 def recv(tensor, src=None, group=None, tag=0, group_src=None):
-    """Writes the next message of rank src to the tensor; returns src. ValueError when that message has another shape, dtype or tag; it is then dropped."""
+    """Writes the next message of rank src to the tensor; returns src. ValueError when that message has another shape, dtype or tag; it is then dropped.
+
+    group_src: the rank in the group, in place of src. group: the processes; None: all of the job.
+    """
     _check_peer("recv", "src", src, group_src, "; hint: a message of any rank is not available")
     _message("recv", tensor, src, "src", group, tag, group_src, False)
     return src if src is not None else get_global_rank(group, group_src)
 
 
 def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
-    """send() that returns at once, with a Work."""
+    """send() that returns at once, with a Work.
+
+    tensor: what is sent. dst, group, tag, group_dst: as in send().
+    """
     _check_peer("isend", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, True)
 
 
 def irecv(tensor, src=None, group=None, tag=0, group_src=None):
-    """recv() that returns at once, with a Work."""
+    """recv() that returns at once, with a Work.
+
+    tensor: is written. src, group, tag, group_src: as in recv().
+    """
     _check_peer("irecv", "src", src, group_src, "; hint: a message of any rank is not available")
     return _message("recv", tensor, src, "src", group, tag, group_src, True)
 
 
 class P2POp:
-    """A message of batch_isend_irecv(): isend or irecv, its tensor and the other rank."""
+    """A message of batch_isend_irecv(): isend or irecv, its tensor and the other rank.
+
+    op: isend or irecv. peer: the other rank in the job; group_peer: the rank in the group, in its place. tag: a number, the same on both sides.
+    group: the processes; None: all of the job.
+    """
 
     def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
         if op not in (isend, irecv):

@@ -109,6 +109,8 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     collective, a timedelta or seconds; 600 s by default. rank and world_size: in place of the variables. device: the default device from now on; 'cuda' and 'rocm' without a number are
     the GPU whose number is the rank among the processes of this host (LOCAL_RANK). The GPUs are then connected here, rather than by the first collective.
     ValueError names the variables that are missing where others are set. RuntimeError names the ranks that did not come within the timeout.
+
+    store and pg_options are refused (ValueError). group_name changes nothing. device_id: the same as device.
     """
     op = "init_process_group"
     if _World.default is not None:
@@ -213,7 +215,11 @@ def resolved(op, group):
 
 def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False, group_desc=None, device_id=None):
     """A group of these ranks, or of all. Every process of the job calls it, with the same ranks, also those that are not of the group; they get
-    GroupMember.NON_GROUP_MEMBER."""
+    GroupMember.NON_GROUP_MEMBER.
+
+    timeout: of each collective, a timedelta or seconds; None: that of the whole job. backend: as in init_process_group(). pg_options,
+    use_local_synchronization, group_desc and device_id are accepted for PyTorch's programs and change nothing.
+    """
     op = "new_group"
     _backend(op, backend)
     default = resolved(op, None)

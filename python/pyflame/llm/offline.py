@@ -217,7 +217,11 @@ class LLM:
 
     model: a LanguageModel, an EmbeddingModel, or a path that pf.llm.load or load_embedding takes. runner: 'generate' for texts, 'pooling' for embeddings, 'auto': by the
     files. pooler_config: how hidden states become embeddings, a PoolerConfig or a dict. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
-    arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object."""
+    arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object.
+
+    max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space and
+    tensor_parallel_size: as of the Engine. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
+    """
 
     def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
                  pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0, tensor_parallel_size=1):

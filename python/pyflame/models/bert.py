@@ -7,7 +7,13 @@ from .._C import arange, ones, zeros
 
 @dataclass
 class BertConfig:
-    """The sizes of BERT base by default. Keys of a config.json that are not here are ignored by from_dict."""
+    """The sizes of BERT base by default. Keys of a config.json that are not here are ignored by from_dict.
+
+    vocab_size: tokens. hidden_size: the width. num_hidden_layers: blocks. num_attention_heads: heads of a block. intermediate_size: the width of the
+    feed-forward layer. hidden_act: the name of its activation; ValueError for one that is unknown. hidden_dropout_prob, attention_probs_dropout_prob:
+    probabilities of dropout. max_position_embeddings: the most tokens of a text. type_vocab_size: kinds of segments. initializer_range: the standard
+    deviation of first weights. layer_norm_eps: the eps of norms. pad_token_id: the token of padding, whose embedding gets no gradient.
+    """
 
     vocab_size: int = 30522
     hidden_size: int = 768

@@ -8,7 +8,13 @@ from .._C import arange, cat, empty, ones, tril, zeros
 
 @dataclass
 class GPT2Config:
-    """The sizes of GPT-2 small by default. Keys of a config.json that are not here are ignored by from_dict."""
+    """The sizes of GPT-2 small by default. Keys of a config.json that are not here are ignored by from_dict.
+
+    vocab_size: tokens. n_positions: the most tokens of a text. n_embd: the width. n_layer: blocks. n_head: heads of a block. n_inner: the width of
+    the feed-forward layer; None: 4 n_embd. activation_function: a name; ValueError for one that is unknown. resid_pdrop, embd_pdrop, attn_pdrop:
+    probabilities of dropout after each part of a block, of embeddings and of attention. layer_norm_epsilon: the eps of norms. initializer_range: the
+    standard deviation of first weights.
+    """
 
     vocab_size: int = 50257
     n_positions: int = 1024

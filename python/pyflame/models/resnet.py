@@ -47,7 +47,10 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """layers: blocks in each of the four stages. zero_init_residual: each block begins as the identity. Input (N, 3, H, W), output (N, num_classes)."""
+    """layers: blocks in each of the four stages. zero_init_residual: each block begins as the identity. Input (N, 3, H, W), output (N, num_classes).
+
+    block: BasicBlock or Bottleneck. groups, width_per_group: of the convolutions of 3x3 in a Bottleneck.
+    """
 
     def __init__(self, block, layers, num_classes=1000, zero_init_residual=False, groups=1, width_per_group=64):
         super().__init__()

@@ -44,7 +44,11 @@ class Encoder(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches of the image are tokens; the class is read from a token of its own. Input (N, 3, image_size, image_size), output (N, num_classes)."""
+    """Patches of the image are tokens; the class is read from a token of its own. Input (N, 3, image_size, image_size), output (N, num_classes).
+
+    patch_size: the side of a patch, which divides image_size (ValueError). num_layers: blocks. num_heads: heads of a block. hidden_dim: the width.
+    mlp_dim: the width of the feed-forward block. dropout, attention_dropout: probabilities of zeros, of a block and in its attention.
+    """
 
     def __init__(self, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, dropout=0.0, attention_dropout=0.0, num_classes=1000):
         super().__init__()

@@ -159,7 +159,10 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
-    """Each sample's groups of channels of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C]."""
+    """Each sample's groups of channels of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
+
+    num_groups: divides C. input: [N, C, ...]. eps: is added to the variance.
+    """
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(f"group_norm: the groups do not divide the channels; got input {input.shape} and {num_groups} groups; expected (N, C, ...)")
     if input.numel() == 0:
@@ -284,7 +287,10 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 
 
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
-    """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond. weight, of the same shape, multiplies each; 'mean' is over all elements."""
+    """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond. weight, of the same shape, multiplies each; 'mean' is over all elements.
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
+    """
     _same_shape("huber_loss", input, target)
     if delta <= 0:
         raise ValueError(f"huber_loss: delta must be positive; got {delta}")

@@ -67,6 +67,8 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """1-D cross-correlation. input [N, C, L] or [C, L], weight [O, C / groups, K], bias [O] -> [N, O, L'].
 
     padding: zeros at both ends, 'valid' (none) or 'same' (as many as keep the size; stride 1). Integers are computed in float64.
+
+    dilation: between the elements of a window. stride: between windows. groups: how many parts of the channels are computed apart.
     """
     input, padding = _numbers("conv1d", input, weight, stride, padding, dilation, 1)
     return _computed(_C.conv1d, input, weight, bias, _one(stride), _one(padding), _one(dilation), groups)
@@ -81,7 +83,11 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """3-D cross-correlation. input [N, C, D, H, W] or [C, D, H, W], weight [O, C / groups, kD, kH, kW], bias [O] -> [N, O, D', H', W'].
-    padding: as in conv1d."""
+    padding: as in conv1d.
+
+    stride: between windows. padding: zeros at both ends. dilation: between the elements of a window. Each is a number, or one for each spatial dim.
+    groups: how many parts of the channels are computed apart.
+    """
     input, padding = _numbers("conv3d", input, weight, stride, padding, dilation, 3)
     return _computed(_C.conv3d, input, weight, bias, stride, padding, dilation, groups)
 
@@ -93,20 +99,36 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
 
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """What conv2d's gradient by its input does. input [N, C, H, W] or [C, H, W], weight [C, O / groups, kH, kW], bias [O] -> [N, O, H', W']."""
+    """What conv2d's gradient by its input does. input [N, C, H, W] or [C, H, W], weight [C, O / groups, kH, kW], bias [O] -> [N, O, H', W'].
+
+    bias: [O], or None. stride, padding, dilation: of the convolution whose gradient it is. output_padding: is added to the output's size at one end;
+    it is below stride or dilation.
+    """
     return _computed(_C.conv_transpose2d, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """What conv3d's gradient by its input does. input [N, C, D, H, W] or [C, D, H, W], weight [C, O / groups, kD, kH, kW] -> [N, O, D', H', W']."""
+    """What conv3d's gradient by its input does. input [N, C, D, H, W] or [C, D, H, W], weight [C, O / groups, kD, kH, kW] -> [N, O, D', H', W'].
+
+    bias: [O], or None. stride, padding, dilation: of the convolution whose gradient it is. output_padding: is added to the output's size at one end;
+    it is below stride or dilation.
+    """
     return _computed(_C.conv_transpose3d, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    """The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows]."""
+    """The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows].
+
+    input: the image. kernel_size: of a window. dilation: between its elements. padding: zeros at both ends of the image. stride: between windows.
+    Each is a number or a pair.
+    """
     return _C.im2col(input, kernel_size, dilation, padding, stride)
 
 
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
-    """Columns [N, C kH kW, windows] or [C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size]."""
+    """Columns [N, C kH kW, windows] or [C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size].
+
+    input: the columns. kernel_size: of a window. dilation: between its elements. padding: zeros at both ends of the image. stride: between windows.
+    Each is a number or a pair.
+    """
     return _C.col2im(input, output_size, kernel_size, dilation, padding, stride)

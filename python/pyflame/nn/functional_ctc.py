@@ -136,7 +136,11 @@ def _labels(targets, lengths):
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """The negative log likelihood of sequences of labels: log_probs [T, N, C] (log_softmax over C), targets [N, S] or all labels one after the other, the
     lengths of both for each sample; without N for one sample. 'mean' divides each loss by its number of labels and takes the mean. zero_infinity makes
-    losses and gradients 0 where the labels do not fit into the input. Reads targets and lengths."""
+    losses and gradients 0 where the labels do not fit into the input. Reads targets and lengths.
+
+    input_lengths, target_lengths: [N] each. blank: the class that stands for no label. reduction: 'mean', 'sum' or 'none' (the loss of each element
+    or sample).
+    """
     op = "ctc_loss"
     if log_probs.ndim not in (2, 3) or not log_probs.is_floating_point():
         raise RuntimeError(f"{op}: log_probs do not fit; got {log_probs.dtype} {tuple(log_probs.shape)}; expected floats [T, N, C] or [T, C]")

@@ -43,7 +43,10 @@ def _flat(index):
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Rows of a table [V, D] by integer index: [..] -> [.., D]. The row padding_idx gets no gradient. max_norm shortens the rows that are looked up to that
-    norm, in place. scale_grad_by_freq divides gradients by how often the row was looked up. sparse: the gradient is dense all the same."""
+    norm, in place. scale_grad_by_freq divides gradients by how often the row was looked up. sparse: the gradient is dense all the same.
+
+    input: the indices. weight: the table. norm_type: the p of max_norm's norm.
+    """
     if max_norm is not None:
         _limit_norms(_flat(input), weight, max_norm, norm_type)
     rows = _C.embedding(input, weight, padding_idx)
@@ -80,7 +83,10 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
                   include_last_offset=False, padding_idx=None):
     """The sum, mean or maximum of the rows of each bag: bags [B, N] of indices, or all indices [n] with the offsets [B] at which bags begin -> [B, D]. Empty
     bags give 0. With include_last_offset, the last offset says where the last bag ends. Indices equal to padding_idx do not count. per_sample_weights of the
-    input's shape multiply the rows, for mode 'sum'. max_norm, norm_type, scale_grad_by_freq and sparse as for embedding."""
+    input's shape multiply the rows, for mode 'sum'. max_norm, norm_type, scale_grad_by_freq and sparse as for embedding.
+
+    weight: the table [V, D].
+    """
     _check_bag(input, weight, offsets, mode, per_sample_weights, include_last_offset)
     index = _flat(input)
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:

@@ -56,7 +56,10 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
-    """The p-norm of x1 - x2 + eps over the last dim: [.., D], [.., D] -> [..]."""
+    """The p-norm of x1 - x2 + eps over the last dim: [.., D], [.., D] -> [..].
+
+    keepdim: the last dim stays, with size 1.
+    """
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 
@@ -147,6 +150,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     """The negative log likelihood of a normal distribution: (log(var) + (input - target)^2 / var) / 2, with var at least eps.
 
     full adds log(2 pi) / 2. var is a number, or broadcasts to the input. ValueError for a negative number.
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
     """
     if isinstance(var, (int, float)):
         if var < 0:
@@ -160,7 +165,10 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 
 
 def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin). With swap, d(positive, negative) counts where it is the smaller one."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin). With swap, d(positive, negative) counts where it is the smaller one.
+
+    distance_function: of two tensors; pairwise_distance unless given. reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
+    """
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

@@ -149,6 +149,9 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=Non
 
     While training, of the batch, and the running statistics are updated with its mean and variance; else the running statistics are used.
     An input without elements has no statistics, and leaves the running ones as they are.
+
+    running_mean, running_var: [C], or None. momentum: the running statistics become (1 - momentum) running + momentum batch. eps: is added to the
+    variance.
     """
     if input.numel() == 0 and input.ndim > 1:
         if not input.is_floating_point():
@@ -163,6 +166,9 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     """Each channel of each sample of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 
     Running statistics are updated with the means over the samples, if there are any. With use_input_stats=False they are used instead of the input's.
+
+    running_mean, running_var: [C], or None. momentum: the running statistics become (1 - momentum) running + momentum batch. eps: is added to the
+    variance.
     """
     if input.ndim < 3:
         raise ValueError(f"instance_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")

@@ -82,32 +82,50 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     """The maximum of each window of [N, C, L] or [C, L]; stride is kernel_size unless given.
 
     ceil_mode: a last window may reach beyond the padding. return_indices: also the index of each maximum in the signal, int64.
+
+    input: floating, or integers, which are computed in float64. kernel_size: of a window, a number or one for each spatial dim. stride: between
+    windows. padding: at both ends. dilation: between the elements of a window.
     """
     return _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum of each window of [N, C, H, W] or [C, H, W]; indices are those in the flattened plane. Arguments: as in max_pool1d."""
+    """The maximum of each window of [N, C, H, W] or [C, H, W]; indices are those in the flattened plane. Arguments: as in max_pool1d.
+
+    The arguments are those of max_pool1d.
+    """
     return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum of each window of [N, C, D, H, W] or [C, D, H, W]; indices are those in the flattened volume. Arguments: as in max_pool1d."""
+    """The maximum of each window of [N, C, D, H, W] or [C, D, H, W]; indices are those in the flattened volume. Arguments: as in max_pool1d.
+
+    The arguments are those of max_pool1d.
+    """
     return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool1d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
-    """max_pool1d with the indices."""
+    """max_pool1d with the indices.
+
+    The arguments are those of max_pool1d; return_indices changes nothing, since the indices are always returned.
+    """
     return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def max_pool2d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
-    """max_pool2d with the indices."""
+    """max_pool2d with the indices.
+
+    The arguments are those of max_pool1d; return_indices changes nothing, since the indices are always returned.
+    """
     return max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def max_pool3d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
-    """max_pool3d with the indices."""
+    """max_pool3d with the indices.
+
+    The arguments are those of max_pool1d; return_indices changes nothing, since the indices are always returned.
+    """
     return max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
@@ -154,19 +172,28 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     """The mean of each window of [N, C, L] or [C, L]; stride is kernel_size unless given.
 
     ceil_mode: a last window may reach beyond the padding. count_include_pad: the padding counts as zeros.
+
+    input: floating, or integers, which are computed in float64. kernel_size: of a window, a number or one for each spatial dim. stride: between
+    windows. padding: at both ends.
     """
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 @accepting
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """The mean of each window of [N, C, H, W] or [C, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d."""
+    """The mean of each window of [N, C, H, W] or [C, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d.
+
+    The arguments are those of avg_pool1d.
+    """
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @accepting
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """The mean of each window of [N, C, D, H, W] or [C, D, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d."""
+    """The mean of each window of [N, C, D, H, W] or [C, D, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d.
+
+    The arguments are those of avg_pool1d.
+    """
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -179,15 +206,24 @@ def _lp_pool(dims, pool, input, norm_type, kernel_size, stride, ceil_mode):
 
 
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """The p-norm of each window of [N, C, L] or [C, L]: (sum x^p)^(1/p)."""
+    """The p-norm of each window of [N, C, L] or [C, L]: (sum x^p)^(1/p).
+
+    input: floating. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+    """
     return _lp_pool(1, avg_pool1d, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """The p-norm of each window of [N, C, H, W] or [C, H, W]: (sum x^p)^(1/p)."""
+    """The p-norm of each window of [N, C, H, W] or [C, H, W]: (sum x^p)^(1/p).
+
+    input: floating. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+    """
     return _lp_pool(2, avg_pool2d, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """The p-norm of each window of [N, C, D, H, W] or [C, D, H, W]: (sum x^p)^(1/p)."""
+    """The p-norm of each window of [N, C, D, H, W] or [C, D, H, W]: (sum x^p)^(1/p).
+
+    input: floating. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+    """
     return _lp_pool(3, avg_pool3d, input, norm_type, kernel_size, stride, ceil_mode)

@@ -66,7 +66,10 @@ def _erfinv(y):
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
-    """N(mean, std^2) restricted to [a, b], by inversion of the distribution. generator: a Generator, or None for the global one."""
+    """N(mean, std^2) restricted to [a, b], by inversion of the distribution. generator: a Generator, or None for the global one.
+
+    tensor: is written in place.
+    """
     from .. import _C
 
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
@@ -132,13 +135,19 @@ def _kaiming_std(tensor, a, mode, nonlinearity):
 
 
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """U(-b, b) with b = gain sqrt(3 / fan)."""
+    """U(-b, b) with b = gain sqrt(3 / fan).
+
+    tensor: is written in place. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
+    """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
 
 def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """N(0, gain^2 / fan)."""
+    """N(0, gain^2 / fan).
+
+    tensor: is written in place. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
+    """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 

@@ -145,7 +145,7 @@ class _LazyInstanceNorm(_LazyNorm):
 
 
 def _lazy(kind, base):
-    text = f"{base.__name__} whose number of channels is that of the first input."
+    text = f"{base.__name__} whose number of channels is that of the first input. The other arguments are those of {base.__name__}."
     return type("Lazy" + base.__name__, (kind, base), {"__doc__": text, "__module__": __name__, "cls_to_become": base})
 
 

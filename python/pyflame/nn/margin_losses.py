@@ -97,7 +97,11 @@ class GaussianNLLLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), with d the p-norm of the difference."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), with d the p-norm of the difference.
+
+    eps: is added to each element of the difference. swap: d(positive, negative) counts where it is the smaller one. reduction: 'mean', 'sum' or
+    'none' (the loss of each element or sample).
+    """
 
     def __init__(self, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
         super().__init__(reduction)

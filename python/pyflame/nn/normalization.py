@@ -90,7 +90,10 @@ class BatchNorm3d(_BatchNorm):
 
 class SyncBatchNorm(_BatchNorm):
     """BatchNorm of [N, C, ...] with the statistics of all processes. In one process, and with running statistics, it is the same as BatchNorm. Statistics
-    over several processes are not available yet: NotImplementedError."""
+    over several processes are not available yet: NotImplementedError.
+
+    process_group: is kept, and changes nothing. The other arguments are those of BatchNorm2d.
+    """
 
     _ranks, _shapes = (2, 3, 4, 5), "2 to 5 (N, C, ...)"
 
@@ -202,7 +205,10 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean(x * x) + eps) * weight over the last dims. eps defaults to the dtype's machine epsilon."""
+    """x / sqrt(mean(x * x) + eps) * weight over the last dims. eps defaults to the dtype's machine epsilon.
+
+    normalized_shape: the sizes of the last dims, a number or several. elementwise_affine: whether weight is learned; False: there is none.
+    """
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
         super().__init__()

@@ -77,7 +77,10 @@ class DistributedDataParallel(Module):
     module: its parameters and buffers get the values of rank 0 now, and its buffers before each forward() in training (broadcast_buffers). bucket_cap_mb: MiB
     of gradients that go in one collective. find_unused_parameters: a parameter that a process did not use counts with the .grad that it has there, or with
     zeros; without it, such a parameter is an error on every rank. ValueError: the modules differ between ranks. In a world of one
-    it calls the module. device_ids and the other arguments of PyTorch change nothing.
+    it calls the module. init_sync: whether the modules
+    are compared and get the values of rank 0. process_group: the processes; None: all of the job. mixed_precision, device_mesh and
+    delay_all_reduce_named_params are refused (NotImplementedError). device_ids, output_device, dim, check_reduction, gradient_as_bucket_view, static_graph,
+    param_to_hook_all_reduce and skip_all_reduce_unused_params are accepted for PyTorch's programs and change nothing.
     """
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0, broadcast_buffers=True, init_sync=True, process_group=None, bucket_cap_mb=None,

@@ -35,19 +35,28 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    """The maximum of each window of [N, C, L]."""
+    """The maximum of each window of [N, C, L].
+
+    The arguments are those of functional.max_pool1d.
+    """
 
     _sizes, _function = staticmethod(_one), staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
-    """The maximum of each window of [N, C, H, W]."""
+    """The maximum of each window of [N, C, H, W].
+
+    The arguments are those of functional.max_pool2d.
+    """
 
     _function = staticmethod(F.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
-    """The maximum of each window of [N, C, D, H, W]."""
+    """The maximum of each window of [N, C, D, H, W].
+
+    The arguments are those of functional.max_pool3d.
+    """
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.max_pool3d)
 
@@ -59,7 +68,10 @@ class _AvgPool(_Pool):
 
 
 class AvgPool1d(_AvgPool):
-    """The mean of each window of [N, C, L]."""
+    """The mean of each window of [N, C, L].
+
+    The arguments are those of functional.avg_pool1d.
+    """
 
     _sizes = staticmethod(_one)
 
@@ -81,13 +93,19 @@ class _AvgPoolOfPlanes(_AvgPool):
 
 
 class AvgPool2d(_AvgPoolOfPlanes):
-    """The mean of each window of [N, C, H, W], or its sum over divisor_override."""
+    """The mean of each window of [N, C, H, W], or its sum over divisor_override.
+
+    The arguments are those of functional.avg_pool2d.
+    """
 
     _function = staticmethod(F.avg_pool2d)
 
 
 class AvgPool3d(_AvgPoolOfPlanes):
-    """The mean of each window of [N, C, D, H, W], or its sum over divisor_override."""
+    """The mean of each window of [N, C, D, H, W], or its sum over divisor_override.
+
+    The arguments are those of functional.avg_pool3d.
+    """
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.avg_pool3d)
 
@@ -250,7 +268,10 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns [N, C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size]."""
+    """Columns [N, C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size].
+
+    The arguments are those of functional.fold.
+    """
 
     def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
         super().__init__()

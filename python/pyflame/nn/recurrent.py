@@ -18,7 +18,13 @@ def _sum(a, b):
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: parameters, layers, directions, packed sequences."""
+    """What RNN, LSTM and GRU share: parameters, layers, directions, packed sequences.
+
+    mode: 'RNN_TANH', 'RNN_RELU', 'LSTM' or 'GRU'. input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one
+    before. bias: whether there are bias_ih and bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of
+    zeros between layers; it needs several layers. bidirectional: also from the end to the beginning. proj_size: the size of h in an LSTM with a
+    projection; 0: there is none.
+    """
 
     def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
                  device=None, dtype=None):
@@ -200,7 +206,12 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997): input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch) or a PackedSequence,
     (h_0, c_0) each [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], (h_n, c_n). With proj_size, h has that size.
-    The other arguments are those of RNN."""
+    The other arguments are those of RNN.
+
+    input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one before. bias: whether there are bias_ih and
+    bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; it needs several layers.
+    bidirectional: also from the end to the beginning.
+    """
 
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None,
                  dtype=None):
@@ -210,14 +221,23 @@ class LSTM(RNNBase):
 class GRU(RNNBase):
     """Gated recurrent units (Cho et al., 2014), with the reset gate after the product: input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch)
     or a PackedSequence, h_0 [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], h_n. The other arguments are
-    those of RNN."""
+    those of RNN.
+
+    input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one before. bias: whether there are bias_ih and
+    bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; it needs several layers.
+    bidirectional: also from the end to the beginning.
+    """
 
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
 
 
 class RNNCellBase(Module):
-    """What the cells share: one step of a layer, with parameters weight_ih, weight_hh, bias_ih and bias_hh."""
+    """What the cells share: one step of a layer, with parameters weight_ih, weight_hh, bias_ih and bias_hh.
+
+    input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh. num_chunks: how many times H rows the parameters have: 1 for an RNN, 4
+    for an LSTM, 3 for a GRU.
+    """
 
     def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
         super().__init__()
@@ -267,7 +287,10 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of an RNN: [N, I] and h [N, H] -> h' [N, H]; also without a batch."""
+    """One step of an RNN: [N, I] and h [N, H] -> h' [N, H]; also without a batch.
+
+    input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh. nonlinearity: 'tanh' or 'relu'.
+    """
 
     def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
@@ -280,7 +303,10 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of an LSTM: [N, I] and (h, c), each [N, H] -> (h', c'); also without a batch."""
+    """One step of an LSTM: [N, I] and (h, c), each [N, H] -> (h', c'); also without a batch.
+
+    input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh.
+    """
 
     def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
@@ -290,7 +316,10 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of a GRU: [N, I] and h [N, H] -> h' [N, H]; also without a batch."""
+    """One step of a GRU: [N, I] and h [N, H] -> h' [N, H]; also without a batch.
+
+    input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh.
+    """
 
     def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
@@ -307,20 +336,32 @@ def _cell(kind, input, states, w_ih, w_hh, b_ih, b_hh):
 
 
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """One step of an LSTM, as LSTMCell: input [N, I] and hx = (h, c), each [N, H] -> (h', c')."""
+    """One step of an LSTM, as LSTMCell: input [N, I] and hx = (h, c), each [N, H] -> (h', c').
+
+    w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+    """
     return tuple(_cell(steps.LSTMStep, input, tuple(hx), w_ih, w_hh, b_ih, b_hh))
 
 
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """One step of a GRU, as GRUCell: input [N, I] and hx [N, H] -> [N, H]."""
+    """One step of a GRU, as GRUCell: input [N, I] and hx [N, H] -> [N, H].
+
+    w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+    """
     return _cell(steps.GRUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """One step of an RNN with tanh, as RNNCell: input [N, I] and hx [N, H] -> [N, H]."""
+    """One step of an RNN with tanh, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
+
+    w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+    """
     return _cell(steps.RNNStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """One step of an RNN with ReLU, as RNNCell: input [N, I] and hx [N, H] -> [N, H]."""
+    """One step of an RNN with ReLU, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
+
+    w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+    """
     return _cell(steps.ReLUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]

@@ -40,6 +40,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     where they are; otherwise the outer edges do. A scale_factor is used for coordinates as it is, unless recompute_scale_factor says that they
     come from the sizes. antialias ('bilinear', 'bicubic'): averages where it shrinks. ValueError for other modes and dims. Floating dtypes; 'nearest'
     takes all, 'bilinear' and 'bicubic' also uint8: with weights of 16 bits, and rounded to uint8 after each dim, as in PyTorch.
+
+    input: [N, C, spatial ...], one to three spatial dims.
     """
     dims = input.ndim - 2
     if mode not in _DIMS or dims not in _DIMS[mode]:
@@ -67,7 +69,10 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 
 
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
-    """The same as interpolate."""
+    """The same as interpolate.
+
+    The arguments are those of interpolate.
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -82,7 +87,10 @@ def upsample_bilinear(input, size=None, scale_factor=None):
 
 
 class Upsample(Module):
-    """interpolate as a layer."""
+    """interpolate as a layer.
+
+    The arguments are those of functional.interpolate.
+    """
 
     def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None):
         super().__init__()

@@ -102,7 +102,10 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """Copies of an encoder layer, one after the other, then norm. enable_nested_tensor and mask_check change nothing."""
+    """Copies of an encoder layer, one after the other, then norm. enable_nested_tensor and mask_check change nothing.
+
+    encoder_layer: the layer that is copied. num_layers: how many copies.
+    """
 
     def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
         super().__init__()

@@ -13,7 +13,11 @@ class Adafactor(Optimizer):
     v = r c / max(mean of r, eps1); otherwise v += b (g^2 - v). u = g / sqrt(max(v, eps1^2)); p *= 1 - lr weight_decay;
     p -= a u / max(1, rms(u) / d), a = min(lr, 1 / sqrt(t)) max(eps2, rms(p)). eps = (eps1, eps2); eps1 None: the dtype's epsilon.
 
-    Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost", 2018. The root mean squares stay on the device."""
+    Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost", 2018. The root mean squares stay on the device.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach is accepted for PyTorch's programs and changes
+    nothing.
+    """
 
     _other_shapes = ("row_var", "col_var")
 
@@ -77,7 +81,10 @@ class Muon(Optimizer):
     None or 'original'), or s = 0.2 sqrt(max(n, m)) ('match_rms_adamw').
 
     Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; Liu et al., "Muon is scalable for LLM training", 2025.
-    ValueError for a parameter that is not 2-d."""
+    ValueError for a parameter that is not 2-d.
+
+    params: matrices, or dicts of groups with values of their own.
+    """
 
     _needs_whole = True
 

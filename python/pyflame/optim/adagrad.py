@@ -7,7 +7,11 @@ from .optimizer import Optimizer
 class Adagrad(Optimizer):
     """s += g^2; p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps), where s begins at initial_accumulator_value.
 
-    Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization", 2011. weight_decay is added to the gradient."""
+    Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization", 2011. weight_decay is added to the gradient.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and fused are accepted for PyTorch's programs
+    and change nothing. differentiable=True is NotImplementedError.
+    """
 
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
                  differentiable=False, fused=None):
@@ -36,7 +40,11 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """v = rho v + (1 - rho) g^2; d = sqrt(u + eps) / sqrt(v + eps) g; u = rho u + (1 - rho) d^2; p -= lr d.
 
-    Zeiler, "ADADELTA: an adaptive learning rate method", 2012. weight_decay is added to the gradient."""
+    Zeiler, "ADADELTA: an adaptive learning rate method", 2012. weight_decay is added to the gradient.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
+    programs and change nothing. differentiable=True is NotImplementedError.
+    """
 
     def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, capturable=capturable, foreach=foreach,
@@ -64,7 +72,11 @@ class RMSprop(Optimizer):
     d = g / (sqrt(v) + eps); with a momentum b = momentum b + d and p -= lr b, otherwise p -= lr d.
 
     Hinton, "Neural networks for machine learning", lecture 6, 2012; the centered form is that of Graves, "Generating sequences with recurrent
-    neural networks", 2013. weight_decay is added to the gradient."""
+    neural networks", 2013. weight_decay is added to the gradient.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
+    programs and change nothing. differentiable=True is NotImplementedError.
+    """
 
     def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None,
                  maximize=False, differentiable=False):

@@ -87,7 +87,11 @@ def moments(grad, state, beta1, beta2):
 class Adamax(Optimizer):
     """Adam with the infinity norm: m = b1 m + (1 - b1) g; u = max(b2 u, |g| + eps); p -= lr / (1 - b1^t) m / u.
 
-    Kingma and Ba, "Adam: a method for stochastic optimization", 2014, section 7. weight_decay is added to the gradient."""
+    Kingma and Ba, "Adam: a method for stochastic optimization", 2014, section 7. weight_decay is added to the gradient.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. betas: (b1, b2). foreach and capturable are accepted
+    for PyTorch's programs and change nothing. differentiable=True is NotImplementedError.
+    """
 
     def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False,
                  capturable=False):
@@ -112,7 +116,11 @@ class NAdam(Optimizer):
 
     p -= lr ((1 - mu_t) / (1 - M_t) g + mu_(t+1) / (1 - M_(t+1)) m) / (sqrt(v') + eps).
 
-    Dozat, "Incorporating Nesterov momentum into Adam", 2016. weight_decay is added to the gradient, or decoupled as in AdamW."""
+    Dozat, "Incorporating Nesterov momentum into Adam", 2016. weight_decay is added to the gradient, or decoupled as in AdamW.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. betas: (b1, b2). decoupled_weight_decay: p *= 1 - lr
+    weight_decay instead. foreach and capturable are accepted for PyTorch's programs and change nothing. differentiable=True is NotImplementedError.
+    """
 
     _numbers = ("step", "mu_product")
 
@@ -144,7 +152,11 @@ class RAdam(Optimizer):
 
     r_t > 5: p -= lr m' sqrt(1 - b2^t) / (sqrt(v) + eps) sqrt((r_t - 4)(r_t - 2) r / ((r - 4)(r - 2) r_t)); otherwise p -= lr m'.
 
-    Liu et al., "On the variance of the adaptive learning rate and beyond", 2019. weight_decay is added to the gradient, or decoupled as in AdamW."""
+    Liu et al., "On the variance of the adaptive learning rate and beyond", 2019. weight_decay is added to the gradient, or decoupled as in AdamW.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. betas: (b1, b2). decoupled_weight_decay: p *= 1 - lr
+    weight_decay instead. foreach and capturable are accepted for PyTorch's programs and change nothing. differentiable=True is NotImplementedError.
+    """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *, foreach=None, maximize=False,
                  capturable=False, differentiable=False):

@@ -8,7 +8,11 @@ class ASGD(Optimizer):
     """p = p (1 - lambd eta) - eta g, and the average ax += mu (p - ax), with eta = lr / (1 + lambd lr t)^alpha and mu = 1 / max(1, t - t0) of
     the step before (at first, eta = lr and mu = 1). state[p]['ax'] is the average.
 
-    Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992. weight_decay is added to the gradient."""
+    Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992. weight_decay is added to the gradient.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
+    programs and change nothing. differentiable=True is NotImplementedError.
+    """
 
     _numbers = ("step", "eta", "mu")
 
@@ -36,7 +40,11 @@ class Rprop(Optimizer):
     sign is that of the step before, and by etas[0] where the sign changed, within step_sizes; where it changed, g = 0 in this step.
     Then p -= sign(g) step_size.
 
-    Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP algorithm", 1993."""
+    Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP algorithm", 1993.
+
+    params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
+    programs and change nothing. differentiable=True is NotImplementedError.
+    """
 
     def __init__(self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False, foreach=None, maximize=False, differentiable=False):
         super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize, differentiable=differentiable,

@@ -240,7 +240,7 @@ class Adam8bit(_LowBitAdam):
 
 
 class AdamW8bit(_LowBitAdam):
-    """Adam8bit with decoupled weight decay, p *= 1 - lr weight_decay before the update, as AdamW. State, options and errors are those of Adam8bit."""
+    """Adam8bit with decoupled weight decay, p *= 1 - lr weight_decay before the update, as AdamW. State and errors are those of Adam8bit. The arguments are those of Adam8bit."""
 
     _decoupled = True
 

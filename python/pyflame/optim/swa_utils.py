@@ -146,7 +146,11 @@ def update_bn(loader, model, device=None):
 class SWALR(LRScheduler):
     """Goes from the rate that a group has to swa_lr within anneal_epochs steps, along half a cosine ('cos') or a line ('linear'), and stays there.
 
-    With a = (1 - cos(pi t)) / 2 or a = t, t = min(step / anneal_epochs, 1): a swa_lr + (1 - a) base."""
+    With a = (1 - cos(pi t)) / 2 or a = t, t = min(step / anneal_epochs, 1): a swa_lr + (1 - a) base.
+
+    optimizer: the one whose groups get the rate. anneal_strategy: 'cos' or 'linear'. last_epoch: the number of the last step of a run that goes on;
+    -1: a new one.
+    """
 
     def __init__(self, optimizer, swa_lr, anneal_epochs=10, anneal_strategy="cos", last_epoch=-1):
         if anneal_strategy not in ("cos", "linear"):

@@ -30,7 +30,10 @@ def _cosines(factors):
 
 
 def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """The sum of (-1)^i a[i] cos(2 pi i k / (M - 1)). a is a sequence of numbers that is not empty."""
+    """The sum of (-1)^i a[i] cos(2 pi i k / (M - 1)). a is a sequence of numbers that is not empty.
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     factors = [float(x) for x in a] if isinstance(a, (list, tuple)) else None
     if not isinstance(a, (list, tuple)):
         raise TypeError(f"general_cosine: coefficients must be a list or a tuple; got {type(a).__name__}")
@@ -40,42 +43,66 @@ def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requ
 
 
 def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """alpha - (1 - alpha) cos(2 pi k / (M - 1))."""
+    """alpha - (1 - alpha) cos(2 pi k / (M - 1)).
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     return _window("general_hamming", M, _cosines([alpha, 1 - alpha]), sym, dtype, device, requires_grad)
 
 
 def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """0.54 - 0.46 cos(2 pi k / (M - 1))."""
+    """0.54 - 0.46 cos(2 pi k / (M - 1)).
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     return _window("hamming", M, _cosines([0.54, 0.46]), sym, dtype, device, requires_grad)
 
 
 def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """(1 - cos(2 pi k / (M - 1))) / 2."""
+    """(1 - cos(2 pi k / (M - 1))) / 2.
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     return _window("hann", M, _cosines([0.5, 0.5]), sym, dtype, device, requires_grad)
 
 
 def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """0.42 - 0.5 cos(2 pi k / (M - 1)) + 0.08 cos(4 pi k / (M - 1))."""
+    """0.42 - 0.5 cos(2 pi k / (M - 1)) + 0.08 cos(4 pi k / (M - 1)).
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     return _window("blackman", M, _cosines([0.42, 0.5, 0.08]), sym, dtype, device, requires_grad)
 
 
 def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """Nuttall's window of four cosines with the smallest side lobes."""
+    """Nuttall's window of four cosines with the smallest side lobes.
+
+    M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     return _window("nuttall", M, _cosines([0.3635819, 0.4891775, 0.1365995, 0.0106411]), sym, dtype, device, requires_grad)
 
 
 def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """1 - |2 k / (M - 1) - 1|: a triangle."""
+    """1 - |2 k / (M - 1) - 1|: a triangle.
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     return _window("bartlett", M, lambda k, n: 1 - _C.abs(k * (2 / n) - 1), sym, dtype, device, requires_grad)
 
 
 def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """sin(pi (k + 1/2) / M): half a period, which does not reach 0."""
+    """sin(pi (k + 1/2) / M): half a period, which does not reach 0.
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     return _window("cosine", M, lambda k, n: _C.sin((k + 0.5) * (math.pi / (n + 1))), sym, dtype, device, requires_grad)
 
 
 def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """exp(-|k - center| / tau). center: the middle, and nothing else if sym."""
+    """exp(-|k - center| / tau). center: the middle, and nothing else if sym.
+
+    M: how many samples. layout: pyflame.strided, or None.
+    """
     if tau <= 0:
         raise _C.ArgumentError(f"exponential: tau is not positive; got {tau}; expected > 0")
     if sym and center is not None:
@@ -84,14 +111,20 @@ def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, d
 
 
 def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """exp(-(k - middle)^2 / (2 std^2))."""
+    """exp(-(k - middle)^2 / (2 std^2)).
+
+    M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     if std <= 0:
         raise _C.ArgumentError(f"gaussian: std is not positive; got {std}; expected > 0")
     return _window("gaussian", M, lambda k, n: _C.exp(-0.5 * _C.square((k - n / 2) / std)), sym, dtype, device, requires_grad)
 
 
 def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """I0(beta sqrt(1 - (2 k / (M - 1) - 1)^2)) / I0(beta), with the modified Bessel function I0."""
+    """I0(beta sqrt(1 - (2 k / (M - 1) - 1)^2)) / I0(beta), with the modified Bessel function I0.
+
+    sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+    """
     if beta < 0:
         raise _C.ArgumentError(f"kaiser: beta is negative; got {beta}; expected >= 0")
 

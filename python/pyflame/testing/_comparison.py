@@ -35,7 +35,11 @@ def _compare(a, e, where, rtol, atol, equal_nan, checks, msg):
 
 def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=None, equal_nan=False, check_device=True, check_dtype=True, check_layout=True, check_stride=False, msg=None):
     """AssertionError unless |actual - expected| <= atol + rtol * |expected| everywhere, and shapes, dtypes and devices are the same. Tolerances follow the dtype
-    unless both are given. Tensors, numbers, arrays, and nested lists, tuples and dicts of them."""
+    unless both are given. Tensors, numbers, arrays, and nested lists, tuples and dicts of them.
+
+    equal_nan: NaN equals NaN. check_device, check_dtype, check_stride: whether these must be the same. msg: the text of the error, in place of what
+    differs. allow_subclasses and check_layout are accepted for PyTorch's programs and change nothing.
+    """
     if (rtol is None) != (atol is None):
         raise ValueError("assert_close: rtol and atol go together; expected both or none")
     checks = {"check_device": check_device, "check_dtype": check_dtype, "check_stride": check_stride}
@@ -65,7 +69,10 @@ def _walk(a, e, where, *rest):
 
 
 def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg=""):
-    """assert_close of values alone, under PyTorch's older name."""
+    """assert_close of values alone, under PyTorch's older name.
+
+    actual, expected: tensors, or what pf.tensor takes. rtol, atol: both or none. equal_nan: NaN equals NaN. msg: the text of the error.
+    """
     as_tensor = [x if isinstance(x, Tensor) else _C.tensor(x) for x in (actual, expected)]
     assert_close(*as_tensor, rtol=rtol, atol=atol, equal_nan=equal_nan, check_device=False, check_dtype=False, msg=msg or None)
 

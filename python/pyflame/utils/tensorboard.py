@@ -71,7 +71,11 @@ def _pixels(image, dataformats):
 
 
 class SummaryWriter:
-    """Writes event files for TensorBoard to a folder: log_dir, otherwise runs/<time>_<host><comment>. ImportError without the package `tensorboard`."""
+    """Writes event files for TensorBoard to a folder: log_dir, otherwise runs/<time>_<host><comment>. ImportError without the package `tensorboard`.
+
+    purge_step: TensorBoard drops what an earlier run wrote from this step on. max_queue: how many events wait before they are written. flush_secs:
+    seconds between writes. filename_suffix: the end of each file's name.
+    """
 
     def __init__(self, log_dir=None, comment="", purge_step=None, max_queue=10, flush_secs=120, filename_suffix=""):
         self._event, self._summary, self._tensor, self._tensor_shape, writer = _package()

@@ -83,7 +83,10 @@ class ReduceLROnPlateau(LRScheduler):
 
     mode 'min' or 'max': whether smaller or larger is better. A metric is better if it differs from the best one by more than threshold, as a share
     of the best ('rel') or as a number ('abs'). After a change, cooldown steps pass before bad steps are counted again. Changes of at most eps are
-    not made. A tensor as metric is read from its device. NaN is never better."""
+    not made. A tensor as metric is read from its device. NaN is never better.
+
+    optimizer: the one whose groups get the rate. threshold_mode: 'rel' or 'abs'.
+    """
 
     def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0, eps=1e-8):
         if factor >= 1.0:

@@ -19,7 +19,10 @@ class OneCycleLR(LRScheduler):
     - max_lr: a number, or one for each group of parameters. total_steps: the calls of step(); epochs * steps_per_epoch unless given.
     - pct_start: the part of the steps that goes up. anneal_strategy: "cos" or "linear".
     - three_phase: down to the start in as many steps as up, then to the end.
-    - last_epoch: the number of the last step of a run that goes on; -1: a new one."""
+    - last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    optimizer: the one whose groups get the rate.
+    """
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
                  cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False, last_epoch=-1):
@@ -88,7 +91,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     """eta_min + (base - eta_min) (1 + cos(pi T_cur / T_i)) / 2, where T_cur counts the steps since the last restart. The first period T_i is T_0, and
     each further one T_mult times as long. step(epoch) takes fractions, such as epoch + batch / batches.
 
-    Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", 2016."""
+    Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", 2016.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
         positive("CosineAnnealingWarmRestarts", "T_0", T_0)
@@ -137,7 +143,10 @@ class CyclicLR(LRScheduler):
     gamma^step ('exp_range'), or scale_fn of the cycle or of the step (scale_mode 'cycle', 'iterations'). With cycle_momentum, the momentum (or beta1)
     moves from max_momentum to base_momentum and back.
 
-    Smith, "Cyclical learning rates for training neural networks", 2015."""
+    Smith, "Cyclical learning rates for training neural networks", 2015.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0, scale_fn=None,
                  scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_epoch=-1):

@@ -28,7 +28,10 @@ class StepLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """base times a factor that changes linearly from start_factor to end_factor within total_iters steps."""
+    """base times a factor that changes linearly from start_factor to end_factor within total_iters steps.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
         if not 0 < start_factor <= 1:
