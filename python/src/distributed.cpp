@@ -262,7 +262,8 @@ void bind_communicator(nb::module_& m) {
         const Unlocked u;
         return average_in_place(to, all);
       },
-      "tensors"_a, "Averages small tensors over the ranks, between what was recorded before and what is recorded afterwards.");
+      "tensors"_a,
+      "Averages small tensors over the ranks, between what was recorded before and what is recorded afterwards.");
   c.def("reduce", [](Communicator& to, const Tensor& x, const std::string& op, int root, bool here) {
     return queue_collective(
         to, {.kind = Collective::Kind::reduce, .combine = combine_from(op), .count = numel(x), .root = root},

@@ -137,7 +137,8 @@ void bind_gradient_buckets(nb::module_& m) {
       .def("started", &GradientBuckets::started, "How many buckets the backward pass has started.")
       .def("used", &GradientBuckets::uses, "For each bucket which of its leaves the pass used.")
       .def("all_used", &GradientBuckets::all_used, "Whether the pass used all leaves.")
-      .def("gradients", &GradientBuckets::gradients, "bucket"_a, "The .grad of the leaves of a bucket; zeros where there is none.")
+      .def("gradients", &GradientBuckets::gradients, "bucket"_a,
+           "The .grad of the leaves of a bucket; zeros where there is none.")
       .def("set_gradients", &GradientBuckets::set_gradients, "bucket"_a, "values"_a);
   m.def("_gradient_buckets", &GradientBuckets::watched, "leaves"_a, "early"_a, "start"_a, "finish"_a,
         "Registers hooks of the leaves, which are those of each bucket.");

@@ -94,14 +94,14 @@ int combine_number(DType d, Collective::Combine c) {
 class GpuCollective final : public QueuedCollective {
  public:
   GpuCollective(GpuDevice& device, Stream stream)
-      : device_(device), beside_(stream != device.own_stream()), done_(device.take_event()) {
+      : device_(device), overlaps_(stream != device.own_stream()), done_(device.take_event()) {
     device.check(device.rt().event_record(done_, stream), "marking the stream of collectives");
   }
   ~GpuCollective() override { device_.rt().event_destroy(done_); }
   GpuCollective(const GpuCollective&) = delete;
   GpuCollective& operator=(const GpuCollective&) = delete;
   void join() override {
-    if (!beside_) return;
+    if (!overlaps_) return;
     device_.enter();
     device_.check(device_.rt().stream_after(device_.own_stream(), done_, 0), "ordering two streams");
   }
@@ -119,7 +119,7 @@ class GpuCollective final : public QueuedCollective {
 
  private:
   GpuDevice& device_;
-  bool beside_;
+  bool overlaps_;
   Event done_;
 };
 
@@ -157,8 +157,8 @@ class GpuCommunicator final : public Communicator {
     const Stream own = device_.own_stream(), on = c.in_order ? own : stream_;
     // All ranks run the collectives of a communicator one after the other.
     if (!c.in_order) order(own, stream_);
-    else if (beside_) order(stream_, own);
-    beside_ = !c.in_order;
+    else if (overlapped_) order(stream_, own);
+    overlapped_ = !c.in_order;
     call(c, on);
     return std::make_unique<GpuCollective>(device_, on);
   }
@@ -251,7 +251,7 @@ class GpuCommunicator final : public Communicator {
   Comm comm_ = nullptr;
   Stream stream_ = nullptr;
   Event before_ = nullptr;
-  bool beside_ = false;  // the last collective was on the stream of collectives
+  bool overlapped_ = false;  // the last collective was on the stream of collectives
   std::atomic<bool> aborted_{false};
 };
 
