@@ -168,9 +168,10 @@ assert both.module[0].bias.grad.tolist() == both.module[1].bias.grad.tolist() ==
 
 TRAIN = START + """
 from pyflame.nn.parallel import DistributedDataParallel as DDP
+DDP.in_order_bytes *= int(os.environ.get('IN_ORDER', 1))
 ddp = DDP(pf.nn.Linear(3, 2))
 optimizer = pf.optim.SGD(ddp.parameters(), lr=0.5)
-assert ddp._in_order
+assert ddp._in_order == (DDP.in_order_bytes > 0)
 def step():
     optimizer.zero_grad()
     loss = ddp(pf.ones(4, 3)).sum()
@@ -182,14 +183,15 @@ for _ in range(10):
 """
 
 
-def test_a_rank_that_ends_while_small_gradients_are_averaged(ranks):
-    """They run on the stream that computes: what waits for it gets the error, too."""
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_rank_that_ends_while_gradients_are_averaged(ranks, in_order):
+    """On a stream of their own, and on the stream that computes: the next steps raise."""
     out = ranks(TRAIN + """
 if rank == 1:
     os.kill(os.getpid(), 9)
 print(refused(RuntimeError, step))
 print(refused(RuntimeError, step))
-""", fail=True)
+""", fail=True, IN_ORDER=str(int(in_order)))
     for line in out[0][0].splitlines():
         assert line.startswith("all_reduce(avg) of 2 float32 tensors with 8 elements at <string>:") and ": rank 1 is gone; its process ended; the group cannot be used any more; hint: start the processes again" in line, out
     assert len(out[0][0].splitlines()) == 2
@@ -215,3 +217,24 @@ else:
     print(refused(ValueError, lambda: dist.all_reduce(pf.ones(5))))
 """, PYFLAME_CHECK_COLLECTIVES="1")
     assert all("all_reduce(avg) of 2 float32 tensors with 8 elements" in s and "all_reduce(sum) of float32 (5,)" in s for s in said), said
+
+
+def test_other_threads_run_while_item_waits(ranks, tmp_path):
+    """Such as the watchdog. Rank 1 comes when a thread of rank 0 has run, while rank 0 waits for the collective."""
+    said = ranks(START + """
+import threading, time
+x = pf.ones(1)
+dist.all_reduce(x)
+assert x.item() == 2
+if rank == 0:
+    dist.all_reduce(x)
+    threading.Timer(0.5, lambda: open(os.environ['CAME'], 'w').close()).start()
+else:
+    until = time.monotonic() + 30
+    while not os.path.exists(os.environ['CAME']):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    dist.all_reduce(x)
+print(x.item())
+""", PYFLAME_EMULATOR_EAGER="0", CAME=str(tmp_path / "came"))
+    assert said == ["4.0\n"] * 2
