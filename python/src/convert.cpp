@@ -135,6 +135,7 @@ struct Gather {
       const Tensor* t = as_tensor(h);
       if (t && t->dim() == 0) {
         const Category c = dtype_category(t->dtype());
+        const Unlocked u;  // it waits for the device
         s = c == Category::Complex ? Scalar::complex(real(*t).item_f64(), imag(*t).item_f64())
             : c == Category::Float ? Scalar(t->item_f64())
             : c == Category::Bool  ? Scalar(t->item_i64() != 0)

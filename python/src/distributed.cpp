@@ -7,6 +7,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "pyflame/base/fallbacks.h"
@@ -195,6 +196,44 @@ std::pair<Queued, Tensors> averages(Communicator& to, const Tensors& in) {
   return {std::make_shared<DeviceCollective>(to.queue(what), std::move(used), std::move(written)), std::move(out)};
 }
 
+// Whether two of these parts share bytes.
+bool overlap(std::vector<Collective::Part> parts, DType dtype) {
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.data < b.data; });
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const char* const end = static_cast<char*>(parts[i - 1].data) + parts[i - 1].count * dtype_size(dtype);
+    if (parts[i].count && static_cast<char*>(parts[i].data) < end) return true;
+  }
+  return false;
+}
+
+// Averages tensors of one dtype over all ranks in place, in the order of the device's work: for small ones. Memory is reused in that order, so
+// the collective keeps no tensor.
+Queued average_in_place(Communicator& to, const Tensors& all) {
+  const grad_mode::Guard off(false);
+  Collective what{.kind = Collective::Kind::all_reduce,
+                  .dtype = all[0].dtype(),
+                  .combine = Collective::Combine::avg,
+                  .in_order = true};
+  Tensors flat;
+  std::vector<uint64_t> written;
+  const auto take = [&](const auto& as_flat) {
+    flat.clear(), what.takes.clear();
+    for (const Tensor& x : all) flat.push_back(as_flat(x.detach()));
+    for (const Tensor& x : flat) what.takes.push_back({0, device_address(x, true), numel(x)});
+  };
+  take([](const Tensor& x) { return contiguous(x); });
+  if (overlap(what.takes, what.dtype)) take([](const Tensor& x) { return contiguous(clone(x)); });
+  what.sends = what.takes;
+  for (size_t i = 0; i < all.size(); ++i) {
+    written.push_back(flat[i].storage()->id);
+    if (flat[i].storage() != all[i].storage()) written.push_back(all[i].storage()->id);
+  }
+  auto queued = std::make_shared<DeviceCollective>(to.queue(what), Tensors(), std::move(written));
+  for (size_t i = 0; i < all.size(); ++i)
+    if (flat[i].storage() != all[i].storage()) copy_(all[i].detach(), flat[i]);
+  return queued;
+}
+
 void bind_communicator(nb::module_& m) {
   using Parts = std::vector<std::pair<int, Tensor>>;
   nb::class_<Communicator> c(m, "_Communicator", "The devices of a group; pyflame.distributed makes it.");
@@ -217,6 +256,14 @@ void bind_communicator(nb::module_& m) {
         return averages(to, in);
       },
       "tensors"_a, "(the collective, the averages of the tensors over the ranks in new tensors)");
+  c.def(
+      "average_in_place",
+      [](Communicator& to, const Tensors& all) {
+        const Unlocked u;
+        return average_in_place(to, all);
+      },
+      "tensors"_a,
+      "Averages small tensors over the ranks, between what was recorded before and what is recorded afterwards.");
   c.def("reduce", [](Communicator& to, const Tensor& x, const std::string& op, int root, bool here) {
     return queue_collective(
         to, {.kind = Collective::Kind::reduce, .combine = combine_from(op), .count = numel(x), .root = root},

@@ -64,6 +64,22 @@ class GradientBuckets {
 
   size_t started() const { return started_; }
   const Flags& uses() const { return used_; }
+  bool all_used() const {
+    for (const std::vector<bool>& bucket : used_)
+      for (const bool one : bucket)
+        if (!one) return false;
+    return true;
+  }
+  // The .grad of the leaves of a bucket; zeros where there is none.
+  Tensors gradients(size_t bucket) const {
+    const grad_mode::Guard off(false);
+    Tensors all;
+    for (const Tensor& leaf : leaves_[bucket]) {
+      const Tensor g = leaf.grad();
+      all.push_back(g ? g : zeros_like(leaf.detach()));
+    }
+    return all;
+  }
   // .grad of the leaves of a bucket becomes these values: the tensors themselves for leaves without an earlier gradient.
   void set_gradients(size_t bucket, const Tensors& values) const {
     const grad_mode::Guard off(false);
@@ -120,6 +136,9 @@ void bind_gradient_buckets(nb::module_& m) {
       .def("begin", &GradientBuckets::begin, "on"_a)
       .def("started", &GradientBuckets::started, "How many buckets the backward pass has started.")
       .def("used", &GradientBuckets::uses, "For each bucket which of its leaves the pass used.")
+      .def("all_used", &GradientBuckets::all_used, "Whether the pass used all leaves.")
+      .def("gradients", &GradientBuckets::gradients, "bucket"_a,
+           "The .grad of the leaves of a bucket; zeros where there is none.")
       .def("set_gradients", &GradientBuckets::set_gradients, "bucket"_a, "values"_a);
   m.def("_gradient_buckets", &GradientBuckets::watched, "leaves"_a, "early"_a, "start"_a, "finish"_a,
         "Registers hooks of the leaves, which are those of each bucket.");

@@ -6,6 +6,12 @@ namespace pyflame::python {
 
 namespace {
 
+// The value of an integer tensor without dims.
+int64_t number_of(const Tensor& x) {
+  const Unlocked u;  // it waits for the device
+  return x.item_i64();
+}
+
 bool is_bool_index(nb::handle h) {
   if (PyBool_Check(h.ptr())) return true;
   const Tensor* t = as_tensor(h);
@@ -83,10 +89,10 @@ void apply_item(nb::handle h, Indexed* at, int* dim) {
   } else if (PyBool_Check(h.ptr()) || (given && given->dim() == 0 && given->dtype() == DType::bool_)) {
     // A bool is a mask of no dims: a new dim of one element, or of none.
     x = unsqueeze(x, *dim);
-    const bool set = given ? given->item<bool>() : h.ptr() == Py_True;
+    const bool set = given ? number_of(*given) != 0 : h.ptr() == Py_True;
     at->add((*dim)++, zeros({set ? 1 : 0}, DType::int64, x.device()));
   } else if (is_plain_int(h) || is_number_tensor(h)) {
-    const Py_ssize_t i = given ? given->item_i64() : PyNumber_AsSsize_t(h.ptr(), PyExc_IndexError);
+    const Py_ssize_t i = given ? number_of(*given) : PyNumber_AsSsize_t(h.ptr(), PyExc_IndexError);
     if (i == -1 && PyErr_Occurred()) throw nb::python_error();
     PF_CHECK(*dim < x.dim(), Index, "index: too many indices; got shape {}", x.shape().str());
     x = select(x, *dim, i);

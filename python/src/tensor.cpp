@@ -23,18 +23,23 @@ nb::object item_object(const Tensor& x) {
       "item: not one element; got a tensor of shape {}; expected exactly one element; hint: use tolist() or numpy()",
       x.shape().str());
   const CutCause why("item()");
+  const Category category = dtype_category(x.dtype());
+  double number = 0, imaginary = 0;
+  int64_t whole = 0;
   {
-    Unlocked u;
-    x.data();
+    Unlocked
+        u;  // it waits for the device, and other threads may be needed for that, such as the one that watches collectives
+    if (category == Category::Complex) number = real(x.detach()).item_f64(), imaginary = imag(x.detach()).item_f64();
+    else if (category == Category::Float) number = x.item_f64();
+    else whole = x.item_i64();
   }
-  switch (dtype_category(x.dtype())) {
-    case Category::Complex:
-      return nb::steal(PyComplex_FromDoubles(real(x.detach()).item_f64(), imag(x.detach()).item_f64()));
-    case Category::Float: return nb::float_(x.item_f64());
-    case Category::Bool: return nb::bool_(x.item_i64() != 0);
+  switch (category) {
+    case Category::Complex: return nb::steal(PyComplex_FromDoubles(number, imaginary));
+    case Category::Float: return nb::float_(number);
+    case Category::Bool: return nb::bool_(whole != 0);
     case Category::Integer: break;
   }
-  return nb::int_(x.item_i64());
+  return nb::int_(whole);
 }
 
 nb::object element_object(const void* base, int64_t at, DType d) {
@@ -101,10 +106,7 @@ bool truth(const Tensor& x) {
            "any() or all()",
            x.numel(), x.shape().str());
   const CutCause why("bool() or if");
-  {
-    Unlocked u;
-    x.data();
-  }
+  Unlocked u;  // it waits for the device
   return is_complex(x.dtype()) ? ne(x, 0).item_i64() != 0 : x.item_f64() != 0;
 }
 

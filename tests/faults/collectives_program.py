@@ -1,6 +1,7 @@
 """Every collective on GPUs, in several processes with one GPU each. Arguments: the type of the devices. It prints 'right' on each rank.
 
 tests/faults/test_collectives.py runs it over the wave emulator; `pyflame run --nproc gpu tests/faults/collectives_program.py cuda` over NCCL."""
+import copy
 import os
 import sys
 
@@ -171,14 +172,64 @@ class Scale(pf.nn.Module):
         return (self.large * x + self.turned.t() * x.sum()).sum() * self.small.sum()
 
 
-ddp = DDP(Scale())
-for repeat in range(2):
-    for p in ddp.parameters():
-        p.grad = None
-    ddp(pf.full((600, 500), rank + 1.0)).backward()
-    mean = sum(r + 1.0 for r in range(world)) / world
-    for p, want in zip(ddp.parameters(), (3.0 * mean, 3.0 * 300000 * mean, (300000 + 300000.0**2) * mean)):
-        assert p.grad.is_contiguous() and (p.grad / want - 1).abs().max().item() < 1e-5, (tuple(p.shape), p.grad.flatten()[0].item(), want)
+for most in (0, DDP.in_order_bytes):  # beside the backward pass, and in order behind it
+    DDP.in_order_bytes = most
+    ddp = DDP(Scale())
+    assert ddp._in_order == (most > 0) and len(ddp._buckets) == (1 if most else 2)
+    for repeat in range(2):
+        for p in ddp.parameters():
+            p.grad = None
+        ddp(pf.full((600, 500), rank + 1.0)).backward()
+        mean = sum(r + 1.0 for r in range(world)) / world
+        for p, want in zip(ddp.parameters(), (3.0 * mean, 3.0 * 300000 * mean, (300000 + 300000.0**2) * mean)):
+            assert p.grad.is_contiguous() and (p.grad / want - 1).abs().max().item() < 1e-5, (tuple(p.shape), p.grad.flatten()[0].item(), want)
+
+# Small gradients are averaged in order: between collectives on their own stream that nobody has waited for, with gradients that add up, with parameters of two
+# dtypes, and where .grad of two parameters has the same memory or is transposed.
+model = copy.deepcopy(alone)
+ddp = DDP(model)
+assert ddp._in_order and len(ddp._buckets) == 1
+optimizers = [pf.optim.Adam(m.parameters(), lr=0.01) for m in (model, alone)]
+for step in range(10):
+    x = pf.full((1000,), rank + step + 1.0)
+    before = dist.all_reduce(x, async_op=True)
+    with ddp.no_sync():
+        (ddp(data[rank::world] * 0.5) ** 2).mean().backward()
+    (ddp(data[rank::world]) ** 2).mean().backward()
+    y = pf.full((3,), rank + step + 2.0)
+    after = dist.all_reduce(y, async_op=True)
+    for part in (data * 0.5, data):
+        (alone(part) ** 2).mean().backward()
+    for p, q in zip(model.parameters(), alone.parameters()):
+        assert (p.grad - q.grad).abs().max().item() < 1e-5, step
+    before.wait(), after.wait()
+    assert x.tolist() == [sum(ranks) + world * (step + 1.0)] * 1000 and y.tolist() == [sum(ranks) + world * (step + 2.0)] * 3
+    for o in optimizers:
+        o.step()
+        o.zero_grad()
+losses = [(m(data) ** 2).mean().item() for m in (model, alone)]
+assert abs(losses[0] - losses[1]) < 1e-5, losses
+
+
+class Several(pf.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (pf.nn.Parameter(pf.ones(2, 3)) for _ in range(3))
+        self.d = pf.nn.Parameter(pf.ones(4, dtype=pf.float64))
+
+    def forward(self, x):
+        return ((self.a + 2 * self.b + 3 * self.c) * x).sum() + (self.d.sum() * x).to(pf.float32)
+
+
+ddp = DDP(Several())
+m = ddp.module
+assert ddp._in_order and len(ddp._buckets) == 2
+m.a.grad = m.b.grad = pf.zeros(2, 3)
+m.c.grad = pf.arange(0, 6).to(pf.float32).reshape(3, 2).t()
+ddp(rank + 1.0).backward()
+mean = sum(ranks) / world + 1
+assert m.a.grad.tolist() == m.b.grad.tolist() == [[3 * mean] * 3] * 2 and m.d.grad.tolist() == [mean] * 4, (m.a.grad, m.b.grad, m.d.grad)
+assert m.c.grad.tolist() == [[0 + 3 * mean, 2 + 3 * mean, 4 + 3 * mean], [1 + 3 * mean, 3 + 3 * mean, 5 + 3 * mean]], m.c.grad
 dist.barrier()
 dist.destroy_process_group()
 assert dist.get_backend() == "host"

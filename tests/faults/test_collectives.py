@@ -164,3 +164,77 @@ assert both.module[0].bias.grad.tolist() == both.module[1].bias.grad.tolist() ==
 """)
     assert said == [f"DistributedDataParallel: parameters got no gradient; got 1.bias, 1.weight on rank {r}; expected a loss that depends on all parameters; hint: find_unused_parameters=True, "
                     "or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made\n" for r in range(2)]
+
+
+TRAIN = START + """
+from pyflame.nn.parallel import DistributedDataParallel as DDP
+DDP.in_order_bytes *= int(os.environ.get('IN_ORDER', 1))
+ddp = DDP(pf.nn.Linear(3, 2))
+optimizer = pf.optim.SGD(ddp.parameters(), lr=0.5)
+assert ddp._in_order == (DDP.in_order_bytes > 0)
+def step():
+    optimizer.zero_grad()
+    loss = ddp(pf.ones(4, 3)).sum()
+    loss.backward()
+    optimizer.step()
+    return loss.item() + ddp.module.bias.sum().item()
+for _ in range(10):
+    step()
+"""
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_rank_that_ends_while_gradients_are_averaged(ranks, in_order):
+    """On a stream of their own, and on the stream that computes: the next steps raise."""
+    out = ranks(TRAIN + """
+if rank == 1:
+    os.kill(os.getpid(), 9)
+print(refused(RuntimeError, step))
+print(refused(RuntimeError, step))
+""", fail=True, IN_ORDER=str(int(in_order)))
+    for line in out[0][0].splitlines():
+        assert line.startswith("all_reduce(avg) of 2 float32 tensors with 8 elements at <string>:") and ": rank 1 is gone; its process ended; the group cannot be used any more; hint: start the processes again" in line, out
+    assert len(out[0][0].splitlines()) == 2
+
+
+def test_a_rank_that_does_not_average(ranks):
+    said = ranks(TRAIN + """
+if rank == 0:
+    print(refused(RuntimeError, step))
+dist.monitored_barrier(timeout=60)
+""", SECONDS="3")
+    assert said[0].startswith("all_reduce(avg) of 2 float32 tensors with 8 elements at <string>:") and ": timed out after 3 s on rocm:0; got rank 1 did not come; its last call was all_reduce(avg) of 2 float32 tensors" in said[0], said
+
+
+def test_gradients_that_differ(ranks):
+    """With PYFLAME_CHECK_COLLECTIVES the average of small gradients is compared as well."""
+    said = ranks(START + """
+from pyflame.nn.parallel import DistributedDataParallel as DDP
+ddp = DDP(pf.nn.Linear(3, 2))
+if rank == 0:
+    print(refused(ValueError, lambda: ddp(pf.ones(1, 3)).sum().backward()))
+else:
+    print(refused(ValueError, lambda: dist.all_reduce(pf.ones(5))))
+""", PYFLAME_CHECK_COLLECTIVES="1")
+    assert all("all_reduce(avg) of 2 float32 tensors with 8 elements" in s and "all_reduce(sum) of float32 (5,)" in s for s in said), said
+
+
+def test_other_threads_run_while_item_waits(ranks, tmp_path):
+    """Such as the watchdog. Rank 1 comes when a thread of rank 0 has run, while rank 0 waits for the collective."""
+    said = ranks(START + """
+import threading, time
+x = pf.ones(1)
+dist.all_reduce(x)
+assert x.item() == 2
+if rank == 0:
+    dist.all_reduce(x)
+    threading.Timer(0.5, lambda: open(os.environ['CAME'], 'w').close()).start()
+else:
+    until = time.monotonic() + 30
+    while not os.path.exists(os.environ['CAME']):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    dist.all_reduce(x)
+print(x.item())
+""", PYFLAME_EMULATOR_EAGER="0", CAME=str(tmp_path / "came"))
+    assert said == ["4.0\n"] * 2

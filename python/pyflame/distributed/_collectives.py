@@ -129,14 +129,28 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
                 lambda *said: group._group.all_reduce(*said, at, tensor.numel(), tensor.dtype, reduction), s, async_op, [tensor])
 
 
+def averages_signature(tensors):
+    """How the average of these tensors is called in messages."""
+    return f"all_reduce(avg) of {len(tensors)} {_name(tensors[0].dtype)} tensors with {sum(t.numel() for t in tensors)} elements"
+
+
+def average_in_place(tensors, signature, group=None):
+    """Averages small tensors of one dtype on a GPU over all ranks. What is recorded afterwards runs behind it. signature: averages_signature(tensors)."""
+    group = resolved("all_reduce", group)
+    if gpu := _device.of("all_reduce", group, tensors[0], ReduceOp.AVG):
+        return gpu.average_in_place(signature, tensors)
+    work, averages = start_averages(tensors, group)
+    work.wait()
+    for t, average in zip(tensors, averages):
+        t.detach().copy_(average)
+
+
 def start_averages(tensors, group=None):
     """Starts to average tensors of one dtype on a GPU over all ranks, as one collective. Returns the work, and the new tensors that have the averages when its
     wait() has returned."""
     group = resolved("all_reduce", group)
-    dtype, numel = tensors[0].dtype, sum(t.numel() for t in tensors)
-    signature = f"all_reduce(avg) of {len(tensors)} {_name(dtype)} tensors with {numel} elements"
     if gpu := _device.of("all_reduce", group, tensors[0], ReduceOp.AVG):
-        return gpu.averages(signature, tensors)
+        return gpu.averages(averages_signature(tensors), tensors)
     flat = _C.cat([t.detach().reshape(-1) for t in tensors], 0)
     work, begin, parts = all_reduce(flat, ReduceOp.AVG, group, async_op=True), 0, []
     for t in tensors:

@@ -2,7 +2,8 @@
 
 A group connects its GPUs at the first collective of tensors on them. Ranks tell each other through the host what they have; where one of them lacks the
 library, or two use one GPU, tensors go through the host's memory instead, and the ledger of fallbacks says why. A collective runs on a stream of its own,
-behind what computes its tensors. What is recorded after it, or after Work.wait() of an asynchronous one, runs behind it; the host waits for nothing.
+behind what computes its tensors. What is recorded after it, or after Work.wait() of an asynchronous one, runs behind it; the host waits for nothing. The
+average of small gradients runs on the stream that computes, which costs the host less.
 
 A thread of each process watches what is queued. When a collective does not end within the timeout, a rank ends, or the library reports an error, it ends the
 communicator, and the tensors that were to be written raise the error.
@@ -102,8 +103,8 @@ class Transport:
 
     # -- calls
 
-    def start(self, op, signature, queue, async_op, finish=None, result=None):
-        """Queues a collective. queue(communicator) does it, and returns what the core gives."""
+    def _queue(self, op, signature, queue):
+        """Queues a collective, which the watchdog watches from then on. queue(communicator) does it, and returns what the core gives."""
         group = self._group()
         if group is None or group._group is None:
             raise RuntimeError(f"{op}: the group was destroyed; expected a group that is in use")
@@ -124,7 +125,11 @@ class Transport:
                     self._pending.remove(entry)
                 raise
         self.raise_if_broken()
-        work = DeviceWork(self, entry.queued, finish, result)
+        return entry.queued
+
+    def start(self, op, signature, queue, async_op, finish=None, result=None):
+        """Queues a collective on the stream of collectives."""
+        work = DeviceWork(self, self._queue(op, signature, queue), finish, result)
         if async_op:
             return work
         work.wait()
@@ -157,6 +162,10 @@ class Transport:
             return queued
 
         return self.start("all_reduce", signature, queue, True), made
+
+    def average_in_place(self, signature, tensors):
+        """Averages small tensors of one dtype over the ranks, on the stream that computes: between what was recorded before and what is recorded afterwards."""
+        self._queue("all_reduce", signature, lambda c: c.average_in_place(tensors))
 
     def reduce(self, signature, x, reduction, root, here, async_op):
         own = x.detach()

@@ -69,19 +69,26 @@ def _broadcast(tensors, group, limit):
             begin += p.numel()
 
 
+def _has_buffers(module):
+    return any(b is not None for b in module._buffers.values()) or any(_has_buffers(m) for m in module._modules.values() if m is not None)
+
+
 class DistributedDataParallel(Module):
     """Trains `module`, a copy of which each process has, on a part of each batch: at the end of backward() every .grad is the average of the gradients of all
     processes. When each part has the same size and the loss is a mean over it, the losses and steps are those of one process with the whole batch, up to
     rounding.
 
     module: its parameters and buffers get the values of rank 0 now, and its buffers before each forward() in training (broadcast_buffers). bucket_cap_mb: MiB
-    of gradients that go in one collective. find_unused_parameters: a parameter that a process did not use counts with the .grad that it has there, or with
-    zeros; without it, such a parameter is an error on every rank. ValueError: the modules differ between ranks. In a world of one
-    it calls the module. init_sync: whether the modules
+    of gradients that go in one collective. Gradients on GPUs that take no more bytes than `DistributedDataParallel.in_order_bytes` and than bucket_cap_mb are
+    averaged behind the backward pass instead of beside it, which costs the host less. find_unused_parameters: a parameter that a process did not use counts
+    with the .grad that it has there, or with zeros; without it, such a parameter is an error on every rank. ValueError: the modules differ between ranks. In a
+    world of one it calls the module. init_sync: whether the modules
     are compared and get the values of rank 0. process_group: the processes; None: all of the job. mixed_precision, device_mesh and
     delay_all_reduce_named_params are refused (NotImplementedError). device_ids, output_device, dim, check_reduction, gradient_as_bucket_view, static_graph,
     param_to_hook_all_reduce and skip_all_reduce_unused_params are accepted for PyTorch's programs and change nothing.
     """
+
+    in_order_bytes = 4 * _MIB  # to average more takes longer than what a stream of its own costs the host. It is read when a module is wrapped
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0, broadcast_buffers=True, init_sync=True, process_group=None, bucket_cap_mb=None,
                  find_unused_parameters=False, check_reduction=False, gradient_as_bucket_view=False, static_graph=False, delay_all_reduce_named_params=None,
@@ -104,8 +111,10 @@ class DistributedDataParallel(Module):
         self._sync = True
         self._limit = max(1, int(limit * _MIB))
         self._alone = distributed.get_world_size(process_group) == 1
-        self._buckets = _buckets(named[::-1], min(_MIB, self._limit), self._limit)
-        self._on_gpus = all(b.device.type != "cpu" for b in self._buckets)
+        self._on_gpus = all(p.device.type != "cpu" for _, p in named)
+        self._in_order = self._on_gpus and sum(p.nbytes for _, p in named) <= min(self.in_order_bytes, self._limit)
+        self._buckets = _buckets(named[::-1], self._limit if self._in_order else min(_MIB, self._limit), self._limit)
+        self._signatures = [distributed._collectives.averages_signature(b.parameters) for b in self._buckets]
         if self._alone:
             return
         from ..distributed._sharding import check_not_divided
@@ -118,8 +127,8 @@ class DistributedDataParallel(Module):
         self._watch()
 
     def _watch(self):
-        """Hears of each gradient of its parameters. On GPUs a bucket is reduced while the rest of the backward pass goes on."""
-        me, early = weakref.ref(self), self._on_gpus and not self.find_unused_parameters
+        """Hears of each gradient of its parameters. On GPUs a bucket is reduced while the rest of the backward pass goes on, unless all are small."""
+        me, early = weakref.ref(self), self._on_gpus and not self.find_unused_parameters and not self._in_order
         self._works = []
         self._gradients = _C._gradient_buckets([b.parameters for b in self._buckets], early, functools.partial(_start, me), functools.partial(_reduce, me))
 
@@ -155,10 +164,8 @@ class DistributedDataParallel(Module):
         if not self._alone:
             self._sync = self.require_backward_grad_sync
             self._begin()
-            if self.broadcast_buffers and self.training and self._sync:
-                buffers = list(self.module.buffers())
-                if buffers:
-                    _broadcast(buffers, self.process_group, self._limit)
+            if self.broadcast_buffers and self.training and self._sync and _has_buffers(self.module):
+                _broadcast(list(self.module.buffers()), self.process_group, self._limit)
         return self.module(*inputs, **kwargs)
 
     def _begin(self):
@@ -199,22 +206,30 @@ class DistributedDataParallel(Module):
                 begin += p.numel()
 
     def _finish(self):
-        """On GPUs, at the end of a backward pass: starts the buckets that were not whole before, and makes .grad of each parameter the average. Whether a
-        parameter was used is known on this rank; the host waits for no other."""
+        """On GPUs, at the end of a backward pass: makes .grad of each parameter the average. Whether a parameter was used is known on this rank; the host
+        waits for no other."""
+        if self._in_order:
+            for k, signature in enumerate(self._signatures):
+                distributed._collectives.average_in_place(self._gradients.gradients(k), signature, self.process_group)
+        else:
+            self._finish_buckets()
+        if self._gradients.all_used():
+            return
+        used = self._gradients.used()
+        unused = sorted(name for b, flags in zip(self._buckets, used) for name, flag in zip(b.names, flags) if not flag)
+        raise RuntimeError(
+            f"DistributedDataParallel: parameters got no gradient; got {', '.join(unused)} on rank {distributed.get_rank()}; expected a loss that depends on "
+            "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made"
+        )
+
+    def _finish_buckets(self):
+        """Starts the buckets that were not whole before the end of the pass, and gives the parameters the averages."""
         for b in self._buckets[len(self._works) :]:
             self._works.append(distributed._collectives.start_averages([_C.zeros(tuple(p.shape), dtype=b.dtype, device=b.device) if p.grad is None else p.grad.detach() for p in b.parameters],
                                                                        self.process_group))
         for k, (work, averages) in enumerate(self._works):
             work.wait()
             self._gradients.set_gradients(k, averages)
-        used = self._gradients.used()
-        if all(map(all, used)):
-            return
-        unused = sorted(name for b, flags in zip(self._buckets, used) for name, flag in zip(b.names, flags) if not flag)
-        raise RuntimeError(
-            f"DistributedDataParallel: parameters got no gradient; got {', '.join(unused)} on rank {distributed.get_rank()}; expected a loss that depends on "
-            "all parameters; hint: find_unused_parameters=True, or requires_grad_(False) for those that are not trained, before DistributedDataParallel is made"
-        )
 
 
 def _start(me, gradients):

@@ -30,13 +30,16 @@ struct Collective {
   // exchange: parts between two ranks have the same order on both.
   // all_reduce: several reductions as one, of each part of `sends` into the part of `takes` at the same place.
   std::vector<Part> sends = {}, takes = {};
+  // Runs between the work of the device that was queued before it and what is queued afterwards. For collectives that are so small that the
+  // host's time for a stream of their own is more than what runs beside them would save.
+  bool in_order = false;
 };
 
-// A collective that was queued. It runs on a stream of its own, after all work of the device that was queued before it.
+// A collective that was queued. It runs after all work of the device that was queued before it; on a stream of its own, unless it is in order.
 class QueuedCollective {
  public:
   virtual ~QueuedCollective() = default;
-  virtual void join() = 0;    // later work of the device comes after it; does not wait
+  virtual void join() = 0;    // later work of the device comes after it; does not wait. In order: nothing to do
   virtual bool passed() = 0;  // whether the device has done it; does not wait
   virtual void wait() = 0;
 };

@@ -10,6 +10,7 @@
 
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
+#include "pyflame/ops/helpers.h"
 #include "pyflame/ops/sequences.h"
 #include "pyflame/tensor/alias.h"
 

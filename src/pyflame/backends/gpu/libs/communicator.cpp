@@ -1,5 +1,5 @@
 // Queues collectives on a stream of their own. An event of the device's stream comes before each of them, so it reads what was computed;
-// an event comes after it, for which the device's stream waits when the caller says so.
+// an event comes after it, for which the device's stream waits when the caller says so. Those that are in order run on the device's stream.
 #include "pyflame/backends/gpu/libs/communicator.h"
 
 #include <array>
@@ -93,13 +93,15 @@ int combine_number(DType d, Collective::Combine c) {
 
 class GpuCollective final : public QueuedCollective {
  public:
-  GpuCollective(GpuDevice& device, Stream stream) : device_(device), done_(device.take_event()) {
+  GpuCollective(GpuDevice& device, Stream stream)
+      : device_(device), overlaps_(stream != device.own_stream()), done_(device.take_event()) {
     device.check(device.rt().event_record(done_, stream), "marking the stream of collectives");
   }
   ~GpuCollective() override { device_.rt().event_destroy(done_); }
   GpuCollective(const GpuCollective&) = delete;
   GpuCollective& operator=(const GpuCollective&) = delete;
   void join() override {
+    if (!overlaps_) return;
     device_.enter();
     device_.check(device_.rt().stream_after(device_.own_stream(), done_, 0), "ordering two streams");
   }
@@ -117,6 +119,7 @@ class GpuCollective final : public QueuedCollective {
 
  private:
   GpuDevice& device_;
+  bool overlaps_;
   Event done_;
 };
 
@@ -151,10 +154,13 @@ class GpuCommunicator final : public Communicator {
              "distributed: the communicator of {} was ended by an earlier failure; hint: start the processes again",
              f_.name);
     device_.enter();
-    device_.check(device_.rt().event_record(before_, device_.own_stream()), "marking the stream");
-    device_.check(device_.rt().stream_after(stream_, before_, 0), "ordering two streams");
-    call(c);
-    return std::make_unique<GpuCollective>(device_, stream_);
+    const Stream own = device_.own_stream(), on = c.in_order ? own : stream_;
+    // All ranks run the collectives of a communicator one after the other.
+    if (!c.in_order) order(own, stream_);
+    else if (overlapped_) order(stream_, own);
+    overlapped_ = !c.in_order;
+    call(c, on);
+    return std::make_unique<GpuCollective>(device_, on);
   }
 
   std::string failure() override {
@@ -183,46 +189,50 @@ class GpuCommunicator final : public Communicator {
         f_.name, what, words_of(error), rank_, size_,
         Device{device_.rt().type, static_cast<int8_t>(device_.index())}.str());
   }
-  void call(const Collective& c) {
+  void order(Stream first, Stream then) {
+    device_.check(device_.rt().event_record(before_, first), "marking the stream");
+    device_.check(device_.rt().stream_after(then, before_, 0), "ordering two streams");
+  }
+  void call(const Collective& c, Stream on) {
     const CommunicatorElement e = communicator_element(c.dtype);
     const int op = combine_number(c.dtype, c.combine);
     const size_t n = c.count * e.each;
     switch (c.kind) {
       case Collective::Kind::all_reduce:
-        if (!c.sends.empty()) return reduce_all(c, e, op);
-        return check(f_.all_reduce(c.in, c.out, n, e.type, op, comm_, stream_), "queue an all_reduce");
+        if (!c.sends.empty()) return reduce_all(c, e, op, on);
+        return check(f_.all_reduce(c.in, c.out, n, e.type, op, comm_, on), "queue an all_reduce");
       case Collective::Kind::reduce:
-        return check(f_.reduce(c.in, c.out, n, e.type, op, c.root, comm_, stream_), "queue a reduce");
+        return check(f_.reduce(c.in, c.out, n, e.type, op, c.root, comm_, on), "queue a reduce");
       case Collective::Kind::broadcast:
-        return check(f_.broadcast(c.in, c.out, n, e.type, c.root, comm_, stream_), "queue a broadcast");
+        return check(f_.broadcast(c.in, c.out, n, e.type, c.root, comm_, on), "queue a broadcast");
       case Collective::Kind::all_gather:
-        return check(f_.all_gather(c.in, c.out, n, e.type, comm_, stream_), "queue an all_gather");
+        return check(f_.all_gather(c.in, c.out, n, e.type, comm_, on), "queue an all_gather");
       case Collective::Kind::reduce_scatter:
-        return check(f_.reduce_scatter(c.in, c.out, n, e.type, op, comm_, stream_), "queue a reduce_scatter");
-      case Collective::Kind::exchange: return exchange(c, e);
+        return check(f_.reduce_scatter(c.in, c.out, n, e.type, op, comm_, on), "queue a reduce_scatter");
+      case Collective::Kind::exchange: return exchange(c, e, on);
     }
   }
   // The library launches what is between the start and the end of a group as one kernel.
-  void reduce_all(const Collective& c, const CommunicatorElement& e, int op) {
+  void reduce_all(const Collective& c, const CommunicatorElement& e, int op, Stream on) {
     check(f_.group_start(), "begin several reductions");
     int error = 0;
     for (size_t i = 0; i < c.sends.size() && error == 0; ++i)
-      error = f_.all_reduce(c.sends[i].data, c.takes[i].data, c.sends[i].count * e.each, e.type, op, comm_, stream_);
+      error = f_.all_reduce(c.sends[i].data, c.takes[i].data, c.sends[i].count * e.each, e.type, op, comm_, on);
     const int ended = f_.group_end();
     check(error ? error : ended, "queue an all_reduce");
   }
   // What a rank sends to itself is a copy.
-  void exchange(const Collective& c, const CommunicatorElement& e) {
+  void exchange(const Collective& c, const CommunicatorElement& e, Stream on) {
     std::vector<const Collective::Part*> own;
     check(f_.group_start(), "begin an exchange");
     int error = 0;
     for (const Collective::Part& p : c.sends) {
       if (p.peer == rank_) own.push_back(&p);
-      else if (error == 0 && p.count) error = f_.send(p.data, p.count * e.each, e.type, p.peer, comm_, stream_);
+      else if (error == 0 && p.count) error = f_.send(p.data, p.count * e.each, e.type, p.peer, comm_, on);
     }
     for (const Collective::Part& p : c.takes)
       if (p.peer != rank_ && error == 0 && p.count)
-        error = f_.recv(p.data, p.count * e.each, e.type, p.peer, comm_, stream_);
+        error = f_.recv(p.data, p.count * e.each, e.type, p.peer, comm_, on);
     const int ended = f_.group_end();
     check(error ? error : ended, "queue an exchange");
     size_t next = 0;
@@ -230,7 +240,7 @@ class GpuCommunicator final : public Communicator {
       if (p.peer != rank_ || next == own.size()) continue;
       const Collective::Part& from = *own[next++];
       if (p.count)
-        device_.check(device_.rt().copy(p.data, from.data, p.count * static_cast<size_t>(dtype_size(c.dtype)), stream_),
+        device_.check(device_.rt().copy(p.data, from.data, p.count * static_cast<size_t>(dtype_size(c.dtype)), on),
                       "copying on the device");
     }
   }
@@ -241,6 +251,7 @@ class GpuCommunicator final : public Communicator {
   Comm comm_ = nullptr;
   Stream stream_ = nullptr;
   Event before_ = nullptr;
+  bool overlapped_ = false;  // the last collective was on the stream of collectives
   std::atomic<bool> aborted_{false};
 };
 
