@@ -127,7 +127,7 @@ UNARY = {
     "special_log_ndtr": (lambda x: np.log(0.5 * _elementwise(math.erfc)(-x / math.sqrt(2))), _between(-30, 3), None),
     "special_entr": (lambda x: -x * np.log(x), positive, lambda x: np.abs(x * np.log(x)) + x),
 }
-PARTS = {"i0": "i0e", "i1": "i1e", "modified_bessel_k0": "scaled_modified_bessel_k0", "modified_bessel_k1": "scaled_modified_bessel_k1", "log_ndtr": "erfcx", "entr": "log"}
+PARTS = {"i0": "i0e", "i1": "i1e", "modified_bessel_k0": "scaled_modified_bessel_k0", "modified_bessel_k1": "scaled_modified_bessel_k1", "entr": "log"}
 NO_GRADIENT = ("special_airy_ai",)
 
 
