@@ -135,6 +135,11 @@ def _cost(dtype):
     return 300 if dtype == "float64" else 10  # 7e-14; the references are no better
 
 
+def _parts_of_numbers():
+    for dtype in FLOATS:
+        yield Case(f"frexp-{dtype}", ("frexp",), ("frexp_mantissa", "frexp_exponent"), (Spec((31, 33), dtype, _between(-30, 8)),), lambda pf, x: tuple(pf.frexp(x)), np.frexp, out=(dtype, "int32"))
+
+
 def _unary():
     for name, (reference, values, magnitude) in UNARY.items():
         plain = name.replace("special_", "")
@@ -232,4 +237,4 @@ def _integers():
 
 
 def cases():
-    return [*_unary(), *_limits(), *_binary(), *_integers()]
+    return [*_parts_of_numbers(), *_unary(), *_limits(), *_binary(), *_integers()]
