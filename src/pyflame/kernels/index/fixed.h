@@ -36,7 +36,8 @@ PF_DEVICE float value_of(u64 sum, u32 top, int spare) {
     const bool up = (u32)sum != 0, down = sum >> 32 != 0;
     return float_of_bits(up && down ? 0x7fc00000u : up ? 0x7f800000u : 0xff800000u);
   }
-  const int power = (int)(top ? top : 1) - 150 - spare, half = power / 2;  // from -187 to 104: the halves are powers of a float32
+  const int power = (int)(top ? top : 1) - 150 - spare,
+            half = power / 2;  // from -187 to 104: the halves are powers of a float32
   const double unit = (double)float_of_bits((u32)(half + 127) << 23) * float_of_bits((u32)(power - half + 127) << 23);
   return (float)((double)(i64)sum * unit);
 }

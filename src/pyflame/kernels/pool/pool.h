@@ -10,13 +10,12 @@ struct PoolPlace {  // strides, in elements
 };
 
 struct Pool {
-  PoolPlace from, to, at;            // `at`: the flat index of the maximum
+  PoolPlace from, to, at;           // `at`: the flat index of the maximum
   Divider by_w, by_h, by_channels;  // by the sizes of the result, if `narrow`: it has less than 2^31 elements
   i64 images, channels;
   int height, width;         // of the plane that contains the windows
   int windows_h, windows_w;  // number of windows
-  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_padding,
-      narrow;
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_padding, narrow;
 };
 
 #ifdef PF_ON_DEVICE

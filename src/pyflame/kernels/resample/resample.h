@@ -16,8 +16,10 @@ PF_DEVICE void resample(const S* x, const i64* begin, const W* weight, S* y, con
   const i64 fast = ((i64)group().x << p.row_bits) + (int)(thread() & ((1u << p.row_bits) - 1));
   if (fast >= fast_count) return;
   // Where a result of a place and a line reads first, and where it is.
-  const auto along = [&](i64 place, i64 (&at)[2]) { at[0] = begin[place * p.begin_step] * p.x_step, at[1] = place * p.y_step; };
-  const auto line = [&](i64 l, i64 (&at)[2]) { at[0] = at[1] = 0, p.starts.at(l, at); };
+  const auto along = [&](i64 place, i64(&at)[2]) {
+    at[0] = begin[place * p.begin_step] * p.x_step, at[1] = place * p.y_step;
+  };
+  const auto line = [&](i64 l, i64(&at)[2]) { at[0] = at[1] = 0, p.starts.at(l, at); };
   i64 mine[2];
   if constexpr (kAlong) along(fast, mine);
   else line(fast, mine);

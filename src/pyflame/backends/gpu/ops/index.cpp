@@ -364,12 +364,11 @@ class PutLastInGroups final : public Executable {
     const int64_t lines = lines_of_group(at_);
     const unsigned threads = lines > 1 ? 1024 : kGroupThreads;
     groups_ = ceil_div(at_.shape.lines, lines);
-    kernel_ = put_kernel(
-        p.graph.device.type,
-        fmt::format("(pf::IndexKeys keys, const {0}* from, {0}* to, pf::SumShape p) "
-                    "{{ pf::put_last_in_groups<{0}, {1}, {2}, {3}>(keys, from, to, p); }}",
-                    word_type(dtype_size(at_.out.dtype)), threads, lines, kMostInGroup),
-        threads);
+    kernel_ = put_kernel(p.graph.device.type,
+                         fmt::format("(pf::IndexKeys keys, const {0}* from, {0}* to, pf::SumShape p) "
+                                     "{{ pf::put_last_in_groups<{0}, {1}, {2}, {3}>(keys, from, to, p); }}",
+                                     word_type(dtype_size(at_.out.dtype)), threads, lines, kMostInGroup),
+                         threads);
   }
   void run(const RunContext& ctx) override {
     if (!kernel_) return;
@@ -510,7 +509,8 @@ Refusal refuses_fixed(const Problem& p) {
   if (at.shape.width != 1) return "only adds sources of one element";
   const int64_t places = at.shape.lines * at.size;
   if (places != at.out.numel()) return "needs sources in every line of the destination";
-  if (places > 2 * at.shape.lines * at.shape.count) return "needs a number for each destination, of which few are written";
+  if (places > 2 * at.shape.lines * at.shape.count)
+    return "needs a number for each destination, of which few are written";
   if (PutFixed::spare_bits(at.shape.count) < kFewestSpare) return "the dim is too long";
   return std::nullopt;
 }
@@ -610,14 +610,13 @@ class SearchSorted final : public Executable {
     const bool right = p.root().attr<SearchAttrs>().right != 0;
     kernel_ = std::make_unique<Kernel>(
         p.graph.device.type, kGroupThreads,
-        kernel_source(
-            {"index/search.h"}, kGroupThreads,
-            fmt::format(
-                "(const {0}* sorted, const {0}* values, pf::i64* to, pf::View lines, pf::View where, "
-                "pf::i64 n, pf::i64 step, pf::i64 each, pf::i64 count) "
-                "{{ pf::search_sorted<{0}, {1}, {2}, {3}, {4}>(sorted, values, to, lines, where, n, step, each, count); }}",
-                stored_type(sorted_.dtype), right, kGroupThreads,
-                sorted_.shape.back() < int64_t{1} << 31 ? "pf::u32" : "pf::i64", rows > 0)));
+        kernel_source({"index/search.h"}, kGroupThreads,
+                      fmt::format("(const {0}* sorted, const {0}* values, pf::i64* to, pf::View lines, pf::View where, "
+                                  "pf::i64 n, pf::i64 step, pf::i64 each, pf::i64 count) "
+                                  "{{ pf::search_sorted<{0}, {1}, {2}, {3}, {4}>(sorted, values, to, lines, where, n, "
+                                  "step, each, count); }}",
+                                  stored_type(sorted_.dtype), right, kGroupThreads,
+                                  sorted_.shape.back() < int64_t{1} << 31 ? "pf::u32" : "pf::i64", rows > 0)));
   }
   void run(const RunContext& ctx) override {
     const int64_t count = out_.numel();

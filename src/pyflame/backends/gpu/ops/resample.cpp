@@ -18,16 +18,15 @@ class Resample final : public Executable {
         begin_(p.root().ins[1]),
         weight_(p.root().ins[2]),
         y_(p.root().outs[0]),
-        kernel_(
-            p.graph.device.type, kResampleThreads,
-            kernel_source(
-                {"device/divider.h", "index/walk.h", "resample/resample.h"}, kResampleThreads,
-                fmt::format(
-                    "(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
-                    "pf::ResampleShape<{6}> p) {{ pf::resample<{0}, {1}, {2}, {3}, {4}, {5}, {6}>(x, begin, weight, y, p); "
-                    "}}",
-                    stored_type(x_.dtype), stored_type(weight_.dtype), kResampleThreads, kResampleEach,
-                    weight_.shape[1] <= kMostKnownTaps ? weight_.shape[1] : 0, along(p), starts_of(p).wide()))) {
+        kernel_(p.graph.device.type, kResampleThreads,
+                kernel_source({"device/divider.h", "index/walk.h", "resample/resample.h"}, kResampleThreads,
+                              fmt::format("(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
+                                          "pf::ResampleShape<{6}> p) {{ pf::resample<{0}, {1}, {2}, {3}, {4}, {5}, "
+                                          "{6}>(x, begin, weight, y, p); "
+                                          "}}",
+                                          stored_type(x_.dtype), stored_type(weight_.dtype), kResampleThreads,
+                                          kResampleEach, weight_.shape[1] <= kMostKnownTaps ? weight_.shape[1] : 0,
+                                          along(p), starts_of(p).wide()))) {
     const int d = static_cast<int>(p.root().attr<DimAttrs>().dim);
     shape_.n = y_.shape[d], shape_.lines = shape_.n ? y_.numel() / shape_.n : 0, shape_.taps = weight_.shape[1];
     shape_.x_step = x_.strides[d], shape_.y_step = y_.strides[d], shape_.begin_step = begin_.strides[0];
