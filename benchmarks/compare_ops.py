@@ -5,6 +5,9 @@ Each framework has one process. For each row they take turns; a turn is the same
 PyTorch's clock. On a GPU the calls of a turn are queued and waited for once; on the CPU each call is waited for. A ratio is PyTorch's
 median time over PyFlame's: above 1 PyFlame is faster.
 
+Both compute convolutions of float32 as such, or with --tf32 both may round them to TF32, which is PyTorch's default on NVIDIA's GPUs and not PyFlame's.
+Deterministic algorithms are as each framework begins: on in PyFlame, off in PyTorch.
+
     .bench-venv/bin/python benchmarks/compare_ops.py                       # all rows on the CPU
     .bench-venv/bin/python benchmarks/compare_ops.py --only 'sort*' --turns 9 --json results.json
     python benchmarks/compare_ops.py --device cuda
@@ -25,7 +28,7 @@ import op_work
 class Framework:
     """torch or pyflame under the few names in which they differ."""
 
-    def __init__(self, kind, device, threads):
+    def __init__(self, kind, device, threads, tf32):
         os.environ.setdefault("PYFLAME_NUM_THREADS", str(threads))
         self.kind, self.gpu = kind, device != "cpu"
         if kind == "torch":
@@ -33,10 +36,12 @@ class Framework:
 
             m.set_num_threads(threads)
             m.set_default_device(device)
+            m.backends.cudnn.allow_tf32 = tf32
         else:
             import pyflame as m
 
             m.set_device(device)
+            m.set_float32_conv_precision("high" if tf32 else "highest")
         self.m = m
         m.manual_seed(0)
 
@@ -52,8 +57,8 @@ class Framework:
             self.m.cut() if self.gpu else self.m.synchronize()
 
 
-def worker(kind, device, threads):
-    fw, current, call, train = Framework(kind, device, threads), None, None, False
+def worker(kind, device, threads, tf32):
+    fw, current, call, train = Framework(kind, device, threads, tf32), None, None, False
     print(json.dumps(fw.m.__version__), flush=True)
     for line in sys.stdin:
         name, calls = json.loads(line)
@@ -79,7 +84,7 @@ def worker(kind, device, threads):
 class Peer:
     def __init__(self, kind, args):
         env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(8 << 30), MALLOC_TOP_PAD_=str(64 << 20))
-        command = [sys.executable, os.path.abspath(__file__), "--worker", kind, "--device", args.device, "--threads", str(args.threads)]
+        command = [sys.executable, os.path.abspath(__file__), "--worker", kind, "--device", args.device, "--threads", str(args.threads), *["--tf32"] * args.tf32]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.version = self.read()
 
@@ -133,6 +138,7 @@ def main():
     parser.add_argument("--worker", choices=["torch", "pyflame"], help=argparse.SUPPRESS)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=machine.cores())
+    parser.add_argument("--tf32", action="store_true", help="convolutions of float32 may be rounded to TF32")
     parser.add_argument("--turns", type=int, default=7, help="timed turns of each framework")
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.05, help="the least length of a turn")
@@ -140,7 +146,7 @@ def main():
     parser.add_argument("--json", help="write the results here")
     args = parser.parse_args()
     if args.worker:
-        return worker(args.worker, args.device, args.threads)
+        return worker(args.worker, args.device, args.threads, args.tf32)
     names = [n for n, (_, gpu, _) in op_work.ROWS.items() if any(fnmatch.fnmatch(n, p) for p in args.only) and (gpu or args.device == "cpu")]
     if not names:
         parser.error(f"no row has such a name; got {' '.join(args.only)}; expected some of {', '.join(op_work.ROWS)}")
@@ -159,7 +165,7 @@ def main():
     if args.json:
         with open(args.json, "w") as f:
             json.dump({"machine": {"cpu": machine.cpu_model(), "cores": machine.cores()}, "device": args.device, "threads": args.threads,
-                       "turns": args.turns, "versions": versions, "geometric_mean": mean, "results": results}, f, indent=1)
+                       "turns": args.turns, "tf32": args.tf32, "versions": versions, "geometric_mean": mean, "results": results}, f, indent=1)
             f.write("\n")
     return 1 if len(ratios) < len(results) else 0
 

@@ -292,22 +292,7 @@ def ldexp(input, other):
 def frexp(input):
     """(mantissa, exponent) with input = mantissa * 2^exponent and 1/2 <= |mantissa| < 1; the exponent is int32. 0 for zero; an infinite number or NaN
     is its own mantissa."""
-    if not input.is_floating_point():
-        raise TypeError(f"frexp: not a floating dtype; got {input.dtype}; expected a floating dtype")
-    x = input if input.dtype in (_C.float32, _C.float64) else input.float()
-    digits = 24 if x.dtype == _C.float32 else 53
-    with _no_grad():
-        small = _C.abs(x.detach()) < 1  # moved to where nothing below is subnormal or overflows
-        scale = _C.where(small, 2.0**64, 2.0**-64).to(x.dtype)
-    moved = x * scale
-    with _no_grad():
-        # Twice the largest power of 2 that is not above a number: all other bits vanish by rounding (Rump, 2009).
-        shifted = moved.detach() * (2.0**digits + 2)
-        power = _C.abs(shifted - shifted * (1 - 2.0**-digits))
-        plain = power > 0  # not for 0, an infinite number (whose power is NaN) and NaN
-        exponent = _C.round(_C.log2(power)) + _C.where(small, -64.0, 64.0)
-        divisor = _C.where(plain, power, scale)
-    return _Frexp((moved / divisor).to(input.dtype), _C.where(plain, exponent, 0.0).to(_C.int32))
+    return _Frexp(*_C._frexp(input))
 
 
 @method

@@ -67,27 +67,28 @@ def _argument(name, input, n):
     return x.to(dtype), _C.trunc(n.to(dtype))
 
 
-def _recurrence(name, input, n, first, following):
-    """The polynomial of degree n, 0 for a negative n. first(x) is that of degree 1; following(k, x, p, q) is that of degree k + 1, from q and p of
-    degrees k and k - 1."""
+def _recurrence(name, input, n, first, following, factor=lambda x: x):
+    """The polynomial of degree n, 0 for a negative n. first(x) is that of degree 1; following(k, factor(x), p, q) is that of degree k + 1, from q and p
+    of degrees k and k - 1."""
     x, degree = _argument(name, input, n)
-    before, now = _C.ones_like(x), first(x)
     if not isinstance(degree, Tensor):
         if degree < 1:
-            return before if degree == 0 else _C.zeros_like(x)
+            return _C.ones_like(x) if degree == 0 else _C.zeros_like(x)
+        before, now, a = 1.0, first(x), factor(x)
         for k in range(1, degree):
-            before, now = now, following(k, x, before, now)
+            before, now = now, following(k, a, before, now)
         return now
+    before, now, a = _C.ones_like(x), first(x), factor(x)
     most = int(degree.max().item()) if degree.numel() else 0
     result = _C.where(degree == 0, before, _C.where(degree == 1, now, _C.zeros_like(x)))
     for k in range(1, most):
-        before, now = now, following(k, x, before, now)
+        before, now = now, following(k, a, before, now)
         result = _C.where(degree == k + 1, now, result)
     return result
 
 
 def _chebyshev(name, input, n, first):
-    return _recurrence(name, input, n, first, lambda k, x, p, q: 2 * x * q - p)
+    return _recurrence(name, input, n, first, lambda k, a, p, q: a * q - p, factor=lambda x: 2 * x)
 
 
 def chebyshev_polynomial_t(input, n):
@@ -127,7 +128,7 @@ shifted_chebyshev_polynomial_w = _shifted(chebyshev_polynomial_w, "fourth")
 
 def hermite_polynomial_h(input, n):
     """The physicist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n."""
-    return _recurrence("hermite_polynomial_h", input, n, lambda x: 2 * x, lambda k, x, p, q: 2 * x * q - (2 * k) * p)
+    return _recurrence("hermite_polynomial_h", input, n, lambda x: 2 * x, lambda k, a, p, q: a * q - (2 * k) * p, factor=lambda x: 2 * x)
 
 
 def hermite_polynomial_he(input, n):

@@ -312,12 +312,12 @@ void bind_special(nb::module_& m, TensorClass& c) {
       "K0(x), the modified Bessel function of the second kind of order 0; inf at 0, NaN below.");
   one("special_modified_bessel_k1", &modified_bessel_k1,
       "K1(x), the modified Bessel function of the second kind of order 1; inf at 0, NaN below.");
-  one("special_log_ndtr", &log_ndtr, "log of ndtr, also where that is too small for the dtype.");
   one("special_entr", &entr, "-x log(x): 0 at 0, -inf below.");
   m.def(
       "special_zeta", [](const Value& x, const Value& q) { return zeta(x, q); }, "input"_a, "other"_a,
       "Hurwitz' zeta function: the sum of (other + k)^-input over all k >= 0.\nElementwise; tensors or numbers; shapes "
       "broadcast. Its gradient is that of other.");
+  m.def("_frexp", &frexp, "input"_a, "Mantissa, and exponent in int32.");
   constexpr const char* text = "The n-th derivative of digamma. ArgumentError for a negative n.";
   m.def("polygamma", &polygamma, "n"_a, "input"_a, text);
   c.def(

@@ -4,6 +4,7 @@ The rows of all steps lie one after the other, as in a PackedSequence: step t ha
 at once, before the loop, and so are the gradients of the weights after it. A step is a product and one fused loop.
 """
 from .. import _C
+from .._kernels import kernel
 from ..autograd import Function, grad
 
 
@@ -68,6 +69,49 @@ class LSTMStep:
         if self.w_hr is None:
             return dz, (dw,)
         return dz, (dw, _C.matmul(buffers[1].t(), _C.cat([t[4] for t in traces])))
+
+
+# All steps of an LSTM for few sequences on a GPU: a workgroup for each sequence, because a launch for each step takes longer than the step. Its threads
+# have one column of the products each, and where there are several for a column, equal parts of its sum.
+_THREADS = 1024
+_lstm_steps = kernel(
+    f"""
+    PF_SHARED float sums[{_THREADS}], now[{_THREADS // 4}];
+    const int hidden = (int)h_shape[1], width = 4 * hidden, rows = (int)h_shape[0], steps = (int)x_shape[0] / rows;
+    const int row = (int)pf::group().x, me = (int)pf::thread(), parts = {_THREADS} / width, part = me / width, column = me % width;
+    float cell = 0;
+    if (me < hidden) now[me] = h[row * hidden + me], cell = c[row * hidden + me];
+    pf::barrier();
+    for (int step = 0; step < steps; ++step) {{
+      const pf::i64 line = (pf::i64)(reverse ? steps - 1 - step : step) * rows + row;
+      if (part < parts) {{
+        float sum = 0;
+    #pragma unroll 8
+        for (int k = hidden * part / parts; k < hidden * (part + 1) / parts; ++k) sum += now[k] * weight[k * width + column];
+        sums[me] = sum;
+      }}
+      pf::barrier();
+      if (me < hidden) {{
+        float gate[4];
+        for (int g = 0; g < 4; ++g) {{
+          gate[g] = x[line * width + g * hidden + me];
+          for (int p = 0; p < parts; ++p) gate[g] += sums[p * width + g * hidden + me];
+        }}
+        cell = pf::sigmoid<float>(gate[1]) * cell + pf::sigmoid<float>(gate[0]) * pf::tanh<float>(gate[2]);
+        now[me] = pf::sigmoid<float>(gate[3]) * pf::tanh<float>(cell);
+        out[line * hidden + me] = now[me];
+      }}
+      pf::barrier();
+    }}
+    if (me < hidden) last[row * hidden + me] = cell;
+    """,
+    "lstm_steps", inputs=["x", "h", "c", "weight"], outputs=["out", "last"], scalars={"reverse": "bool"}, threads=_THREADS,
+    result=lambda x, h, c, weight, reverse: [((x.shape[0], h.shape[1]), x.dtype), (tuple(c.shape), x.dtype)], grid=lambda x, h, c, weight, reverse: h.shape[0])
+
+
+def _fits_lstm_steps(kind, sizes, x, initial, weights):
+    few = len(weights) == 1 and sizes[0] <= _FEW and sizes[0] == sizes[-1] and 4 * initial[0].shape[1] <= _THREADS
+    return kind is LSTMStep and few and x.device.type != "cpu" and all(t.dtype == _C.float32 for t in (x, *initial, *weights))
 
 
 class GRUStep:
@@ -210,5 +254,8 @@ def run(kind, sizes, reverse, x, initial, weights):
     if _C.is_grad_enabled() and any(a.requires_grad for a in (x, *initial, *weights)):
         y, *final = _Sequence.apply(kind, steps, x, *initial, *weights)
         return y, tuple(final)
+    if _fits_lstm_steps(kind, sizes, x, initial, weights):
+        y, cell = _lstm_steps(x, *initial, weights[0].t(), reverse=reverse)
+        return y, (steps.part(y, steps.order[-1]), cell)
     y, final, _ = _walk(kind(sizes[0], *weights), x, initial, steps)
     return y, final

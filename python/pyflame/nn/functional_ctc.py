@@ -2,6 +2,7 @@
 import math
 
 from .. import _C
+from .._kernels import kernel
 from .._shapes import flip
 from ..autograd import Function
 from .functional_losses import reduced
@@ -14,6 +15,54 @@ def _log_sum(a, b, c):
     """log of the sum of exponentials."""
     top = _C.maximum(_C.maximum(a, b), c)
     return _C.log(_C.exp(a - top) + _C.exp(b - top) + _C.exp(c - top)) + top
+
+
+def _steps_by_ops(here, no_jump, first, begins):
+    ways, width, begin_steps = here.shape[1], here.shape[3], begins.unsqueeze(2)
+    table = _C.full((*here.shape[:3], width + 2), _NONE, dtype=here.dtype, device=here.device)
+    at_begin = {0, *begins.reshape(-1).tolist()}
+    # Columns of all steps: each, the one before it, the one two before it.
+    into, one, two = (table.narrow(3, k, width).unbind(0) for k in (2, 1, 0))
+    for t, now in enumerate(here.unbind(0)):
+        value = _log_sum(into[t - 1], one[t - 1], two[t - 1] + no_jump) + now if t else _NONE
+        if t in at_begin:
+            value = _C.where(begin_steps == t, first + now, value)
+        into[t].copy_(value)
+    return table
+
+
+# The recursion over the steps: [T, 1 or 2, N, L], [1 or 2, N, L] twice and [1 or 2, N] to [T, 1 or 2, N, 2 + L], of which the first two columns are
+# impossible. `no_jump` and `first` are 0 where a way may jump from two columns before, or begin; elsewhere _NONE. On a GPU a workgroup takes all steps
+# of a sample.
+_steps = kernel(
+    f"""
+    using N = pf::C<out_t>;
+    const int width = (int)out_shape[3], steps = (int)out_shape[0];
+    const pf::i64 lines = out_shape[1] * out_shape[2], line = pf::group().x, begin = begins[line];
+    for (int t = 0; t < steps; ++t) {{
+      out_t* const to = out + (t * lines + line) * width;
+      const out_t* const before = to - lines * width;
+      for (int c = (int)pf::thread(); c < width; c += (int)pf::threads()) {{
+        N value = (N){_NONE};
+        if (c > 1) {{
+          const pf::i64 column = line * (width - 2) + c - 2;
+          const N now = pf::load(here + t * lines * (width - 2) + column);
+          if (t == begin) {{
+            value = pf::load(first + column) + now;
+          }} else if (t > 0) {{
+            const N a = pf::load(before + c), b = pf::load(before + c - 1), d = pf::load(before + c - 2) + pf::load(no_jump + column);
+            const N top = pf::maximum<N>(pf::maximum<N>(a, b), d);
+            value = pf::log<N>(pf::exp<N>(a - top) + pf::exp<N>(b - top) + pf::exp<N>(d - top)) + top + now;
+          }}
+        }}
+        pf::store(to + c, value);
+      }}
+      pf::barrier();
+    }}
+    """,
+    "ctc_steps", inputs=["here", "no_jump", "first", "begins"], threads=128, reference=_steps_by_ops,
+    result=lambda here, no_jump, first, begins: ((*here.shape[:3], here.shape[3] + 2), here.dtype),
+    grid=lambda here, no_jump, first, begins: here.shape[1] * here.shape[2])
 
 
 class _Alignments:
@@ -41,37 +90,25 @@ class _Alignments:
         begin, last_step = np.zeros(n, np.int64), np.asarray(input_lengths) - 1
         first = np.broadcast_to(columns < 2, extended.shape)
         ways = 2 if with_gradient else 1
-        self.begins = np.stack([begin, self.steps - 1 - last_step])[:ways]
 
         def tensor(x):
             return _C.tensor(np.ascontiguousarray(x), device=device)
 
         self.extended = tensor(extended).unsqueeze(0).expand(self.steps, n, self.width)
-        self.no_jump = _C.where(tensor(np.stack([jumps, back])[:ways]), 0.0, _NONE).to(log_probs.dtype)
-        self.first, self.ends = tensor(np.stack([first, ends[:, ::-1]])[:ways]), tensor(ends)
-        self.begin_steps, self.last_step = tensor(self.begins[:, :, None]), tensor(last_step[:, None])
+
+        def penalties(possible):
+            return _C.where(tensor(np.stack(possible)[:ways]), 0.0, _NONE).to(log_probs.dtype)
+
+        self.no_jump, self.first = penalties([jumps, back]), penalties([first, ends[:, ::-1]])
+        self.begins, self.ends, self.last_step = tensor(np.stack([begin, self.steps - 1 - last_step])[:ways]), tensor(ends), tensor(last_step[:, None])
         self.log_probs = _C.clamp(log_probs.gather(2, self.extended), min=_NONE)  # [T, N, L]
 
     def tables(self):
         """log probability of all ways to each column, and of all ways from each column to the end of the sample: [T, N, L] each."""
-        table, width = self._table(), self.width
-        tables = table.narrow(3, 2, width)
-        return tables.select(1, 0), flip(tables.select(1, 1), (0, 2)) if table.shape[1] == 2 else None
-
-    def _table(self):
-        """[T, 1 or 2, N, 2 + L]; the first two columns are impossible."""
-        width, here = self.width, self.log_probs
-        both = _C.stack([here, flip(here, (0, 2))][: len(self.begins)], 1)
-        table = _C.full((*both.shape[:3], width + 2), _NONE, dtype=here.dtype, device=here.device)
-        begins = set(self.begins.reshape(-1).tolist()) | {0}
-        # Columns of all steps: each, the one before it, the one two before it.
-        into, one, two = (table.narrow(3, k, width).unbind(0) for k in (2, 1, 0))
-        for t, now in enumerate(both.unbind(0)):
-            value = _log_sum(into[t - 1], one[t - 1], two[t - 1] + self.no_jump) + now if t else _NONE
-            if t in begins:
-                value = _C.where(self.begin_steps == t, _C.where(self.first, now, _NONE), value)
-            into[t].copy_(value)
-        return table
+        here = self.log_probs
+        both = _C.stack([here, flip(here, (0, 2))][: self.begins.shape[0]], 1)
+        tables = _steps(both, self.no_jump, self.first, self.begins).narrow(3, 2, self.width)
+        return tables.select(1, 0), flip(tables.select(1, 1), (0, 2)) if both.shape[1] == 2 else None
 
     def loss(self, table):
         """The negative log likelihood of each sample: [N]."""

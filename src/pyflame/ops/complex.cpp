@@ -216,13 +216,13 @@ Parts unary(OpId op, const Parts& a) {
           op_name(op));
 }
 
-// Of two complex64 operands.
-Tensor packed_product(const Value& a, const Value& b) {
+// A product or a quotient of two complex64 operands.
+Tensor packed(OpId op, const Value& a, const Value& b) {
   const Tensor x = a.is_tensor ? as_bits(a.tensor) : Tensor(), y = b.is_tensor ? as_bits(b.tensor) : Tensor();
-  const Dims shape = !x ? y.shape() : !y ? x.shape() : broadcast_shapes("mul", x.shape(), y.shape());
+  const Dims shape = !x ? y.shape() : !y ? x.shape() : broadcast_shapes(op_name(op), x.shape(), y.shape());
   const auto arg = [](const Tensor& t, const Value& v) { return t ? Arg(t) : Arg(bits_of(v.scalar), DType::int64); };
-  return from_bits(
-      emit(OpId::mul_complex, {arg(x, a), arg(y, b)}, OutSpec{shape, DType::int64, contiguous_strides(shape)}));
+  const OpId of_bits = op == OpId::mul ? OpId::mul_complex : OpId::div_complex;
+  return from_bits(emit(of_bits, {arg(x, a), arg(y, b)}, OutSpec{shape, DType::int64, contiguous_strides(shape)}));
 }
 
 Parts parts_of(const Value& v, const Tensor& like) {
@@ -248,7 +248,7 @@ Tensor ops::complex_binary(OpId op, const Value& a, const Value& b) {
   if ((op == OpId::add || op == OpId::sub) && a.is_tensor && b.is_tensor)
     return emit(op, {a.tensor, b.tensor}, broadcast_shapes(op_name(op), a.tensor.shape(), b.tensor.shape()),
                 like.dtype());
-  if (op == OpId::mul && like.dtype() == DType::complex64) return packed_product(a, b);
+  if ((op == OpId::mul || op == OpId::div) && like.dtype() == DType::complex64) return packed(op, a, b);
   const Parts x = parts_of(a, like), y = parts_of(b, like);
   switch (op) {
     case OpId::add: return join(add(x.re, y.re), add(x.im, y.im));
@@ -312,10 +312,13 @@ Tensor ops::complex_product(const Tensor& a, const Tensor& b) {
   const grad_mode::Guard off(false, grad_mode::inference());
   Dims a_shape = a.shape(), b_shape = b.shape();
   a_shape.back() *= 2, b_shape.back() *= 2, b_shape[b_shape.size() - 2] *= 2;
-  const Parts p = parts(b);
-  const Tensor rows = stack({as_pairs(join(p)), as_pairs(join(times_i(p)))}, b.dim() - 1);
+  Dims twice = b.shape();
+  twice.insert(twice.size() - 1, 2);
+  const Tensor rows = empty(twice, b.dtype(), b.device());
+  copy_(select(rows, -2, 0), b);
+  copy_(select(rows, -2, 1), join(times_i(parts(b))));
   const Tensor left = reshape(as_pairs(contiguous(a)), a_shape);
-  const Tensor product = matmul(left, reshape(rows, b_shape));
+  const Tensor product = matmul(left, reshape(as_pairs(rows), b_shape));
   Dims pairs = product.shape();
   pairs.back() /= 2;
   pairs.push_back(2);

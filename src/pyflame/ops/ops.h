@@ -114,7 +114,7 @@ Tensor i0(const Tensor& x);
 Tensor i1(const Tensor& x);
 Tensor modified_bessel_k0(const Tensor& x);
 Tensor modified_bessel_k1(const Tensor& x);
-Tensor log_ndtr(const Tensor& x);
+std::pair<Tensor, Tensor> frexp(const Tensor& x);  // mantissa, and exponent in int32
 Tensor entr(const Tensor& x);
 
 // ---- in place (inplace.cpp): assigns the value to x, cast to x's dtype and broadcast to its shape. Returns x.

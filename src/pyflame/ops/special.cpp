@@ -18,6 +18,7 @@ namespace {
 
 using In = const Tensor&;
 constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
+constexpr double kRootHalf = std::numbers::sqrt2 / 2;
 const double kRootTwoPi = std::sqrt(2 * std::numbers::pi);
 
 // y, with a gradient grad(g, x, y) that is written in public ops. One that is grad(g, x) lets a program write to y.
@@ -68,6 +69,7 @@ PF_SPECIAL(i0e, (In g, In x, In y), mul(g, sub(i1e(x), mul(sign(x), y))))
 PF_SPECIAL(i1e, (In g, In x, In y), mul(g, sub(sub(i0e(x), mul(sign(x), y)), over_argument(y, x))))
 PF_SPECIAL(scaled_modified_bessel_k0, (In g, In x, In y), mul(g, sub(y, scaled_modified_bessel_k1(x))))
 PF_SPECIAL(scaled_modified_bessel_k1, (In g, In x, In y), mul(g, sub(sub(y, scaled_modified_bessel_k0(x)), div(y, x))))
+PF_SPECIAL(log_ndtr, (In g, In x), mul(g, div(kTwoOverRootPi* kRootHalf, erfcx(mul(x, -kRootHalf)))))
 PF_SPECIAL(bessel_j0, (In g, In x), neg(mul(g, bessel_j1(x))))
 PF_SPECIAL(bessel_j1, (In g, In x, In y), mul(g, sub(bessel_j0(x), over_argument(y, x))))
 PF_SPECIAL(bessel_y0, (In g, In x), neg(mul(g, bessel_y1(x))))
@@ -76,6 +78,21 @@ PF_SPECIAL(bessel_y1, (In g, In x, In y), mul(g, sub(bessel_y0(x), div(y, x))))
 
 Tensor airy_ai(const Tensor& input) {
   return special("airy_ai", OpId::airy_ai, input, [](In, In) -> Tensor { no_gradient("airy_ai", "its input"); });
+}
+
+std::pair<Tensor, Tensor> frexp(const Tensor& x) {
+  check_defined("frexp", x);
+  PF_CHECK(is_float(x.dtype()), Type, "frexp: not a floating dtype; got {}; expected a floating dtype",
+           dtype_name(x.dtype()));
+  const Tensor mantissa = emit(OpId::frexp_mantissa, {x}, x.shape(), x.dtype());
+  const Tensor exponent = cast(emit(OpId::frexp_exponent, {x}, x.shape(), x.dtype()), DType::int32);
+  // The slope is 2^-e; 1 where x is its own mantissa.
+  return {differentiable("frexp", x, mantissa,
+                         [](In g, In from, In f) {
+                           const Tensor divided = logical_and(ne(f, 0.0), lt(abs(f), 1.0));
+                           return mul(g, where(divided, div(f, from), 1.0));
+                         }),
+          exponent};
 }
 
 namespace {
@@ -113,21 +130,6 @@ Tensor modified_bessel_k1(const Tensor& input) {
   return composed(
       "modified_bessel_k1", input, [](In x) { return mul(exp(neg(x)), scaled_modified_bessel_k1(x)); },
       [](In g, In x, In y) { return neg(mul(g, add(modified_bessel_k0(x), div(y, x)))); });
-}
-
-// Below -1 by erfcx, because erfc vanishes there; above it by log1p.
-Tensor log_ndtr(const Tensor& input) {
-  constexpr double kRootHalf = std::numbers::sqrt2 / 2;
-  return composed(
-      "log_ndtr", input,
-      [](In x) {
-        const Tensor low = lt(x, -1.0);
-        const Tensor tail = sub(log(mul(erfcx(mul(where(low, x, -1.0), -kRootHalf)), 0.5)), mul(square(x), 0.5));
-        return where(low, tail, log1p(mul(erfc(mul(x, kRootHalf)), -0.5)));
-      },
-      [](In g, In x) {
-        return mul(g, div(std::numbers::sqrt2 * std::numbers::inv_sqrtpi, erfcx(mul(x, -kRootHalf))));
-      });
 }
 
 Tensor entr(const Tensor& input) {

@@ -215,6 +215,16 @@ class GpuProblems {
       else add(op, what, {to, ints({1000}), x({1000, 30})}, {to}, ScatterAttrs{0, static_cast<int64_t>(how)});
     }
   }
+  // Short lines that are rows, lines side by side for eight and for four of a workgroup, and lines that are too long for one.
+  void replacing() {
+    const ScatterAttrs along_rows{1, static_cast<int64_t>(Combine::Replace)};
+    const Operand rows = x({300, 64});
+    add(OpId::scatter, "replace_rows", {rows, ints({300, 50}), x({300, 50})}, {rows}, along_rows);
+    for (const auto& [what, n] : {std::pair{"replace_four", 2000}, {"replace_long", 20000}}) {
+      const Operand to = x({n, 30});
+      add(OpId::scatter, what, {to, ints({1000, 30}), x({1000, 30})}, {to}, ScatterAttrs{0, along_rows.combine});
+    }
+  }
   void grids(OpId op) {
     for (const auto& [what, mode, volume] : {std::tuple{"linear", GridMode::Linear, false},
                                              {"nearest", GridMode::Nearest, false},
@@ -335,12 +345,13 @@ class GpuProblems {
       case OpId::embedding_bag: return add(op, "", {x({1000, 64}), ints({5000}), ints({100})}, {x({100, 64})}), void();
       case OpId::scatter_add:
         add(op, "few", {ints({100000}), x({100000})}, {x({64})}, DimAttrs{0});
+        add(op, "rows", {ints({30, 1000}), x({30, 1000})}, {x({30, 64})}, DimAttrs{1});
         return add(op, "", {ints({1000, 30}), x({1000, 30})}, {x({64, 30})}, DimAttrs{0}), void();
       case OpId::index_add:
         add(op, "rows", {ints({1000}), x({1000, 768})}, {x({50304, 768})}, DimAttrs{0});
         add(op, "spread", {ints({1000}), x({1000, 99})}, {spread({50304, 99})}, DimAttrs{0});
         return add(op, "long", {ints({100000}), x({100000, 64})}, {x({50304, 64})}, DimAttrs{0}), void();
-      case OpId::scatter:
+      case OpId::scatter: replacing(); return combining(op);
       case OpId::index_put: return combining(op);
       case OpId::nonzero:
         return add(op, "", {tensor(DType::bool_, {100000}), number(DType::int64)}, {ints({5000})}), void();

@@ -127,6 +127,7 @@ inline double sinpi(double x) { return sin(3.141592653589793 * x); }
 inline double cospi(double x) { return cos(3.141592653589793 * x); }
 inline float sinpif(float x) { return (float)sinpi(x); }
 inline float cospif(float x) { return (float)cospi(x); }
+inline void sincospif(float x, float* sine, float* cosine) { *sine = sinpif(x), *cosine = cospif(x); }
 
 template <class T>
 struct EmulatedIsPointer {

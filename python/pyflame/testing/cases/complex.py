@@ -28,7 +28,7 @@ ELEMENTWISE = {  # name, function of PyFlame, of NumPy
 
 
 def _elementwise():
-    ops = {"float32": ("pack_complex", "real_part", "imag_part", "mul_complex"), "float64": ()}
+    ops = {"float32": ("pack_complex", "real_part", "imag_part", "mul_complex", "div_complex"), "float64": ()}
     for dtype in DTYPES:
         for name, (f, g) in ELEMENTWISE.items():
             for shape in SHAPES if name == "mul" else ((31, 33),):

@@ -127,12 +127,17 @@ UNARY = {
     "special_log_ndtr": (lambda x: np.log(0.5 * _elementwise(math.erfc)(-x / math.sqrt(2))), _between(-30, 3), None),
     "special_entr": (lambda x: -x * np.log(x), positive, lambda x: np.abs(x * np.log(x)) + x),
 }
-PARTS = {"i0": "i0e", "i1": "i1e", "modified_bessel_k0": "scaled_modified_bessel_k0", "modified_bessel_k1": "scaled_modified_bessel_k1", "log_ndtr": "erfcx", "entr": "log"}
+PARTS = {"i0": "i0e", "i1": "i1e", "modified_bessel_k0": "scaled_modified_bessel_k0", "modified_bessel_k1": "scaled_modified_bessel_k1", "entr": "log"}
 NO_GRADIENT = ("special_airy_ai",)
 
 
 def _cost(dtype):
     return 300 if dtype == "float64" else 10  # 7e-14; the references are no better
+
+
+def _parts_of_numbers():
+    for dtype in FLOATS:
+        yield Case(f"frexp-{dtype}", ("frexp",), ("frexp_mantissa", "frexp_exponent"), (Spec((31, 33), dtype, _between(-30, 8)),), lambda pf, x: tuple(pf.frexp(x)), np.frexp, out=(dtype, "int32"))
 
 
 def _unary():
@@ -232,4 +237,4 @@ def _integers():
 
 
 def cases():
-    return [*_unary(), *_limits(), *_binary(), *_integers()]
+    return [*_parts_of_numbers(), *_unary(), *_limits(), *_binary(), *_integers()]

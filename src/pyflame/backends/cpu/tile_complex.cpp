@@ -5,6 +5,9 @@
 #include <hwy/foreach_target.h>  // before highway.h
 
 #include "pyflame/backends/cpu/tile_loop-inl.h"
+#include "pyflame/kernels/device/launch.h"
+
+#include "pyflame/kernels/device/scalar.h"  // after launch.h
 
 HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::tile {
@@ -61,8 +64,33 @@ void mul_loop(const Args& a) {
   }
 }
 
+// The formula of div_complex in kernels/device/scalar.h, step by step.
+void div_loop(const Args& a) {
+  const Tag<float> d;
+  const int64_t lanes = hn::Lanes(d);
+  const auto* x = static_cast<const int64_t*>(a.src[0]);
+  const auto* y = static_cast<const int64_t*>(a.src[1]);
+  auto* out = static_cast<int64_t*>(a.dst);
+  int64_t i = 0;
+  for (; i + lanes <= a.n; i += lanes) {
+    hn::Vec<decltype(d)> ar, ai, br, bi;
+    hn::LoadInterleaved2(d, reinterpret_cast<const float*>(x + i), ar, ai);
+    hn::LoadInterleaved2(d, reinterpret_cast<const float*>(y + i), br, bi);
+    const auto real = hn::Ge(hn::Abs(br), hn::Abs(bi));
+    const auto large = hn::IfThenElse(real, br, bi), small = hn::IfThenElse(real, bi, br);
+    const auto p = hn::IfThenElse(real, ar, ai), q = hn::IfThenElse(real, ai, ar);
+    const auto ratio = hn::IfThenZeroElse(hn::Eq(large, hn::Zero(d)), hn::Div(small, large));
+    const auto size = hn::Add(large, hn::Mul(small, ratio));
+    const auto im = hn::Div(hn::Sub(q, hn::Mul(p, ratio)), size);
+    hn::StoreInterleaved2(hn::Div(hn::Add(p, hn::Mul(q, ratio)), size), hn::IfThenElse(real, im, hn::Neg(im)), d,
+                          reinterpret_cast<float*>(out + i));
+  }
+  for (; i < a.n; ++i) out[i] = pf::div_complex(x[i], y[i]);
+}
+
 Fn pick_bits(OpId op) {
   switch (op) {
+    case OpId::div_complex: return div_loop;
     case OpId::mul_complex: return mul_loop;
     case OpId::pack_complex: return pack_loop;
     case OpId::real_part: return part_loop<0>;

@@ -166,9 +166,10 @@ void run_bits(const Call& c) {
     return write_all(out, bits);
   }
   std::vector<int64_t> bits = broadcast<int64_t>(c, 0, out.shape);
-  if (c.node.op == OpId::mul_complex) {
+  if (c.node.op == OpId::mul_complex || c.node.op == OpId::div_complex) {
     const auto other = broadcast<int64_t>(c, 1, out.shape);
-    for (size_t i = 0; i < bits.size(); ++i) bits[i] = pf::mul_complex(bits[i], other[i]);
+    const auto f = c.node.op == OpId::mul_complex ? pf::mul_complex<int64_t> : pf::div_complex<int64_t>;
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] = f(bits[i], other[i]);
     return write_all(out, bits);
   }
   std::vector<double> part(bits.size());

@@ -165,14 +165,16 @@ struct is_floating<double> {
   }
 PF_C_FUNCTIONS(PF_C_FUNCTION)
 #undef PF_C_FUNCTION
-// sin(pi x) and cos(pi x): for the angle of a normal random number, the argument stays exact. The host has no such
+// sin(pi x) and cos(pi x): for the angle of normal random numbers, the argument stays exact. The host has no such
 // functions.
 #ifdef PF_ON_DEVICE
 PF_DEVICE float m_sinpi(float x) { return sinpif(x); }
 PF_DEVICE float m_cospi(float x) { return cospif(x); }
+PF_DEVICE void m_sincospi(float x, float& sine, float& cosine) { sincospif(x, &sine, &cosine); }
 #else
-PF_DEVICE float m_sinpi(float x) { return (float)::sin(3.141592653589793 * x); }
-PF_DEVICE float m_cospi(float x) { return (float)::cos(3.141592653589793 * x); }
+PF_DEVICE void m_sincospi(float x, float& sine, float& cosine) {
+  sine = (float)::sin(3.141592653589793 * x), cosine = (float)::cos(3.141592653589793 * x);
+}
 #endif
 PF_DEVICE float m_erfc(float x) { return erfcf(x); }
 PF_DEVICE double m_erfc(double x) { return ::erfc(x); }
@@ -514,6 +516,17 @@ PF_DEVICE i64 mul_complex(T a, T b) {
   return pack_complex(ar * br - ai * bi, ar * bi + ai * br);
 }
 
+// By Smith's formula (Algorithm 116, 1962): without squares, which overflow.
+template <class T>
+PF_DEVICE i64 div_complex(T a, T b) {
+  const float ar = real_part(a), ai = imag_part(a), br = real_part(b), bi = imag_part(b);
+  const bool real = m_copysign(br, 1.0f) >= m_copysign(bi, 1.0f);
+  const float large = real ? br : bi, small = real ? bi : br, p = real ? ar : ai, q = real ? ai : ar;
+  const float ratio = large == 0 ? 0 : small / large, size = large + small * ratio;
+  const float im = (q - p * ratio) / size;
+  return pack_complex((p + q * ratio) / size, real ? im : -im);
+}
+
 // --- 8-bit floats: the value of a code, and the code of the nearest value. tensor/float8.h has the formats.
 enum Float8Codes { InfinityAndNan, OneNan, NanAtMinusZero };
 
@@ -586,21 +599,18 @@ PF_DEVICE u64 philox64(u64 seed, u64 offset, u64 i) {
 }
 template <class S>
 struct Uniform {  // float32
-  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
-    return (float)(philox(seed, offset, i / 4).at(i) >> 8) * 5.9604644775390625e-08f;
-  }
+  static PF_DEVICE float of(u32 word) { return (float)(word >> 8) * 5.9604644775390625e-08f; }
+  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) { return of(philox(seed, offset, i / 4).at(i)); }
 };
 template <>
 struct Uniform<f16> {
-  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
-    return (float)(philox(seed, offset, i / 4).at(i) >> 21) * 4.8828125e-04f;
-  }
+  static PF_DEVICE float of(u32 word) { return (float)(word >> 21) * 4.8828125e-04f; }
+  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) { return of(philox(seed, offset, i / 4).at(i)); }
 };
 template <>
 struct Uniform<bf16> {
-  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
-    return (float)(philox(seed, offset, i / 4).at(i) >> 24) * 3.90625e-03f;
-  }
+  static PF_DEVICE float of(u32 word) { return (float)(word >> 24) * 3.90625e-03f; }
+  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) { return of(philox(seed, offset, i / 4).at(i)); }
 };
 template <>
 struct Uniform<double> {
@@ -608,17 +618,61 @@ struct Uniform<double> {
     return (double)(philox64(seed, offset, i) >> 11) * 1.1102230246251565e-16;
   }
 };
+// The two normal numbers of two words.
+struct NormalPair {
+  float even, odd;
+  PF_DEVICE NormalPair() {}
+  PF_DEVICE NormalPair(u32 a, u32 b) {
+    const float u = (float)((a >> 8) + 1) * 5.9604644775390625e-08f,
+                phase = (float)(b >> 8) * 1.1920928955078125e-07f;  // in units of pi
+    const float r = m_sqrt(-2 * m_log(u));
+    float sine, cosine;
+    m_sincospi(phase, sine, cosine);
+    even = r * cosine, odd = r * sine;
+  }
+};
 template <class S>
 struct Normal {
   static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
     const u64 pair = i / 2;
     const Words w = philox(seed, offset, pair / 2);
-    const u32 a = pair & 1 ? w.w[2] : w.w[0], b = pair & 1 ? w.w[3] : w.w[1];
-    const float u = (float)((a >> 8) + 1) * 5.9604644775390625e-08f,
-                phase = (float)(b >> 8) * 1.1920928955078125e-07f;  // in units of pi
-    const float r = m_sqrt(-2 * m_log(u));
-    return r * (i % 2 ? m_sinpi(phase) : m_cospi(phase));
+    const NormalPair both(pair & 1 ? w.w[2] : w.w[0], pair & 1 ? w.w[3] : w.w[1]);
+    return i % 2 ? both.odd : both.even;
   }
+};
+// The words of kCount neighbours, the first of which is a multiple of kCount: 2, or a multiple of 4. Compilers do not find by themselves that
+// neighbours share their block, if what is computed from a word has branches.
+template <int kCount>
+struct DrawnWords {
+  u32 w[kCount];
+  PF_DEVICE DrawnWords(u64 seed, u64 offset, u64 first) {
+    static_assert(kCount == 2 || kCount % 4 == 0);
+    if constexpr (kCount == 2) {
+      const Words all = philox(seed, offset, first / 4);
+      w[0] = all.at(first), w[1] = all.at(first + 1);
+    } else {
+      for (int i = 0; i < kCount; i += 4) {
+        const Words all = philox(seed, offset, (first + i) / 4);
+        for (int k = 0; k < 4; ++k) w[i + k] = all.w[k];
+      }
+    }
+  }
+};
+// Their uniform and their normal numbers.
+template <class S, int kCount>
+struct Uniforms {
+  DrawnWords<kCount> words;
+  PF_DEVICE Uniforms(u64 seed, u64 offset, u64 first) : words(seed, offset, first) {}
+  PF_DEVICE float operator[](int i) const { return Uniform<S>::of(words.w[i]); }
+};
+template <class S, int kCount>
+struct Normals {
+  NormalPair pairs[kCount / 2];
+  PF_DEVICE Normals(u64 seed, u64 offset, u64 first) {
+    const DrawnWords<kCount> words(seed, offset, first);
+    for (int i = 0; i < kCount / 2; ++i) pairs[i] = NormalPair(words.w[2 * i], words.w[2 * i + 1]);
+  }
+  PF_DEVICE float operator[](int i) const { return i % 2 ? pairs[i / 2].odd : pairs[i / 2].even; }
 };
 template <>
 struct Normal<double> {

@@ -18,7 +18,8 @@ namespace pf {
 // clang-format off
 #define PF_SPECIAL_UNARY(X)                                                                                       \
   X(erfc) X(erfcx) X(erfinv) X(ndtri) X(lgamma) X(digamma) X(trigamma) X(i0e) X(i1e) X(scaled_modified_bessel_k0) \
-  X(scaled_modified_bessel_k1) X(bessel_j0) X(bessel_j1) X(bessel_y0) X(bessel_y1) X(airy_ai)
+  X(scaled_modified_bessel_k1) X(bessel_j0) X(bessel_j1) X(bessel_y0) X(bessel_y1) X(airy_ai) X(log_ndtr)         \
+  X(frexp_mantissa) X(frexp_exponent)
 // clang-format on
 
 // The lesser of x and a bound; NaN stays.
@@ -55,6 +56,21 @@ PF_SPECIAL typename M::V erfcx_of(M m, typename M::V x) {
   if (!m.any(left)) return right;
   const auto e = exp_square_of(m, bounded(m, m.abs(x), M::kSingle ? 11 : 28), false);
   return m.select(left, m.sub(m.add(e, e), right), right);
+}
+
+// The logarithm of ndtr(x) = erfc(-x / sqrt 2) / 2. Below 0 by erfcx, because erfc vanishes; above it log(1 - h), where Kahan's quotient makes up for
+// the rounding of 1 - h.
+template <class M>
+PF_SPECIAL typename M::V log_ndtr_of(M m, typename M::V x) {
+  const auto half = m.num(0.5), one = m.num(1);
+  const auto a = m.abs(m.mul(x, m.num(0.70710678118654752440)));
+  const auto scaled = m.mul(erfcx_positive(m, a), half);
+  const auto h = m.mul(exp_square_of(m, bounded(m, a, M::kSingle ? 11 : 28), true), scaled);
+  const auto rest = m.sub(one, h), taken = m.sub(one, rest);
+  const auto below = m.lt(x, m.num(0));
+  const auto log = m.log(m.select(below, scaled, rest));
+  const auto high = m.select(m.eq(taken, m.num(0)), m.neg(h), m.mul(log, m.div(h, taken)));
+  return m.select(below, m.sub(log, m.mul(m.mul(x, x), half)), high);
 }
 
 // The x >= 0 for which w = -log(1 - erf(x)^2), where that is 6.25 or more.
@@ -318,6 +334,36 @@ PF_SPECIAL typename M::V airy_ai_of(M m, typename M::V x) {
     r = m.select(left, m.mul(m.mul(scale, m.num(1.41421356237309504880)), wave), r);
   }
   return r;
+}
+
+// --- x = f 2^e with 1/2 <= |f| < 1
+
+// x is moved by a power of 2 to where nothing is subnormal or overflows.
+template <class M>
+PF_SPECIAL typename M::V frexp_scale(M m, typename M::V x) {
+  constexpr double kUp = 18446744073709551616.0;  // 2^64
+  return m.select(m.lt(m.abs(x), m.num(1)), m.num(kUp), m.num(1 / kUp));
+}
+// Twice the largest power of 2 that is not above |x|: all other bits vanish by rounding (Rump, 2009). 0 for 0; NaN for infinite numbers and NaN.
+template <class M>
+PF_SPECIAL typename M::V frexp_power(M m, typename M::V x) {
+  constexpr double kDigits = M::kSingle ? 16777216.0 : 9007199254740992.0;  // 2^24, 2^53
+  const auto shifted = m.mul(x, m.num(kDigits + 2));
+  return m.abs(m.sub(shifted, m.mul(shifted, m.num(1 - 1 / kDigits))));
+}
+// f; x itself, where that is 0, infinite or NaN.
+template <class M>
+PF_SPECIAL typename M::V frexp_mantissa_of(M m, typename M::V x) {
+  const auto moved = m.mul(x, frexp_scale(m, x)), power = frexp_power(m, moved);
+  return m.select(m.lt(m.num(0), power), m.div(moved, power), x);
+}
+// e; 0 where x is 0, infinite or NaN.
+template <class M>
+PF_SPECIAL typename M::V frexp_exponent_of(M m, typename M::V x) {
+  const auto power = frexp_power(m, m.mul(x, frexp_scale(m, x)));
+  const auto exponent = m.nearest(m.mul(m.log(power), m.num(1.44269504088896340736)));
+  const auto back = m.select(m.lt(m.abs(x), m.num(1)), m.num(-64), m.num(64));
+  return m.select(m.lt(m.num(0), power), m.add(exponent, back), m.num(0));
 }
 
 #ifndef PF_SPECIAL_INSIDE

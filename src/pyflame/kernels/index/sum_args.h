@@ -31,7 +31,9 @@ struct IndexKeys {
 #endif
     }
   };
-  PF_DEVICE Line line(i64 l) const { return {index + lines.at(l), stride, size, fault, site}; }
+  PF_DEVICE Line line(i64 l, bool narrow = false) const {
+    return {index + lines.at(l, narrow), stride, size, fault, site};
+  }
 };
 
 struct SumShape {

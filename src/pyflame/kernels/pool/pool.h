@@ -10,11 +10,12 @@ struct PoolPlace {  // strides, in elements
 };
 
 struct Pool {
-  PoolPlace from, to, at;  // `at`: the flat index of the maximum
+  PoolPlace from, to, at;           // `at`: the flat index of the maximum
+  Divider by_w, by_h, by_channels;  // by the sizes of the result, if `narrow`: it has less than 2^31 elements
   i64 images, channels;
   int height, width;         // of the plane that contains the windows
   int windows_h, windows_w;  // number of windows
-  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_padding;
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_padding, narrow;
 };
 
 #ifdef PF_ON_DEVICE
@@ -26,6 +27,19 @@ struct PoolAt {
 // Consecutive threads take neighbouring pixels of a plane, or neighbouring channels if those are adjacent in memory.
 PF_DEVICE PoolAt pool_at(i64 e, const Pool& p, int h, int w, bool channels_last) {
   PoolAt a;
+  if (p.narrow) {
+    u32 rest = (u32)e;
+    const auto take = [&rest](const Divider& d) {
+      const u32 quotient = d.div(rest), part = rest - quotient * d.d;
+      rest = quotient;
+      return part;
+    };
+    if (channels_last) a.c = take(p.by_channels);
+    a.w = (int)take(p.by_w), a.h = (int)take(p.by_h);
+    if (!channels_last) a.c = take(p.by_channels);
+    a.n = rest;
+    return a;
+  }
   if (channels_last) {
     a.c = e % p.channels;
     e /= p.channels;

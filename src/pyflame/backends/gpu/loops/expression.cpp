@@ -62,6 +62,8 @@ std::string Expressions::source(size_t i) {
     }
     case OpId::rand_uniform:
     case OpId::rand_normal: {
+      if (std::find(neighbours_.begin(), neighbours_.end(), i) != neighbours_.end())
+        return fmt::format("pf::as<{}>(z{}[j])", result, i);
       const std::string seed = raw(0), at = raw(1);
       return fmt::format("pf::as<{0}>(pf::{1}<{0}>::at((pf::u64){2}, (pf::u64){3}, (pf::u64)({4})))", result,
                          n.op == OpId::rand_uniform ? "Uniform" : "Normal", seed, at, index_);
@@ -73,6 +75,17 @@ std::string Expressions::source(size_t i) {
     }
     default: PF_FAIL(NotImplemented, "{}: fused loops cannot generate its values", op_name(n.op));
   }
+}
+
+std::string Expressions::declare_neighbours(size_t i, int64_t count, const std::string& first) {
+  const Node& n = p_.node(i);
+  if ((n.op != OpId::rand_normal && n.op != OpId::rand_uniform) || n.outs[0].dtype == DType::float64 || count < 2)
+    return "";
+  neighbours_.push_back(i);
+  const std::string seed = param(n.ins[0].param, false), at = param(n.ins[1].param, false);
+  return fmt::format("const pf::{}<{}, {}> z{}((pf::u64){}, (pf::u64){}, (pf::u64)({}));",
+                     n.op == OpId::rand_normal ? "Normals" : "Uniforms", stored_type(n.outs[0].dtype), count, i, seed,
+                     at, first);
 }
 
 std::string Expressions::declare(size_t i) {

@@ -20,6 +20,9 @@ class Expressions {
       : p_(p), read_(std::move(read)), index_(std::move(index)) {}
 
   std::string declare(size_t i);
+  // What is declared once for the `count` neighbours from the linear index `first` on: random numbers, which share their work. declare(i) of
+  // neighbour j then takes its number. Empty for other nodes.
+  std::string declare_neighbours(size_t i, int64_t count, const std::string& first);
   // Text for an input of node i: a param, the variable of an earlier node, or memory.
   std::string value(size_t i, const Operand& o);
   // The node that writes a binding before node i; -1: the value is read from memory.
@@ -44,6 +47,7 @@ class Expressions {
   Read read_;
   std::string index_;
   std::vector<ParamUse> params_;
+  std::vector<size_t> neighbours_;  // the nodes of declare_neighbours
 };
 
 }  // namespace pyflame::gpu

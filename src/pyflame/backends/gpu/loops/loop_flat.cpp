@@ -29,7 +29,10 @@ class Flat {
     std::string maps = "    #pragma unroll\n    for (int j = 0; j < V; ++j) {\n", stores;
     Expressions in_vector(
         p_, [&](const Operand& o) { return element(g_.access(o)); }, "q * V + j");
-    std::string outputs;
+    std::string outputs, neighbours;
+    for (size_t i = 0; i < p_.size(); ++i)
+      if (const std::string text = in_vector.declare_neighbours(i, vector_, "q * V"); !text.empty())
+        neighbours += "    " + text + "\n";
     for (size_t i = 0; i < p_.size(); ++i) maps += "      " + in_vector.declare(i) + "\n";
     for (size_t i = 0; i < p_.size(); ++i) {
       if (!in_vector.stored(i)) continue;
@@ -55,7 +58,7 @@ class Flat {
         "1);\n{}{}    }}\n"
         "    #pragma unroll\n    for (int k = 0; k < K; ++k) {{\n    const I q = q0 + k * T;\n    if (q < vectors) "
         "{{\n{}{}{}{}    }}\n    }}\n  }}\n",
-        vector_, each_, kGroupThreads, n, declares, at, loads, at, outputs, maps, stores);
+        vector_, each_, kGroupThreads, n, declares, at, loads, at, outputs, neighbours + maps, stores);
     // The remaining elements, if all dims are merged to one whose size is no multiple of the vector.
     if (vector_ > 1 && (linear_ || text_.inner().size() == 1)) body += rest(n);
     // Every element has its own thread. In a loop, compilers would load the constants of functions beforehand, into

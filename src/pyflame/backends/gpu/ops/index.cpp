@@ -1,40 +1,18 @@
-// gather, index_select (kernels/index/take.h), scatter_add, index_add, scatter, index_put (kernels/index/put.h and sum.h), nonzero,
+// gather, index_select (kernels/index/take.h), scatter_add, index_add, scatter, index_put (kernels/index/put.h, fixed.h and sum.h), nonzero,
 // searchsorted.
 #include <algorithm>
 #include <bit>
 #include <optional>
 
 #include "pyflame/backends/gpu/ops/sorter.h"
+#include "pyflame/backends/gpu/shapes/walk.h"
 #include "pyflame/base/error.h"
 #include "pyflame/kernels/index/bag_args.h"
 #include "pyflame/kernels/index/sum_args.h"
-#include "pyflame/kernels/index/walk.h"
 
 namespace pyflame::gpu {
 
 namespace {
-
-// --- kernels/index/walk.h
-template <int kOperands>
-struct Walk : pf::Walk<kOperands, false> {
-  using pf::Walk<kOperands, false>::count, pf::Walk<kOperands, false>::rank, pf::Walk<kOperands, false>::sizes,
-      pf::Walk<kOperands, false>::shape, pf::Walk<kOperands, false>::strides;
-
-  bool wide() const { return count >= int64_t{1} << 31; }
-  // Dims that are contiguous with each other in all operands are merged.
-  Walk(const Dims& dims, const std::array<Dims, kOperands>& operands) {
-    count = dims.numel();
-    for (int d = 0; d < dims.size(); ++d) {
-      if (dims[d] == 1) continue;
-      bool merge = rank > 0;
-      for (size_t k = 0; merge && k < kOperands; ++k) merge = strides[k][rank - 1] == operands[k][d] * dims[d];
-      if (!merge) shape[rank++] = 1;
-      shape[rank - 1] *= dims[d];
-      for (size_t k = 0; k < kOperands; ++k) strides[k][rank - 1] = operands[k][d];
-    }
-    for (int d = 0; d < rank && !wide(); ++d) sizes[d] = pf::divider_of(static_cast<uint32_t>(shape[d]));
-  }
-};
 
 // The stride along dim; a 0-d operand has one element.
 int64_t size_along(const Operand& o, int dim) { return o.shape.empty() ? 1 : o.shape[dim]; }
@@ -187,6 +165,16 @@ struct PutLayout {
     if (!slices) index_lines = collapsed_view(lines, at);
   }
   int64_t key_lines() const { return shape.shared_keys ? 1 : shape.lines; }
+  // Whether neighbours in memory are the sources of neighbouring lines.
+  bool across() const {
+    const View& from = shape.from_lines;
+    return shape.width == 1 && from.rank > 0 && from.strides[from.rank - 1] == 1 && shape.from_stride != 1;
+  }
+  // One line with few destinations of one element, and many sources for each: workgroups combine them in shared memory.
+  bool into_few() const {
+    return shape.lines == 1 && shape.width == 1 && size <= kFew && shape.count > kEachOfFew * size;
+  }
+  static constexpr int64_t kFew = 2048, kEachOfFew = 16;
   pf::IndexKeys keys(const RunContext& ctx) const {
     return {static_cast<const pf::i64*>(ctx.bindings[index.binding]),
             index_lines,
@@ -296,11 +284,24 @@ class PutSorted final : public Executable {
   Sums single_, several_;
 };
 
-std::unique_ptr<Kernel> put_kernel(DeviceType type, const std::string& body) {
-  return std::make_unique<Kernel>(type, kGroupThreads,
+constexpr int64_t kMostInGroup = 8192;  // destinations, of 4 bytes in shared memory
+
+std::unique_ptr<Kernel> put_kernel(DeviceType type, const std::string& body, unsigned threads = kGroupThreads) {
+  return std::make_unique<Kernel>(type, threads,
                                   kernel_source({"device/divider.h", "index/walk.h", "index/fill.h", "order/keys.h",
                                                  "order/radix.h", "index/sum.h", "index/put.h"},
-                                                kGroupThreads, body));
+                                                threads, body));
+}
+
+// How many adjacent lines a workgroup writes by put_last_in_groups; 0: the numbers of their sources do not fit into shared memory, or there are
+// too few lines for a workgroup each.
+int64_t lines_of_group(const PutLayout& at) {
+  constexpr int64_t kFewLines = 64, kSmall = 1 << 16;
+  if (at.shape.width != 1 || at.shape.shared_keys) return 0;
+  for (const int64_t lines : at.across() ? std::vector<int64_t>{8, 4} : std::vector<int64_t>{1})
+    if (at.size * lines <= kMostInGroup)
+      return at.shape.lines >= kFewLines * lines || at.shape.lines * at.shape.count <= kSmall ? lines : 0;
+  return 0;
 }
 
 // Replaces (kernels/index/put.h).
@@ -315,8 +316,8 @@ class PutLast final : public Executable {
         type_,
         fmt::format("(pf::Word16* p, pf::i64 count) {{ pf::fill_zero<pf::Word16, {}>(p, count); }}", kGroupThreads));
     find_ = put_kernel(type_, fmt::format("(pf::IndexKeys keys, pf::u32* last, pf::i64 lines, pf::i64 count) "
-                                          "{{ pf::find_last<{}>(keys, last, lines, count); }}",
-                                          kGroupThreads));
+                                          "{{ pf::find_last<{}, {}>(keys, last, lines, count); }}",
+                                          kGroupThreads, at_.across()));
     kernel(word_);
   }
   size_t workspace() const override { return static_cast<size_t>(last_bytes_); }
@@ -344,8 +345,8 @@ class PutLast final : public Executable {
     auto& k = kernels_[static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(word)))];
     if (!k)
       k = put_kernel(type_, fmt::format("(pf::IndexKeys keys, const pf::u32* last, const {0}* from, {0}* to, "
-                                        "pf::SumShape p) {{ pf::put_last<{0}, {1}>(keys, last, from, to, p); }}",
-                                        word_type(word), kGroupThreads));
+                                        "pf::SumShape p) {{ pf::put_last<{0}, {1}, {2}>(keys, last, from, to, p); }}",
+                                        word_type(word), kGroupThreads, at_.across()));
     return *k;
   }
   PutLayout at_;
@@ -353,6 +354,99 @@ class PutLast final : public Executable {
   int64_t bytes_, word_ = 0, last_bytes_ = 0;
   std::unique_ptr<Kernel> clear_, find_;
   std::array<std::unique_ptr<Kernel>, 5> kernels_;  // by the size of the word
+};
+
+// Replaces in short lines, with one launch (kernels/index/put.h).
+class PutLastInGroups final : public Executable {
+ public:
+  explicit PutLastInGroups(const Problem& p) : at_(p) {
+    if (at_.nothing) return;
+    const int64_t lines = lines_of_group(at_);
+    const unsigned threads = lines > 1 ? 1024 : kGroupThreads;
+    groups_ = ceil_div(at_.shape.lines, lines);
+    kernel_ = put_kernel(p.graph.device.type,
+                         fmt::format("(pf::IndexKeys keys, const {0}* from, {0}* to, pf::SumShape p) "
+                                     "{{ pf::put_last_in_groups<{0}, {1}, {2}, {3}>(keys, from, to, p); }}",
+                                     word_type(dtype_size(at_.out.dtype)), threads, lines, kMostInGroup),
+                         threads);
+  }
+  void run(const RunContext& ctx) override {
+    if (!kernel_) return;
+    kernel_->launch(ctx.device, group_each(groups_), at_.keys(ctx), ctx.bindings[at_.src.binding],
+                    ctx.bindings[at_.out.binding], at_.shape);
+  }
+
+ private:
+  PutLayout at_;
+  int64_t groups_ = 0;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+// Sums of 16-bit floats and float32 (kernels/index/fixed.h).
+class PutFixed final : public Executable {
+ public:
+  explicit PutFixed(const Problem& p) : at_(p), type_(p.graph.device.type) {
+    if (at_.out.numel() == 0) return;
+    if (at_.nothing) {
+      zeros_.emplace(type_, at_.out);
+      return;
+    }
+    places_ = at_.shape.lines * at_.size;
+    spare_ = spare_bits(at_.shape.count);
+    few_ = at_.into_few();
+    sums_ = parts_.take(places_ * 8), tops_ = parts_.take(places_ * 4);
+    const std::string s = stored_type(at_.out.dtype), sources = fmt::format("{}, {}, {}, {}", s, kGroupThreads,
+                                                                            at_.across(), few_ ? PutLayout::kFew : 0);
+    clear_ = kernel("(pf::Word16* p, pf::i64 count) {{ pf::fill_zero<pf::Word16, {1}>(p, count); }}", sources);
+    find_ = kernel(
+        "(pf::IndexKeys keys, const {0}* from, pf::u32* tops, pf::SumShape p) "
+        "{{ pf::find_tops<{2}>(keys, from, tops, p); }}",
+        sources);
+    add_ = kernel(
+        "(pf::IndexKeys keys, const {0}* from, const pf::u32* tops, pf::u64* sums, pf::SumShape p, int spare) "
+        "{{ pf::add_fixed<{2}>(keys, from, tops, sums, p, spare); }}",
+        sources);
+    store_ = kernel(
+        "(const pf::u32* tops, const pf::u64* sums, {0}* to, pf::SumShape p, pf::i64 size, int spare) "
+        "{{ pf::store_fixed<{0}, {1}>(tops, sums, to, p, size, spare); }}",
+        sources);
+  }
+  size_t workspace() const override { return parts_.size(); }
+  void run(const RunContext& ctx) override {
+    void *const src = ctx.bindings[at_.src.binding], *const out = ctx.bindings[at_.out.binding];
+    if (zeros_) zeros_->run(ctx.device, out);
+    if (!clear_) return;
+    void *const sums = part_of(ctx.workspace, sums_), *const tops = part_of(ctx.workspace, tops_);
+    const auto grid = [](int64_t n) { return std::array<unsigned, 3>{groups_for(n, kGroupThreads), 1, 1}; };
+    const int64_t words = ceil_div(static_cast<int64_t>(parts_.size()), 16);
+    clear_->launch(ctx.device, grid(words), ctx.workspace, words);
+    const auto sources = grid(ceil_div(at_.shape.lines * at_.shape.count, few_ ? PutLayout::kEachOfFew : 1));
+    const pf::IndexKeys keys = at_.keys(ctx);
+    find_->launch(ctx.device, sources, keys, src, tops, at_.shape);
+    add_->launch(ctx.device, sources, keys, src, tops, sums, at_.shape, spare_);
+    store_->launch(ctx.device, grid(places_), tops, sums, out, at_.shape, at_.size, spare_);
+  }
+  // The bits that 64-bit sums of `count` sources have beside the sign, the 24 of a source and those of the count.
+  static int spare_bits(int64_t count) { return 38 - std::bit_width(static_cast<uint64_t>(count - 1)); }
+
+ private:
+  std::unique_ptr<Kernel> kernel(const char* body, const std::string& sources) {
+    return std::make_unique<Kernel>(
+        type_, kGroupThreads,
+        kernel_source({"device/divider.h", "index/walk.h", "index/fill.h", "order/keys.h", "order/radix.h",
+                       "index/sum.h", "index/put.h", "index/fixed.h"},
+                      kGroupThreads,
+                      fmt::format(fmt::runtime(body), stored_type(at_.out.dtype), kGroupThreads, sources)));
+  }
+  PutLayout at_;
+  DeviceType type_;
+  int64_t places_ = 0;
+  int spare_ = 0;
+  bool few_ = false;
+  Parts parts_;
+  size_t sums_ = 0, tops_ = 0;
+  std::optional<Zeros> zeros_;
+  std::unique_ptr<Kernel> clear_, find_, add_, store_;
 };
 
 // Sums of int32 and int64 (kernels/index/put.h).
@@ -363,27 +457,24 @@ class PutInteger final : public Executable {
     if (!at_.onto && at_.out.numel() > 0) zeros_.emplace(type, at_.out);
     if (at_.nothing) return;
     const char* word = at_.out.dtype == DType::int64 ? "pf::u64" : "pf::u32";
-    few_ = at_.shape.lines == 1 && at_.shape.width == 1 && at_.size <= kFew && at_.shape.count > kEach * at_.size;
+    few_ = at_.into_few();
     kernel_ = put_kernel(
         type,
         fmt::format("(pf::IndexKeys keys, const {0}* from, {0}* to, pf::SumShape p) {{ pf::{1}(keys, from, to, p); }}",
                     word,
-                    few_ ? fmt::format("add_in_groups<{}, {}, {}>", word, kGroupThreads, kFew)
-                         : fmt::format("add_atomically<{}, {}>", word, kGroupThreads)));
+                    few_ ? fmt::format("add_in_groups<{}, {}, {}>", word, kGroupThreads, PutLayout::kFew)
+                         : fmt::format("add_atomically<{}, {}, {}>", word, kGroupThreads, at_.across())));
   }
   void run(const RunContext& ctx) override {
     void *const src = ctx.bindings[at_.src.binding], *const out = ctx.bindings[at_.out.binding];
     if (zeros_) zeros_->run(ctx.device, out);
     if (!kernel_) return;
     const int64_t count = at_.shape.lines * at_.shape.count * at_.shape.width;
-    const unsigned groups = groups_for(count, kGroupThreads * (few_ ? kEach : 1));
+    const unsigned groups = groups_for(count, kGroupThreads * (few_ ? PutLayout::kEachOfFew : 1));
     kernel_->launch(ctx.device, {groups, 1, 1}, at_.keys(ctx), src, out, at_.shape);
   }
 
  private:
-  static constexpr int
-      kFew = 2048,
-      kEach = 16;  // few destinations: they fit into shared memory, and each workgroup has many sources for each
   PutLayout at_;
   bool few_ = false;
   std::optional<Zeros> zeros_;
@@ -399,6 +490,28 @@ Refusal refuses_last(const Problem& p) {
   if (at.shape.count >= 0xffffffff || at.size >= 0xffffffff) return "the dim is too long";
   if (destinations > kFew && destinations / 8 > sources)
     return "needs a number for each destination, of which few are written";
+  return std::nullopt;
+}
+Refusal refuses_last_in_groups(const Problem& p) {
+  const PutLayout at(p);
+  if (at.how != Combine::Replace) return "only replaces";
+  if (at.nothing) return std::nullopt;
+  if (at.shape.count >= 0xffffffff) return "the dim is too long";
+  if (!lines_of_group(at)) return "only writes many short lines of sources with one element";
+  return std::nullopt;
+}
+Refusal refuses_fixed(const Problem& p) {
+  constexpr int kFewestSpare = 8;
+  const PutLayout at(p);
+  if (at.how != Combine::Sum || at.onto) return "only adds onto zeros";
+  if (!is_float(at.out.dtype) || at.out.dtype == DType::float64) return "only adds 16-bit floats and float32";
+  if (at.nothing) return std::nullopt;
+  if (at.shape.width != 1) return "only adds sources of one element";
+  const int64_t places = at.shape.lines * at.size;
+  if (places != at.out.numel()) return "needs sources in every line of the destination";
+  if (places > 2 * at.shape.lines * at.shape.count)
+    return "needs a number for each destination, of which few are written";
+  if (PutFixed::spare_bits(at.shape.count) < kFewestSpare) return "the dim is too long";
   return std::nullopt;
 }
 Refusal refuses_integers(const Problem& p) {
@@ -497,13 +610,13 @@ class SearchSorted final : public Executable {
     const bool right = p.root().attr<SearchAttrs>().right != 0;
     kernel_ = std::make_unique<Kernel>(
         p.graph.device.type, kGroupThreads,
-        kernel_source(
-            {"index/search.h"}, kGroupThreads,
-            fmt::format(
-                "(const {0}* sorted, const {0}* values, pf::i64* to, pf::View lines, pf::View where, "
-                "pf::i64 n, pf::i64 step, pf::i64 each, pf::i64 count) "
-                "{{ pf::search_sorted<{0}, {1}, {2}>(sorted, values, to, lines, where, n, step, each, count); }}",
-                stored_type(sorted_.dtype), right, kGroupThreads)));
+        kernel_source({"index/search.h"}, kGroupThreads,
+                      fmt::format("(const {0}* sorted, const {0}* values, pf::i64* to, pf::View lines, pf::View where, "
+                                  "pf::i64 n, pf::i64 step, pf::i64 each, pf::i64 count) "
+                                  "{{ pf::search_sorted<{0}, {1}, {2}, {3}, {4}>(sorted, values, to, lines, where, n, "
+                                  "step, each, count); }}",
+                                  stored_type(sorted_.dtype), right, kGroupThreads,
+                                  sorted_.shape.back() < int64_t{1} << 31 ? "pf::u32" : "pf::i64", rows > 0)));
   }
   void run(const RunContext& ctx) override {
     const int64_t count = out_.numel();
@@ -528,8 +641,10 @@ std::span<const Impl> gather_impls(DeviceType) {
 }
 std::span<const Impl> index_select_impls(DeviceType type) { return gather_impls(type); }
 std::span<const Impl> scatter_add_impls(DeviceType) {
-  static const Impl impls[] = {{"gpu.put_last", refuses_last, make_of<PutLast>},
+  static const Impl impls[] = {{"gpu.put_last_in_groups", refuses_last_in_groups, make_of<PutLastInGroups>},
+                               {"gpu.put_last", refuses_last, make_of<PutLast>},
                                {"gpu.put_integers", refuses_integers, make_of<PutInteger>},
+                               {"gpu.put_fixed", refuses_fixed, make_of<PutFixed>},
                                {"gpu.put_sorted", accepts_all, make_of<PutSorted>}};
   return impls;
 }

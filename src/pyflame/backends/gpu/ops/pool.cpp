@@ -10,6 +10,8 @@
 
 #include "pyflame/kernels/device/scalar.h"
 
+#include "pyflame/kernels/device/divider.h"
+
 #include "pyflame/kernels/pool/pool.h"
 
 namespace pyflame::gpu {
@@ -22,15 +24,15 @@ std::string pool_source(OpId op, DType d) {
   const char* type = stored_type(d);
   if (op == OpId::max_pool2d_grad)
     return kernel_source(
-        {"pool/pool.h"}, kPoolThreads,
+        {"device/divider.h", "pool/pool.h"}, kPoolThreads,
         fmt::format(
             "(const {0}* g, const pf::i64* at, {0}* dx, pf::Pool p) {{ pf::max_pool_grad<{0}>(g, at, dx, p); }}",
             type));
   if (op == OpId::max_pool2d)
     return kernel_source(
-        {"pool/pool.h"}, kPoolThreads,
+        {"device/divider.h", "pool/pool.h"}, kPoolThreads,
         fmt::format("(const {0}* x, {0}* y, pf::i64* at, pf::Pool p) {{ pf::max_pool<{0}>(x, y, at, p); }}", type));
-  return kernel_source({"pool/pool.h"}, kPoolThreads,
+  return kernel_source({"device/divider.h", "pool/pool.h"}, kPoolThreads,
                        fmt::format("(const {0}* x, {0}* y, pf::Pool p) {{ pf::{1}<{0}>(x, y, p); }}", type,
                                    op == OpId::avg_pool2d ? "avg_pool" : "avg_pool_grad"));
 }
@@ -80,6 +82,10 @@ class Pooling final : public Executable {
     shape_.pad_h = number(a.pad_h), shape_.pad_w = number(a.pad_w);
     shape_.dilation_h = number(a.dilation_h), shape_.dilation_w = number(a.dilation_w);
     shape_.count_padding = a.count_include_pad != 0;
+    if (to.numel() > 0 && to.numel() < int64_t{1} << 31) {
+      const auto by = [&to](int dim) { return pf::divider_of(static_cast<uint32_t>(to.shape[dim])); };
+      shape_.by_channels = by(1), shape_.by_h = by(2), shape_.by_w = by(3), shape_.narrow = 1;
+    }
     PF_CHECK(op_ != OpId::max_pool2d || to.numel() == 0 ||
                  (meets_plane(windows[2], a.kernel_h, a.stride_h, a.pad_h, a.dilation_h, plane[2]) &&
                   meets_plane(windows[3], a.kernel_w, a.stride_w, a.pad_w, a.dilation_w, plane[3])),

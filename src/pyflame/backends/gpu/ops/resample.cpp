@@ -1,6 +1,7 @@
 // resample: kernels/resample/resample.h.
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
+#include "pyflame/backends/gpu/shapes/walk.h"
 #include "pyflame/kernels/resample/resample_args.h"
 
 namespace pyflame::gpu {
@@ -17,23 +18,19 @@ class Resample final : public Executable {
         begin_(p.root().ins[1]),
         weight_(p.root().ins[2]),
         y_(p.root().outs[0]),
-        kernel_(
-            p.graph.device.type, kResampleThreads,
-            kernel_source(
-                {"resample/resample.h"}, kResampleThreads,
-                fmt::format(
-                    "(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
-                    "pf::ResampleShape p) {{ pf::resample<{0}, {1}, {2}, {3}, {4}, {5}>(x, begin, weight, y, p); }}",
-                    stored_type(x_.dtype), stored_type(weight_.dtype), kResampleThreads, kResampleEach,
-                    weight_.shape[1] <= kMostKnownTaps ? weight_.shape[1] : 0, along(p)))) {
+        kernel_(p.graph.device.type, kResampleThreads,
+                kernel_source({"device/divider.h", "index/walk.h", "resample/resample.h"}, kResampleThreads,
+                              fmt::format("(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
+                                          "pf::ResampleShape<{6}> p) {{ pf::resample<{0}, {1}, {2}, {3}, {4}, {5}, "
+                                          "{6}>(x, begin, weight, y, p); "
+                                          "}}",
+                                          stored_type(x_.dtype), stored_type(weight_.dtype), kResampleThreads,
+                                          kResampleEach, weight_.shape[1] <= kMostKnownTaps ? weight_.shape[1] : 0,
+                                          along(p), starts_of(p).wide()))) {
     const int d = static_cast<int>(p.root().attr<DimAttrs>().dim);
     shape_.n = y_.shape[d], shape_.lines = shape_.n ? y_.numel() / shape_.n : 0, shape_.taps = weight_.shape[1];
     shape_.x_step = x_.strides[d], shape_.y_step = y_.strides[d], shape_.begin_step = begin_.strides[0];
-    Dims shape = x_.shape, x_strides = x_.strides, y_strides = y_.strides;
-    shape.erase(d), x_strides.erase(d), y_strides.erase(d);
-    shape_.x_lines = collapsed_view(shape, x_strides), shape_.y_lines = collapsed_view(shape, y_strides);
-    constexpr int64_t kNarrow = int64_t{1} << 31;
-    shape_.narrow = shape_.lines < kNarrow && shape_.n < kNarrow;
+    shape_.starts = starts_of(p);
     const int64_t fast = along(p) ? shape_.n : shape_.lines, slow = along(p) ? shape_.lines : shape_.n;
     while ((1 << shape_.row_bits) < std::min<int64_t>(fast, kResampleThreads)) ++shape_.row_bits;
     const int64_t rows = int64_t{kResampleThreads} >> shape_.row_bits;
@@ -52,9 +49,17 @@ class Resample final : public Executable {
     return p.root().outs[0].strides[static_cast<int>(p.root().attr<DimAttrs>().dim)] == 1;
   }
 
+  static Walk<2> starts_of(const Problem& p) {
+    const Operand &x = p.root().ins[0], &y = p.root().outs[0];
+    const int d = static_cast<int>(p.root().attr<DimAttrs>().dim);
+    Dims shape = x.shape, x_strides = x.strides, y_strides = y.strides;
+    shape.erase(d), x_strides.erase(d), y_strides.erase(d);
+    return Walk<2>(shape, {x_strides, y_strides});
+  }
+
   Operand x_, begin_, weight_, y_;
   Kernel kernel_;
-  pf::ResampleShape shape_;
+  pf::ResampleShape<false> shape_;
   std::array<unsigned, 3> groups_{};
 };
 
