@@ -28,59 +28,6 @@ void for_tiles(int begin, int end, F&& f) {
   });
 }
 
-// A = U' U, with the conjugate transpose U'; the first matrix that is not positive is reported as potrf does.
-template <class T>
-void blocked_cholesky(int n, T* a, int* info) {
-  using L = Of<T>;
-  constexpr int kPanel = 96;
-  const T one = 1, minus = -1;
-  *info = 0;
-  for (int k = 0; k < n; k += kPanel) {
-    const int p = std::min(kPanel, n - k), next = k + p;
-    T* const diagonal = a + int64_t{k} * n + k;
-    L::potrf("U", &p, diagonal, &n, info, 1);
-    if (*info != 0) {
-      *info += k;
-      return;
-    }
-    for_tiles(next, n, [&](int first, int width) {
-      L::trsm("L", "U", "C", "N", &p, &width, &one, diagonal, &n, a + int64_t{first} * n + k, &n, 1, 1, 1, 1);
-    });
-    for_tiles(next, n, [&](int first, int width) {
-      const int high = first + width - next;
-      L::gemm("C", "N", &high, &width, &p, &minus, a + int64_t{next} * n + k, &n, a + int64_t{first} * n + k, &n, &one,
-              a + int64_t{first} * n + next, &n, 1, 1);
-    });
-  }
-}
-
-// P A = L U, as getrf.
-template <class T>
-void blocked_lu(int m, int n, T* a, int* pivots, int* info) {
-  using L = Of<T>;
-  constexpr int kPanel = 48;
-  const T one = 1, minus = -1;
-  const int few = std::min(m, n), step = 1;
-  *info = 0;
-  for (int k = 0; k < few; k += kPanel) {
-    const int p = std::min(kPanel, few - k), below = m - k, rest = m - k - p, from = 1, to = p;
-    T* const panel = a + int64_t{k} * m + k;
-    int bad = 0;
-    L::getrf(&below, &p, panel, &m, pivots + k, &bad);
-    if (bad > 0 && *info == 0) *info = bad + k;
-    for_tiles(0, k, [&](int first, int width) {
-      L::laswp(&width, a + int64_t{first} * m + k, &m, &from, &to, pivots + k, &step);
-    });
-    for_tiles(k + p, n, [&](int first, int width) {
-      T* const top = a + int64_t{first} * m + k;
-      L::laswp(&width, top, &m, &from, &to, pivots + k, &step);
-      L::trsm("L", "L", "N", "U", &p, &width, &one, panel, &m, top, &m, 1, 1, 1, 1);
-      if (rest > 0) L::gemm("N", "N", &rest, &width, &p, &minus, panel + p, &m, top, &m, &one, top + p, &m, 1, 1);
-    });
-    for (int i = 0; i < p; ++i) pivots[k + i] += k;
-  }
-}
-
 // A = Q R, as geqrf.
 template <class T>
 void blocked_qr(int m, int n, T* a, T* tau) {
