@@ -114,12 +114,12 @@ HWY_INLINE void substitute_rows(int64_t rows, const T* c, bool unit, int64_t wid
   for (; i < width; ++i) substitute_columns<1>(one, rows, c, unit, x + i, step);
 }
 
-#define PF_LINALG_OF(T, suffix)                                                                                    \
+#define PF_LINALG_OF(T, suffix)                                                                                     \
   void subtract_multiple_##suffix(int64_t n, T factor, const T* x, T* y) { subtract_multiple_of(n, factor, x, y); } \
-  void divide_##suffix(int64_t n, T divisor, T* x) { divide_by(n, divisor, x); }                                   \
-  int64_t place_of_largest_##suffix(int64_t n, const T* x) { return largest_at(n, x); }                            \
-  void substitute_##suffix(int64_t rows, const T* c, bool unit, int64_t width, T* x, int64_t step) {               \
-    substitute_rows(rows, c, unit, width, x, step);                                                                \
+  void divide_##suffix(int64_t n, T divisor, T* x) { divide_by(n, divisor, x); }                                    \
+  int64_t place_of_largest_##suffix(int64_t n, const T* x) { return largest_at(n, x); }                             \
+  void substitute_##suffix(int64_t rows, const T* c, bool unit, int64_t width, T* x, int64_t step) {                \
+    substitute_rows(rows, c, unit, width, x, step);                                                                 \
   }
 PF_LINALG_OF(float, f32)
 PF_LINALG_OF(double, f64)
@@ -132,20 +132,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pyflame::cpu::vec {
 
-#define PF_LINALG_OF(T, suffix)                                                                       \
-  HWY_EXPORT(subtract_multiple_##suffix);                                                             \
-  HWY_EXPORT(divide_##suffix);                                                                        \
-  HWY_EXPORT(place_of_largest_##suffix);                                                              \
-  HWY_EXPORT(substitute_##suffix);                                                                    \
-  void subtract_multiple(int64_t n, T factor, const T* x, T* y) {                                     \
-    HWY_DYNAMIC_DISPATCH(subtract_multiple_##suffix)(n, factor, x, y);                                \
-  }                                                                                                   \
-  void divide(int64_t n, T divisor, T* x) { HWY_DYNAMIC_DISPATCH(divide_##suffix)(n, divisor, x); }   \
-  int64_t place_of_largest(int64_t n, const T* x) {                                                   \
-    return HWY_DYNAMIC_DISPATCH(place_of_largest_##suffix)(n, x);                                     \
-  }                                                                                                   \
-  void substitute(int64_t rows, const T* c, bool unit, int64_t width, T* x, int64_t step) {           \
-    HWY_DYNAMIC_DISPATCH(substitute_##suffix)(rows, c, unit, width, x, step);                         \
+#define PF_LINALG_OF(T, suffix)                                                                                     \
+  HWY_EXPORT(subtract_multiple_##suffix);                                                                           \
+  HWY_EXPORT(divide_##suffix);                                                                                      \
+  HWY_EXPORT(place_of_largest_##suffix);                                                                            \
+  HWY_EXPORT(substitute_##suffix);                                                                                  \
+  void subtract_multiple(int64_t n, T factor, const T* x, T* y) {                                                   \
+    HWY_DYNAMIC_DISPATCH(subtract_multiple_##suffix)(n, factor, x, y);                                              \
+  }                                                                                                                 \
+  void divide(int64_t n, T divisor, T* x) { HWY_DYNAMIC_DISPATCH(divide_##suffix)(n, divisor, x); }                 \
+  int64_t place_of_largest(int64_t n, const T* x) { return HWY_DYNAMIC_DISPATCH(place_of_largest_##suffix)(n, x); } \
+  void substitute(int64_t rows, const T* c, bool unit, int64_t width, T* x, int64_t step) {                         \
+    HWY_DYNAMIC_DISPATCH(substitute_##suffix)(rows, c, unit, width, x, step);                                       \
   }
 PF_LINALG_OF(float, f32)
 PF_LINALG_OF(double, f64)

@@ -8,15 +8,15 @@ namespace pyflame::cpu::vec {
 
 constexpr int64_t kMostSolvedRows = 16;
 
-#define PF_VEC_LINALG(T)                                                                                          \
-  /* y -= factor * x, for n elements. */                                                                          \
-  void subtract_multiple(int64_t n, T factor, const T* x, T* y);                                                  \
-  /* x /= divisor */                                                                                              \
-  void divide(int64_t n, T divisor, T* x);                                                                        \
-  /* The first place of the largest absolute value of n > 0 elements. NaN counts only if it is the first one. */  \
-  int64_t place_of_largest(int64_t n, const T* x);                                                                \
+#define PF_VEC_LINALG(T)                                                                                                                \
+  /* y -= factor * x, for n elements. */                                                                                                \
+  void subtract_multiple(int64_t n, T factor, const T* x, T* y);                                                                        \
+  /* x /= divisor */                                                                                                                    \
+  void divide(int64_t n, T divisor, T* x);                                                                                              \
+  /* The first place of the largest absolute value of n > 0 elements. NaN counts only if it is the first one. */                        \
+  int64_t place_of_largest(int64_t n, const T* x);                                                                                      \
   /* Substitution: row i of X, which begins at x + i * step, becomes (row i - sum over j < i of c[i, j] row j) / c[i, i], without the \
-     division if unit. c is [rows, rows], and rows at most kMostSolvedRows. */                                   \
+     division if unit. c is [rows, rows], and rows at most kMostSolvedRows. */ \
   void substitute(int64_t rows, const T* c, bool unit, int64_t width, T* x, int64_t step);
 PF_VEC_LINALG(float)
 PF_VEC_LINALG(double)

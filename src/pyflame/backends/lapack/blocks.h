@@ -71,20 +71,44 @@ void transpose_block(int64_t rows, int64_t columns, const T* from, int64_t from_
     }
 }
 
-// f(first column, width) for tiles of columns [begin, end), in parallel. The first tile may have another width.
+// f(tile) for tiles [0, count), in parallel, from `first` on and around. Tiles whose numbers differ by the number of threads are one task, so that
+// call after call a tile is mostly changed by the thread whose cache has it.
 template <class F>
-void for_column_tiles(int64_t begin, int64_t end, int64_t first_width, F&& f) {
-  if (begin >= end) return;
-  const int64_t after = std::min(end, begin + first_width);
-  const int64_t tiles = 1 + (end - after + kTileColumns - 1) / kTileColumns;
-  parallel_for(tiles, 1, [&](int64_t from, int64_t to) {
-    for (int64_t t = from; t < to; ++t) {
-      if (t == 0) f(begin, after - begin);
-      else {
-        const int64_t first = after + (t - 1) * kTileColumns;
-        f(first, std::min(kTileColumns, end - first));
-      }
-    }
+void for_owned_tiles(int64_t count, int64_t first, F&& f) {
+  const int64_t tasks = std::min<int64_t>(count, num_threads());
+  parallel_for(tasks, 1, [&](int64_t from, int64_t to) {
+    for (int64_t i = 0; i < count; ++i)
+      if (const int64_t tile = (first + i) % count; tile % tasks >= from && tile % tasks < to) f(tile);
+  });
+}
+
+// f(first column, width) for tiles of `count` columns, in parallel.
+template <class F>
+void for_column_tiles(int64_t count, F&& f) {
+  parallel_for((count + kTileColumns - 1) / kTileColumns, 1, [&](int64_t from, int64_t to) {
+    for (int64_t first = from * kTileColumns; first < std::min(count, to * kTileColumns); first += kTileColumns)
+      f(first, std::min(kTileColumns, count - first));
+  });
+}
+
+// Matrix b of m, of n columns; each tile of columns is read by the thread that will change it.
+template <class T>
+void load_column_tiles(const Matrices& m, int64_t b, T* to) {
+  const int64_t n = m.columns;
+  for_owned_tiles((n + kTileColumns - 1) / kTileColumns, 0, [&](int64_t tile) {
+    const int64_t first = tile * kTileColumns;
+    m.load_block(b, 0, m.rows, first, std::min(kTileColumns, n - first), to + first, n);
+  });
+}
+
+// The lower triangle of a square one by tiles of rows, with the tiles on the diagonal, and zeros above these.
+template <class T>
+void load_lower_row_tiles(const Matrices& m, int64_t b, T* to) {
+  const int64_t n = m.columns;
+  for_owned_tiles((n + kTileColumns - 1) / kTileColumns, 0, [&](int64_t tile) {
+    const int64_t first = tile * kTileColumns, end = std::min(n, first + kTileColumns);
+    m.load_block(b, first, end - first, 0, end, to + first * n, n);
+    for (int64_t r = first; r < end; ++r) std::fill(to + r * n + end, to + (r + 1) * n, T(0));
   });
 }
 
@@ -136,14 +160,16 @@ struct Triangle {
 template <class T>
 void exchange_rows(int64_t begin, int64_t end, const int* pivots, int64_t width, T* x, int64_t step) {
   for (int64_t i = begin; i < end; ++i)
-    if (const int64_t other = pivots[i] - 1; other != i) std::swap_ranges(x + i * step, x + i * step + width, x + other * step);
+    if (const int64_t other = pivots[i] - 1; other != i)
+      std::swap_ranges(x + i * step, x + i * step + width, x + other * step);
 }
 
 // The inverse of exchange_rows for all n rows.
 template <class T>
 void exchange_rows_back(int64_t n, const int* pivots, int64_t width, T* x, int64_t step) {
   for (int64_t i = n - 1; i >= 0; --i)
-    if (const int64_t other = pivots[i] - 1; other != i) std::swap_ranges(x + i * step, x + i * step + width, x + other * step);
+    if (const int64_t other = pivots[i] - 1; other != i)
+      std::swap_ranges(x + i * step, x + i * step + width, x + other * step);
 }
 
 // LU of a panel whose columns are rows of p: element (r, c) is p[c * step + r]. pivots count from 1 on. The first zero pivot goes to info.
@@ -190,8 +216,9 @@ void factor_lu(int64_t m, int64_t n, T* a, int* pivots, int* info) {
   std::array<T*, 2> panels{scratch<T>(6, 2 * kPanelColumns * step), nullptr};
   panels[1] = panels[0] + kPanelColumns * step;
   *info = 0;
+  const auto panel_at = [&](int64_t k) { return panels[static_cast<size_t>(k / kPanelColumns % 2)]; };
   const auto factor = [&](int64_t k, int64_t p) {
-    T* const panel = panels[static_cast<size_t>(k / kPanelColumns % 2)];
+    T* const panel = panel_at(k);
     transpose_block(m - k, p, a + k * n + k, n, panel, step);
     int bad = 0;
     factor_panel(m - k, 0, p, panel, step, pivots + k, &bad);
@@ -201,24 +228,27 @@ void factor_lu(int64_t m, int64_t n, T* a, int* pivots, int* info) {
   };
   factor(0, std::min(kPanelColumns, few));
   for (int64_t k = 0; k < few; k += kPanelColumns) {
-    const int64_t next = std::min(k + kPanelColumns, few), p = next - k;
-    const int64_t next_width = std::min(kPanelColumns, few - next);
-    const T* const panel = panels[static_cast<size_t>(k / kPanelColumns % 2)];
-    for_column_tiles(next, n, next_width > 0 ? next_width : kTileColumns, [&](int64_t first, int64_t width) {
-      T* const top = a + first;
+    const int64_t next = std::min(k + kPanelColumns, few), p = next - k,
+                  next_width = std::min(kPanelColumns, few - next);
+    const T* const panel = panel_at(k);
+    const auto update = [&](int64_t begin, int64_t width) {
+      T* const top = a + begin;
       exchange_rows(k, next, pivots, width, top, n);
       Triangle<T>{a + k * n + k, n, As::stored, false, true}.solve(0, p, width, top + k * n, n);
       subtract_product(As::transposed, m - next, width, p, panel + p, step, top + k * n, n, top + next * n, n);
-      if (first == next && next_width > 0) factor(next, next_width);
+    };
+    for_owned_tiles((n + kTileColumns - 1) / kTileColumns, next / kTileColumns, [&](int64_t tile) {
+      const int64_t begin = tile * kTileColumns, end = std::min(n, begin + kTileColumns);
+      int64_t after = std::max(begin, next);
+      if (after == next && next_width > 0 && next < end) {
+        update(next, next_width);
+        factor(next, next_width);
+        after = next + next_width;
+      }
+      if (after < end) update(after, end - after);
+      if (begin < k) exchange_rows(k, next, pivots, std::min(k, end) - begin, a + begin, n);
     });
   }
-  // The columns before a panel.
-  for_column_tiles(0, few, kPanelColumns, [&](int64_t first, int64_t width) {
-    for (int64_t c = first; c < first + width; c += kPanelColumns) {
-      const int64_t after = c + kPanelColumns;
-      exchange_rows(after, few, pivots, std::min(kPanelColumns, first + width - c), a + c, n);
-    }
-  });
 }
 
 // Cholesky of one small matrix by its upper triangle U, with A = U' U. The order of the first minor that is not positive, or 0.
@@ -231,12 +261,13 @@ int factor_small_cholesky(int64_t n, T* u, int64_t step) {
     const auto root = std::sqrt(pivot);
     row[j] = root;
     cpu::vec::divide(n - j - 1, T(root), row + j + 1);
-    for (int64_t i = j + 1; i < n; ++i) cpu::vec::subtract_multiple(n - i, conjugate(row[i]), row + i, u + i * step + i);
+    for (int64_t i = j + 1; i < n; ++i)
+      cpu::vec::subtract_multiple(n - i, conjugate(row[i]), row + i, u + i * step + i);
   }
   return 0;
 }
 
-// A = L L', of the lower triangle. A panel of L is kept as its adjoint, whose rows are long.
+// A = L L', of the lower triangle; what is above the tile of a row's diagonal element is zero already. A panel of L is kept as its adjoint, whose rows are long.
 template <class T>
 void factor_cholesky(int64_t n, T* a, int* info) {
   const int64_t step = n + 16;
@@ -248,23 +279,35 @@ void factor_cholesky(int64_t n, T* a, int* info) {
       for (int64_t c = 0; c < columns; ++c)
         std::transform(to + c * to_step, to + c * to_step + rows, to + c * to_step, [](T x) { return std::conj(x); });
   };
+  const auto zero_above = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      std::fill(a + r * n + r + 1, a + r * n + std::min(n, (r / kTileColumns + 1) * kTileColumns), T(0));
+  };
   for (int64_t k = 0; k < n; k += kPanelColumns) {
     const int64_t p = std::min(kPanelColumns, n - k), next = k + p;
     adjoint(p, p, a + k * n + k, n, diagonal, p);
     if (const int bad = factor_small_cholesky(p, diagonal, p)) {
       *info = bad + static_cast<int>(k);
-      return;
+      return zero_above(k, n);
     }
     adjoint(p, p, diagonal, p, a + k * n + k, n);
+    zero_above(k, next);
     const Triangle<T> factor{diagonal, p, As::adjoint, false, false};
-    for_column_tiles(next, n, kTileColumns, [&](int64_t first, int64_t width) {
+    // Rows from `next` on, of tiles that begin at multiples of their size.
+    const auto for_rows = [&](const auto& f) {
+      for_owned_tiles((n + kTileColumns - 1) / kTileColumns, next / kTileColumns, [&](int64_t tile) {
+        const int64_t first = std::max(next, tile * kTileColumns), end = std::min(n, (tile + 1) * kTileColumns);
+        if (first < end) f(first, end - first);
+      });
+    };
+    for_rows([&](int64_t first, int64_t rows) {
       T* const to = panel + first - next;
-      adjoint(width, p, a + first * n + k, n, to, step);
-      factor.solve(0, p, width, to, step);
-      adjoint(p, width, to, step, a + first * n + k, n);
+      adjoint(rows, p, a + first * n + k, n, to, step);
+      factor.solve(0, p, rows, to, step);
+      adjoint(p, rows, to, step, a + first * n + k, n);
     });
-    for_column_tiles(next, n, kTileColumns, [&](int64_t first, int64_t height) {
-      subtract_product(As::adjoint, height, first + height - next, p, panel + first - next, step, panel, step,
+    for_rows([&](int64_t first, int64_t rows) {
+      subtract_product(As::adjoint, rows, first + rows - next, p, panel + first - next, step, panel, step,
                        a + first * n + next, n);
     });
   }

@@ -142,11 +142,15 @@ void Routines<T>::cholesky() {
   const int n = whole(a.rows);
   each(a.count, cube(n) / 3, [&](int64_t b) {
     const InRows x(l, b, 0);
-    a.load(b, x.data, Order::rows);
     int bad = 0;
-    if (n >= kBlockedFrom) factor_cholesky(n, x.data, &bad);
-    else if (n > 0) L::potrf("U", &n, x.data, &n, &bad, 1);
-    for (int r = 0; r < n; ++r) std::fill(x.data + int64_t{r} * n + r + 1, x.data + int64_t{r + 1} * n, T(0));
+    if (n >= kBlockedFrom) {
+      load_lower_row_tiles(a, b, x.data);
+      factor_cholesky(n, x.data, &bad);
+    } else {
+      a.load(b, x.data, Order::rows);
+      if (n > 0) L::potrf("U", &n, x.data, &n, &bad, 1);
+      for (int r = 0; r < n; ++r) std::fill(x.data + int64_t{r} * n + r + 1, x.data + int64_t{r + 1} * n, T(0));
+    }
     x.store();
     info.store(b, &bad);
   });
@@ -172,11 +176,14 @@ void Routines<T>::triangular_solve() {
       m = copy, lead = n, transposed = false;
     }
     const InRows y(x, b, 1);
-    rhs.load(b, y.data, Order::rows);
     if (in_blocks(n, k)) {
       const Triangle<T> t{m, lead, transposed ? As::transposed : As::stored, attrs.upper != 0, attrs.unit != 0};
-      for_column_tiles(0, k, kTileColumns, [&](int64_t first, int64_t width) { t.solve(0, n, width, y.data + first, k); });
+      for_column_tiles(k, [&](int64_t first, int64_t width) {
+        rhs.load_block(b, 0, n, first, width, y.data + first, k);
+        t.solve(0, n, width, y.data + first, k);
+      });
     } else {
+      rhs.load(b, y.data, Order::rows);
       const bool upper = (attrs.upper != 0) == transposed;
       const T one = 1;
       L::trsm("R", upper ? "U" : "L", transposed ? "T" : "N", attrs.unit ? "U" : "N", &k, &n, &one, m, &lead, y.data,
@@ -195,7 +202,7 @@ void Routines<T>::lu_factor() {
     int bad = 0;
     if (k >= kBlockedFrom) {
       const InRows x(lu, b, 0);
-      a.load(b, x.data, Order::rows);
+      load_column_tiles(a, b, x.data);
       factor_lu(m, n, x.data, p, &bad);
       x.store();
     } else {
@@ -223,11 +230,11 @@ void Routines<T>::solve_in_blocks(const Matrices& lu, const Matrices& rhs, const
   }
   const int64_t step = by_rows ? lu.row_stride() : n;
   const InRows y(x, b, 1);
-  rhs.load(b, y.data, Order::rows);
   const As as = adjoint ? As::adjoint : As::stored;
   const Triangle<T> lower{m, step, as, adjoint, true}, upper{m, step, as, !adjoint, false};
-  for_column_tiles(0, k, kTileColumns, [&](int64_t first, int64_t width) {
+  for_column_tiles(k, [&](int64_t first, int64_t width) {
     T* const columns = y.data + first;
+    rhs.load_block(b, 0, n, first, width, columns, k);
     if (!adjoint) exchange_rows(0, n, pivots, width, columns, k);
     (adjoint ? upper : lower).solve(0, n, width, columns, k);
     (adjoint ? lower : upper).solve(0, n, width, columns, k);

@@ -82,6 +82,15 @@ void Matrices::load(int64_t b, T* to, Order order) const {
 }
 
 template <class T>
+void Matrices::load_block(int64_t b, int64_t row, int64_t high, int64_t column, int64_t wide, T* to,
+                          int64_t step) const {
+  with_type<T>(dtype_, [&]<class S>() {
+    copy_matrix(direct<S>(b) + row * row_stride_ + column * column_stride_, row_stride_, column_stride_, to, step, 1,
+                high, wide);
+  });
+}
+
+template <class T>
 void Matrices::store(int64_t b, const T* from, Order order, int64_t leading) const {
   const bool by_columns = order == Order::columns;
   if (leading == 0) leading = by_columns ? rows : columns;
@@ -96,6 +105,10 @@ template void Matrices::load(int64_t, double*, Order) const;
 template void Matrices::load(int64_t, int*, Order) const;
 template void Matrices::load(int64_t, std::complex<float>*, Order) const;
 template void Matrices::load(int64_t, std::complex<double>*, Order) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, float*, int64_t) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, double*, int64_t) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, std::complex<float>*, int64_t) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, std::complex<double>*, int64_t) const;
 template void Matrices::store(int64_t, const float*, Order, int64_t) const;
 template void Matrices::store(int64_t, const double*, Order, int64_t) const;
 template void Matrices::store(int64_t, const int*, Order, int64_t) const;
