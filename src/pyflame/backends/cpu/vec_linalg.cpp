@@ -114,6 +114,33 @@ HWY_INLINE void substitute_rows(int64_t rows, const T* c, bool unit, int64_t wid
   for (; i < width; ++i) substitute_columns<1>(one, rows, c, unit, x + i, step);
 }
 
+double sum_of_float_products(int64_t n, const float* x, const float* y) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> half;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto wide = [&](const float* p) HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(half, p)); };
+  auto first = hn::Zero(d), second = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    first = hn::MulAdd(wide(x + i), wide(y + i), first);
+    second = hn::MulAdd(wide(x + i + lanes), wide(y + i + lanes), second);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(first, second)));
+  for (; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  return sum;
+}
+
+void divide_floats(int64_t n, double divisor, float* x) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> half;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto by = hn::Set(d, divisor);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::DemoteTo(half, hn::Div(hn::PromoteTo(d, hn::LoadU(half, x + i)), by)), half, x + i);
+  for (; i < n; ++i) x[i] = static_cast<float>(static_cast<double>(x[i]) / divisor);
+}
+
 #define PF_LINALG_OF(T, suffix)                                                                                     \
   void subtract_multiple_##suffix(int64_t n, T factor, const T* x, T* y) { subtract_multiple_of(n, factor, x, y); } \
   void divide_##suffix(int64_t n, T divisor, T* x) { divide_by(n, divisor, x); }                                    \
@@ -148,6 +175,13 @@ namespace pyflame::cpu::vec {
 PF_LINALG_OF(float, f32)
 PF_LINALG_OF(double, f64)
 #undef PF_LINALG_OF
+
+HWY_EXPORT(sum_of_float_products);
+HWY_EXPORT(divide_floats);
+double sum_of_products(int64_t n, const float* x, const float* y) {
+  return HWY_DYNAMIC_DISPATCH(sum_of_float_products)(n, x, y);
+}
+void divide(int64_t n, double divisor, float* x) { HWY_DYNAMIC_DISPATCH(divide_floats)(n, divisor, x); }
 
 }  // namespace pyflame::cpu::vec
 #endif

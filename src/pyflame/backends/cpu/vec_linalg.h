@@ -22,6 +22,11 @@ PF_VEC_LINALG(float)
 PF_VEC_LINALG(double)
 #undef PF_VEC_LINALG
 
+// The sum of x[i] * y[i] in float64.
+double sum_of_products(int64_t n, const float* x, const float* y);
+// x /= divisor in float64.
+void divide(int64_t n, double divisor, float* x);
+
 // The same for complex numbers. Products have no checks for infinity; the size of a number is |re| + |im|, as in LAPACK's pivots.
 template <class R>
 std::complex<R> product_of(std::complex<R> a, std::complex<R> b) {
