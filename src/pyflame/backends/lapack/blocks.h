@@ -156,34 +156,44 @@ struct Triangle {
   }
 };
 
+// Two rows of `width` elements change places. Copies of known size are faster than a loop of exchanges.
+template <class T>
+void exchange(T* x, T* y, int64_t width) {
+  std::array<T, kTileColumns> kept;
+  for (int64_t c = 0; c < width; c += kTileColumns) {
+    const int64_t n = std::min(kTileColumns, width - c);
+    std::copy_n(x + c, n, kept.data());
+    std::copy_n(y + c, n, x + c);
+    std::copy_n(kept.data(), n, y + c);
+  }
+}
+
 // Rows i and pivots[i] (from 1 on) of `width` columns change places, for i in [begin, end).
 template <class T>
 void exchange_rows(int64_t begin, int64_t end, const int* pivots, int64_t width, T* x, int64_t step) {
   for (int64_t i = begin; i < end; ++i)
-    if (const int64_t other = pivots[i] - 1; other != i)
-      std::swap_ranges(x + i * step, x + i * step + width, x + other * step);
+    if (const int64_t other = pivots[i] - 1; other != i) exchange(x + i * step, x + other * step, width);
 }
 
 // The inverse of exchange_rows for all n rows.
 template <class T>
 void exchange_rows_back(int64_t n, const int* pivots, int64_t width, T* x, int64_t step) {
   for (int64_t i = n - 1; i >= 0; --i)
-    if (const int64_t other = pivots[i] - 1; other != i)
-      std::swap_ranges(x + i * step, x + i * step + width, x + other * step);
+    if (const int64_t other = pivots[i] - 1; other != i) exchange(x + i * step, x + other * step, width);
 }
 
 // LU of a panel whose columns are rows of p: element (r, c) is p[c * step + r]. pivots count from 1 on. The first zero pivot goes to info.
 template <class T>
 void factor_panel(int64_t rows, int64_t begin, int64_t end, T* p, int64_t step, int* pivots, int* info) {
   constexpr int64_t kBase = 16;
-  const auto exchange = [&](int64_t column, int64_t from, int64_t to) {
+  const auto exchange_in = [&](int64_t column, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) std::swap(p[column * step + i], p[column * step + pivots[i] - 1]);
   };
   if (end - begin > kBase) {
     const int64_t middle = begin + ((end - begin) / 2 + kBase - 1) / kBase * kBase;
     factor_panel(rows, begin, middle, p, step, pivots, info);
     for (int64_t c = middle; c < end; ++c) {
-      exchange(c, begin, middle);
+      exchange_in(c, begin, middle);
       T* const column = p + c * step;
       for (int64_t j = begin; j < middle; ++j)
         cpu::vec::subtract_multiple(middle - j - 1, column[j], p + j * step + j + 1, column + j + 1);
@@ -191,7 +201,7 @@ void factor_panel(int64_t rows, int64_t begin, int64_t end, T* p, int64_t step, 
     subtract_product(As::stored, end - middle, rows - middle, middle - begin, p + middle * step + begin, step,
                      p + begin * step + middle, step, p + middle * step + middle, step);
     factor_panel(rows, middle, end, p, step, pivots, info);
-    for (int64_t c = begin; c < middle; ++c) exchange(c, middle, end);
+    for (int64_t c = begin; c < middle; ++c) exchange_in(c, middle, end);
     return;
   }
   for (int64_t j = begin; j < end; ++j) {

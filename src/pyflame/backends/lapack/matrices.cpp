@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <complex>
+#include <type_traits>
 
 #include "pyflame/base/error.h"
 
@@ -20,6 +21,12 @@ void copy_matrix(const S* from, int64_t from_row, int64_t from_column, D* to, in
   for (int64_t c0 = 0; c0 < columns; c0 += wide)
     for (int64_t r0 = 0; r0 < rows; r0 += high) {
       const int64_t r1 = std::min(rows, r0 + high), c1 = std::min(columns, c0 + wide);
+      if constexpr (std::is_same_v<S, D>)
+        if (along_rows || along_columns) {
+          std::copy_n(from + r0 * from_row + c0 * from_column, along_rows ? columns : rows,
+                      to + r0 * to_row + c0 * to_column);
+          continue;
+        }
       if (along_rows)
         for (int64_t c = c0; c < c1; ++c) to[r0 * to_row + c] = static_cast<D>(from[r0 * from_row + c]);
       else
