@@ -50,14 +50,31 @@ struct ReflectorBlock {
   ReflectorBlock(int high_, int count_, const T* v_, int step_, const T* tau, T* memory)
       : high(high_), count(count_), v(v_), step(step_), rows(memory + kFactors), factors(memory) {
     std::fill_n(factors, kFactors, T(0));
-    Of<T>::larft("F", "C", &high, &count, v, &step, tau, factors, &kReflectors, 1, 1);
-    if constexpr (std::is_floating_point_v<T>)
+    if constexpr (std::is_floating_point_v<T>) {
       for (int64_t i = 0; i < count; ++i) {
         T* const row = rows + i * high;
         std::fill_n(row, i, T(0));
         row[i] = T(1);
         std::copy(v + i * step + i + 1, v + i * step + high, row + i + 1);
       }
+      make_factors(tau);
+    } else {
+      Of<T>::larft("F", "C", &high, &count, v, &step, tau, factors, &kReflectors, 1, 1);
+    }
+  }
+
+  // As larft: column i of T is -tau[i] T V' v[i] above the diagonal, and tau[i] on it. Columns are kReflectors apart.
+  void make_factors(const T* tau) {
+    std::array<T, kFactors> products;
+    cpu::gemm(false, true, count, count, high, T(1), rows, high, rows, high, T(0), products.data(), kReflectors);
+    for (int64_t i = 0; i < count; ++i) {
+      T* const column = factors + i * kReflectors;
+      for (int64_t q = 0; q < i; ++q) {
+        const T factor = -tau[i] * products[static_cast<size_t>(q * kReflectors + i)];
+        for (int64_t r = 0; r <= q; ++r) column[r] += factor * factors[q * kReflectors + r];
+      }
+      column[i] = tau[i];
+    }
   }
 
   // C = Q C, or Q' C if adjoint, for columns of at most kTile, c_step apart.
