@@ -52,8 +52,8 @@ LAYERS = [
     ("src/pyflame/autograd/", OPS + ["autograd/"]),
     ("src/pyflame/compile/", OPS + ["backends/plugin_call.h", "compile/"]),
     ("src/pyflame/runtime/", ENGINE),
-    # LAPACK on the host, for every backend.
-    ("src/pyflame/backends/lapack/", BACKEND + ["backends/lapack/"]),
+    # LAPACK on the host, for every backend, with the CPU's matrix product and loops.
+    ("src/pyflame/backends/lapack/", BACKEND + ["backends/lapack/", "backends/cpu/gemm.h", "backends/cpu/vec_linalg.h"]),
     ("src/pyflame/backends/reference/", BACKEND + ["backends/reference/", "backends/lapack/lapack.h"]),
     ("src/pyflame/backends/null/", BACKEND + ["backends/null/"]),
     # The CPU backend's slow paths are the reference's loops.

@@ -6,7 +6,12 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <vector>
 
+#include "pyflame/backends/cpu/gemm.h"
+#include "pyflame/backends/cpu/vec_linalg.h"
 #include "pyflame/backends/lapack/matrices.h"
 #include "pyflame/backends/lapack/routines.h"
 #include "pyflame/base/threads.h"
@@ -28,107 +33,136 @@ void for_tiles(int begin, int end, F&& f) {
   });
 }
 
-// A = U' U, with the conjugate transpose U'; the first matrix that is not positive is reported as potrf does.
+constexpr int kReflectors = 32;  // of one block
+
+// Products of up to kReflectors reflectors: Q = I - V T V', with V of `high` rows in the columns of `v`, below ones on its diagonal. Real numbers are
+// multiplied by the product that `matmul` uses, for which V' is copied with its ones and zeros; complex ones by larfb.
 template <class T>
-void blocked_cholesky(int n, T* a, int* info) {
-  using L = Of<T>;
-  constexpr int kPanel = 96;
-  const T one = 1, minus = -1;
-  *info = 0;
-  for (int k = 0; k < n; k += kPanel) {
-    const int p = std::min(kPanel, n - k), next = k + p;
-    T* const diagonal = a + int64_t{k} * n + k;
-    L::potrf("U", &p, diagonal, &n, info, 1);
-    if (*info != 0) {
-      *info += k;
-      return;
+struct ReflectorBlock {
+  int high, count;
+  const T* v;
+  int step;  // of v
+  T *rows, *factors;
+
+  static constexpr int64_t kFactors = int64_t{kReflectors} * kReflectors;
+  static int64_t memory(int most_rows) { return kFactors + int64_t{kReflectors} * most_rows; }
+
+  ReflectorBlock(int high_, int count_, const T* v_, int step_, const T* tau, T* memory)
+      : high(high_), count(count_), v(v_), step(step_), rows(memory + kFactors), factors(memory) {
+    std::fill_n(factors, kFactors, T(0));
+    if constexpr (std::is_floating_point_v<T>) {
+      for (int64_t i = 0; i < count; ++i) {
+        T* const row = rows + i * high;
+        std::fill_n(row, i, T(0));
+        row[i] = T(1);
+        std::copy(v + i * step + i + 1, v + i * step + high, row + i + 1);
+      }
+      make_factors(tau);
+    } else {
+      Of<T>::larft("F", "C", &high, &count, v, &step, tau, factors, &kReflectors, 1, 1);
     }
-    for_tiles(next, n, [&](int first, int width) {
-      L::trsm("L", "U", "C", "N", &p, &width, &one, diagonal, &n, a + int64_t{first} * n + k, &n, 1, 1, 1, 1);
-    });
-    for_tiles(next, n, [&](int first, int width) {
-      const int high = first + width - next;
-      L::gemm("C", "N", &high, &width, &p, &minus, a + int64_t{next} * n + k, &n, a + int64_t{first} * n + k, &n, &one,
-              a + int64_t{first} * n + next, &n, 1, 1);
-    });
+  }
+
+  // As larft: column i of T is -tau[i] T V' v[i] above the diagonal, and tau[i] on it. Columns are kReflectors apart.
+  void make_factors(const T* tau) {
+    std::array<T, kFactors> products;
+    cpu::gemm(false, true, count, count, high, T(1), rows, high, rows, high, T(0), products.data(), kReflectors);
+    for (int64_t i = 0; i < count; ++i) {
+      T* const column = factors + i * kReflectors;
+      for (int64_t q = 0; q < i; ++q) {
+        const T factor = -tau[i] * products[static_cast<size_t>(q * kReflectors + i)];
+        for (int64_t r = 0; r <= q; ++r) column[r] += factor * factors[q * kReflectors + r];
+      }
+      column[i] = tau[i];
+    }
+  }
+
+  // C = Q C, or Q' C if adjoint, for columns of at most kTile, c_step apart.
+  void apply(bool adjoint, int width, T* c, int c_step) const {
+    T* const work = scratch<T>(7, 2 * int64_t{kTile} * kReflectors);
+    if constexpr (std::is_floating_point_v<T>) {  // columns of C are rows of C': C' -= C' V T' V', or with T for T'
+      T* const second = work + int64_t{kTile} * kReflectors;
+      cpu::gemm(false, true, width, count, high, T(1), c, c_step, rows, high, T(0), work, count);
+      cpu::gemm(false, adjoint, width, count, count, T(1), work, count, factors, kReflectors, T(0), second, count);
+      cpu::gemm(false, false, width, high, count, T(-1), second, count, rows, high, T(1), c, c_step);
+    } else {
+      Of<T>::larfb("L", adjoint ? "C" : "N", "F", "C", &high, &width, &count, v, &step, factors, &kReflectors, c,
+                   &c_step, work, &width, 1, 1, 1, 1);
+    }
+  }
+};
+
+// The reflectors of a panel of float32 numbers, as geqr2. Sums of squares are float64, in which they neither overflow nor vanish.
+inline void panel_qr(int m, int n, float* a, int step, float* tau) {
+  for (int j = 0; j < std::min(m, n); ++j) {
+    float* const x = a + int64_t{j} * step + j;
+    const int64_t below = m - j - 1;
+    const double squares = cpu::vec::sum_of_products(below, x + 1, x + 1);
+    tau[j] = 0;
+    if (squares == 0) continue;
+    const double first = x[0], beta = -std::copysign(std::sqrt(first * first + squares), first);
+    tau[j] = static_cast<float>((beta - first) / beta);
+    cpu::vec::divide(below, first - beta, x + 1);
+    x[0] = static_cast<float>(beta);
+    for (int c = j + 1; c < n; ++c) {
+      float* const y = a + int64_t{c} * step + j;
+      const auto factor = static_cast<float>(tau[j] * (y[0] + cpu::vec::sum_of_products(below, x + 1, y + 1)));
+      y[0] -= factor;
+      cpu::vec::subtract_multiple(below, factor, x + 1, y + 1);
+    }
   }
 }
-
-// P A = L U, as getrf.
 template <class T>
-void blocked_lu(int m, int n, T* a, int* pivots, int* info) {
-  using L = Of<T>;
-  constexpr int kPanel = 48;
-  const T one = 1, minus = -1;
-  const int few = std::min(m, n), step = 1;
-  *info = 0;
-  for (int k = 0; k < few; k += kPanel) {
-    const int p = std::min(kPanel, few - k), below = m - k, rest = m - k - p, from = 1, to = p;
-    T* const panel = a + int64_t{k} * m + k;
-    int bad = 0;
-    L::getrf(&below, &p, panel, &m, pivots + k, &bad);
-    if (bad > 0 && *info == 0) *info = bad + k;
-    for_tiles(0, k, [&](int first, int width) {
-      L::laswp(&width, a + int64_t{first} * m + k, &m, &from, &to, pivots + k, &step);
-    });
-    for_tiles(k + p, n, [&](int first, int width) {
-      T* const top = a + int64_t{first} * m + k;
-      L::laswp(&width, top, &m, &from, &to, pivots + k, &step);
-      L::trsm("L", "L", "N", "U", &p, &width, &one, panel, &m, top, &m, 1, 1, 1, 1);
-      if (rest > 0) L::gemm("N", "N", &rest, &width, &p, &minus, panel + p, &m, top, &m, &one, top + p, &m, 1, 1);
-    });
-    for (int i = 0; i < p; ++i) pivots[k + i] += k;
-  }
+void panel_qr(int m, int n, T* a, int step, T* tau) {
+  int bad = 0, length = kReflectors * kReflectors;
+  Of<T>::geqrf(&m, &n, a, &step, tau, scratch<T>(7, length), &length, &bad);
 }
 
 // A = Q R, as geqrf.
 template <class T>
 void blocked_qr(int m, int n, T* a, T* tau) {
-  using L = Of<T>;
-  constexpr int kPanel = 32;
   const int few = std::min(m, n);
-  for (int k = 0; k < few; k += kPanel) {
-    const int p = std::min(kPanel, few - k), below = m - k;
+  T* const memory = scratch<T>(6, ReflectorBlock<T>::memory(m));
+  for (int k = 0; k < few; k += kReflectors) {
+    const int p = std::min(kReflectors, few - k), below = m - k;
     T* const panel = a + int64_t{k} * m + k;
-    int bad = 0, length = kPanel * kPanel;
-    T* const t = scratch<T>(6, kPanel * kPanel);
-    L::geqrf(&below, &p, panel, &m, tau + k, t, &length, &bad);
+    panel_qr(below, p, panel, m, tau + k);
     if (k + p >= n) break;
-    L::larft("F", "C", &below, &p, panel, &m, tau + k, t, &p, 1, 1);
-    for_tiles(k + p, n, [&](int first, int width) {
-      T* const work = scratch<T>(7, kTile * kPanel);
-      L::larfb("L", "C", "F", "C", &below, &width, &p, panel, &m, t, &p, a + int64_t{first} * m + k, &m, work, &width,
-               1, 1, 1, 1);
-    });
+    const ReflectorBlock<T> block(below, p, panel, m, tau + k, memory);
+    for_tiles(k + p, n, [&](int first, int width) { block.apply(true, width, a + int64_t{first} * m + k, m); });
   }
+}
+
+// The blocks of k reflectors, of `high` rows from v on: in parallel, in scratch memory 5.
+template <class T>
+std::vector<ReflectorBlock<T>> reflector_blocks(int high, int k, const T* v, int step, const T* tau) {
+  const int count = (k + kReflectors - 1) / kReflectors;
+  const int64_t size = ReflectorBlock<T>::memory(high);
+  T* const memory = scratch<T>(5, count * size);
+  std::vector<std::optional<ReflectorBlock<T>>> made(static_cast<size_t>(count));
+  parallel_for(count, 1, [&](int64_t from, int64_t to) {
+    for (auto b = static_cast<int>(from); b < to; ++b) {
+      const int row = b * kReflectors;
+      made[static_cast<size_t>(b)].emplace(high - row, std::min(kReflectors, k - row), v + int64_t{row} * (step + 1),
+                                           step, tau + row, memory + b * size);
+    }
+  });
+  std::vector<ReflectorBlock<T>> blocks;
+  for (const auto& b : made) blocks.push_back(*b);
+  return blocks;
 }
 
 // The first columns of the product of k reflectors, which geqrf gave, as orgqr. Panel after panel changes the columns of the identity, the
 // last one first; a column is not changed by the panels behind it.
 template <class T>
 void blocked_reflector_product(int m, int columns, int k, const T* a, const T* tau, T* q) {
-  using L = Of<T>;
-  constexpr int kPanel = 32;
-  const int panels = (k + kPanel - 1) / kPanel;
-  T* const t = scratch<T>(5, int64_t{panels} * kPanel * kPanel);
-  const auto panel = [&](int p) { return a + int64_t{p} * kPanel * (m + 1); };
-  const auto factors = [&](int p) { return t + int64_t{p} * kPanel * kPanel; };
-  parallel_for(panels, 1, [&](int64_t from, int64_t last) {
-    for (auto p = static_cast<int>(from); p < last; ++p) {
-      const int below = m - p * kPanel, width = std::min(kPanel, k - p * kPanel), size = kPanel;
-      L::larft("F", "C", &below, &width, panel(p), &m, tau + int64_t{p} * kPanel, factors(p), &size, 1, 1);
-    }
-  });
+  const auto blocks = reflector_blocks(m, k, a, m, tau);
   for_tiles(0, columns, [&](int first, int width) {
-    T* const work = scratch<T>(6, kTile * kPanel);
     T* const to = q + int64_t{first} * m;
     std::fill_n(to, int64_t{width} * m, T(0));
     for (int c = 0; c < width; ++c) to[int64_t{c} * m + first + c] = T(1);
-    for (int p = std::min(panels - 1, (first + width - 1) / kPanel); p >= 0; --p) {
-      const int row = p * kPanel, below = m - row, reflectors = std::min(kPanel, k - row), size = kPanel;
-      L::larfb("L", "N", "F", "C", &below, &width, &reflectors, panel(p), &m, factors(p), &size, to + row, &m, work,
-               &width, 1, 1, 1, 1);
-    }
+    for (int b = std::min(static_cast<int>(blocks.size()) - 1, (first + width - 1) / kReflectors); b >= 0; --b)
+      blocks[static_cast<size_t>(b)].apply(false, width, to + b * kReflectors, m);
   });
 }
 
@@ -159,26 +193,11 @@ bool halved_tridiagonal(int n, T* d, T* e, T* z, int* order) {
 // Multiplies the columns of z, in this order, by the reflectors of sytrd("L"): as ormtr, to `to`.
 template <class T>
 void apply_reflectors(int n, const T* a, const T* tau, const T* z, const int* order, T* to) {
-  using L = Of<T>;
-  constexpr int kPanel = 32;
-  const int all = n - 1, panels = (all + kPanel - 1) / kPanel;
-  T* const t = scratch<T>(5, int64_t{panels} * kPanel * kPanel);
-  const auto panel = [&](int p) { return a + int64_t{p} * kPanel * (n + 1) + 1; };
-  parallel_for(panels, 1, [&](int64_t from, int64_t last) {
-    for (auto p = static_cast<int>(from); p < last; ++p) {
-      const int below = all - p * kPanel, width = std::min(kPanel, below), size = kPanel;
-      L::larft("F", "C", &below, &width, panel(p), &n, tau + int64_t{p} * kPanel, t + int64_t{p} * kPanel * kPanel,
-               &size, 1, 1);
-    }
-  });
+  const auto blocks = reflector_blocks(n - 1, n - 1, a + 1, n, tau);
   for_tiles(0, n, [&](int first, int columns) {
-    T* const work = scratch<T>(6, kTile * kPanel);
     for (int k = first; k < first + columns; ++k) std::copy_n(z + int64_t{order[k] - 1} * n, n, to + int64_t{k} * n);
-    for (int p = panels - 1; p >= 0; --p) {
-      const int below = all - p * kPanel, width = std::min(kPanel, below), size = kPanel;
-      L::larfb("L", "N", "F", "C", &below, &columns, &width, panel(p), &n, t + int64_t{p} * kPanel * kPanel, &size,
-               to + int64_t{first} * n + p * kPanel + 1, &n, work, &columns, 1, 1, 1, 1);
-    }
+    for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b)
+      blocks[static_cast<size_t>(b)].apply(false, columns, to + int64_t{first} * n + b * kReflectors + 1, n);
   });
 }
 

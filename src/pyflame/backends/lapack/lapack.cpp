@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "pyflame/backends/lapack/blocked.h"
+#include "pyflame/backends/lapack/blocks.h"
 #include "pyflame/backends/lapack/matrices.h"
 #include "pyflame/backends/lapack/routines.h"
 #include "pyflame/base/error.h"
@@ -90,9 +91,14 @@ class Routines {
     f(scratch<T>(slot, length), length);
   }
 
+  static constexpr DType kType = kComplex ? (std::is_same_v<R, double> ? DType::complex128 : DType::complex64)
+                                          : (std::is_same_v<R, double> ? DType::float64 : DType::float32);
+  struct InRows;
   void cholesky();
   void triangular_solve();
   void lu_factor();
+  static void solve_in_blocks(const Matrices& lu, const Matrices& rhs, const Matrices& x, int64_t b, const int* pivots,
+                              bool adjoint);
   void lu_solve();
   void row_order();
   void geqrf();
@@ -113,19 +119,39 @@ class Routines {
   Params params_;
 };
 
+// Matrix b of an output by rows: where it is if it has no gaps, else in scratch memory until store().
+template <class T>
+struct Routines<T>::InRows {
+  InRows(const Matrices& matrices, int64_t b, size_t slot) : out(matrices), place(b) {
+    direct = out.dtype() == kType && out.column_stride() == 1 && out.row_stride() == out.columns;
+    data = direct ? out.template direct<T>(b) : scratch<T>(slot, out.rows * out.columns);
+  }
+  void store() const {
+    if (!direct) out.store(place, data, Order::rows);
+  }
+  const Matrices& out;
+  int64_t place;
+  bool direct;
+  T* data;
+};
+
 // A symmetric matrix by rows is the same by columns, with the other triangle: L by rows is the upper factor by columns.
 template <class T>
 void Routines<T>::cholesky() {
   const Matrices a = in(0), l = out(0), info = out(1, 0);
   const int n = whole(a.rows);
   each(a.count, cube(n) / 3, [&](int64_t b) {
-    T* x = scratch<T>(0, int64_t{n} * n);
-    a.load(b, x, Order::rows);
+    const InRows x(l, b, 0);
     int bad = 0;
-    if (n >= kBlockedFrom) blocked_cholesky(n, x, &bad);
-    else if (n > 0) L::potrf("U", &n, x, &n, &bad, 1);
-    for (int r = 0; r < n; ++r) std::fill(x + int64_t{r} * n + r + 1, x + int64_t{r + 1} * n, T(0));
-    l.store(b, x, Order::rows);
+    if (n >= kBlockedFrom) {
+      load_lower_row_tiles(a, b, x.data);
+      factor_cholesky(n, x.data, &bad);
+    } else {
+      a.load(b, x.data, Order::rows);
+      if (n > 0) L::potrf("U", &n, x.data, &n, &bad, 1);
+      for (int r = 0; r < n; ++r) std::fill(x.data + int64_t{r} * n + r + 1, x.data + int64_t{r + 1} * n, T(0));
+    }
+    x.store();
     info.store(b, &bad);
   });
 }
@@ -139,10 +165,7 @@ void Routines<T>::triangular_solve() {
   if (x.count * n * k == 0) return;
   each(x.count, static_cast<double>(n) * n * k, [&](int64_t b) {
     const int64_t rs = a.row_stride(), cs = a.column_stride();
-    constexpr bool kWide = std::is_same_v<R, double>;
-    const bool same = a.dtype() == (kComplex ? kWide ? DType::complex128 : DType::complex64
-                                    : kWide  ? DType::float64
-                                             : DType::float32);
+    const bool same = a.dtype() == kType;
     const bool by_rows = cs == 1 && rs >= n, by_columns = rs == 1 && cs >= n;
     const T* m = a.template direct<T>(b);
     int lead = whole(std::max<int64_t>(by_rows ? rs : cs, 1));
@@ -152,15 +175,21 @@ void Routines<T>::triangular_solve() {
       a.load(b, copy, Order::rows);
       m = copy, lead = n, transposed = false;
     }
-    T* y = scratch<T>(1, int64_t{n} * k);
-    rhs.load(b, y, Order::rows);
-    const bool upper = (attrs.upper != 0) == transposed;
-    const T one = 1;
-    for_tiles(0, k, [&](int first, int width) {
-      L::trsm("R", upper ? "U" : "L", transposed ? "T" : "N", attrs.unit ? "U" : "N", &width, &n, &one, m, &lead,
-              y + first, &k, 1, 1, 1, 1);
-    });
-    x.store(b, y, Order::rows);
+    const InRows y(x, b, 1);
+    if (in_blocks(n, k)) {
+      const Triangle<T> t{m, lead, transposed ? As::transposed : As::stored, attrs.upper != 0, attrs.unit != 0};
+      for_column_tiles(k, [&](int64_t first, int64_t width) {
+        rhs.load_block(b, 0, n, first, width, y.data + first, k);
+        t.solve(0, n, width, y.data + first, k);
+      });
+    } else {
+      rhs.load(b, y.data, Order::rows);
+      const bool upper = (attrs.upper != 0) == transposed;
+      const T one = 1;
+      L::trsm("R", upper ? "U" : "L", transposed ? "T" : "N", attrs.unit ? "U" : "N", &k, &n, &one, m, &lead, y.data,
+              &k, 1, 1, 1, 1);
+    }
+    y.store();
   });
 }
 
@@ -169,16 +198,49 @@ void Routines<T>::lu_factor() {
   const Matrices a = in(0), lu = out(0), pivots = out(1, 1), info = out(2, 0);
   const int m = whole(a.rows), n = whole(a.columns), k = std::min(m, n);
   each(a.count, 0.67 * m * n * k, [&](int64_t b) {
-    T* x = scratch<T>(0, int64_t{m} * n);
     int* p = scratch<int>(0, k);
-    a.load(b, x);
     int bad = 0;
-    if (std::min(m, n) >= kBlockedFrom) blocked_lu(m, n, x, p, &bad);
-    else if (k > 0) L::getrf(&m, &n, x, &m, p, &bad);
-    lu.store(b, x);
+    if (k >= kBlockedFrom) {
+      const InRows x(lu, b, 0);
+      load_column_tiles(a, b, x.data);
+      factor_lu(m, n, x.data, p, &bad);
+      x.store();
+    } else {
+      T* x = scratch<T>(0, int64_t{m} * n);
+      a.load(b, x);
+      if (k > 0) L::getrf(&m, &n, x, &m, p, &bad);
+      lu.store(b, x);
+    }
     pivots.store(b, p);
     info.store(b, &bad);
   });
+}
+
+// P L U X = B, or U' L' P' X = B.
+template <class T>
+void Routines<T>::solve_in_blocks(const Matrices& lu, const Matrices& rhs, const Matrices& x, int64_t b,
+                                  const int* pivots, bool adjoint) {
+  const int64_t n = x.rows, k = x.columns;
+  const bool by_rows = lu.dtype() == kType && lu.column_stride() == 1 && lu.row_stride() >= n;
+  const T* m = lu.template direct<T>(b);
+  if (!by_rows) {
+    T* const copy = scratch<T>(0, n * n);
+    lu.load(b, copy, Order::rows);
+    m = copy;
+  }
+  const int64_t step = by_rows ? lu.row_stride() : n;
+  const InRows y(x, b, 1);
+  const As as = adjoint ? As::adjoint : As::stored;
+  const Triangle<T> lower{m, step, as, adjoint, true}, upper{m, step, as, !adjoint, false};
+  for_column_tiles(k, [&](int64_t first, int64_t width) {
+    T* const columns = y.data + first;
+    rhs.load_block(b, 0, n, first, width, columns, k);
+    if (!adjoint) exchange_rows(0, n, pivots, width, columns, k);
+    (adjoint ? upper : lower).solve(0, n, width, columns, k);
+    (adjoint ? lower : upper).solve(0, n, width, columns, k);
+    if (adjoint) exchange_rows_back(n, pivots, width, columns, k);
+  });
+  y.store();
 }
 
 template <class T>
@@ -188,16 +250,15 @@ void Routines<T>::lu_solve() {
   const int n = whole(x.rows), k = whole(x.columns);
   if (x.count * n * k == 0) return;
   each(x.count, 2.0 * n * n * k, [&](int64_t b) {
+    int* p = scratch<int>(0, n);
+    pivots.load(b, p);
+    if (in_blocks(n, k)) return solve_in_blocks(lu, rhs, x, b, p, attrs.adjoint != 0);
     T* m = scratch<T>(0, int64_t{n} * n);
     T* y = scratch<T>(1, int64_t{n} * k);
-    int* p = scratch<int>(0, n);
     lu.load(b, m);
-    pivots.load(b, p);
     rhs.load(b, y);
-    for_tiles(0, k, [&](int first, int width) {
-      int bad = 0;
-      L::getrs(attrs.adjoint ? "C" : "N", &n, &width, m, &n, p, y + int64_t{first} * n, &n, &bad, 1);
-    });
+    int bad = 0;
+    L::getrs(attrs.adjoint ? "C" : "N", &n, &k, m, &n, p, y, &n, &bad, 1);
     x.store(b, y);
   });
 }
@@ -277,6 +338,17 @@ void Routines<T>::syevd(const char* job, int n, T* x, R* w, int* bad) {
   });
 }
 
+// Eigenvalues in ascending order, with their vectors (columns) unless these are null. A merge of divide and conquer may leave two that are equal but for
+// rounding in the other order, so that few places change.
+template <class T, class R>
+void put_in_order(int n, R* values, T* vectors) {
+  for (int64_t end = 1; end < n; ++end)
+    for (int64_t k = end; k > 0 && values[k] < values[k - 1]; --k) {
+      std::swap(values[k], values[k - 1]);
+      if (vectors) std::swap_ranges(vectors + k * n, vectors + (k + 1) * n, vectors + (k - 1) * n);
+    }
+}
+
 // By rows, the upper triangle of a matrix is the lower one of its transpose, which for complex numbers is its conjugate.
 template <class T>
 void Routines<T>::eigh() {
@@ -306,6 +378,7 @@ void Routines<T>::eigh() {
           if (!v) load(b, x);  // what failed has overwritten it
         }
       if (!v) syevd(attrs.vectors ? "V" : "N", n, v = x, w, &bad);
+      if (bad == 0) put_in_order(n, w, attrs.vectors ? v : nullptr);
     }
     values.store(b, w);
     if (attrs.vectors) vectors.store(b, v);

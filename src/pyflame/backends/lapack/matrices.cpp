@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <complex>
+#include <type_traits>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/threads.h"
 
 namespace pyflame::lapack {
 
@@ -20,6 +22,12 @@ void copy_matrix(const S* from, int64_t from_row, int64_t from_column, D* to, in
   for (int64_t c0 = 0; c0 < columns; c0 += wide)
     for (int64_t r0 = 0; r0 < rows; r0 += high) {
       const int64_t r1 = std::min(rows, r0 + high), c1 = std::min(columns, c0 + wide);
+      if constexpr (std::is_same_v<S, D>)
+        if (along_rows || along_columns) {
+          std::copy_n(from + r0 * from_row + c0 * from_column, along_rows ? columns : rows,
+                      to + r0 * to_row + c0 * to_column);
+          continue;
+        }
       if (along_rows)
         for (int64_t c = c0; c < c1; ++c) to[r0 * to_row + c] = static_cast<D>(from[r0 * from_row + c]);
       else
@@ -27,6 +35,19 @@ void copy_matrix(const S* from, int64_t from_row, int64_t from_column, D* to, in
           for (int64_t r = r0; r < r1; ++r)
             to[r * to_row + c * to_column] = static_cast<D>(from[r * from_row + c * from_column]);
     }
+}
+
+// A large matrix by tiles of columns, in parallel.
+template <class S, class D>
+void copy_tiles(const S* from, int64_t from_row, int64_t from_column, D* to, int64_t to_row, int64_t to_column,
+                int64_t rows, int64_t columns) {
+  constexpr int64_t kTile = 64, kLarge = 1 << 15;
+  if (rows * columns < kLarge) return copy_matrix(from, from_row, from_column, to, to_row, to_column, rows, columns);
+  parallel_for((columns + kTile - 1) / kTile, 1, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kTile, count = std::min(columns, end * kTile) - first;
+    copy_matrix(from + first * from_column, from_row, from_column, to + first * to_column, to_row, to_column, rows,
+                count);
+  });
 }
 
 template <class T>
@@ -76,8 +97,17 @@ template <class T>
 void Matrices::load(int64_t b, T* to, Order order) const {
   const bool by_columns = order == Order::columns;
   with_type<T>(dtype_, [&]<class S>() {
-    copy_matrix(direct<S>(b), row_stride_, column_stride_, to, by_columns ? 1 : columns, by_columns ? rows : 1, rows,
-                columns);
+    copy_tiles(direct<S>(b), row_stride_, column_stride_, to, by_columns ? 1 : columns, by_columns ? rows : 1, rows,
+               columns);
+  });
+}
+
+template <class T>
+void Matrices::load_block(int64_t b, int64_t row, int64_t high, int64_t column, int64_t wide, T* to,
+                          int64_t step) const {
+  with_type<T>(dtype_, [&]<class S>() {
+    copy_matrix(direct<S>(b) + row * row_stride_ + column * column_stride_, row_stride_, column_stride_, to, step, 1,
+                high, wide);
   });
 }
 
@@ -86,8 +116,8 @@ void Matrices::store(int64_t b, const T* from, Order order, int64_t leading) con
   const bool by_columns = order == Order::columns;
   if (leading == 0) leading = by_columns ? rows : columns;
   with_type<T>(dtype_, [&]<class D>() {
-    copy_matrix(from, by_columns ? 1 : leading, by_columns ? leading : 1, direct<D>(b), row_stride_, column_stride_,
-                rows, columns);
+    copy_tiles(from, by_columns ? 1 : leading, by_columns ? leading : 1, direct<D>(b), row_stride_, column_stride_,
+               rows, columns);
   });
 }
 
@@ -96,6 +126,10 @@ template void Matrices::load(int64_t, double*, Order) const;
 template void Matrices::load(int64_t, int*, Order) const;
 template void Matrices::load(int64_t, std::complex<float>*, Order) const;
 template void Matrices::load(int64_t, std::complex<double>*, Order) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, float*, int64_t) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, double*, int64_t) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, std::complex<float>*, int64_t) const;
+template void Matrices::load_block(int64_t, int64_t, int64_t, int64_t, int64_t, std::complex<double>*, int64_t) const;
 template void Matrices::store(int64_t, const float*, Order, int64_t) const;
 template void Matrices::store(int64_t, const double*, Order, int64_t) const;
 template void Matrices::store(int64_t, const int*, Order, int64_t) const;

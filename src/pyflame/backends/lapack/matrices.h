@@ -28,7 +28,10 @@ class Matrices {
   // Matrix number b, without gaps, in this order of the elements.
   template <class T>
   void load(int64_t b, T* to, Order order = Order::columns) const;
-  // The inverse; `leading` is the distance of neighbouring columns (or rows) of `from`, 0 where there are no gaps.
+  // A block of matrix b from a row and a column on, row-major with rows `step` apart.
+  template <class T>
+  void load_block(int64_t b, int64_t row, int64_t high, int64_t column, int64_t wide, T* to, int64_t step) const;
+  // The inverse of load; `leading` is the distance of neighbouring columns (or rows) of `from`, 0 where there are no gaps.
   template <class T>
   void store(int64_t b, const T* from, Order order = Order::columns, int64_t leading = 0) const;
   // The elements where they are, if T is their type.
