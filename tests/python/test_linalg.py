@@ -438,6 +438,68 @@ def test_large_matrices(shape, dtype):
         assert pf.equal(one, two)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("width", [8, 150])
+def test_large_triangular_systems(dtype, width):
+    """Both triangles, stored by rows and by columns, with and without the diagonal; lu_solve with A and its adjoint; inv. The number of threads changes no bit."""
+    n, normal = 203, (complex_normal if dtype.startswith("complex") else lambda *shape: RNG.standard_normal(shape))
+    full, b = (normal(n, n) / n + 2 * np.eye(n)).astype(dtype), pf.tensor(normal(n, width).astype(dtype))
+    tolerance = 200 * np.finfo(dtype).eps * n
+    a = pf.tensor(full)
+    cases = [(x, upper, unit) for x in (a, a.mT, a.mH, pf.tensor(np.repeat(full, 2, 1))[:, ::2]) for upper in (False, True) for unit in (False, True)]
+
+    def solutions():
+        LU, pivots = L.lu_factor(a)
+        some = [L.solve_triangular(x, b, upper=upper, unitriangular=unit) for x, upper, unit in cases]
+        return [*some, L.solve_triangular(a, b.mT, upper=True, left=False), *(L.lu_solve(LU, pivots, b, adjoint=adjoint) for adjoint in (False, True)), L.inv(a)]
+
+    found = solutions()
+    for (x, upper, unit), X in zip(cases, found):
+        triangle = (np.triu if upper else np.tril)(x.numpy())
+        if unit:
+            np.fill_diagonal(triangle, 1)
+        close(pf.tensor(triangle) @ X, b.numpy(), tolerance)
+    right, plain, adjoint, inverse = found[len(cases) :]
+    close(right @ pf.triu(a), b.mT.numpy(), tolerance)
+    close(a @ plain, b.numpy(), tolerance)
+    close(a.mH @ adjoint, b.numpy(), tolerance)
+    close(a @ inverse, np.eye(n), tolerance)
+    threads = pf.get_num_threads()
+    try:
+        pf.set_num_threads(1)
+        again = solutions()
+    finally:
+        pf.set_num_threads(threads)
+    assert all(pf.equal(one, two) for one, two in zip(found, again))
+
+
+def test_large_singular_matrices():
+    """A zero pivot is reported where LAPACK reports it; later columns are still factorized. A failed Cholesky leaves the upper triangle zero."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((300, 300))
+    x[:, 100] = 0
+    LU, pivots, info = L.lu_factor_ex(pf.tensor(x))
+    assert info.item() == 101
+    P, lower, U = pf.lu_unpack(LU, pivots)
+    close(P @ lower @ U, x, 1e-10)
+    with pytest.raises(L.LinAlgError):
+        L.solve(pf.tensor(x), pf.tensor(x))
+    factor, info = L.cholesky_ex(pf.tensor(np.diag(np.where(np.arange(300) == 200, -1.0, 4.0)) + 0.001))
+    assert info.item() == 201 and factor.triu(1).abs().max().item() == 0
+
+
+def test_qr_of_columns_of_any_size():
+    """float32 columns whose squares vanish or overflow in float32 keep their relative precision."""
+    rng = np.random.default_rng(4)
+    x = (rng.standard_normal((300, 256)) * 10.0 ** rng.integers(-28, 28, 256)).astype(np.float32)
+    x[:, 7] = 0
+    Q, R = L.qr(pf.tensor(x))
+    size = np.linalg.norm(x.astype(np.float64), axis=0)
+    size[7] = 1
+    error = Q.numpy().astype(np.float64) @ R.numpy().astype(np.float64) - x
+    assert (np.linalg.norm(error, axis=0) < 1e-5 * size).all()
+
+
 def symmetric(kind, n):
     """Any numbers; the same eigenvalue n times, and two of them; a diagonal; rank 3; numbers whose squares vanish."""
     a = RNG.standard_normal((n, n))

@@ -1,4 +1,4 @@
-// Factorizations of one large matrix by several threads. A matrix is divided into panels, which LAPACK factorizes on one thread; what a
+// QR and the eigenvectors of one large matrix by several threads. A matrix is divided into panels, which one thread factorizes; what a
 // panel changes to the right of it is divided into tiles of columns, which are independent. Tiles depend on the shape alone, so that
 // results do not depend on the number of threads. Matrices are column-major.
 #pragma once

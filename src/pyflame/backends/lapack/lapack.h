@@ -1,6 +1,6 @@
 // Factorizations and solutions of linear systems by LAPACK, on the host. The CPU backend calls it on its memory; the GPU backends copy their
 // operands to the host first; the reference computes in float64. A batch is divided among the threads of the pool by matrices; LAPACK
-// itself runs on one thread.
+// itself runs on one thread. Large matrices are divided into blocks (blocks.h, blocked.h).
 #pragma once
 #include "pyflame/backends/backend.h"
 
