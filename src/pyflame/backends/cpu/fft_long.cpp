@@ -56,7 +56,9 @@ Pair<T>* pairs_of_result(const Line<T>& x) {
 template <class T>
 struct Room {
   Room(const Plan<T>& plan, int64_t lines)
-      : pitch(plan.n + 24), pairs(scratch<T>(kLongSlot, 4 * lines * pitch + plan.work())), arrays(pairs + 2 * lines * pitch),
+      : pitch(plan.n + 24),
+        pairs(scratch<T>(kLongSlot, 4 * lines * pitch + plan.work())),
+        arrays(pairs + 2 * lines * pitch),
         work(arrays + 2 * lines * pitch) {}
   int64_t pitch;
   T *pairs, *arrays, *work;
@@ -119,7 +121,8 @@ void LongLine<T>::columns(const Line<T>& in, int64_t first, int64_t count, T* mi
   const bool exchanged = in.pairs && in.re > in.im;
   for (int64_t j = 0; j < count; ++j) {
     T* line = room.pairs + 2 * j * room.pitch;
-    fft::transform<T>(of_columns_, {line + exchanged, line + !exchanged, true}, {room.re(0), room.im(0), false}, T{1}, room.work);
+    fft::transform<T>(of_columns_, {line + exchanged, line + !exchanged, true}, {room.re(0), room.im(0), false}, T{1},
+                      room.work);
     times_factors(first + j, room.re(0), room.im(0), middle + 2 * (first + j) * a_);
   }
 }
@@ -165,7 +168,8 @@ void LongLine<T>::rows(const T* middle, int64_t first, int64_t count, const Line
   const bool exchanged = out.pairs && out.re > out.im;
   for (int64_t j = 0; j < count; ++j) {
     T* line = room.pairs + 2 * j * room.pitch;
-    const Line<T> result = out.pairs ? Line<T>{line + exchanged, line + !exchanged, true} : Line<T>{room.re(j), room.im(j), false};
+    const Line<T> result =
+        out.pairs ? Line<T>{line + exchanged, line + !exchanged, true} : Line<T>{room.re(j), room.im(j), false};
     fft::transform<T>(of_rows_, {line, line + 1, true}, result, scale, room.work);
   }
   if (out.pairs) {
