@@ -14,6 +14,8 @@ _KEYWORDS = frozenset("auto bool break case char class const continue default de
                       "return short signed sizeof static struct switch template this true typedef union unsigned using void volatile while".split())
 _ROWS_OF_LANES = 32  # a workgroup is a multiple of this, so that it is whole waves of 32 and pairs of them are waves of 64
 
+_WITHOUT_KERNELS = ("cpu", "reference")  # types of devices
+
 
 def kernel(source, name, *, inputs, outputs=("out",), scalars=None, result=None, grid=None, threads=256, shared_bytes=0, header="", fill=None, reference=None,
            backward=None):
@@ -130,7 +132,7 @@ class Kernel(UserOp):
         inputs, scalars = self._arguments(inputs, scalars)
         if not self._reference:
             raise ValueError(f"{self.name}.check: there is nothing to compare with; got no reference; expected pf.kernel(..., reference=)")
-        if inputs[0].device.type == "cpu":
+        if inputs[0].device.type in _WITHOUT_KERNELS:
             raise ValueError(f"{self.name}.check: the reference would be compared with itself; got tensors on the CPU; expected tensors on a GPU; hint: the wave emulator is one (docs/kernels.md)")
         with no_grad():
             want = _tuple(self._reference(*inputs, **scalars))
@@ -138,13 +140,13 @@ class Kernel(UserOp):
                 assert_close(a, b, rtol=rtol, atol=atol, msg=lambda text, output=output: f"{self.name}.check: {output}: {text.removeprefix('assert_close: ')}")
 
     def _by_reference(self, inputs):
-        return self._reference is not None and inputs[0].device.type == "cpu"
+        return self._reference is not None and inputs[0].device.type in _WITHOUT_KERNELS
 
     def _run(self, inputs, scalars):
         if self._by_reference(inputs):
             return _tuple(self._reference(*inputs, **scalars))
         device = inputs[0].device
-        if device.type == "cpu":
+        if device.type in _WITHOUT_KERNELS:
             raise NotImplementedError(
                 f"{self.name}: the kernel has no implementation for this device; got {device}; expected a GPU; hint: give reference=, a function of tensors, or use the wave emulator (docs/kernels.md)")
         outs = self._result_of(inputs, scalars)

@@ -111,7 +111,7 @@ _lstm_steps = kernel(
 
 def _fits_lstm_steps(kind, sizes, x, initial, weights):
     few = len(weights) == 1 and sizes[0] <= _FEW and sizes[0] == sizes[-1] and 4 * initial[0].shape[1] <= _THREADS
-    return kind is LSTMStep and few and x.device.type != "cpu" and all(t.dtype == _C.float32 for t in (x, *initial, *weights))
+    return kind is LSTMStep and few and x.device.type in ("cuda", "rocm") and all(t.dtype == _C.float32 for t in (x, *initial, *weights))
 
 
 class GRUStep:
