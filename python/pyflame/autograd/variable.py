@@ -1,6 +1,5 @@
 """PyTorch's old name for a tensor with a gradient."""
 from .._C import Tensor
-from .graph import queue_callback
 
 
 class _Variable(type):
@@ -9,7 +8,11 @@ class _Variable(type):
 
 
 class _Engine:
-    queue_callback = staticmethod(queue_callback)
+    @staticmethod
+    def queue_callback(callback):
+        from .graph import queue_callback  # it needs modules that an import of pyflame should not load
+
+        return queue_callback(callback)
 
 
 class Variable(metaclass=_Variable):

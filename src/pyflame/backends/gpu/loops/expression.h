@@ -20,6 +20,8 @@ class Expressions {
       : p_(p), read_(std::move(read)), index_(std::move(index)) {}
 
   std::string declare(size_t i);
+  // Takes the arguments of other texts of the same kernel, in their order.
+  void share_arguments(const Expressions& other) { params_ = other.params_; }
   // What is declared once for the `count` neighbours from the linear index `first` on: random numbers, which share their work. declare(i) of
   // neighbour j then takes its number. Empty for other nodes.
   std::string declare_neighbours(size_t i, int64_t count, const std::string& first);

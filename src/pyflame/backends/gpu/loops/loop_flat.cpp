@@ -60,7 +60,7 @@ class Flat {
         "{{\n{}{}{}{}    }}\n    }}\n  }}\n",
         vector_, each_, kGroupThreads, n, declares, at, loads, at, outputs, neighbours + maps, stores);
     // The remaining elements, if all dims are merged to one whose size is no multiple of the vector.
-    if (vector_ > 1 && (linear_ || text_.inner().size() == 1)) body += rest(n);
+    if (vector_ > 1 && (linear_ || text_.inner().size() == 1)) body += rest(n, in_vector);
     // Every element has its own thread. In a loop, compilers would load the constants of functions beforehand, into
     // more registers than there are.
     const int64_t groups = ceil_div(ceil_div(text_.columns(), vector_), each_ * kGroupThreads);
@@ -169,7 +169,7 @@ class Flat {
                        text_.step(a), i);
   }
 
-  std::string rest(const std::string& n) {
+  std::string rest(const std::string& n, const Expressions& in_vector) {
     Expressions scalar(
         p_,
         [&](const Operand& o) {
@@ -177,6 +177,7 @@ class Flat {
           return fmt::format("pf::load({} + ({}))", text_.typed(a), scalar_at(a));
         },
         "i");
+    scalar.share_arguments(in_vector);
     std::string lines;
     for (size_t i = 0; i < p_.size(); ++i) lines += "    " + scalar.declare(i) + "\n";
     for (size_t i = 0; i < p_.size(); ++i)
