@@ -8,17 +8,17 @@ class _Variable(type):
 
 
 class _Engine:
-    @staticmethod
-    def queue_callback(callback):
+    @property
+    def queue_callback(self):
         from .graph import queue_callback  # it needs modules that an import of pyflame should not load
 
-        return queue_callback(callback)
+        return queue_callback
 
 
 class Variable(metaclass=_Variable):
     """Variable(data, requires_grad) is a further name for the tensor; every tensor is an instance."""
 
-    _execution_engine = _Engine
+    _execution_engine = _Engine()
 
     def __new__(cls, data=None, requires_grad=False, volatile=None):
         if data is None:
