@@ -133,7 +133,7 @@ TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
     const auto op = static_cast<OpId>(i);
     const OpInfo& info = op_info(op);
     if (info.cls != OpClass::Unary && info.cls != OpClass::Binary) continue;
-    if (info.gpu_cost < kLarge && op != OpId::mul_complex) continue;
+    if (info.gpu_cost < kLarge && op != OpId::mul_complex && op != OpId::div_complex) continue;
     for (const DType d : {DType::float32, DType::float64, DType::int64}) {
       const bool bits = info.integers_only || info.bits_kept;
       if (bits == is_float(d)) continue;
