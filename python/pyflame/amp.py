@@ -91,11 +91,13 @@ def _set(kind, enabled, dtype):
 
 def set_autocast_enabled(device_type, enabled=None):
     """set_autocast_enabled(device_type, enabled) turns autocast on or off in this thread, without a context; set_autocast_enabled(enabled) that of the
-    current device's type. The dtype stays that of get_autocast_dtype()."""
+    current device's type. The dtype stays that of get_autocast_dtype(). TypeError if `enabled` is no bool."""
     if enabled is None:
         device_type, enabled = _C.get_device(), device_type
+    if not isinstance(enabled, bool):
+        raise TypeError(f"set_autocast_enabled: enabled is no bool; got {type(enabled).__name__}; expected True or False")
     kind = device_type.split(":")[0]
-    _set(kind, bool(enabled), get_autocast_dtype(kind))
+    _set(kind, enabled, get_autocast_dtype(kind))
 
 
 def set_autocast_dtype(device_type, dtype):

@@ -204,6 +204,9 @@ def test_autocast_takes_the_dtype_of_the_one_around(in_a_thread):
 def test_no_cache_of_autocast():
     pf.set_autocast_cache_enabled(True), pf.clear_autocast_cache()
     assert not pf.is_autocast_cache_enabled()
+    with pytest.raises(TypeError, match="set_autocast_enabled: enabled is no bool; got str; expected True or False"):
+        pf.set_autocast_enabled("cpu", "yes")
+    assert not pf.is_autocast_enabled("cpu")
     with pytest.raises(TypeError, match="set_autocast_dtype: not a half type; got .*float64; expected float16 or bfloat16"):
         pf.set_autocast_dtype("cpu", pf.float64)
 
