@@ -14,7 +14,7 @@ from picture import INK, OURS, PALE, THEIRS, Picture
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "tools" / "results"
-CPU, OTHER_CPU, GPU, OPS_GPU = "amd-epyc-2-cores", "intel-xeon-2-cores", "nvidia-h100-80gb", "nvidia-h200"
+CPU, OTHER_CPU, GPU, DECODE_GPU = "amd-epyc-2-cores", "intel-xeon-2-cores", "nvidia-h100-80gb", "nvidia-h200"
 END = "<!-- end of what `make docs` writes -->"
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}", re.S)
 
@@ -67,8 +67,8 @@ class Figures:
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
         self.onnx_file, self.hour, self.clone = load(CPU, "compare_onnx"), load(CPU, "first_hour"), load(CPU, "first_hour_clone")
         self.packages = load(CPU, "packages")
-        self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(OPS_GPU, "compare_ops")
-        self.decode_file = load(OPS_GPU, "llm_decode_8b")
+        self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(GPU, "compare_ops")
+        self.decode_file = load(DECODE_GPU, "llm_decode_8b")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
