@@ -67,6 +67,7 @@ class Figures:
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
         self.onnx_file, self.hour, self.clone = load(CPU, "compare_onnx"), load(CPU, "first_hour"), load(CPU, "first_hour_clone")
         self.packages = load(CPU, "packages")
+        self.database, self.repeats = load(CPU, "tuning_database"), load(CPU, "bench_repeats")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(GPU, "compare_ops")
         self.decode_file = load(DECODE_GPU, "llm_decode_8b")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")

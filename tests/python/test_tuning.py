@@ -218,6 +218,17 @@ def test_lists_of_products(tmp_path):
     assert "2 problems" in ran.stdout and "0 products are in out.csv" in ran.stderr and "no Validator lines" in ran.stderr
 
 
+def test_rows_of_a_list_that_are_not_measured_are_told(tmp_path):
+    """They cost the others nothing, and each is told once, though the list is read again in each run."""
+    (tmp_path / "list.txt").write_text("nonsense,xx\nhipblaslt-bench -m 8 -n 8 -k 16 --a_type f8_r --batch_count 2\n64,96,32,float32\n")
+    ran = tune(tmp_path, "--problems", "list.txt", "--budget", "30")
+    assert ran.returncode == 0, ran.stderr
+    assert "1 problems" in ran.stdout
+    told = [line for line in ran.stderr.splitlines() if "left out: " in line]
+    assert len(told) == 2 and "list.txt:1: not a product; got 'nonsense,xx'" in told[0], ran.stderr
+    assert "gemm 2x8x8x16 float8_e4m3fn NN: products of 8-bit floats have no batches; got 2; expected 1" in told[1]
+
+
 @pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
                                             (["--export", "miopen=x"], "no such export; got 'miopen=x'; expected tunableop=FILE, hipblaslt=FILE, rocblas=FILE, aiter=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
 def test_words_that_mean_nothing(tmp_path, words, message):

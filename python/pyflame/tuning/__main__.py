@@ -13,6 +13,7 @@ from .. import _C
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
 from .database import document, problems, rows, table
+from .products import LEFT_OUT
 
 
 def _say(text=""):
@@ -78,12 +79,21 @@ def _revert(path, since):
         db.execute("UPDATE measurements SET sound = 0, note = 'the whole program was slower with it' WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
 
 
+def _left_out(log):
+    """What the program that multiplies a list said of rows that it does not measure, each once: it reads the list again in each run."""
+    with open(log, encoding="utf-8", errors="replace") as file:
+        return list(dict.fromkeys(line.rstrip("\n") for line in file if line.startswith(LEFT_OUT)))
+
+
 def _tune(words, args, folder):
     path, since = _C._choices_file(), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     log = os.path.join(folder, "log")
     outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, args.idle, args.hang, watch.Progress())
     for lost in outcome.lost:
         _say(f"{lost}; this entry is left out")
+    if args.problems or args.imported:
+        for line in _left_out(log):
+            _say(line)
     if outcome.why in ("failed", "hung"):
         _say(f"the program failed with exit code {outcome.code}; its last lines:\n{_tail(log)}")
         return 1

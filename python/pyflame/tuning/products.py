@@ -2,6 +2,8 @@
 import argparse
 import sys
 
+LEFT_OUT = "left out: "  # how a line of the output begins that names a row which is not measured
+
 
 def main():
     p = argparse.ArgumentParser(prog="pyflame tune --problems", add_help=False)
@@ -17,14 +19,20 @@ def main():
 
     pf.set_device(args.device)
     suggestions = {}
-    listed = gemms.read(args.problems)[0] if args.problems else []
+    listed, refused = gemms.read(args.problems) if args.problems else ([], [])
+    for text in refused:
+        print(LEFT_OUT + text)
     suggestions = {gemm: [] for gemm in listed}
     for path in args.imported:
         for s in imports.read(path)[0]:
             suggestions.setdefault(s.gemm, []).append(s.candidate)
     for gemm, candidates in suggestions.items():
         _C._suggest_candidates(candidates, gemm not in listed)
-        call = problems.of_gemm(gemm).call
+        try:
+            call = problems.of_gemm(gemm).call
+        except NotImplementedError as e:
+            print(f"{LEFT_OUT}{e}")
+            continue
         for _ in range(2):
             call()
             pf.synchronize()
