@@ -362,3 +362,45 @@ def test_setting_that_compares_calls(monkeypatch):
     for value, on in (("1", True), ("on", True), ("off", False), ("0", False), ("", False)):
         monkeypatch.setenv("PYFLAME_CHECK_COLLECTIVES", value)
         assert _device.checks_calls() == on
+
+
+def test_the_end_of_a_group_waits_for_a_failure_that_is_told():
+    """The watchdog tells the tensors of a GPU's collectives that they are wrong, and only then ends the communicator. The group may be closed in between."""
+    from pyflame.distributed import _device
+
+    told, go_on, order = threading.Event(), threading.Event(), []
+
+    class Group:
+        _prefix, _timeout = "g", 60.0
+
+    class Communicator:
+        def abort(self):
+            order.append("abort")
+
+    class Queued:
+        def passed(self):
+            return False
+
+        def failed(self, message):
+            told.set()
+            assert go_on.wait(60)
+            order.append(message)
+
+    group = Group()
+    transport = _device.Transport(group, pf.device("cpu"), Communicator(), "library")
+    for number in (1, 2):
+        entry = _device._Entry(number, "all_reduce", 60.0)
+        entry.queued = Queued()
+        transport._pending.append(entry)
+    watchdog = threading.Thread(target=transport._fail, args=("rank 1 is gone",))
+    closing = threading.Thread(target=lambda: (transport.close(), order.append("closed")))
+    watchdog.start()
+    assert told.wait(60)
+    closing.start()
+    closing.join(0.2)  # long enough to show a close() that does not wait; one that waits is never late
+    go_on.set()
+    watchdog.join(60)
+    closing.join(60)
+    assert order == ["rank 1 is gone", "rank 1 is gone", "abort", "closed"]
+    transport._fail("late")  # the group has ended: nothing is left to tell
+    assert len(order) == 4 and transport.broken == "rank 1 is gone"

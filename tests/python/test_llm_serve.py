@@ -188,7 +188,18 @@ def test_metrics(start):
     echo.ask(CHAT, {**HELLO, "max_tokens": 1})
     got = numbers()
     assert {r: float(got[f'vllm:request_success_total{{finished_reason="{r}",{label}}}']) for r in ("stop", "length", "abort")} == {"stop": 1, "length": 1, "abort": 1}
-    assert float(got[f"vllm:time_to_first_token_seconds_count{{{label}}}"]) == float(got[f"vllm:e2e_request_latency_seconds_count{{{label}}}"]) == 3
+
+    def number(name):
+        return float(got[f"vllm:{name}{{{label}}}"])
+
+    assert number("time_to_first_token_seconds_count") == number("e2e_request_latency_seconds_count") == 3
+    assert number("inter_token_latency_seconds_count") == number("generation_tokens_total") - 3  # each of the three texts has a first token
+    ended = ("request_prompt_tokens", "request_generation_tokens", "request_decode_time_seconds")
+    assert [number(n + "_count") for n in ended] == [2, 2, 2]  # not the one that was broken off, of which two tokens came
+    assert number("request_generation_tokens_sum") == number("generation_tokens_total") - 2 and number("request_prompt_tokens_sum") == number("prompt_tokens_total") / 3 * 2
+    assert number("request_time_per_output_token_seconds_count") == 1  # the text of one token has no time between two
+    between, means, whole = (number(n + "_sum") for n in ("inter_token_latency_seconds", "request_time_per_output_token_seconds", "request_decode_time_seconds"))
+    assert 0 < means < whole <= between
 
 
 def test_the_page(echo):

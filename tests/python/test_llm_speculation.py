@@ -139,7 +139,7 @@ def test_metrics(lm):
     with Engine(lm, speculative_config=NGRAM) as engine:
         engine.submit([9, 9, 9, 9], Sampling(temperature=0, logit_bias={9: 100}), 20, stop_ids=(), receive=lambda e: None)
         engine.close()
-        text, stats = Metrics(engine, "small").text().decode(), engine.stats()
+        text, stats = Metrics(engine, "small").document().decode(), engine.stats()
     assert stats["spec_decode_num_accepted_tokens"] == stats["spec_decode_num_draft_tokens"] == 15  # 20 tokens: one by the prompt, then 4 guesses and one more at a time
     assert 'vllm:spec_decode_num_accepted_tokens_total{model_name="small"} 15.0' in text and 'vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name="small",position="0"} 4.0' in text
 

@@ -88,7 +88,7 @@ class Transport:
         self.device, self.communicator, self.library, self.broken = device, communicator, library, None
         self._group, self._kind = weakref.ref(group), device.type
         self._timeout, self._lock, self._pending, self.last = group._timeout, threading.Lock(), collections.deque(), _Entry(0, "none", 0)
-        self._told, self._gone_for, self._refused = -1, 0, {}
+        self._told, self._gone_for, self._refused, self._failing = -1, 0, {}, threading.RLock()
         self._key = f"{group._prefix}/{self._kind}"
 
     def refuses(self, dtype, reduction):
@@ -270,12 +270,15 @@ class Transport:
         return "all ranks came, but the devices do not finish; hint: `pyflame doctor --comm`, NCCL_DEBUG=INFO"
 
     def _fail(self, message):
-        self.broken = message
-        for entry in list(self._pending):
-            if entry.queued is not None:
-                entry.queued.failed(message)
-        self.communicator.abort()
-        self._pending.clear()
+        with self._failing:
+            if self.broken:
+                return
+            self.broken = message
+            for entry in list(self._pending):
+                if entry.queued is not None:
+                    entry.queued.failed(message)
+            self.communicator.abort()
+            self._pending.clear()
 
     def finish(self):
         """Waits a while for what is queued, and gives up what is not done then: the process, or the group, ends."""
@@ -288,8 +291,9 @@ class Transport:
                 time.sleep(0.001)
         except RuntimeError as e:  # the device is lost
             self.broken = str(e)
-        self.broken = self.broken or "distributed: the group was destroyed; expected a group that is in use"
-        self._pending.clear()
+        with self._failing:  # the watchdog may be telling of a failure: what it has not told yet would be read as if it were right, or raise after the end
+            self.broken = self.broken or "distributed: the group was destroyed; expected a group that is in use"
+            self._pending.clear()
 
     def close(self):
         """Ends the connections."""

@@ -59,6 +59,7 @@ class Choice:
         self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt], job.shown)
         self._parser, self._calls = (Parser(job.tool_format, job.tool_names), 0) if job.tool_format else (None, 0)
         self.tokens, self.cumulative_logprob, self._entries = 0, 0.0, deque()
+        self._prompt_tokens, self._first, self._last = len(job.prompts[prompt]), None, None  # the times of two tokens
 
     def receive(self, event):
         """An event of the engine, on the loop."""
@@ -75,6 +76,7 @@ class Choice:
                 self.answer.fail(RequestError(f"{self.answer.op}: the text ended early; got {event.error or event.reason}; expected its end", status=status, code=event.reason))
             return
         self.tokens += 1
+        self._count_time()
         self.cumulative_logprob += event.logprob or 0.0
         at = self._pieces.decoded
         text = self._pieces.feed(event.id)
@@ -87,6 +89,14 @@ class Choice:
             self._add(text, self._entries_of(False))
         self.answer.count_token(self)
 
+    def _count_time(self):
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        else:
+            self.answer.metrics.next_token(now - self._last)
+        self._last = now
+
     def _add(self, text, entries):
         calls = []
         if self._parser is not None:
@@ -97,6 +107,7 @@ class Choice:
 
     def _finish(self, text, reason):
         self.reason, calls = reason, []
+        self.answer.metrics.text(self._prompt_tokens, self.tokens, self._last - self._first if self.tokens else 0.0)
         if self._parser is not None:
             first, calls = self._parser.feed(text)
             last, more = self._parser.finish()
@@ -127,7 +138,7 @@ class Answer:
     most_deltas: where more than these wait, the reader is too slow; the answer fails then, and on_overflow() is called."""
 
     def __init__(self, op, job, model, engine, mailbox, metrics, most_deltas=None, on_overflow=None):
-        self.op, self.job, self.engine, self._model, self._metrics = op, job, engine, model, metrics
+        self.op, self.job, self.engine, self._model, self.metrics = op, job, engine, model, metrics
         self.deltas, self.error, self.first_token, self.begin = deque(), None, None, time.monotonic()
         self._most, self._overflow, self._event, self._mailbox = most_deltas, on_overflow, asyncio.Event(), mailbox
         self.choices = [Choice(self, p * job.best_of + i, p, model.tokenizer) for p in range(len(job.prompts)) for i in range(job.best_of)]
@@ -171,16 +182,16 @@ class Answer:
             self.deltas.append((index, text, entries, reason, list(calls)))
             if reason is not None:
                 self.unfinished -= 1
-                self._metrics.finished(reason)
+                self.metrics.finished(reason)
             self._event.set()
 
     def count_token(self, choice):
         if self.first_token is None:
             self.first_token = time.monotonic()
-            self._metrics.first_token(self.first_token - self.begin)
+            self.metrics.first_token(self.first_token - self.begin)
 
     def count_failure(self, reason):
-        self._metrics.finished("error" if reason == "error" else "abort")
+        self.metrics.finished("error" if reason == "error" else "abort")
 
     def fail(self, error):
         """Ends the answer with an error; the engine stops writing it."""
@@ -194,7 +205,7 @@ class Answer:
         for choice in self.choices:
             if choice.reason is None:
                 choice.cancel("cancelled")
-                self._metrics.finished("abort")
+                self.metrics.finished("abort")
 
     def wake(self):
         """Lets the one who waits for something to send go on without it."""

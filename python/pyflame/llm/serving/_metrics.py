@@ -1,10 +1,12 @@
-"""Counters and histograms in Prometheus' text format, by the names that vLLM gives them, so that its dashboards work."""
+"""Counters and histograms in Prometheus' text format, by the names that vLLM gives them, so that dashboards made for it find them."""
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0)
 _WHOLE = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0)
+_EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+_TOKENS = tuple(m * 10**e for e in range(7) for m in (1, 2, 5))
 _GAUGES = (  # name, key of engine.stats(), what it is
     ("num_requests_running", "num_requests_running", "Sequences that the engine computes"),
     ("num_requests_waiting", "num_requests_waiting", "Sequences that wait for the engine"),
@@ -29,18 +31,37 @@ class Metrics:
     def __init__(self, engine, name):
         self._engine, self._name = engine, name
         self._registry = CollectorRegistry()
-        self._first = Histogram("vllm:time_to_first_token_seconds", "Seconds from a request to its first token", ["model_name"], registry=self._registry, buckets=_FIRST).labels(name)
-        self._whole = Histogram("vllm:e2e_request_latency_seconds", "Seconds from a request to its end", ["model_name"], registry=self._registry, buckets=_WHOLE).labels(name)
+        self._first = self._histogram("time_to_first_token_seconds", "Seconds from a request to its first token", _FIRST)
+        self._whole = self._histogram("e2e_request_latency_seconds", "Seconds from a request to its end", _WHOLE)
+        self._between = self._histogram("inter_token_latency_seconds", "Seconds between two tokens of a text", _EACH)
+        self._mean = self._histogram("request_time_per_output_token_seconds", "Mean of the seconds between two tokens of a text that has ended", _EACH)
+        self._decode = self._histogram("request_decode_time_seconds", "Seconds from the first token of a text that has ended to its last", _WHOLE)
+        self._read = self._histogram("request_prompt_tokens", "Tokens of the prompt of a text that has ended", _TOKENS)
+        self._written = self._histogram("request_generation_tokens", "Tokens of a text that has ended", _TOKENS)
         self._reasons = Counter("vllm:request_success", "Texts that ended, by the reason", ["model_name", "finished_reason"], registry=self._registry)
         for reason in ("stop", "length", "abort"):
             self._reasons.labels(name, reason)
         self._registry.register(self)
+
+    def _histogram(self, name, text, buckets):
+        return Histogram("vllm:" + name, text, ["model_name"], registry=self._registry, buckets=buckets).labels(self._name)
 
     def first_token(self, seconds):
         self._first.observe(seconds)
 
     def request(self, seconds):
         self._whole.observe(seconds)
+
+    def next_token(self, seconds):
+        self._between.observe(seconds)
+
+    def text(self, prompt_tokens, tokens, seconds):
+        """A text that has ended by itself. seconds: from its first token to its last."""
+        self._read.observe(prompt_tokens)
+        self._written.observe(tokens)
+        self._decode.observe(seconds)
+        if tokens > 1:
+            self._mean.observe(seconds / (tokens - 1))
 
     def finished(self, reason):
         self._reasons.labels(self._name, reason).inc()
@@ -71,5 +92,5 @@ class Metrics:
     def describe(self):
         return []  # the names are known only when they are asked for
 
-    def text(self):
+    def document(self):
         return generate_latest(self._registry)

@@ -242,7 +242,7 @@ class Server:
         return web.json_response({"status": status}, status=200 if status == "ok" else 503)
 
     async def _get_metrics(self, request):
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self._metrics.document(), headers={"Content-Type": CONTENT_TYPE})
 
     @property
     def names(self):
