@@ -164,7 +164,7 @@ def main():
         print(f"geometric mean of {len(ratios)} ratios: {mean:.2f}; lowest {min(ratios):.2f}")
     if args.json:
         with open(args.json, "w") as f:
-            json.dump({"machine": {"cpu": machine.cpu_model(), "cores": machine.cores()}, "device": args.device, "threads": args.threads,
+            json.dump({"machine": {"cpu": machine.cpu(), "cores": machine.cores()}, "device": args.device, "threads": args.threads,
                        "turns": args.turns, "tf32": args.tf32, "versions": versions, "geometric_mean": mean, "results": results}, f, indent=1)
             f.write("\n")
     return 1 if len(ratios) < len(results) else 0

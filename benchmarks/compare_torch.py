@@ -139,7 +139,7 @@ def main():
         if args.json:  # what is measured is kept, whatever comes
             os.makedirs(os.path.dirname(os.path.abspath(args.json)), exist_ok=True)
             with open(args.json, "w") as f:
-                json.dump({"machine": {"cpu": machine.cpu_model(), "cores": machine.cores()}, "threads": args.threads, "turns": args.turns,
+                json.dump({"machine": {"cpu": machine.cpu(), "cores": machine.cores()}, "threads": args.threads, "turns": args.turns,
                            "versions": versions, "geometric_mean": statistics.geometric_mean(r["ratio"] for r in results), "results": results}, f, indent=1)
                 f.write("\n")
     print(f"geometric mean of the ratios: {statistics.geometric_mean(r['ratio'] for r in results):.2f}; versions {versions}")

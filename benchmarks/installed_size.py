@@ -24,7 +24,7 @@ def main(python, wheel):
     for name, path in re.findall(r"(\S+) => (/\S+)", subprocess.run(["ldd", module], check=True, capture_output=True, text=True).stdout):
         if re.match(r"lib(dnnl|openblas|hwy|fmt)\b", name):
             linked[name] = pathlib.Path(path).resolve().stat().st_size
-    result = {"machine": {"cpu": machine.cpu_model(), "cores": machine.cores()}, "files": len(sizes), "bytes": sum(sizes.values()),
+    result = {"machine": {"cpu": machine.cpu(), "cores": machine.cores()}, "files": len(sizes), "bytes": sum(sizes.values()),
               "module": sizes[module], "program": sizes[program], "linked_libraries": linked,
               "wheel": pathlib.Path(wheel).stat().st_size, "vendored": {"files": len(vendored), "bytes": sum(vendored.values())}}
     page = pathlib.Path(__file__).resolve().parent / "results" / machine.slug() / "installed_size.json"

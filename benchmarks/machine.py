@@ -5,15 +5,30 @@ import platform
 import re
 
 
-def cpu_model():
+def cpu_facts():
+    """What /proc/cpuinfo says of the first CPU, by name."""
+    facts = {}
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as f:
             for line in f:
-                if line.startswith(("model name", "Model name", "cpu model")):
-                    return line.split(":", 1)[1].strip()
+                if not line.strip():
+                    break
+                name, _, value = line.partition(":")
+                facts[name.strip().lower()] = value.strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine() or "unknown"
+    return facts
+
+
+def cpu_model():
+    facts = cpu_facts()
+    return facts.get("model name") or facts.get("cpu model") or platform.processor() or platform.machine() or "unknown"
+
+
+def cpu():
+    """The model with its family and number, as results keep it: virtual machines call different CPUs "AMD EPYC"."""
+    facts = cpu_facts()
+    return cpu_model() + (f" (family {facts['cpu family']}, model {facts['model']})" if "cpu family" in facts and "model" in facts else "")
 
 
 def cores():

@@ -37,7 +37,7 @@ def main(binary, *options):
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         return 1
     kept = {
-        "machine": {"cpu": machine.cpu_model(), "cores": machine.cores(), "mhz": result["context"]["mhz_per_cpu"]},
+        "machine": {"cpu": machine.cpu(), "cores": machine.cores(), "mhz": result["context"]["mhz_per_cpu"]},
         "benchmarks": {b["name"]: {"ns_per_op": round(b["per_op"] * 1e9, 1), "iterations": b["iterations"]} for b in result["benchmarks"]},
         "training_steps": training,
         "bandwidth": bandwidth,
