@@ -5,8 +5,10 @@ import hashlib
 import http.client
 import json
 import re
+import resource
 import shutil
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -225,6 +227,24 @@ def test_several_clients_get_their_own_text(echo):
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(client, range(48)))
+    everything_is_free(echo)
+
+
+def test_512_streams_at_once_need_no_thread_each(start):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"the process may open {hard} files; the test needs 2048")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    echo = start(most=1)  # no text ends before all have begun
+    assert echo.ask("/health") == {"status": "ok"}
+    threads = threading.active_count()
+    streams = [echo.stream(CHAT, {"messages": [{"role": "user", "content": f"I am client {i}."}]}) for i in range(512)]
+    until(lambda: len(echo.engine.requests) == 512)
+    assert echo.server.connections.count >= 512 and threading.active_count() <= threads + 8  # a few tokenize
+    echo.engine.allow()
+    late = streams[::8]  # these read after the others have ended
+    for i, stream in [(i, s) for i, s in enumerate(streams) if s not in late] + [(8 * i, s) for i, s in enumerate(late)]:
+        assert text_of(stream.rest()) == f"user\nI am client {i}.\nassistant\n"
     everything_is_free(echo)
 
 

@@ -89,6 +89,14 @@ class Choice:
             self._add(text, self._entries_of(False))
         self.answer.count_token(self)
 
+    def take(self, sequence):
+        """A whole text that a beam search has found."""
+        ids = sequence.tokens[self._prompt_tokens : len(sequence.tokens) - (sequence.finish_reason == "stop")]
+        self._first = self._last = time.monotonic()
+        self.tokens, self.cumulative_logprob = len(ids), sequence.cum_logprob
+        text = "".join([self._pieces.feed(id) for id in ids])
+        self._finish(text + self._pieces.finish(), sequence.finish_reason)
+
     def _count_time(self):
         now = time.monotonic()
         if self._first is None:
@@ -132,6 +140,32 @@ class Choice:
                 self.answer.engine.cancel(self.request)
 
 
+class Search:
+    """The beam search of one prompt, whose best texts are the choices."""
+
+    def __init__(self, answer, choices):
+        self.answer, self.choices, self.beams = answer, choices, None
+
+    def begin(self, prompt_ids, params):
+        lora = {} if self.answer.job.lora is None else {"lora": self.answer.job.lora}
+        self.beams = self.answer.engine.submit_beams(prompt_ids, params, priority=self.answer.job.priority, **lora, receive=partial(self.answer.mailbox.put, self))
+        for choice in self.choices:
+            choice.request = self.beams
+
+    def receive(self, event):
+        """The search has ended, on the loop."""
+        if event.reason not in ("stop", "length"):
+            self.choices[0].receive(event)
+            return
+        if any(choice.reason is not None for choice in self.choices):  # nobody waits for it
+            return
+        for choice, sequence in zip(self.choices, self.beams.sequences):
+            choice.take(sequence)
+            self.answer.count_token(choice)
+        for choice in self.choices[len(self.beams.sequences) :]:
+            choice.receive(Finished("error", f"the search found {len(self.beams.sequences)} texts"))
+
+
 class Answer:
     """All choices of one request. deltas: what is not sent yet, as (index, text, logprobs, reason, calls).
 
@@ -140,23 +174,19 @@ class Answer:
     def __init__(self, op, job, model, engine, mailbox, metrics, most_deltas=None, on_overflow=None):
         self.op, self.job, self.engine, self._model, self.metrics = op, job, engine, model, metrics
         self.deltas, self.error, self.first_token, self.begin = deque(), None, None, time.monotonic()
-        self._most, self._overflow, self._event, self._mailbox = most_deltas, on_overflow, asyncio.Event(), mailbox
+        self._most, self._overflow, self._event, self.mailbox = most_deltas, on_overflow, asyncio.Event(), mailbox
         self.choices = [Choice(self, p * job.best_of + i, p, model.tokenizer) for p in range(len(job.prompts)) for i in range(job.best_of)]
         self.unfinished = len(self.choices)
         self.prompt_tokens = sum(map(len, job.prompts))
 
     def submit(self):
         """Gives all choices to the engine. RequestError if it takes none, or does not like the settings; nothing is left running then."""
-        seed = self.job.sampling.get("seed")
-        logprobs = 0 if self.job.logprobs is None and self.job.best_of > self.job.n else self.job.logprobs
         try:
-            for choice in self.choices:
-                prompt, number = divmod(choice.index, self.job.best_of)
-                sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
-                choice.request = self.engine.submit(
-                    self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=logprobs, priority=self.job.priority,
-                    **({"lora": self.job.lora} if self.job.lora is not None else {}), receive=partial(self._mailbox.put, choice),
-                )  # fmt: skip
+            if self.job.beams is None:
+                self._submit_texts()
+            else:
+                for i, (ids, params) in enumerate(zip(self.job.prompts, self.job.beams)):
+                    Search(self, self.choices[i * self.job.n : (i + 1) * self.job.n]).begin(ids, params)
         except EngineFull as e:
             self.cancel()
             raise RequestError(f"{self.op}: the queue is full; got {e}; expected room; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"}) from None
@@ -166,6 +196,17 @@ class Answer:
         except RuntimeError as e:  # it has ended by itself
             self.cancel()
             raise RequestError(f"{self.op}: the engine takes no requests; got {e}; expected an engine that runs; hint: the server's log has the cause", status=503, code="engine_failed") from None
+
+    def _submit_texts(self):
+        seed = self.job.sampling.get("seed")
+        logprobs = 0 if self.job.logprobs is None and self.job.best_of > self.job.n else self.job.logprobs
+        for choice in self.choices:
+            prompt, number = divmod(choice.index, self.job.best_of)
+            sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
+            choice.request = self.engine.submit(
+                self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=logprobs, priority=self.job.priority,
+                **({"lora": self.job.lora} if self.job.lora is not None else {}), receive=partial(self.mailbox.put, choice),
+            )  # fmt: skip
 
     @property
     def completion_tokens(self):

@@ -7,6 +7,7 @@ from functools import partial
 
 import pyflame as pf
 
+from .._beams import Beams
 from .._children import connected
 from ..engine import Engine, Finished
 
@@ -16,7 +17,8 @@ _STATS_SECONDS = 1.0  # between two looks at what has changed
 class _Replica:
     def __init__(self, words):
         self._messages, self._answers = connected(words)
-        self._sending, self._requests, self._closing, self._told = threading.Lock(), {}, False, None
+        self._sending, self._closing, self._told = threading.Lock(), False, None
+        self._changing, self._requests, self._early = threading.Lock(), {}, {}  # _early: the ends of requests that are not in _requests yet
 
     def _send(self, *message):
         with self._sending:
@@ -65,18 +67,36 @@ class _Replica:
             self._send("stats", stats)
 
     def _submit(self, number, ids, sampling, max_tokens, options):
+        self._put(number, self.engine.submit, ids, sampling, max_tokens, **options)
+
+    def _submit_beams(self, number, ids, params, options):
+        self._put(number, self.engine.submit_beams, ids, params, **options)
+
+    def _put(self, number, submit, *arguments, **options):
         try:
-            self._requests[number] = self.engine.submit(ids, sampling, max_tokens, receive=partial(self._receive, number), **options)
+            request = submit(*arguments, receive=partial(self._receive, number), **options)
         except (ValueError, TypeError, RuntimeError) as e:
             return self._send("event", number, Finished("error", str(e)))
-        if self._requests[number].finished is not None:  # it has ended meanwhile
-            self._requests.pop(number, None)
+        with self._changing:
+            event = self._early.pop(number, None)
+            if event is None:
+                self._requests[number] = request
+        if event is not None:
+            self._end(number, request, event)
 
     def _receive(self, number, event):
-        if isinstance(event, Finished):
-            self._requests.pop(number, None)
-            self._tell()  # whoever sees the end sees what it has counted
-        self._send("event", number, event)
+        if not isinstance(event, Finished):
+            return self._send("event", number, event)
+        with self._changing:
+            request = self._requests.pop(number, None)
+            if request is None:  # the thread that submits has not noted it yet
+                self._early[number] = event
+        if request is not None:
+            self._end(number, request, event)
+
+    def _end(self, number, request, event):
+        self._tell()  # whoever sees the end sees what it has counted
+        self._send("event", number, event, *([request.sequences] if isinstance(request, Beams) else []))
 
     def _cancel(self, number):
         request = self._requests.get(number)

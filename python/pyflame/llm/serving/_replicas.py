@@ -39,10 +39,10 @@ def _chain(ids, adapter):
 
 
 class _Text:
-    """A request, as submit() returns it. waits: the tokens of its prompt that are not computed yet."""
+    """A request, as submit() and submit_beams() return it. waits: the tokens of its prompt that are not computed yet; sequences: what a beam search has found."""
 
     def __init__(self, number, receive, replica, waits):
-        self.number, self.receive, self.replica, self.waits, self.finished = number, receive, replica, waits, None
+        self.number, self.receive, self.replica, self.waits, self.finished, self.sequences = number, receive, replica, waits, None, []
 
 
 class _Replica:
@@ -75,7 +75,7 @@ class _Replica:
 class Replicas(Intake):
     """count engines of the model at `path`. dtype: its name or None; devices: one for each; threads: of each on a CPU; options: arguments of Engine.
 
-    It returns when all are ready. ValueError with what a replica says where one does not start. submit(), cancel(), stats() and close() are those of Engine."""
+    It returns when all are ready. ValueError with what a replica says where one does not start. submit(), submit_beams(), cancel(), stats() and close() are those of Engine."""
 
     def __init__(self, path, count, dtype=None, devices=None, threads=None, **options):
         self._path, self._dtype, self._options, self._threads = path, dtype, options, threads
@@ -141,7 +141,7 @@ class Replicas(Intake):
     def _got_stats(self, replica, stats):
         replica.stats = stats
 
-    def _got_event(self, replica, number, event):
+    def _got_event(self, replica, number, event, sequences=()):
         with self._change:
             text = replica.texts.get(number)
             if text is None:
@@ -149,7 +149,7 @@ class Replicas(Intake):
             text.waits = 0
             if isinstance(event, Finished):
                 del replica.texts[number]
-                text.finished = event
+                text.finished, text.sequences = event, list(sequences)
         text.receive(event)
 
     def _go_on(self, replica):
@@ -199,15 +199,24 @@ class Replicas(Intake):
         """As Engine.submit(). receive(event) is called on the thread of a replica."""
         ids = self._prompt("generate", prompt_ids, priority, lora, receive)
         sampling, _, stops = self._settings(sampling, max_tokens, stop_ids, logprobs)
+        return self._put("generate", receive, lora, ids, ("submit", sampling, max_tokens, {"stop_ids": stops, "logprobs": logprobs, "priority": priority, "lora": lora}))
+
+    def submit_beams(self, prompt_ids, params, *, priority=0, lora=None, receive):
+        """As Engine.submit_beams(). receive(event) is called on the thread of a replica."""
+        ids = self._prompt("beam_search", prompt_ids, priority, lora, receive)
+        return self._put("beam_search", receive, lora, ids, ("submit_beams", params, {"priority": priority, "lora": lora}))
+
+    def _put(self, op, receive, lora, ids, message):
+        """Sends a message of (name, what follows the number and the tokens) to the replica that is best for it. Returns its _Text."""
         chain = _chain(ids, lora)
         with self._change:
             if self._closing:
-                raise RuntimeError("generate: the engine is closed; got a request after close(); expected it before")
+                raise RuntimeError(f"{op}: the engine is closed; got a request after close(); expected it before")
             replica = self._choose(chain, len(ids))
             number = next(self._numbers)
             text = replica.texts[number] = _Text(number, receive, replica, len(ids) - min(replica.known(chain), len(ids) - 1))
             replica.remember(chain)
-            replica.outbox.put(("submit", number, ids, sampling, max_tokens, {"stop_ids": stops, "logprobs": logprobs, "priority": priority, "lora": lora}))
+            replica.outbox.put((message[0], number, ids, *message[1:]))
         return text
 
     def cancel(self, text):

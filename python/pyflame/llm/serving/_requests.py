@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from .. import tools as calls
+from .._beams import BeamSearchParams
 from ..grammar import Grammar
 
 MOST_CHOICES = 128  # prompts times n, or times best_of
@@ -30,9 +31,16 @@ class RequestError(Exception):
 
 # Fields whose work is not available: the values that ask for nothing.
 _NOT_YET = {
-    "functions": (), "function_call": ("none",), "modalities": (["text"],), "audio": (), "prediction": (), "web_search_options": (), "use_beam_search": (False,),
+    "functions": (), "function_call": ("none",), "modalities": (["text"],), "audio": (), "prediction": (), "web_search_options": (),
     "prompt_logprobs": (), "chat_template": (), "continue_final_message": (False,), "add_generation_prompt": (True,), "include_stop_str_in_output": (False,), "skip_special_tokens": (True,),
     "echo": (False,), "suffix": ("",),
+}  # fmt: skip
+
+# Fields that do nothing in a beam search: the values that ask for nothing. A seed has nothing to choose there.
+_NOT_WITH_BEAMS = {
+    "stream": (False,), "logprobs": (False,), "stop": ([], ""), "stop_token_ids": ([],), "logit_bias": ({},), "top_p": (1, 1.0), "min_p": (0, 0.0), "top_k": (-1, 0), "min_tokens": (0,),
+    "repetition_penalty": (1, 1.0), "presence_penalty": (0, 0.0), "frequency_penalty": (0, 0.0), "tools": ([],), "response_format": ({"type": "text"},), "structured_outputs": ({},),
+    "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
 }  # fmt: skip
 
 
@@ -98,11 +106,17 @@ class Fields:
             raise self.wrong(name, f"{name} is no Unicode text", "half of a surrogate pair", "whole characters") from None
         return value
 
-    def refuse_what_is_missing(self, also=()):
-        for name, harmless in {**_NOT_YET, **dict(also)}.items():
+    def _refuse(self, table, why):
+        for name, harmless in table.items():
             value = self.values.get(name)
             if value is not None and not any(value == h and type(value) is type(h) for h in harmless):
-                raise self.wrong(name, f"{name} is not available yet", _shown(value), "a request without it", code="unsupported_parameter")
+                raise self.wrong(name, f"{name} is not available {why}", _shown(value), "a request without it", code="unsupported_parameter")
+
+    def refuse_what_is_missing(self, also=()):
+        self._refuse({**_NOT_YET, **dict(also)}, "yet")
+
+    def refuse_what_beams_lack(self):
+        self._refuse(_NOT_WITH_BEAMS, "with use_beam_search")
 
 
 @dataclass
@@ -125,6 +139,7 @@ class Job:
     tool_format: object = None  # how calls of functions are written, where there are some
     tool_names: frozenset = frozenset()
     lora: str = None  # the name of an adapter
+    beams: list = None  # of each prompt a BeamSearchParams: the n best texts of a search are its choices
     shown: frozenset = frozenset()  # special tokens that are part of the text
 
 
@@ -203,11 +218,21 @@ def _common(f, model, prompts, continues, most_tokens, default):
     include_usage, continuous = options.get("include_usage", bool, False), options.get("continuous_usage_stats", bool, False)
     stop_ids = frozenset(_ids(f, "stop_token_ids", f.get("stop_token_ids", list, []), model.config.vocab))
     f.get("user", str)
+    beams = _beams(f, n, best_of, room) if f.get("use_beam_search", bool, False) else None
     return Job(
         prompts=prompts, continues=continues, max_tokens=room, n=n, best_of=best_of, sampling=_sampling(f, model), stops=_stops(f), priority=f.get("priority", int, 0, -(1 << 31), 1 << 31),
         stop_ids=stop_ids if f.get("ignore_eos", bool, False) else stop_ids | model.end_ids, stream=f.get("stream", bool, False),
-        include_usage=include_usage, continuous_usage=include_usage and continuous,
+        include_usage=include_usage, continuous_usage=include_usage and continuous, beams=beams,
     )  # fmt: skip
+
+
+def _beams(f, n, best_of, room):
+    """A BeamSearchParams for each prompt, by vLLM's names: n beams, temperature, length_penalty, ignore_eos. RequestError."""
+    f.refuse_what_beams_lack()
+    if best_of > n:
+        raise f.wrong("best_of", "best_of and use_beam_search exclude each other", f"best_of = {best_of} and n = {n}", "best_of = n, because a search with n beams returns the n best")
+    fixed = {"beam_width": n, "ignore_eos": f.get("ignore_eos", bool, False), "temperature": f.get("temperature", float, 0.0, 0, 100), "length_penalty": f.get("length_penalty", float, 1.0, -16, 16)}
+    return [BeamSearchParams(max_tokens=most, **fixed) for most in room]
 
 
 def check_model(f, names):
