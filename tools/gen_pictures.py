@@ -1,4 +1,4 @@
-"""The pictures of docs/tutorials: docs/images/*.svg. What they show of measurements is in benchmarks/results. With --check: fails when a file is not what would be written.
+"""The pictures of the documentation: docs/images/*.svg. What they show of measurements is in benchmarks/results. With --check: fails when a file is not what would be written.
 
 They are 400 units wide with text of 12 units or more, so that they can be read on a telephone.
 """
@@ -284,6 +284,36 @@ def batching():
     return p.done()
 
 
+def engine():
+    """The rows of a step of pf.llm.Engine, and the blocks of its cache."""
+    p = Picture(WIDE, 372, "A step of the engine is one matrix of rows; keys and values lie in blocks")
+    p.text(20, 28, "wait", bold=True, colour=PALE)
+    p.text(128, 28, "one step: the rows of one matrix", bold=True, colour=PALE)
+    for i, name in enumerate("ED"):
+        labelled(p, 20 + 34 * i, 62, 28, 28, name, PALE, 0.25, bold=True)
+    p.arrow(90, 122, 76)
+    rows = (("A", "its next token", OURS), ("B", "its next token", OURS), ("C", "", THEIRS), ("C", "a part of its prompt", THEIRS), ("C", "", THEIRS))
+    for i, (name, what, colour) in enumerate(rows):
+        labelled(p, 132, 42 + 20 * i, 110, 17, name, colour, 0.35, size=12, bold=True)
+        p.text(252, 55 + 20 * i, what, size=13)
+    p.frame(128, 38, 118, 105, INK, dashed=True)
+    p.text(20, 172, "blocks of each text", bold=True, colour=PALE)
+    tables = (("A", (0, 1, 4), OURS), ("B", (0, 1, 6), OURS), ("C", (2, 5), THEIRS))
+    for r, (name, blocks, colour) in enumerate(tables):
+        p.text(20, 202 + 32 * r, name, size=13, bold=True)
+        for i, block in enumerate(blocks):
+            labelled(p, 44 + 40 * i, 184 + 32 * r, 36, 26, str(block), colour, 0.6 if block < 2 else 0.25)
+    p.frame(40, 180, 84, 66, INK, dashed=True)
+    p.text(182, 202, "A and B begin alike:", size=13)
+    p.text(182, 220, "the same blocks serve both", size=13)
+    p.text(20, 304, "memory of the cache: 16 tokens in a block", bold=True, colour=PALE)
+    used = {block: colour for _, blocks, colour in tables for block in blocks}
+    for block in range(9):
+        labelled(p, 20 + 40 * block, 314, 36, 26, str(block), used.get(block, PALE), 0.6 if block < 2 else 0.25 if block in used else 0.08)
+    p.text(20, 360, "3, 7 and 8 are free: D can begin in the next step.", size=13, colour=PALE)
+    return p.done()
+
+
 def extension():
     """An op of an extension stands between others."""
     p = Picture(WIDE, 210, "An op of an extension is a step of the window like any other")
@@ -420,7 +450,7 @@ def tune():
     return p.done()
 
 
-PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, extension, profile, roofline, digits, kept, tune)}
+PICTURES = {f.__name__.replace("_", "-"): f for f in (window, fusion, arena, cache, replay, first_run, gpt, lora, waves, ranks, batching, engine, extension, profile, roofline, digits, kept, tune)}
 
 
 def main(arguments):
