@@ -292,7 +292,10 @@ def _edges(op, bins, low, high, input):
 @method
 def histogram(input, bins, *, range=None, weight=None, density=False):
     """How many elements, or which sum of weights, are in each bin: a named pair (hist, bin_edges). bins is a number of equal bins of a range
-    (that of the data unless given, which is read), or a sorted vector of edges. density: the integral is 1."""
+    (that of the data unless given, which is read), or a sorted vector of edges. density: the integral is 1.
+
+    input: of any shape and a floating dtype, which hist and bin_edges have, too. Elements outside of the edges do not count. range: (lowest, highest).
+    weight: of as many elements as the input has, what each counts."""
     x = input.detach().reshape(-1)
     _check_histogram("histogram", x, x.shape[0], (bins,), weight)
     if isinstance(bins, int):
@@ -306,7 +309,10 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
 
 
 def histogramdd(input, bins, *, range=None, weight=None, density=False):
-    """histogram of points [.., D] in D dims: a named pair (hist, bin_edges); bins is a number, one for each dim, or edges for each dim."""
+    """histogram of points [.., D] in D dims: a named pair (hist, bin_edges); bins is a number, one for each dim, or edges for each dim.
+
+    input: the points, of a floating dtype. range: the lowest and the highest of each dim one after the other, 2 D numbers; that of the data unless given, which is read.
+    weight: what each point counts. density: the integral over all dims is 1."""
     if input.ndim < 2:
         raise RuntimeError(f"histogramdd: no points; got shape {tuple(input.shape)}; expected [.., D]")
     points = input.detach().reshape(-1, input.shape[-1])

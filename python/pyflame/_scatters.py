@@ -166,7 +166,11 @@ Tensor.index_copy_, Tensor.index_fill_, Tensor.index_add_ = _index_copy_, _index
 
 @method
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
-    """Slices of source combined at the entries of index along dim: reduce is 'prod', 'mean', 'amax' or 'amin'; include_self as in scatter_reduce."""
+    """Slices of source combined at the entries of index along dim: reduce is 'prod', 'mean', 'amax' or 'amin'; include_self as in scatter_reduce.
+
+    input: of any shape; the result has its shape and dtype. index: a vector of integers from 0 to the size of dim - 1. source: of the dtype and
+    shape of the input, except that its size along dim is that of index.
+    """
     return _reduced(_C._put_slices, input, dim, index, source, reduce, include_self, "index_reduce", ("prod", "mean", "amax", "amin"))
 
 

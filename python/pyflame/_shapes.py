@@ -387,7 +387,11 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
 
 @method
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
-    """A copy of input with src on a diagonal of two dims."""
+    """A copy of input with src on a diagonal of two dims.
+
+    offset: 0 is the main diagonal, above 0 are those above it, below 0 those below it. dim1, dim2: the dims of rows and of columns.
+    src: broadcasts to what diagonal(input, offset, dim1, dim2) gives, whose last dim is the diagonal.
+    """
     result = input.clone()
     diagonal(result, offset, dim1, dim2).copy_(src)
     return result

@@ -185,7 +185,10 @@ class GradScaler:
     """Scales a loss so that small float16 gradients survive, and skips the optimizer's step when a gradient is not finite.
 
     The factor starts at init_scale, is multiplied by backoff_factor after a skipped step and by growth_factor after growth_interval good
-    ones. Each step reads one number from the device: whether all gradients are finite."""
+    ones. Each step reads one number from the device: whether all gradients are finite.
+
+    growth_factor is above 1, backoff_factor between 0 and 1 (ValueError). enabled=False: the factor is 1, and step() is the optimizer's. device is accepted
+    for PyTorch's programs and changes nothing."""
 
     def __init__(self, device=None, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
         if growth_factor <= 1.0:

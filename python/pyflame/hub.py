@@ -45,7 +45,10 @@ _download_url_to_file = download_url_to_file
 
 
 def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=True):
-    """The file of weights at a URL, by pyflame.load; it is fetched once. check_hash: the name ends with the first digits of its SHA-256."""
+    """The file of weights at a URL, by pyflame.load; it is fetched once. check_hash: the name ends with the first digits of its SHA-256.
+
+    url: its last part is the name of the file unless file_name is given. model_dir: the folder in which the file is kept; get_dir() + '/checkpoints' unless given. map_location,
+    weights_only: as in pyflame.load. progress is accepted for PyTorch's programs and changes nothing. A file of that name in the folder is taken as it is."""
     import re
     from urllib.parse import urlparse
 

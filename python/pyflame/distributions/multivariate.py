@@ -21,7 +21,9 @@ def factor_of(name, matrix):
 
 
 class MultivariateNormal(Distribution):
-    """Normal vectors: loc [.., D] and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D]."""
+    """Normal vectors: loc [.., D] and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D].
+
+    validate_args: whether the arguments, and the values of log_prob, are checked, which reads them; None: as Distribution.set_default_validate_args said, or else True (False under python -O)."""
 
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
                        "scale_tril": constraints.lower_cholesky}

@@ -6,7 +6,8 @@ from .._sharding import ShardedTensor, sharding_of
 
 
 class StateDictOptions:
-    """full_state_dict: whole tensors, on every rank. cpu_offload: in the host's memory. strict: of load_state_dict(). Other options of PyTorch: NotImplementedError."""
+    """full_state_dict: whole tensors, on every rank. cpu_offload: in the host's memory. strict: of load_state_dict(). Other options of PyTorch
+    (ignore_frozen_params, keep_submodule_prefixes, broadcast_from_rank0, flatten_optimizer_state_dict) can only have their defaults: NotImplementedError."""
 
     def __init__(self, full_state_dict=False, cpu_offload=False, ignore_frozen_params=False, keep_submodule_prefixes=True, strict=True, broadcast_from_rank0=False, flatten_optimizer_state_dict=False):
         for name, value, default in (("ignore_frozen_params", ignore_frozen_params, False), ("keep_submodule_prefixes", keep_submodule_prefixes, True),
@@ -141,7 +142,9 @@ def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=Non
 
 
 def set_state_dict(model, optimizers, *, model_state_dict, optim_state_dict, options=None):
-    """set_model_state_dict() and set_optimizer_state_dict(). Returns the missing and the unexpected keys of the model."""
+    """set_model_state_dict() and set_optimizer_state_dict(). Returns the missing and the unexpected keys of the model.
+
+    model: a Module. optimizers: one, or several of its parameters. model_state_dict, optim_state_dict: what get_state_dict() gave. options: a StateDictOptions, of which strict counts."""
     keys = set_model_state_dict(model, model_state_dict, options=options)
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return keys

@@ -198,7 +198,7 @@ def _changed(op, values, group, now, then):
 
 class PrepareModuleInput(ParallelStyle):
     """Changes the layouts of a module's inputs: input_layouts says how they come, desired_input_layouts how forward gets them; one for each, None: as it is.
-    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords."""
+    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords. use_local_output is accepted for PyTorch's programs and changes nothing."""
 
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None, use_local_output=False):
         op = "PrepareModuleInput"
