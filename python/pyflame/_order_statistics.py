@@ -92,7 +92,10 @@ def nanmedian(input, dim=None, keepdim=False):
 
 @method
 def kthvalue(input, k, dim=-1, keepdim=False):
-    """The k-th smallest element along a dim (the smallest is the first; NaN is the largest): a named pair (values, indices)."""
+    """The k-th smallest element along a dim (the smallest is the first; NaN is the largest): a named pair (values, indices).
+
+    input: of a real dtype. k: from 1 to the size of dim (RuntimeError otherwise). keepdim: the dim stays, with size 1.
+    """
     dim = _dim_of("kthvalue", input, dim)
     n = input.shape[dim] if input.ndim else 1
     if not 1 <= k <= n:
@@ -219,7 +222,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 
 
 def bucketize(input, boundaries, *, out_int32=False, right=False):
-    """The bucket of each value: the number of sorted boundaries that are less (right: less or equal), as int64."""
+    """The bucket of each value: the number of sorted boundaries that are less (right: less or equal), as int64.
+
+    input: a number, or a tensor of the dtype of boundaries, which are a vector. out_int32: as int32 instead."""
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize: the boundaries are not a vector; got shape {tuple(boundaries.shape)}")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)

@@ -142,7 +142,9 @@ def _filled(input, dim, index, value, in_place):
 
 @method
 def index_fill(input, dim, index, value):
-    """A copy of input with a number, or a 0-d tensor, in the slices at the entries of index along dim; negative ones count from the end."""
+    """A copy of input with a number, or a 0-d tensor, in the slices at the entries of index along dim; negative ones count from the end.
+
+    input: of any shape. index: a vector of integers. value: is cast to the dtype of input."""
     return _filled(input, dim, index, value, False)
 
 
@@ -179,7 +181,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
 
 @method
 def index_put(input, indices, values, accumulate=False):
-    """A copy of input with input[indices] = values; indices is a tuple of tensors of integers or bools. accumulate adds instead.
+    """A copy of input with input[indices] = values; indices is a tuple of tensors of integers or bools. accumulate adds instead. values broadcast to input[indices].
 
     Of several values that go to one place, the last counts. A mask's true elements are counted: a sync point.
     """
@@ -188,7 +190,7 @@ def index_put(input, indices, values, accumulate=False):
 
 @method
 def index_put_(input, indices, values, accumulate=False):
-    """index_put in place."""
+    """index_put in place; returns input. The arguments are those of index_put."""
     _C._index_put(input, indices, values, accumulate, True)
     return input
 

@@ -25,7 +25,8 @@ class autocast:
     and backward() outside. The mode belongs to the calling thread.
 
     device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default get_autocast_dtype(): bfloat16 on the CPU,
-    float16 on a GPU, or that of an outer autocast, as PyTorch's. Also a decorator."""
+    float16 on a GPU, or that of an outer autocast, as PyTorch's. enabled=False: autocast is off inside the context. cache_enabled is accepted for PyTorch's programs and
+    changes nothing. Also a decorator."""
 
     def __init__(self, device_type=None, dtype=None, enabled=True, cache_enabled=None):
         self.device_type = (device_type or _C.get_device()).split(":")[0]

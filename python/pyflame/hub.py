@@ -23,7 +23,9 @@ def set_dir(d):
 
 
 def download_url_to_file(url, dst, hash_prefix=None, progress=True):
-    """Fetches a URL to a file, which appears when it is complete. ValueError if the SHA-256 of the data does not begin with hash_prefix."""
+    """Fetches a URL to a file, which appears when it is complete. ValueError if the SHA-256 of the data does not begin with hash_prefix.
+
+    url: whatever urllib opens. dst: the path of the file. progress is accepted for PyTorch's programs and changes nothing."""
     import hashlib
     import urllib.request
 

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class ValueArea(NamedTuple):
-    """The value area of a profile: the prices of its lowest and highest bin, its volume, and its share of the total."""
+    """The value area of a profile: the prices of its lowest and highest bin (low and high), its volume, and its share of the total."""
 
     low: float
     high: float

@@ -70,7 +70,9 @@ def all_gather(tensor, group=None):
 
 
 def reduce_scatter(output, input_list, op=_state.ReduceOp.SUM, group=None):
-    """The sum over the ranks of the tensors that each has for this rank: input_list[r] goes to rank r. `output` gives the shape; the result is a new tensor."""
+    """The sum over the ranks of the tensors that each has for this rank: input_list[r] goes to rank r. `output` gives the shape; the result is a new tensor.
+
+    op: ReduceOp.SUM; NotImplementedError otherwise. group: None: all processes."""
     _sums("reduce_scatter", op)
     group = _state.resolved("nn.functional.reduce_scatter", group)
     n = group.size() if group else 1
