@@ -22,7 +22,7 @@ def _copy_of(name, view):
         return tuple(map(_in_rows, result)) if isinstance(result, (tuple, list)) else _in_rows(result)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
-    function.__doc__ = f"A copy of what {name} gives."
+    function.__doc__ = f"A copy of what {name}(input, *args, **kwargs) gives, contiguous. input: a tensor. args, kwargs: the other arguments of {name}."
     return function
 
 

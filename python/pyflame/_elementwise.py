@@ -340,7 +340,8 @@ def _slope(x, dim, step, edge_order):
 @method
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """The slope along each dim (or those given), a tuple: central differences inside, of second order for any distances, and one-sided ones of
-    edge_order 1 or 2 at the ends. spacing: a number, a number for each dim, or a vector of coordinates for each dim."""
+    edge_order 1 or 2 at the ends. spacing: a number, a number for each dim, or a vector of coordinates for each dim.
+    input: with edge_order + 1 elements or more along each of these dims (RuntimeError otherwise)."""
     if edge_order not in (1, 2):
         raise RuntimeError(f"gradient: wrong edge_order; got {edge_order}; expected 1 or 2")
     dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)

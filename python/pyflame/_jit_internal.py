@@ -7,7 +7,11 @@ from ._refused import identity as unused  # noqa: F401
 
 
 def boolean_dispatch(arg_name, arg_index, default, if_true, if_false, module_name, func_name):
-    """A function that calls if_true where the argument of that name or place is true, and if_false elsewhere."""
+    """A function that calls if_true where the argument of that name or place is true, and if_false elsewhere.
+
+    arg_name: its name. arg_index: its place among those without a name, from 0. default: its value in a call without it. func_name: the name of the
+    function that is returned. module_name is accepted for PyTorch's programs and changes nothing.
+    """
 
     def chosen(*args, **kwargs):
         asked = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)

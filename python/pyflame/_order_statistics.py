@@ -92,7 +92,10 @@ def nanmedian(input, dim=None, keepdim=False):
 
 @method
 def kthvalue(input, k, dim=-1, keepdim=False):
-    """The k-th smallest element along a dim (the smallest is the first; NaN is the largest): a named pair (values, indices)."""
+    """The k-th smallest element along a dim (the smallest is the first; NaN is the largest): a named pair (values, indices).
+
+    input: of a real dtype. k: from 1 to the size of dim (RuntimeError otherwise). keepdim: the dim stays, with size 1.
+    """
     dim = _dim_of("kthvalue", input, dim)
     n = input.shape[dim] if input.ndim else 1
     if not 1 <= k <= n:
@@ -219,7 +222,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 
 
 def bucketize(input, boundaries, *, out_int32=False, right=False):
-    """The bucket of each value: the number of sorted boundaries that are less (right: less or equal), as int64."""
+    """The bucket of each value: the number of sorted boundaries that are less (right: less or equal), as int64.
+
+    input: a number, or a tensor of the dtype of boundaries, which are a vector. out_int32: as int32 instead."""
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize: the boundaries are not a vector; got shape {tuple(boundaries.shape)}")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
@@ -292,7 +297,10 @@ def _edges(op, bins, low, high, input):
 @method
 def histogram(input, bins, *, range=None, weight=None, density=False):
     """How many elements, or which sum of weights, are in each bin: a named pair (hist, bin_edges). bins is a number of equal bins of a range
-    (that of the data unless given, which is read), or a sorted vector of edges. density: the integral is 1."""
+    (that of the data unless given, which is read), or a sorted vector of edges. density: the integral is 1.
+
+    input: of any shape and a floating dtype, which hist and bin_edges have, too. Elements outside of the edges do not count. range: (lowest, highest).
+    weight: of as many elements as the input has, what each counts."""
     x = input.detach().reshape(-1)
     _check_histogram("histogram", x, x.shape[0], (bins,), weight)
     if isinstance(bins, int):
@@ -306,7 +314,10 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
 
 
 def histogramdd(input, bins, *, range=None, weight=None, density=False):
-    """histogram of points [.., D] in D dims: a named pair (hist, bin_edges); bins is a number, one for each dim, or edges for each dim."""
+    """histogram of points [.., D] in D dims: a named pair (hist, bin_edges); bins is a number, one for each dim, or edges for each dim.
+
+    input: the points, of a floating dtype. range: the lowest and the highest of each dim one after the other, 2 D numbers; that of the data unless given, which is read.
+    weight: what each point counts. density: the integral over all dims is 1."""
     if input.ndim < 2:
         raise RuntimeError(f"histogramdd: no points; got shape {tuple(input.shape)}; expected [.., D]")
     points = input.detach().reshape(-1, input.shape[-1])

@@ -38,7 +38,10 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
 
 @method
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
-    """beta * input + alpha * (the outer product of two vectors)."""
+    """beta * input + alpha * (the outer product of two vectors).
+
+    vec1 [N], vec2 [M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
+    """
     if vec1.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"addr: not two vectors; got shapes {tuple(vec1.shape)} and {tuple(vec2.shape)}; expected [N] and [M]")
     result = _sum_of(input, vec1.unsqueeze(1) * vec2, beta, alpha)
@@ -53,7 +56,10 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 @method
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * (the sum of the products of two batches of matrices)."""
+    """beta * input + alpha * (the sum of the products of two batches of matrices).
+
+    batch1 [B, N, K], batch2 [B, K, M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
+    """
     return _sum_of(input, _C.bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
 

@@ -142,7 +142,9 @@ def _filled(input, dim, index, value, in_place):
 
 @method
 def index_fill(input, dim, index, value):
-    """A copy of input with a number, or a 0-d tensor, in the slices at the entries of index along dim; negative ones count from the end."""
+    """A copy of input with a number, or a 0-d tensor, in the slices at the entries of index along dim; negative ones count from the end.
+
+    input: of any shape. index: a vector of integers. value: is cast to the dtype of input."""
     return _filled(input, dim, index, value, False)
 
 
@@ -166,7 +168,11 @@ Tensor.index_copy_, Tensor.index_fill_, Tensor.index_add_ = _index_copy_, _index
 
 @method
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
-    """Slices of source combined at the entries of index along dim: reduce is 'prod', 'mean', 'amax' or 'amin'; include_self as in scatter_reduce."""
+    """Slices of source combined at the entries of index along dim: reduce is 'prod', 'mean', 'amax' or 'amin'; include_self as in scatter_reduce.
+
+    input: of any shape; the result has its shape and dtype. index: a vector of integers from 0 to the size of dim - 1. source: of the dtype and
+    shape of the input, except that its size along dim is that of index.
+    """
     return _reduced(_C._put_slices, input, dim, index, source, reduce, include_self, "index_reduce", ("prod", "mean", "amax", "amin"))
 
 
@@ -175,7 +181,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
 
 @method
 def index_put(input, indices, values, accumulate=False):
-    """A copy of input with input[indices] = values; indices is a tuple of tensors of integers or bools. accumulate adds instead.
+    """A copy of input with input[indices] = values; indices is a tuple of tensors of integers or bools. accumulate adds instead. values broadcast to input[indices].
 
     Of several values that go to one place, the last counts. A mask's true elements are counted: a sync point.
     """
@@ -184,7 +190,7 @@ def index_put(input, indices, values, accumulate=False):
 
 @method
 def index_put_(input, indices, values, accumulate=False):
-    """index_put in place."""
+    """index_put in place; returns input. The arguments are those of index_put."""
     _C._index_put(input, indices, values, accumulate, True)
     return input
 

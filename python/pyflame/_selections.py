@@ -109,7 +109,10 @@ def bincount(input, weights=None, minlength=0):
 
 
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
-    """Whether each element is one of the test elements, as bool. Either may be a number. Many test elements are sorted and searched."""
+    """Whether each element is one of the test elements, as bool. Either may be a number. Many test elements are sorted and searched.
+
+    elements, test_elements: at least one of them is a tensor. invert: whether each element is none of them. assume_unique is accepted for PyTorch's programs and changes nothing.
+    """
     numbers = [x for x in (elements, test_elements) if isinstance(x, Tensor)]
     if not numbers:
         raise TypeError(f"isin: no tensor; got {type(elements).__name__} and {type(test_elements).__name__}")

@@ -318,7 +318,10 @@ def rot90(input, k=1, dims=(0, 1)):
 
 @method
 def diagonal(input, offset=0, dim1=0, dim2=1):
-    """A view of a diagonal of two dims; it is the last dim of the result. The offset is above the main diagonal, below where it is negative."""
+    """A view of a diagonal of two dims; it is the last dim of the result. The offset is above the main diagonal, below where it is negative.
+
+    input: with two dims or more. dim1, dim2: the dims of rows and of columns, different ones.
+    """
     dim1, dim2 = _wrap("diagonal", dim1, input.ndim), _wrap("diagonal", dim2, input.ndim)
     if dim1 == dim2:
         raise ValueError(f"diagonal: not two dims; got {dim1} twice; expected different ones")
@@ -332,7 +335,10 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 @method
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
-    """Matrices of zeros with the last dim of the input on a diagonal. Shape: [.., N] becomes [.., N + |offset|, N + |offset|]."""
+    """Matrices of zeros with the last dim of the input on a diagonal. Shape: [.., N] becomes [.., N + |offset|, N + |offset|].
+
+    offset: above the main diagonal, below where it is negative. dim1, dim2: where the result has its rows and its columns; the last dims unless given.
+    """
     n = input.shape[-1] + abs(offset)
     dim1, dim2 = _wrap("diag_embed", dim1, input.ndim + 1), _wrap("diag_embed", dim2, input.ndim + 1)
     rows = _C.arange(n, device=input.device).unsqueeze(1)
@@ -387,7 +393,11 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
 
 @method
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
-    """A copy of input with src on a diagonal of two dims."""
+    """A copy of input with src on a diagonal of two dims.
+
+    offset: 0 is the main diagonal, above 0 are those above it, below 0 those below it. dim1, dim2: the dims of rows and of columns.
+    src: broadcasts to what diagonal(input, offset, dim1, dim2) gives, whose last dim is the diagonal.
+    """
     result = input.clone()
     diagonal(result, offset, dim1, dim2).copy_(src)
     return result

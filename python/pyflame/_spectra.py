@@ -116,6 +116,8 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     """The inverse of stft by adding overlapping frames: complex [B?, frequencies, frames] -> [B?, samples].
 
     The sum is divided by that of the squared windows, which must not be 0 anywhere (RuntimeError; it is read, so this is a sync point). length: of the result.
+    input, n_fft, hop_length, win_length, window, center, normalized: what stft gave and what it was given. Without length, center leaves out n_fft // 2 samples at both ends.
+    onesided: input has n_fft // 2 + 1 frequencies instead of n_fft; None: its size says it. return_complex: the result is complex, for input that is not onesided.
     """
     from . import fft
 

@@ -77,13 +77,19 @@ trapz = trapezoid
 
 
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
-    """The integrals along a dim up to each point, by the trapezoidal rule."""
+    """The integrals along a dim up to each point, by the trapezoidal rule. The result has one element less along dim.
+
+    y: the values. x: their places, a vector or of the shape of y; dx: the distance of neighbours where there is no x, 1 unless given.
+    """
     return _C.cumsum(_areas(y, x, 1 if dx is None else dx, dim), dim)
 
 
 def cdist(x1, x2, p=2.0, compute_mode=None):
     """The distances of all pairs of rows in the p-norm: [.., P, M], [.., R, M] -> [.., P, R]. Euclidean distances of more than 25 rows
-    are computed by a matrix product, unless compute_mode forbids it."""
+    are computed by a matrix product, unless compute_mode forbids it.
+
+    x1, x2: rows of one length M; the dims in front broadcast. p: 0 or more; inf is the largest difference, 0 counts those that are not 0. compute_mode:
+    'use_mm_for_euclid_dist' for products always, 'donot_use_mm_for_euclid_dist' for never."""
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"cdist: no rows of one length; got shapes {tuple(x1.shape)} and {tuple(x2.shape)}; expected [.., P, M] and [.., R, M]")
     if p < 0:
@@ -139,7 +145,9 @@ def _check_weights(name, weights, integers, number):
 @method
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariance of variables: rows are variables, columns observations. fweights: how often each was seen; aweights: how much each counts;
-    both are read."""
+    both are read.
+
+    input: a matrix, or a vector of one variable. Without weights the sums of products are divided by the number of observations minus correction."""
     if input.ndim > 2:
         raise RuntimeError(f"cov: more than two dims; got shape {tuple(input.shape)}; expected [variables, observations]")
     x = floating(input).reshape(1, -1) if input.ndim < 2 else floating(input)

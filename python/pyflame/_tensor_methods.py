@@ -330,14 +330,21 @@ def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad
 
 
 def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """A tensor of this size and these strides with arbitrary contents."""
+    """A tensor of this size and these strides with arbitrary contents.
+
+    size, stride: sequences of equal length; a stride is how many elements of the memory are between neighbours along a dim, 0 or more.
+    layout and pin_memory are accepted for PyTorch's programs and change nothing.
+    """
     need = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if all(size) else 0
     result = _C.empty(need, dtype=dtype, device=device).as_strided(tuple(size), tuple(stride), 0)
     return result.requires_grad_() if requires_grad else result
 
 
 def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """A tensor of this size whose dims lie in memory in this order, the outermost first."""
+    """A tensor of this size whose dims lie in memory in this order, the outermost first.
+
+    physical_layout: the numbers of all dims, each once; (0, 1, 2) is the usual order. layout and pin_memory are accepted for PyTorch's programs and change nothing.
+    """
     order = list(physical_layout)
     strides, step = [0] * len(order), 1
     for d in reversed(order):

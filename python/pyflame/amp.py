@@ -25,7 +25,8 @@ class autocast:
     and backward() outside. The mode belongs to the calling thread.
 
     device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default get_autocast_dtype(): bfloat16 on the CPU,
-    float16 on a GPU, or that of an outer autocast, as PyTorch's. Also a decorator."""
+    float16 on a GPU, or that of an outer autocast, as PyTorch's. enabled=False: autocast is off inside the context. cache_enabled is accepted for PyTorch's programs and
+    changes nothing. Also a decorator."""
 
     def __init__(self, device_type=None, dtype=None, enabled=True, cache_enabled=None):
         self.device_type = (device_type or _C.get_device()).split(":")[0]
@@ -185,7 +186,10 @@ class GradScaler:
     """Scales a loss so that small float16 gradients survive, and skips the optimizer's step when a gradient is not finite.
 
     The factor starts at init_scale, is multiplied by backoff_factor after a skipped step and by growth_factor after growth_interval good
-    ones. Each step reads one number from the device: whether all gradients are finite."""
+    ones. Each step reads one number from the device: whether all gradients are finite.
+
+    growth_factor is above 1, backoff_factor between 0 and 1 (ValueError). enabled=False: the factor is 1, and step() is the optimizer's. device is accepted
+    for PyTorch's programs and changes nothing."""
 
     def __init__(self, device=None, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
         if growth_factor <= 1.0:

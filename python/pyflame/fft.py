@@ -276,7 +276,7 @@ def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, require
 
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
-    """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d."""
+    """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d. The arguments are those of fftfreq."""
     k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
     return _given("rfftfreq", k.requires_grad_() if requires_grad else k, out)
 

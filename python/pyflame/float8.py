@@ -201,7 +201,8 @@ class Float8Linear(nn.Linear):
     """nn.Linear whose products take 8-bit floats.
 
     input [..., in_features] of float32, float16 or bfloat16 -> [..., out_features] of the same dtype (under autocast of its dtype). A GPU's matrix cores take
-    sizes that are multiples of 16 (features, and for the weight's gradient the number of rows); other sizes are multiplied decoded. config: a Float8LinearConfig.
+    sizes that are multiples of 16 (features, and for the weight's gradient the number of rows); other sizes are multiplied decoded.
+    bias: whether a learned vector is added. config: a Float8LinearConfig; None: its defaults.
     With scaling='delayed' the layer has three buffers float32 [history], input_amax, weight_amax and grad_amax, which are not in the state dict."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None, config=None):

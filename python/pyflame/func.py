@@ -136,7 +136,10 @@ def vjp(func, *primals, has_aux=False):
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
-    """(func(*primals), the Jacobian times the tangents), by two backward passes; with has_aux also aux."""
+    """(func(*primals), the Jacobian times the tangents), by two backward passes; with has_aux also aux.
+
+    func: of tensors, or of nests of them; with has_aux it returns (result, aux). primals, tangents: tuples of equal structure and shapes. strict is accepted for
+    PyTorch's programs and changes nothing: an output that does not depend on an input has zeros."""
     given, rebuild = _tensors("jvp", list(primals))
     directions = _tree.flatten(list(tangents))[0]
     if [d.shape for d in directions] != [g.shape for g in given]:
@@ -212,12 +215,18 @@ def _columns(output, own, create):
 
 
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
-    """A function that returns the Jacobian of func: one backward pass for each element of the output."""
+    """A function that returns the Jacobian of func: one backward pass for each element of the output.
+
+    func: of tensors, or of nests of them. argnums: the place of the argument that is differentiated, or a tuple of places, for which there is a tuple of Jacobians. has_aux: func
+    returns (result, aux), and the function (Jacobian, aux). A Jacobian has the shape of the output and then that of the argument.
+    chunk_size is accepted for PyTorch's programs and changes nothing."""
     return _jacobian("jacrev", func, argnums, has_aux, _reverse)
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=None):
-    """A function that returns the Jacobian of func: two backward passes for each element of the input. jacrev is the better choice for most functions."""
+    """A function that returns the Jacobian of func: two backward passes for each element of the input. jacrev is the better choice for most functions.
+
+    The arguments are those of func.jacrev. randomness is accepted for PyTorch's programs and changes nothing."""
     return _jacobian("jacfwd", func, argnums, has_aux, _columns)
 
 

@@ -23,7 +23,9 @@ def set_dir(d):
 
 
 def download_url_to_file(url, dst, hash_prefix=None, progress=True):
-    """Fetches a URL to a file, which appears when it is complete. ValueError if the SHA-256 of the data does not begin with hash_prefix."""
+    """Fetches a URL to a file, which appears when it is complete. ValueError if the SHA-256 of the data does not begin with hash_prefix.
+
+    url: whatever urllib opens. dst: the path of the file. progress is accepted for PyTorch's programs and changes nothing."""
     import hashlib
     import urllib.request
 
@@ -45,7 +47,10 @@ _download_url_to_file = download_url_to_file
 
 
 def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=True):
-    """The file of weights at a URL, by pyflame.load; it is fetched once. check_hash: the name ends with the first digits of its SHA-256."""
+    """The file of weights at a URL, by pyflame.load; it is fetched once. check_hash: the name ends with the first digits of its SHA-256.
+
+    url: its last part is the name of the file unless file_name is given. model_dir: the folder in which the file is kept; get_dir() + '/checkpoints' unless given. map_location,
+    weights_only: as in pyflame.load. progress is accepted for PyTorch's programs and changes nothing. A file of that name in the folder is taken as it is."""
     import re
     from urllib.parse import urlparse
 

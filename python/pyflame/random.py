@@ -8,7 +8,9 @@ from ._generator import default_generator, initial_seed, manual_seed, seed  # no
 
 @contextlib.contextmanager
 def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
-    """A context after which the random numbers continue as if it had drawn none."""
+    """A context after which the random numbers continue as if it had drawn none.
+
+    enabled=False: the context changes nothing. devices and device_type are accepted for PyTorch's programs and change nothing: the state is one for all devices."""
     before = _C.get_rng_state()
     try:
         yield

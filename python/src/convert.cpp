@@ -617,7 +617,10 @@ void bind_convert(nb::module_& m, TensorClass& c) {
         "and negative strides.");
   m.def("frombuffer", &frombuffer, "buffer"_a, nb::kw_only(), "dtype"_a, "count"_a = -1, "offset"_a = 0,
         "requires_grad"_a = false,
-        "A 1-D tensor over a buffer's bytes: shared when the buffer is writable, copied when it is read-only (bytes).");
+        "A 1-D tensor over a buffer's bytes: shared when the buffer is writable, copied when it is read-only (bytes).\n"
+        "count: the number of elements; negative: all up to the end of the buffer. offset: the byte at which they "
+        "begin; a multiple of the element's size where the memory is shared.\n"
+        "ValueError where the bytes do not suffice, or are no whole number of elements; TypeError without a buffer.");
   m.def("from_dlpack", &from_dlpack, "ext_tensor"_a, "A tensor that shares memory with a DLPack exporter on the CPU.");
   m.def("_rebuild_tensor", &rebuild);
 

@@ -31,7 +31,8 @@ void bind_constants(nb::module_& m) {
         return leaf(full(size, v, dtype, device), requires_grad);
       },
       "size"_a, "fill_value"_a, OPTIONS,
-      "A tensor in which every element is fill_value; its dtype follows the value unless given.");
+      "A tensor in which every element is fill_value; its dtype follows the value unless given.\n"
+      "size: an integer or a sequence of them. fill_value: a number of Python. device: the current one unless given.");
 }
 
 using Like = Tensor (*)(const Tensor&, DTypeOpt);

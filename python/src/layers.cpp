@@ -125,7 +125,12 @@ void bind_pools(nb::module_& m) {
         return avg_pool2d(x, kernel, s, padding, count_include_pad, ceil_mode);
       },
       "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "ceil_mode"_a = false,
-      "count_include_pad"_a = true, "The mean of each window of [N, C, H, W]; stride is kernel_size unless given.");
+      "count_include_pad"_a = true,
+      "The mean of each window of [N, C, H, W] or [C, H, W]; stride is kernel_size unless given.\n"
+      "input: of a floating dtype. kernel_size: of a window. stride: between windows. padding: zeros at both ends, at "
+      "most half of the kernel_size. Each is a number or a pair (height, width).\n"
+      "ceil_mode: a last window may reach beyond the padding; what is beyond is not counted. count_include_pad: the "
+      "padding counts as zeros; False: only elements of the input are counted. ValueError, TypeError.");
   m.def(
       "adaptive_avg_pool2d", [](const Tensor& x, PairArg out) { return adaptive_avg_pool2d(x, out); }, "input"_a,
       "output_size"_a, "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size].");
@@ -138,14 +143,16 @@ void bind_pools(nb::module_& m) {
         return unfold(x, kernel, dilation, padding, stride);
       },
       "input"_a, "kernel_size"_a, "dilation"_a = 1, "padding"_a = 0, "stride"_a = 1,
-      "The windows of [N, C, H, W] as columns: [N, C kH kW, windows].");
+      "The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows]. The arguments are those of "
+      "nn.functional.unfold.");
   m.def(
       "col2im",
       [](const Tensor& x, PairArg out, PairArg kernel, PairArg dilation, PairArg padding, PairArg stride) {
         return fold(x, out, kernel, dilation, padding, stride);
       },
       "input"_a, "output_size"_a, "kernel_size"_a, "dilation"_a = 1, "padding"_a = 0, "stride"_a = 1,
-      "The sums of windows [N, C kH kW, windows] where they overlap: [N, C, *output_size].");
+      "The sums of windows [N, C kH kW, windows] or [C kH kW, windows] where they overlap: [N, C, *output_size]. The "
+      "arguments are those of nn.functional.fold.");
 }
 
 void bind_conv(nb::module_& m) {
@@ -178,7 +185,9 @@ void bind_norms(nb::module_& m) {
         return layer_norm(x, shape, or_undefined(w), or_undefined(b), eps);
       },
       "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("bias"), "eps"_a = 1e-5,
-      "(x - mean) / sqrt(var + eps) * weight + bias over the last dims, whose sizes are normalized_shape.");
+      "(x - mean) / sqrt(var + eps) * weight + bias over the last dims, whose sizes are normalized_shape.\n"
+      "input: x, of a floating dtype, [..., *normalized_shape]. weight, bias: of the input's dtype, "
+      "[*normalized_shape]; None: 1 and 0. eps: is added to the variance, which is the mean of (x - mean)^2.");
   m.def(
       "rms_norm",
       [](const Tensor& x, const DimsArg& shape, const Tensor* w, std::optional<double> eps) {
@@ -195,8 +204,14 @@ void bind_norms(nb::module_& m) {
       },
       "input"_a, "running_mean"_a.none(), "running_var"_a.none(), OPTIONAL("weight"), OPTIONAL("bias"),
       "training"_a = false, "momentum"_a = 0.1, "eps"_a = 1e-5,
-      "Normalises every channel of [N, C, ...] over all other dims. training=True uses the batch's statistics and "
-      "updates the running ones in place.");
+      "Normalises every channel of [N, C, ...] over all other dims: (x - mean) / sqrt(var + eps) * weight + bias. "
+      "training=True uses the batch's statistics and updates the running ones in place.\n"
+      "input: x, of a floating dtype. running_mean, running_var: [C], floating; None is possible while training. "
+      "weight, bias: [C], floating; None: 1 and 0.\n"
+      "momentum: the running statistics become (1 - momentum) running + momentum batch, where the batch's variance is "
+      "the unbiased one. eps: is added to the variance.\n"
+      "ValueError: without training one of the running statistics is None, or there is one value for each channel "
+      "while training.");
   m.def(
       "scaled_dot_product_attention",
       [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask, double dropout_p, bool is_causal,
@@ -352,7 +367,14 @@ void bind_losses(nb::module_& m) {
                              or_undefined(weight));
       },
       "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION, "label_smoothing"_a = 0.0,
-      "nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C].");
+      "nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C].\n"
+      "input: of a floating dtype, [C], [N, C] or [N, C, ...]. target: classes, integers of the input's shape without "
+      "C, or probabilities of the input's shape and dtype. weight: floating [C], what each class counts.\n"
+      "ignore_index: elements of this class count nothing; only where the target is classes. reduction: 'mean', 'sum' "
+      "or 'none'; with classes 'mean' divides by the weights of the targets that are not ignored, with probabilities "
+      "by the number of losses.\n"
+      "label_smoothing: s of [0, 1]; the probability p of each class becomes (1 - s) p + s / C. ValueError, TypeError; "
+      "IndexError, when the result is read, for a class that does not exist.");
   m.def(
       "binary_cross_entropy_with_logits",
       [](const Tensor& x, const Tensor& target, const Tensor* weight, const std::string& reduction,
@@ -360,7 +382,10 @@ void bind_losses(nb::module_& m) {
         return binary_cross_entropy_with_logits(x, target, or_undefined(weight), reduction, or_undefined(pos_weight));
       },
       "input"_a, "target"_a, OPTIONAL("weight"), REDUCTION, OPTIONAL("pos_weight"),
-      "-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow.");
+      "-(pos_weight t log s(x) + (1 - t) log(1 - s(x))) weight with the sigmoid s, without overflow.\n"
+      "input: the logits x, of a floating dtype. target: t, floating, of the input's shape. weight, pos_weight: "
+      "broadcast to the input; None: 1.\n"
+      "reduction: 'mean' (over all elements), 'sum' or 'none'. ValueError, TypeError.");
 }
 
 // The steps of recurrent layers, for nn/_recurrence.py.

@@ -157,7 +157,13 @@ void bind_updates(nb::module_& m) {
       },
       "params"_a, "grads"_a, "exp_avg"_a, "exp_avg_sq"_a, nb::kw_only(), "lr"_a, "beta1"_a, "beta2"_a, "eps"_a,
       "weight_decay"_a, "step"_a, "decoupled"_a, "maximize"_a,
-      "One Adam (decoupled: AdamW) update of all tensors in place; step is 1 at the first.");
+      "One Adam (decoupled: AdamW) update of all tensors in place; step is 1 at the first.\n"
+      "params, grads, exp_avg, exp_avg_sq: lists of equal length; the tensors of one place have the same floating "
+      "dtype and shape. exp_avg and exp_avg_sq, m and v, are 0 before the first step and are updated, too.\n"
+      "m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p -= lr m' / (sqrt(v') + eps), with m' = m / (1 - "
+      "beta1^step) and v' = v / (1 - beta2^step).\n"
+      "weight_decay is added to the gradient, times p; with decoupled p *= 1 - lr weight_decay instead. maximize: of "
+      "-g, so that the update goes up. ValueError, TypeError.");
   m.def(
       "total_norm", [](const Tensors& xs) { return total_norm(xs); }, "tensors"_a,
       "The 2-norm over the elements of all tensors, 0-d float32.");

@@ -175,7 +175,9 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
   both(
       m, c, "argsort",
       [](const Tensor& x, int64_t dim, bool descending, bool) { return sort(x, dim, descending).second; }, "dim"_a = -1,
-      "descending"_a = false, "stable"_a = true, "The indices that sort along a dim.");
+      "descending"_a = false, "stable"_a = true,
+      "The indices that sort along a dim: int64, of the input's shape.\ndescending: the largest comes first. Equal "
+      "elements stay in order, whatever stable says.");
   both(
       m, c, "sum_to_size",
       [](const Tensor& x, nb::args size) {

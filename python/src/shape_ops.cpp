@@ -82,7 +82,8 @@ void bind_views(nb::module_& m, TensorClass& c) {
       },
       "size"_a, "stride"_a, "storage_offset"_a.none() = nb::none(),
       "A view with this shape, strides and offset in elements, which is the input's unless given. ValueError beyond "
-      "the storage.");
+      "the storage.\nsize, stride: sequences of equal length; a stride is 0 or more. storage_offset: counts from the "
+      "beginning of the storage.");
   auto split_fn = [](const Tensor& x, const DimsArg& size, int64_t dim, bool one) {
     return tuple_of(one ? split(x, size.get()[0], dim) : split(x, size.get(), dim));
   };

@@ -10,7 +10,12 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
     """Compares the gradients of func(*inputs) with central differences in float64.
 
     Every floating tensor among inputs that requires a gradient must be float64. On a difference: RuntimeError that names the
-    worst element (or False with raise_exception=False)."""
+    worst element (or False with raise_exception=False).
+
+    func: of tensors, returns a tensor or several. inputs: a tensor or a tuple. eps: each element is moved by eps to both sides. A gradient is
+    wrong where it is further than atol + rtol * |difference| from the central difference. The other arguments (nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad,
+    check_batched_forward_grad, check_forward_ad, check_backward_ad, fast_mode, masked) are accepted for PyTorch's programs and change nothing: the
+    backward pass is checked, element by element."""
     import numpy as np
 
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
@@ -76,7 +81,9 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
 
 def gradgradcheck(func, inputs, grad_outputs=None, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
               check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True, fast_mode=False, masked=None):
-    """gradcheck of the gradients of func, weighted by grad_outputs, which are drawn at random unless given."""
+    """gradcheck of the gradients of func, weighted by grad_outputs, which are drawn at random unless given.
+
+    The arguments are those of gradcheck."""
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     out = func(*inputs)
     outs = [o for o in ((out,) if isinstance(out, Tensor) else out) if isinstance(o, Tensor) and o.requires_grad]

@@ -6,6 +6,10 @@ from .._C import Tensor
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Adds the gradients of the sum of tensors (each weighted by its entry of grad_tensors) to the .grad of every leaf, or of `inputs` only.
 
+    grad_tensors: of the shapes of tensors; None only where a tensor has one element, whose weight is 1. grad_variables: an older name of grad_tensors, which
+    it replaces. retain_graph: the tape stays, so that another backward pass can follow; None: as create_graph. create_graph: gradients have a tape of their own, for
+    gradients of gradients.
+
     RuntimeError if a tensor requires no gradient, if its tape was freed, or if a saved tensor was overwritten."""
     _C._backward(tensors, grad_tensors if grad_variables is None else grad_variables, retain_graph, create_graph, inputs)
 
@@ -14,6 +18,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     """The gradients of outputs with respect to inputs, as a tuple; nothing is accumulated.
 
     RuntimeError if the outputs do not depend on an input; with allow_unused, its gradient is None instead, and zeros with materialize_grads.
+    grad_outputs, retain_graph, create_graph: as grad_tensors and the others of backward().
     is_grads_batched: grad_outputs have one more dim in front, and so have the results; a loop over it.
     only_inputs=False, which PyTorch has given up, is a NotImplementedError."""
     if not only_inputs:

@@ -97,6 +97,7 @@ def warmup_memory_pool(batch_size, model_size="medium", device=None, *, model=No
     """Allocates from the driver, once, about the memory that training takes, and returns the number of bytes. OutOfMemoryError if the device does not have that
     much.
 
+    batch_size: how many samples a step has, at least 1.
     model: a Module, or a function that makes one, whose training step with Adam is planned (pf.memory.estimate); sample: a tensor like one sample, without the
     batch's dim. Without them it is a guess: model_size 'small' (64 MiB, and 4 MiB per sample), 'medium' (512 and 32 MiB) or 'large' (4 GiB and 128 MiB)."""
     if model is None and model_size not in _MODEL_BYTES:

@@ -10,7 +10,9 @@ WORTH = 0.005  # a ratio that differs from 1 by less counts as no difference
 
 @dataclass
 class Comparison:
-    """ratio = time of the first / time of the second: above 1 the second is faster. low, high: the 95 % interval by the bootstrap."""
+    """ratio = time of the first / time of the second: above 1 the second is faster. low, high: the 95 % interval by the bootstrap.
+
+    first, second: the names. paired: the samples were drawn alternately, and the bootstrap keeps each pair together."""
 
     first: str
     second: str
@@ -67,7 +69,10 @@ def compare(first, second):
 
 def compare_functions(first, second, *args, device=None, max_seconds=10.0, relative=0.005, min_samples=30, names=None):
     """Compares two functions of the same arguments. Their samples are drawn alternately, so that a change of the clock meets both; until the interval of the
-    ratio is within `relative`, or for max_seconds."""
+    ratio is within `relative`, or for max_seconds. Returns a Comparison.
+
+    first, second: the functions. args: their arguments. device: as in bench. min_samples: how many samples of each are drawn at least, if max_seconds suffice.
+    names: two names for the result; those of the functions unless given."""
     device = _device_of(args, device)
     timers = [_Timer(lambda fn=fn: fn(*args), device, None) for fn in (first, second)]
     calls = []

@@ -26,6 +26,9 @@ class Measurement:
     The figure is the median of `samples`: of the device's own clock on a GPU, and of the host's on the CPU. `low` and `high` are the 95 % interval of that
     median (by order statistics), `spread` is the distance of the quartiles relative to it. `accepted` is False if the spread is over 10 %; `reasons` says
     what was seen. `wall` are the same samples by the host's clock, `submit` is the part of it before the wait for the device, `first_ms` is the first call.
+    `name` is what was measured and `device` where. A sample is the mean of `calls` calls; `warmup_calls` came before the samples. `cache` is 'warm' or 'cold', `relative`
+    what half of the interval should be at most, relative to the median. `notes` are remarks on the data and the run. `flops` and `bytes` are those of one call; None: unknown.
+    `arguments` has a text for each argument, `environment` the machine and its state, `time` the end of the measurement in seconds since 1970.
     """
 
     name: str
@@ -269,7 +272,8 @@ def bench(fn, *args, device=None, cache="warm", relative=0.01, min_samples=30, m
     The first call, which may compile kernels, is apart. Then calls warm up until two groups of samples agree within 2 %, and samples are drawn
     until the 95 % interval of their median is within `relative` of it, or for `max_seconds`. cache='cold' empties the last-level cache before each call. On
     a GPU the figure is the device's own time. flops and bytes, of one call, are for rates. tell(part, text) is called
-    from time to time, for a display. The result of fn may be anything.
+    from time to time, for a display. The result of fn may be anything. device: whose clock and environment count; that of the first tensor among the arguments unless given.
+    min_samples: how many samples are drawn at least, 3 or more. name: what the Measurement is called; that of fn unless given.
 
         print(pf.bench(pf.matmul, a, b, flops=2 * 4096**3))
 

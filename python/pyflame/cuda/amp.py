@@ -15,7 +15,7 @@ class autocast(_autocast):
 
 
 class GradScaler(_GradScaler):
-    """pf.amp.GradScaler of the GPU there is; without one it is off."""
+    """pf.amp.GradScaler of the GPU there is; without one it is off. The arguments are those of amp.GradScaler."""
 
     def __init__(self, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
         super().__init__(None, init_scale, growth_factor, backoff_factor, growth_interval, enabled and _gpu.count() > 0)

@@ -48,7 +48,8 @@ _stream = Stream()
 
 class Event:
     """A point in the order of a device's work (that of the stream, or the current device). A GPU notes itself when it reaches it, and nothing waits. On the CPU
-    the work before it is complete when record() returns, and the clock is read. enable_timing has to be set where elapsed_time() is asked, as in PyTorch."""
+    the work before it is complete when record() returns, and the clock is read. enable_timing has to be set where elapsed_time() is asked, as in PyTorch.
+    blocking, interprocess and external are accepted for PyTorch's programs and change nothing."""
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
         self._timed, self._event = enable_timing, _C._Event()

@@ -184,7 +184,9 @@ def _sizes(lengths, n):
 
 
 def random_split(dataset, lengths, generator=None, *, seed=None):
-    """Random disjoint subsets of these lengths (or fractions that sum to 1). The order follows `seed`, or a Generator, or else the global one."""
+    """Random disjoint subsets of these lengths (or fractions that sum to 1). The order follows `seed`, or a Generator, or else the global one.
+
+    dataset: what has a length and is read by index. ValueError: the lengths do not sum to its size."""
     n = len(dataset)
     lengths = _sizes(list(lengths), n)
     if sum(lengths) != n:

@@ -74,7 +74,7 @@ class _Permutation:
 
 class RandomSampler(Sampler):
     """The indices of the data in a random order that is new in each epoch; with replacement, random indices. num_samples of them, by default as
-    many as there are data. generator: a Generator, or None for the global one. Data of any size need no list of all indices."""
+    many as there are data. data_source: what has a length. generator: a Generator, or None for the global one. Data of any size need no list of all indices."""
 
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
         if not isinstance(replacement, bool):
@@ -127,7 +127,9 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """num_samples indices, each drawn with a probability in proportion to its weight; without replacement, each at most once."""
+    """num_samples indices, each drawn with a probability in proportion to its weight; without replacement, each at most once.
+
+    weights: a vector, a tensor or a sequence; finite, not negative, and not all zero (ValueError). They need not sum to 1."""
 
     def __init__(self, weights, num_samples, replacement=True, generator=None):
         _count("WeightedRandomSampler", "num_samples", num_samples)

@@ -115,7 +115,10 @@ def _single(group):
 
 def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     """Writes the reduction of this tensor over all ranks to it, on every rank. SUM and the others are combined in the order of the ranks; float16 and bfloat16
-    in float32, rounded once. TypeError: AVG of integers."""
+    in float32, rounded once. TypeError: AVG of integers.
+
+    op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns a Work at once.
+    """
     reduction = _reduction("all_reduce", op, _check("all_reduce", "tensor", tensor))
     group = resolved("all_reduce", group)
     if _single(group):
@@ -200,7 +203,11 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
 
 
 def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
-    """Writes the input of all ranks, by rank, to the output: as one more dim in front, or one behind the other in the first dim."""
+    """Writes the input of all ranks, by rank, to the output: as one more dim in front, or one behind the other in the first dim.
+
+    output_tensor, input_tensor: of one dtype; the output has as many times the elements of the input as there are ranks (ValueError otherwise).
+    group: the processes; None: all of the job. async_op: returns a Work at once.
+    """
     op = "all_gather_into_tensor"
     _check(op, "output_tensor", output_tensor), _check(op, "input_tensor", input_tensor)
     if is_outside(group):
@@ -225,7 +232,10 @@ def _sizes(op, big_name, big, small_name, small, n):
 
 
 def all_gather(tensor_list, tensor, group=None, async_op=False):
-    """Writes the tensor of each rank to the tensors of the list, by rank. Shape and dtype are the same on all ranks."""
+    """Writes the tensor of each rank to the tensors of the list, by rank. Shape and dtype are the same on all ranks.
+
+    tensor_list: a tensor for each rank. group: the processes; None: all of the job. async_op: returns a Work at once.
+    """
     _check("all_gather", "tensor", tensor)
     if is_outside(group):
         return _alone(async_op)
@@ -367,7 +377,10 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
 
 def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
     """Gives tensor r of each rank's input list to rank r, which writes them to its output list, by rank. Shapes may differ; what a rank sends to another has
-    as many elements as that one expects."""
+    as many elements as that one expects.
+
+    output_tensor_list, input_tensor_list: a tensor for each rank, all of one dtype. group: the processes; None: all of the job. async_op: returns a Work at once.
+    """
     if is_outside(group):
         return _alone(async_op)
     group = resolved("all_to_all", group)

@@ -245,7 +245,10 @@ class _Lane:
 
 
 class ProcessGroup:
-    """Processes that call collectives together. Made by init_process_group() and new_group()."""
+    """Processes that call collectives together. Made by init_process_group() and new_group().
+
+    op: the name of the call that makes it, for errors. ranks: those of its processes in the job. rank: that of this process in the job. store: a TCPStore, by which the processes meet.
+    prefix: begins the keys in the store and is the group's own. timeout: in seconds, how long a process waits for the others."""
 
     def __init__(self, op, ranks, rank, store, prefix, timeout):
         self.ranks, self._timeout, self._children = list(ranks), timeout, []

@@ -40,7 +40,10 @@ def all_gather_object(object_list, obj, group=None):
 
 
 def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
-    """Writes the object of each rank to the list that rank dst gives."""
+    """Writes the object of each rank to the list that rank dst gives.
+
+    obj: this rank's, which can be pickled. object_gather_list: on rank dst a list with an entry for each rank of the group; elsewhere it is not looked at. dst: a rank of the
+    job. group_dst: a rank of the group, instead of dst. Without both it is the group's first. group: None: all processes. ValueError: dst is not of the group, the list does not fit."""
     if is_outside(group):
         return
     group = resolved("gather_object", group)
@@ -58,7 +61,10 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
 
 
 def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
-    """Gives every rank the objects that the list has on rank src."""
+    """Gives every rank the objects that the list has on rank src.
+
+    object_list: a list, whose entries are replaced; on rank src they can be pickled. src: a rank of the job. group_src: a rank of the group, instead of src. Without both it is the
+    group's first. group: None: all processes. device is accepted for PyTorch's programs and changes nothing. ValueError: src is not of the group."""
     group = resolved("broadcast_object_list", group)
     if _single(group):
         return
@@ -69,7 +75,11 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
 
 
 def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
-    """Writes to the first entry of each rank's list its object of the list that rank src gives."""
+    """Writes to the first entry of each rank's list its object of the list that rank src gives.
+
+    scatter_object_output_list: a list with one entry or more. scatter_object_input_list: on rank src a list with an object for each rank of the group, which can be pickled; elsewhere
+    it is not looked at. src: a rank of the job. group_src: a rank of the group, instead of src. Without both it is the group's first. group: None: all processes.
+    ValueError: src is not of the group, a list does not fit."""
     if is_outside(group):
         return
     group = resolved("scatter_object_list", group)

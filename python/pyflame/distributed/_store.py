@@ -161,7 +161,10 @@ class Store:
 
 class TCPStore(Store):
     """A key-value store: one process serves it (is_master), all use it. Values are bytes; timeout is a timedelta or seconds. RuntimeError when the store
-    cannot be reached, or a key is not set, within the timeout."""
+    cannot be reached, or a key is not set, within the timeout.
+
+    host_name, port: the address of the process that serves it; port 0: that process takes a free one, which the attribute port tells. world_size: how many processes use it.
+    wait_for_workers: the constructor waits until world_size of them have made theirs, if world_size is given."""
 
     _SERVER, _HINT, _OP = "rank 0", "MASTER_ADDR, MASTER_PORT", "TCPStore"  # the words of its errors
 

@@ -368,7 +368,8 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
     mesh: one axis: the processes to divide over. Two axes: the parameters are divided along the second one, and there are copies along the first one. None: all processes.
     reshard_after_forward: True: the whole parameters are given up after the forward pass; the backward pass gathers them and computes the forward pass of
     this module again (its intermediates are not kept). False: they are kept for the backward pass. None: False for the module that is called, True for those below it.
-    mp_policy: a MixedPrecisionPolicy. ignored_params: parameters that stay whole; nobody averages their gradients.
+    mp_policy: a MixedPrecisionPolicy. offload_policy: an OffloadPolicy, or None; both leave the parts on their device. shard_placement_fn: None; NotImplementedError otherwise.
+    ignored_params: parameters that stay whole; nobody averages their gradients.
     In a world of one the parameters stay whole. ValueError, on every rank: the modules of the ranks differ; a container without forward; a parameter without a dim, or of two modules.
     """
     op = "fully_shard"

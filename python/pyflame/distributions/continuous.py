@@ -274,7 +274,8 @@ class GeneralizedPareto(Distribution):
     """Density (1 + concentration z)^(-1 - 1 / concentration) / scale for z = (x - loc) / scale >= 0; exp(-z) / scale for concentration 0.
 
     The tails of other distributions have this form. A negative concentration bounds the values at loc - scale / concentration. mean is NaN for a
-    concentration of 1 or more, variance of 1/2 or more. Pickands, "Statistical inference using extreme order statistics", 1975."""
+    concentration of 1 or more, variance of 1/2 or more. Pickands, "Statistical inference using extreme order statistics", 1975.
+    validate_args: as in Distribution."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True

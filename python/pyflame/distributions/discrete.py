@@ -246,7 +246,10 @@ class _Trials(_Probable):
 
 
 class Binomial(_Trials):
-    """The number of successes in total_count trials. Draws are made on the host."""
+    """The number of successes in total_count trials. Draws are made on the host.
+
+    total_count: integers from 0 on, a number or a tensor, which broadcasts with the other argument. One of the two is given: probs, of a success, or logits, log(probs / (1 - probs)).
+    validate_args: as in Distribution."""
 
     support = property(lambda self: constraints.integer_interval(0, self.total_count), doc="The values that the distribution can give, as a constraint.")
     has_enumerate_support = True
@@ -277,7 +280,10 @@ class Binomial(_Trials):
 
 
 class NegativeBinomial(_Trials):
-    """The number of successes with probability probs before total_count failures. Draws are made on the host."""
+    """The number of successes with probability probs before total_count failures. Draws are made on the host.
+
+    total_count: 0 or more, a number or a tensor that broadcasts with the other argument. One of the two is given: probs, of a success, in [0, 1), or logits,
+    log(probs / (1 - probs)). validate_args: as in Distribution."""
 
     arg_constraints = {"total_count": constraints.nonnegative, "probs": constraints.half_open_interval(0.0, 1.0), "logits": constraints.real}
     support = constraints.nonnegative_integer
@@ -297,7 +303,10 @@ class NegativeBinomial(_Trials):
 
 
 class Multinomial(Distribution):
-    """How often each class came in total_count draws of a Categorical."""
+    """How often each class came in total_count draws of a Categorical.
+
+    total_count: an int. One of the two is given, with the classes in the last dim: probs, which need not sum to 1, or logits, their logarithms up to a constant.
+    validate_args: as in Distribution."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 

@@ -31,7 +31,9 @@ def extended(shape):
 
 
 class Distribution:
-    """A probability distribution: batch_shape are independent distributions with parameters of their own, event_shape is one draw of each."""
+    """A probability distribution: batch_shape are independent distributions with parameters of their own, event_shape is one draw of each.
+
+    validate_args: whether the arguments, and the values of log_prob, are checked, which reads them; None: as set_default_validate_args said, or else True (False under python -O)."""
 
     has_rsample = False
     has_enumerate_support = False

@@ -130,7 +130,7 @@ class Beta(ExponentialFamily):
 
 
 class StudentT(Distribution):
-    """Student's t with df degrees of freedom, moved by loc and times scale."""
+    """Student's t with df degrees of freedom, moved by loc and times scale. validate_args: as in Distribution."""
 
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

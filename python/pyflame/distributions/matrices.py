@@ -16,7 +16,7 @@ from .multivariate import factor_of
 
 class Wishart(ExponentialFamily):
     """Sums x x^T of df normal vectors x with mean 0 and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D].
-    df is a number above D - 1, which need not be an integer. Where df < D, draws are almost singular."""
+    df is a number above D - 1, which need not be an integer. Where df < D, draws are almost singular. validate_args: as in Distribution."""
 
     arg_constraints = {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
     support = constraints.positive_definite

@@ -21,7 +21,7 @@ def factor_of(name, matrix):
 
 
 class MultivariateNormal(Distribution):
-    """Normal vectors: loc [.., D] and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D]."""
+    """Normal vectors: loc [.., D] and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D]. validate_args: as in Distribution."""
 
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
                        "scale_tril": constraints.lower_cholesky}
@@ -71,7 +71,7 @@ class MultivariateNormal(Distribution):
 
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors with covariance matrix cov_factor cov_factor^T + cov_diag: loc [.., D], cov_factor [.., D, R], cov_diag [.., D]. Densities and draws
-    need matrices of size R only."""
+    need matrices of size R only. validate_args: as in Distribution."""
 
     arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2), "cov_diag": constraints.independent(constraints.positive, 1)}
     support = constraints.real_vector

@@ -17,7 +17,9 @@ def _logistic(shape, like):
 
 class ContinuousBernoulli(_Probable, ExponentialFamily):
     """Density proportional to probs^x (1 - probs)^(1 - x) on the unit interval (Loaiza-Ganem and Cunningham, 2019). Where probs is within lims, near 1/2,
-    series replace formulas that would divide by 0."""
+    series replace formulas that would divide by 0.
+
+    One of the two is given: probs, in [0, 1], or logits, log(probs / (1 - probs)). validate_args: as in Distribution."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
@@ -110,7 +112,9 @@ class LogitRelaxedBernoulli(_Probable):
 
 
 class RelaxedBernoulli(TransformedDistribution):
-    """Numbers between 0 and 1 that come closer to them the lower the temperature: a Bernoulli whose draws have gradients."""
+    """Numbers between 0 and 1 that come closer to them the lower the temperature: a Bernoulli whose draws have gradients.
+
+    temperature: above 0, which is not checked. One of the two is given: probs, in [0, 1], or logits, log(probs / (1 - probs)). validate_args: as in Distribution."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
@@ -155,7 +159,10 @@ class ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Points of a simplex that come closer to its corners the lower the temperature: a OneHotCategorical whose draws have gradients."""
+    """Points of a simplex that come closer to its corners the lower the temperature: a OneHotCategorical whose draws have gradients.
+
+    temperature: above 0, which is not checked. One of the two is given, with the classes in the last dim: probs, which need not sum to 1, or logits, their logarithms up to a constant.
+    validate_args: as in Distribution."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex

@@ -28,7 +28,9 @@ def _widened(constraint, event_dim):
 
 
 class Transform:
-    """y = t(x), x = t.inv(y), and log_abs_det_jacobian(x, y). A subclass defines _call, _inverse and log_abs_det_jacobian."""
+    """y = t(x), x = t.inv(y), and log_abs_det_jacobian(x, y). A subclass defines _call, _inverse and log_abs_det_jacobian.
+
+    cache_size: 1: the last x and y are kept, so that t.inv(t(x)) is x itself; 0: none."""
 
     bijective = True
     domain = codomain = constraints.real
@@ -287,7 +289,7 @@ class AbsTransform(Transform):
 
 
 class AffineTransform(Transform):
-    """y = loc + scale * x. event_dim: how many of the last dims are one value."""
+    """y = loc + scale * x. event_dim: how many of the last dims are one value. cache_size: as in Transform."""
 
     event_dim = 0
 
@@ -517,7 +519,7 @@ class _Parts(Transform):
 
 
 class CatTransform(_Parts):
-    """The transforms of tseq on neighbouring parts of dim, which have the sizes of lengths (1 each by default), joined as by cat."""
+    """The transforms of tseq on neighbouring parts of dim, which have the sizes of lengths (1 each by default), joined as by cat. cache_size: as in Transform."""
 
     def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
         super().__init__(tseq, dim, cache_size)

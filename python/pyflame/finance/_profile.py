@@ -7,7 +7,7 @@ import numpy as np
 
 
 class ValueArea(NamedTuple):
-    """The value area of a profile: the prices of its lowest and highest bin, its volume, and its share of the total."""
+    """The value area of a profile: the prices of its lowest and highest bin (low and high), its volume, and its share of the total."""
 
     low: float
     high: float
@@ -21,7 +21,8 @@ class VolumeProfile:
     first: the number of the lowest bin; bin k holds the prices that are closest to k * price_precision.
     volumes: [bins] totals, int64 or float64. The lowest and the highest bin are those of the lowest and the highest price.
     session: what the profile is of; None for a whole input.
-    ticks: how many trades it was made of."""
+    ticks: how many trades it was made of.
+    value_area_share: what value_area holds, as a share of the volume: above 0, at most 1."""
 
     def __init__(self, first, volumes, price_precision, session=None, ticks=None, value_area_share=0.7):
         self.first, self.volumes, self.price_precision = int(first), np.asarray(volumes), float(price_precision)

@@ -160,6 +160,7 @@ def find_batch_size(step, model=None, *, memory=None, fraction=0.9, minimum=1, m
     step: step(model, samples) does all that a training step does: it makes a batch of so many samples on the model's device and the optimizer, calls the
         model, backward() and the optimizer's step(). Without `model`, step(samples) makes the model, too, on the current device.
     memory: bytes that the process may have (or '24GiB'); None: this fraction of what the device has for this process, a limit of configure() included.
+    minimum, maximum: the range of batch sizes that count.
 
     Bytes a sample come from plans of the step on the null device, which computes nothing. The result is then verified: two steps run on the device under
     the limit, with fewer samples if they do not fit; verify=False leaves this out. The model, its gradients and the random numbers are what they were

@@ -16,17 +16,20 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
 
 
 def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample of images, with modes by number: 0 'bilinear', 1 'nearest', 2 'bicubic'; 0 'zeros', 1 'border', 2 'reflection'."""
+    """grid_sample of images, with modes by number: 0 'bilinear', 1 'nearest', 2 'bicubic'; 0 'zeros', 1 'border', 2 'reflection'.
+
+    interpolation_mode: the number of mode. padding_mode: that of the mode of the padding. The other arguments are those of nn.functional.grid_sample.
+    """
     return grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners)
 
 
 def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample of volumes, with modes by number: 0 'bilinear', 1 'nearest'; 0 'zeros', 1 'border', 2 'reflection'."""
+    """grid_sample of volumes, with modes by number: 0 'bilinear', 1 'nearest'; 0 'zeros', 1 'border', 2 'reflection'. The arguments are those of grid_sampler_2d."""
     return grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners)
 
 
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample with modes by number, as in grid_sampler_2d."""
+    """grid_sample of images or volumes with modes by number. The arguments are those of grid_sampler_2d."""
     return grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners)
 
 

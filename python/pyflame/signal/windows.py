@@ -140,7 +140,7 @@ def _periodic(window, name):
         return window(window_length, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The window {window.__name__} of pyflame.signal.windows; periodic=False makes it symmetric."
+    function.__doc__ = f"The window {window.__name__} of pyflame.signal.windows; periodic=False makes it symmetric.\n\nwindow_length: how many samples. layout is accepted for PyTorch's programs and changes nothing."
     return function
 
 
@@ -150,10 +150,16 @@ hann_window = _periodic(hann, "hann_window")
 
 
 def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, requires_grad=False):
-    """alpha - beta cos(2 pi k / window_length); periodic=False makes it symmetric."""
+    """alpha - beta cos(2 pi k / window_length); periodic=False makes it symmetric.
+
+    window_length: how many samples. layout is accepted for PyTorch's programs and changes nothing.
+    """
     return _window("hamming_window", window_length, _cosines([alpha, beta]), not periodic, dtype, device, requires_grad)
 
 
 def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, requires_grad=False):
-    """The window kaiser of pyflame.signal.windows; periodic=False makes it symmetric."""
+    """The window kaiser of pyflame.signal.windows; periodic=False makes it symmetric.
+
+    window_length: how many samples. beta: at least 0; the larger it is, the narrower is the window. layout is accepted for PyTorch's programs and changes nothing.
+    """
     return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)

@@ -208,7 +208,8 @@ def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, p
 
     state_dict: nested dicts and lists of tensors, numbers, strings and None; its values may be objects with state_dict(). Of a tensor that is a part of a larger one
     (fully_shard, tensor parallel layers) each rank writes its part; copies are written once. What is not a tensor is that of the lowest rank that has it.
-    checkpoint_id: the folder, which all processes can write; it is made if it is not there. no_dist: this process is the only one.
+    checkpoint_id: the folder, which all processes can write; it is made if it is not there. storage_writer: an object whose attribute path is the folder, where checkpoint_id is None.
+    process_group: the processes that write; None: all. no_dist: this process is the only one. planner is accepted for PyTorch's programs and changes nothing.
     OSError on every rank where one cannot write; the checkpoint before is then unchanged. ValueError: ranks have different shapes or dtypes of a tensor."""
     folder = _folder("checkpoint.save", checkpoint_id, storage_writer)
     group = None if no_dist else _state.resolved("checkpoint.save", process_group)
@@ -218,7 +219,7 @@ def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, p
 
 def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False):
     """save() that copies the tensors, returns at once, and writes on a thread. Returns a concurrent.futures.Future, whose result() waits and raises what was wrong.
-    A second call, or save(), waits for the first one. The end of the process waits as well."""
+    A second call, or save(), waits for the first one. The end of the process waits as well. The arguments are those of distributed.checkpoint.save."""
     op = "checkpoint.async_save"
     folder = _folder(op, checkpoint_id, storage_writer)
     group = None if no_dist else _state.resolved(op, process_group)
@@ -349,6 +350,9 @@ def _fill(files, entry, t, offsets):
 def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None, no_dist=False):
     """Reads a checkpoint into a state dict, in place: tensors get its values, other values are replaced, and objects with load_state_dict() get their state. Each process
     reads what it has parts of; the number of processes that wrote does not matter.
+
+    checkpoint_id: the folder. storage_reader: an object whose attribute path is the folder, where checkpoint_id is None. process_group: the processes that read; None: all. no_dist:
+    this process is the only one. planner is accepted for PyTorch's programs and changes nothing.
 
     Entries of the checkpoint that state_dict does not have are left out. ValueError lists what the checkpoint lacks or has in another shape; then nothing is changed.
     FileNotFoundError: there is no checkpoint."""

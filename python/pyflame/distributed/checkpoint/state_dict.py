@@ -6,7 +6,8 @@ from .._sharding import ShardedTensor, sharding_of
 
 
 class StateDictOptions:
-    """full_state_dict: whole tensors, on every rank. cpu_offload: in the host's memory. strict: of load_state_dict(). Other options of PyTorch: NotImplementedError."""
+    """full_state_dict: whole tensors, on every rank. cpu_offload: in the host's memory. strict: of load_state_dict(). Other options of PyTorch
+    (ignore_frozen_params, keep_submodule_prefixes, broadcast_from_rank0, flatten_optimizer_state_dict) can only have their defaults: NotImplementedError."""
 
     def __init__(self, full_state_dict=False, cpu_offload=False, ignore_frozen_params=False, keep_submodule_prefixes=True, strict=True, broadcast_from_rank0=False, flatten_optimizer_state_dict=False):
         for name, value, default in (("ignore_frozen_params", ignore_frozen_params, False), ("keep_submodule_prefixes", keep_submodule_prefixes, True),
@@ -79,7 +80,9 @@ def _begin_state(optimizer):
 
 def get_optimizer_state_dict(model, optimizers, *, submodules=None, options=None):
     """{'state': {name: {...}}, 'param_groups': [{..., 'params': [names]}]} of one optimizer, or of several with different parameters. An optimizer that made no step yet gets
-    its first state, so that there is something to load into."""
+    its first state, so that there is something to load into.
+
+    model: a Module. optimizers: one, or a list of them, with parameters of the model (ValueError otherwise). options: a StateDictOptions. submodules: None; NotImplementedError otherwise."""
     op = "get_optimizer_state_dict"
     _no_submodules(op, submodules)
     result = {"state": {}, "param_groups": []}
@@ -100,7 +103,7 @@ def _several(optimizers):
 
 
 def get_state_dict(model, optimizers, *, submodules=None, options=None):
-    """(get_model_state_dict(), get_optimizer_state_dict())"""
+    """(get_model_state_dict(), get_optimizer_state_dict()). The arguments are those of distributed.checkpoint.state_dict.get_optimizer_state_dict."""
     _no_submodules("get_state_dict", submodules)
     return get_model_state_dict(model, options=options), get_optimizer_state_dict(model, optimizers, options=options)
 
@@ -122,7 +125,9 @@ def set_model_state_dict(model, model_state_dict, *, options=None):
 
 
 def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):
-    """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it."""
+    """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it.
+
+    model: a Module. optimizers: one, or a list of them, with parameters of the model. optim_state_dict: of parts or of whole tensors. options is accepted for PyTorch's programs and changes nothing."""
     op = "set_optimizer_state_dict"
     for optimizer in _several(optimizers):
         names = _names(op, model, optimizer)
@@ -141,7 +146,9 @@ def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=Non
 
 
 def set_state_dict(model, optimizers, *, model_state_dict, optim_state_dict, options=None):
-    """set_model_state_dict() and set_optimizer_state_dict(). Returns the missing and the unexpected keys of the model."""
+    """set_model_state_dict() and set_optimizer_state_dict(). Returns the missing and the unexpected keys of the model.
+
+    model: a Module. optimizers: one, or several of its parameters. model_state_dict, optim_state_dict: what get_state_dict() gave. options: a StateDictOptions, of which strict counts."""
     keys = set_model_state_dict(model, model_state_dict, options=options)
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return keys

@@ -70,7 +70,9 @@ def all_gather(tensor, group=None):
 
 
 def reduce_scatter(output, input_list, op=_state.ReduceOp.SUM, group=None):
-    """The sum over the ranks of the tensors that each has for this rank: input_list[r] goes to rank r. `output` gives the shape; the result is a new tensor."""
+    """The sum over the ranks of the tensors that each has for this rank: input_list[r] goes to rank r. `output` gives the shape; the result is a new tensor.
+
+    op: ReduceOp.SUM; NotImplementedError otherwise. group: None: all processes."""
     _sums("reduce_scatter", op)
     group = _state.resolved("nn.functional.reduce_scatter", group)
     n = group.size() if group else 1
@@ -80,7 +82,10 @@ def reduce_scatter(output, input_list, op=_state.ReduceOp.SUM, group=None):
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None):
-    """The rows that all ranks have for this one, as a new tensor: the first dim is split in equal parts, or in those given. `output` is not written."""
+    """The rows that all ranks have for this one, as a new tensor: the first dim is split in equal parts, or in those given. `output` is not written.
+
+    input: the rows for all ranks, in their order. input_split_sizes: how many of them go to each rank. output_split_sizes: how many come from each. None: equally
+    many, for which the first dim is a multiple of the number of ranks. group: None: all processes. The gradient takes the same way back."""
     return _AllToAll.apply(input, input_split_sizes, output_split_sizes, _state.resolved("nn.functional.all_to_all_single", group))
 
 

@@ -198,7 +198,7 @@ def _changed(op, values, group, now, then):
 
 class PrepareModuleInput(ParallelStyle):
     """Changes the layouts of a module's inputs: input_layouts says how they come, desired_input_layouts how forward gets them; one for each, None: as it is.
-    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords."""
+    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords. use_local_output is accepted for PyTorch's programs and changes nothing."""
 
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None, use_local_output=False):
         op = "PrepareModuleInput"
@@ -248,7 +248,8 @@ def parallelize_module(module, device_mesh=None, parallelize_plan=None, *, src_d
     """Divides modules over the processes along an axis of a mesh, in place. Returns the module.
 
     device_mesh: a mesh of one axis, such as mesh['tp']. parallelize_plan: a style for the module itself, or {name of a module below it: style}, where a part of the dotted name may be a
-    wildcard ('blocks.*.up'). Weights have the values of the first process of the group. ValueError: a name fits no module (PyTorch warns), a weight cannot be split in equal parts."""
+    wildcard ('blocks.*.up'). Weights have the values of the first process of the group; src_data_rank is accepted for PyTorch's programs and changes nothing.
+    ValueError: a name fits no module (PyTorch warns), a weight cannot be split in equal parts."""
     op = "parallelize_module"
     if not isinstance(module, Module):
         raise TypeError(f"{op}: not a Module; got {type(module).__name__}; expected a module")
