@@ -344,8 +344,11 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     """A tensor of this size whose dims lie in memory in this order, the outermost first.
 
     physical_layout: the numbers of all dims, each once; (0, 1, 2) is the usual order. layout and pin_memory are accepted for PyTorch's programs and change nothing.
+    RuntimeError for what is no order of the dims.
     """
     order = list(physical_layout)
+    if sorted(order) != list(range(len(size))):
+        raise RuntimeError(f"empty_permuted: physical_layout is no order of the dims; got {tuple(order)} for {len(size)} dims; expected each of 0 to {len(size) - 1} once")
     strides, step = [0] * len(order), 1
     for d in reversed(order):
         strides[d] = step

@@ -267,6 +267,15 @@ def test_gradcheck_finds_a_wrong_gradient():
     assert gradcheck(Wrong.apply, [leaf(2)], raise_exception=False) is False
 
 
+@pytest.mark.parametrize("check", [gradcheck, pf.autograd.gradgradcheck])
+def test_checks_that_cannot_be_made_are_errors(check):
+    for name in ("check_forward_ad", "check_batched_grad", "check_batched_forward_grad"):
+        with pytest.raises(NotImplementedError, match=f"{check.__name__}: there is nothing that {name} could check; got {name}=True; expected False"):
+            check(lambda x: x * x, [leaf(2)], **{name: True})
+    with pytest.raises(ValueError, match=f"{check.__name__}: nothing is left to check; got check_backward_ad=False"):
+        check(lambda x: x * x, [leaf(2)], check_backward_ad=False)
+
+
 @pytest.mark.parametrize("f", [
     lambda a, b: a @ b, lambda a, b: pf.softmax(a, -1) @ b, lambda a, b: (a.exp() * b.T).sum(0), lambda a, b: pf.cat([a, b.T], 0)[1:3], lambda a, b: a[:, 1] * b[1, :2].sum(),
 ])

@@ -269,6 +269,10 @@ def test_arguments_of_memory():
         pf.zeros(2, layout=pf.sparse_coo)
     with pytest.raises(NotImplementedError, match="channels_last_3d is not available"):
         pf.ones(1, 1, 1, 1, 1).to(memory_format=pf.channels_last_3d)
+    assert pf.empty_permuted((2, 3), (1, 0)).stride() == (1, 2)
+    for order in ((1, 1), (0,), (0, 2)):
+        with pytest.raises(RuntimeError, match="empty_permuted: physical_layout is no order of the dims"):
+            pf.empty_permuted((2, 3), order)
     assert pf.empty_strided((2, 3), (1, 2)).stride() == (1, 2) and x.new_empty_strided((2,), (3,)).stride() == (3,)
 
 

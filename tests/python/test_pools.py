@@ -164,6 +164,15 @@ def taps_along(x, size, mode, padding, align):
     return [(math.floor(x), 1 - (x - math.floor(x))), (math.floor(x) + 1, x - math.floor(x))]
 
 
+def test_numbers_of_modes():
+    image, at = pf.randn(1, 1, 3, 3), pf.zeros(1, 2, 2, 2)
+    assert pf.grid_sampler(image, at, 1, 2, False).shape == (1, 1, 2, 2)
+    for f in (pf.grid_sampler, pf.grid_sampler_2d, pf.grid_sampler_3d):
+        for numbers, what in (((-1, 0), "interpolation_mode"), ((3, 0), "interpolation_mode"), ((0, -1), "padding_mode"), ((0, 3), "padding_mode")):
+            with pytest.raises(ValueError, match=f"{f.__name__}: {what} is out of range"):
+                f(image, at, *numbers, False)
+
+
 @pytest.mark.parametrize("align", (False, True))
 @pytest.mark.parametrize("padding", ("zeros", "border", "reflection"))
 @pytest.mark.parametrize("mode", ("bilinear", "nearest", "bicubic"))

@@ -5,6 +5,14 @@ from .._grad_mode import enable_grad, no_grad
 from .modes import grad
 
 
+def _check_what_is_asked(op, check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad):
+    for name, asked in (("check_batched_grad", check_batched_grad), ("check_batched_forward_grad", check_batched_forward_grad), ("check_forward_ad", check_forward_ad)):
+        if asked:
+            raise NotImplementedError(f"{op}: there is nothing that {name} could check; got {name}=True; expected False; hint: the backward pass is what PyFlame has")
+    if not check_backward_ad:
+        raise ValueError(f"{op}: nothing is left to check; got check_backward_ad=False; expected True")
+
+
 def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
               check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True, fast_mode=False, masked=None):
     """Compares the gradients of func(*inputs) with central differences in float64.
@@ -13,9 +21,11 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
     worst element (or False with raise_exception=False).
 
     func: of tensors, returns a tensor or several. inputs: a tensor or a tuple. eps: each element is moved by eps to both sides. A gradient is
-    wrong where it is further than atol + rtol * |difference| from the central difference. The other arguments (nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad,
-    check_batched_forward_grad, check_forward_ad, check_backward_ad, fast_mode, masked) are accepted for PyTorch's programs and change nothing: the
-    backward pass is checked, element by element."""
+    wrong where it is further than atol + rtol * |difference| from the central difference. nondet_tol, check_undefined_grad,
+    check_grad_dtypes, fast_mode and masked are accepted for PyTorch's programs and change nothing: each element is checked. check_batched_grad,
+    check_batched_forward_grad and check_forward_ad: NotImplementedError, because there is no forward mode and no batched backward pass to check; so
+    check_backward_ad must be True (ValueError)."""
+    _check_what_is_asked("gradcheck", check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad)
     import numpy as np
 
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
@@ -84,6 +94,7 @@ def gradgradcheck(func, inputs, grad_outputs=None, eps=1e-6, atol=1e-5, rtol=1e-
     """gradcheck of the gradients of func, weighted by grad_outputs, which are drawn at random unless given.
 
     The arguments are those of gradcheck."""
+    _check_what_is_asked("gradgradcheck", check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     out = func(*inputs)
     outs = [o for o in ((out,) if isinstance(out, Tensor) else out) if isinstance(o, Tensor) and o.requires_grad]

@@ -15,22 +15,30 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     return _C._grid_sample(input, grid, mode, padding_mode, bool(align_corners))
 
 
+def _modes(op, interpolation_mode, padding_mode):
+    """The names that these numbers stand for. ValueError."""
+    for what, number, names in (("interpolation_mode", interpolation_mode, _MODES), ("padding_mode", padding_mode, _PADDINGS)):
+        if number not in range(len(names)):
+            raise ValueError(f"{op}: {what} is out of range; got {number}; expected " + ", ".join(f"{i} ({name})" for i, name in enumerate(names)))
+    return _MODES[interpolation_mode], _PADDINGS[padding_mode]
+
+
 def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
     """grid_sample of images, with modes by number: 0 'bilinear', 1 'nearest', 2 'bicubic'; 0 'zeros', 1 'border', 2 'reflection'.
 
     interpolation_mode: the number of mode. padding_mode: that of the mode of the padding. The other arguments are those of nn.functional.grid_sample.
     """
-    return grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners)
+    return grid_sample(input, grid, *_modes("grid_sampler_2d", interpolation_mode, padding_mode), align_corners)
 
 
 def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample of volumes, with modes by number: 0 'bilinear', 1 'nearest'; 0 'zeros', 1 'border', 2 'reflection'. The arguments are those of grid_sampler_2d."""
-    return grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners)
+    """grid_sample of volumes, with modes by number: 0 'bilinear' (trilinear), 1 'nearest', 2 'bicubic' (tricubic, which PyTorch lacks); 0 'zeros', 1 'border', 2 'reflection'. The arguments are those of grid_sampler_2d."""
+    return grid_sample(input, grid, *_modes("grid_sampler_3d", interpolation_mode, padding_mode), align_corners)
 
 
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     """grid_sample of images or volumes with modes by number. The arguments are those of grid_sampler_2d."""
-    return grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners)
+    return grid_sample(input, grid, *_modes("grid_sampler", interpolation_mode, padding_mode), align_corners)
 
 
 def affine_grid(theta, size, align_corners=None):
