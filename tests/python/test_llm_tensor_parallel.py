@@ -296,6 +296,21 @@ def test_a_worker_that_ends(folder, end, is_idle, tmp_path):
     engine.close()
 
 
+@pytest.mark.parametrize("said,logged", [("all_reduce: rank 1 is gone; its process ended", False), ("out of memory", True)])
+def test_a_late_error_of_the_last_step_is_nobody_elses(folder, said, logged, monkeypatch, caplog):
+    """On GPUs, a collective that waits for a lost rank fails after the engine has told of the loss."""
+    engine, synchronize = Engine(pf.llm.load(folder), tensor_parallel_size=2), pf._C.synchronize
+
+    def late():
+        monkeypatch.setattr(pf._C, "synchronize", synchronize)
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(pf._C, "synchronize", late)
+    engine.close()
+    assert pf._C.synchronize is synchronize
+    assert [r.getMessage() for r in caplog.records] == ["the engine ends; its last work has failed: out of memory"] * logged
+
+
 def test_close_does_not_wait_for_a_worker_that_hangs(monkeypatch, tmp_path):
     from pyflame.llm import engine as engines
 

@@ -14,6 +14,7 @@ the other, so all ranks call the same collectives in the same order. What change
 Errors. A rank whose step fails cannot take part in the next one, so a failed step ends the engine. A worker that fails prints why and ends; rank 0 hears of it by its collective (the group
 sees closed connections) or by the end of the process, and ends all requests with that worker's last lines. A worker that hangs is an error after the group's timeout."""
 import collections
+import logging
 import os
 import time
 import weakref
@@ -29,6 +30,7 @@ from ._share import Share
 
 MEETING_SECONDS, STEP_SECONDS = 60.0, 600.0  # until all ranks are connected; that a collective of a step may take
 _BLAME_SECONDS = 5.0  # that the ranks have, after one has failed, to end and say why
+_log = logging.getLogger("pyflame.llm")
 
 
 class EngineDead(RuntimeError):
@@ -172,11 +174,21 @@ class Workers:
         close_all(self._children, patience)
         if self._group is not None:
             self._group.close()
+            self._drop_late_error()
         if self._store is not None:
             self._store.close()
         if self._threads is not None and _C.get_num_threads() == self._threads[1]:
             _C.set_num_threads(self._threads[0])
         self._group = self._store = self._threads = None
+
+
+    def _drop_late_error(self):
+        """A collective on GPUs that a lost rank has left unfinished fails at the next synchronize(), which may be anybody's. The engine has told its users of the loss."""
+        try:
+            _C.synchronize()
+        except RuntimeError as e:
+            if not blames_another_rank(str(e)):
+                _log.error("the engine ends; its last work has failed: %s", e)
 
 
 class _Saved(list):
