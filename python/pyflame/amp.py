@@ -11,6 +11,7 @@ import functools
 import math
 import sys
 import threading
+import warnings
 
 from . import _C
 
@@ -25,15 +26,19 @@ class autocast:
     and backward() outside. The mode belongs to the calling thread.
 
     device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default get_autocast_dtype(): bfloat16 on the CPU,
-    float16 on a GPU, or that of an outer autocast, as PyTorch's. enabled=False: autocast is off inside the context. cache_enabled is accepted for PyTorch's programs and
+    float16 on a GPU, or that of an outer autocast, as PyTorch's. With float32 or float64, which are no half types, autocast is off inside the context, and a warning says so. enabled=False: autocast is off inside the context. cache_enabled is accepted for PyTorch's programs and
     changes nothing. Also a decorator."""
 
     def __init__(self, device_type=None, dtype=None, enabled=True, cache_enabled=None):
         self.device_type = (device_type or _C.get_device()).split(":")[0]
         self.dtype = dtype or get_autocast_dtype(self.device_type)
-        _check_half("autocast", self.dtype)
         _C._autocast(self.device_type)  # an unknown name is an error here
         self.enabled = bool(enabled)
+        if self.dtype in (_C.float32, _C.float64):
+            if self.enabled:
+                warnings.warn(f"autocast: it is off inside this context, because {self.dtype} is no half type; expected float16 or bfloat16, or enabled=False", stacklevel=2)
+            self.enabled, self.dtype = False, get_autocast_dtype(self.device_type)
+        _check_half("autocast", self.dtype)
         self._before = []
 
     def __enter__(self):

@@ -1,5 +1,6 @@
 """Mixed precision: which op runs in which dtype, and the scaler's arithmetic, against the same work in float32."""
 import concurrent.futures
+import warnings
 
 import numpy as np
 import pytest
@@ -61,9 +62,21 @@ def test_gradients_have_the_parameters_dtype():
     assert all(p.grad.dtype == pf.float32 and p.dtype == pf.float32 for p in model.parameters())
 
 
+@pytest.mark.parametrize("dtype", [pf.float32, pf.float64])
+def test_autocast_to_a_full_type_is_off_and_says_so(dtype):
+    x = pf.ones(2, 2)
+    with pytest.warns(UserWarning, match="autocast: it is off inside this context, because .*float.* is no half type"):
+        context = pf.autocast("cpu", dtype=dtype)
+    with context:
+        assert not pf.is_autocast_enabled("cpu") and (x @ x).dtype == pf.float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pf.autocast("cpu", dtype=dtype, enabled=False)
+
+
 def test_errors_name_what_was_expected():
-    with pytest.raises(TypeError, match="autocast: not a half type; got .*float32.*; expected float16 or bfloat16"):
-        pf.autocast("cpu", dtype=pf.float32)
+    with pytest.raises(TypeError, match="autocast: not a half type; got .*int64.*; expected float16 or bfloat16"):
+        pf.autocast("cpu", dtype=pf.int64)
     with pytest.raises(ValueError, match="growth_factor is out of range; got 1.0; expected a number above 1"):
         pf.amp.GradScaler(growth_factor=1.0)
     with pytest.raises(RuntimeError, match="update: no step was taken"):
