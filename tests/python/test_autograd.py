@@ -283,6 +283,35 @@ def test_gradcheck_of_compositions(f):
     assert gradcheck(f, [leaf(3, 2), leaf(2, 3, seed=1)])
 
 
+def complex_leaf(*shape, seed=0):
+    return pf.complex(leaf(*shape, seed=seed).detach(), leaf(*shape, seed=seed + 7).detach()).requires_grad_()
+
+
+@pytest.mark.parametrize("f", [
+    lambda a, b: a @ b, lambda a, b: (a * b.T.conj()).exp(), lambda a, b: (a.abs() + b.T.real), lambda a, b: pf.fft.fft(a, dim=0) / (b.T + 3), lambda a, b: pf.view_as_real(a).sum(-1),
+])
+def test_gradcheck_of_complex_functions(f):
+    assert gradcheck(f, [complex_leaf(3, 2), complex_leaf(2, 3, seed=1)]) and pf.autograd.gradgradcheck(f, [complex_leaf(3, 2), complex_leaf(2, 3, seed=1)])
+
+
+def test_gradcheck_finds_a_wrong_complex_gradient():
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2j
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2j  # not conjugate
+
+    with pytest.raises(RuntimeError, match=r"gradcheck: a gradient is wrong; got d output 0\[0, [01]\] / d input 0\[0, [01]\] = -?2; expected -?2"):
+        gradcheck(Wrong.apply, [complex_leaf(2)])
+    with pytest.raises(RuntimeError, match="gradcheck: a gradient is wrong"):  # of real inputs, too
+        gradcheck(lambda x: Wrong.apply(x.to(pf.complex128)), [leaf(2)])
+    with pytest.raises(ValueError, match="input 0 is .*complex64; expected pyflame.float64 or complex128"):
+        gradcheck(lambda x: x * 2, [complex_leaf(2).detach().to(pf.complex64).requires_grad_()])
+
+
 def test_backward_from_a_thread():
     x = leaf(10)
     errors = []

@@ -13,12 +13,25 @@ def _check_what_is_asked(op, check_batched_grad, check_batched_forward_grad, che
         raise ValueError(f"{op}: nothing is left to check; got check_backward_ad=False; expected True")
 
 
+def _of_real_pairs(func, inputs):
+    """func and its inputs with pairs of real numbers in place of complex128 ones."""
+    complexes = {i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.dtype == _C.complex128}
+
+    def real(*xs):
+        results = func(*(_C.view_as_complex(x) if i in complexes else x for i, x in enumerate(xs)))
+        results = (results,) if isinstance(results, Tensor) else tuple(results)
+        return [_C.view_as_real(o) if isinstance(o, Tensor) and o.is_complex() else o for o in results]
+
+    return real, tuple(_C.view_as_real(x.detach()).clone().requires_grad_(x.requires_grad) if i in complexes else x for i, x in enumerate(inputs))
+
+
 def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
               check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True, fast_mode=False, masked=None):
     """Compares the gradients of func(*inputs) with central differences in float64.
 
-    Every floating tensor among inputs that requires a gradient must be float64. On a difference: RuntimeError that names the
-    worst element (or False with raise_exception=False).
+    Every tensor among inputs that requires a gradient must be float64 or complex128. On a difference: RuntimeError that names the
+    worst element (or False with raise_exception=False). Of complex inputs and outputs, the real and the imaginary parts are checked, as of view_as_real(): in the error, the
+    last position is 0 for the real part and 1 for the imaginary one.
 
     func: of tensors, returns a tensor or several. inputs: a tensor or a tuple. eps: each element is moved by eps to both sides. A gradient is
     wrong where it is further than atol + rtol * |difference| from the central difference. nondet_tol, check_undefined_grad,
@@ -28,18 +41,16 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
     _check_what_is_asked("gradcheck", check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad)
     import numpy as np
 
-    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    func, inputs = _of_real_pairs(func, (inputs,) if isinstance(inputs, Tensor) else tuple(inputs))
     checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
         raise ValueError("gradcheck: no input requires a gradient")
     for i in checked:
         if inputs[i].dtype != _C.float64:
-            raise ValueError(f"gradcheck: input {i} is {inputs[i].dtype}; expected pyflame.float64, anything less is too coarse for eps")
+            raise ValueError(f"gradcheck: input {i} is {inputs[i].dtype}; expected pyflame.float64 or complex128, anything less is too coarse for eps")
 
     def outputs(xs):
-        r = func(*xs)
-        r = (r,) if isinstance(r, Tensor) else tuple(r)
-        return [(k, o) for k, o in enumerate(r) if isinstance(o, Tensor) and o.is_floating_point()]
+        return [(k, o) for k, o in enumerate(func(*xs)) if isinstance(o, Tensor) and o.is_floating_point()]
 
     base = [x.detach().numpy().copy() if i in checked else None for i, x in enumerate(inputs)]
 
