@@ -185,14 +185,15 @@ def _between(lines, q, interpolation, ignore_nan):
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The q-th quantile, of all or along a dim; q is a number or a vector, whose size is then in front. NaN where a line has one.
 
-    interpolation between two elements: linear, lower, higher, midpoint or nearest. float32 and float64. q is read: a sync point.
+    input: float32 or float64. q: from 0 to 1; a vector has the input's dtype. keepdim: the dim stays, with size 1; all of them without dim.
+    interpolation between two elements: linear, lower, higher, midpoint or nearest. q is read: a sync point.
     """
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
 @method
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    """The same as quantile of the elements that are not NaN."""
+    """The same as quantile of the elements that are not NaN. The arguments are those of quantile."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
@@ -202,7 +203,8 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """Where values belong in a sorted sequence: how many of its elements are less (right, or side='right': less or equal), as int64.
 
-    Shapes: a vector and any values, or [.., N] and [.., M]. input may be a number. sorter holds the indices that sort the sequence.
+    Shapes of sorted_sequence and input: a vector and any values, or [.., N] and [.., M]. input may be a number. sorter holds the indices that sort the sequence, int64
+    of its shape; it need not be sorted then. out_int32: the result is int32.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(f"searchsorted: side does not fit; got side={side!r} and right={right}; expected 'left' or 'right'")

@@ -65,6 +65,7 @@ def _scatter_how(reduce):
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """A copy of input with src, a tensor or a number, written at index along dim: out[index[i][j]][j] = src[i][j] for dim 0.
 
+    value: a number, in place of src. TypeError unless exactly one of them is given.
     reduce 'add' or 'multiply' combines with what is there. Of several that go to one place, the last counts. IndexError out of range.
     """
     return _C._scatter(input, dim, index, _scatter_arguments(src, value), _scatter_how(reduce), False)

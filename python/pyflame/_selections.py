@@ -215,7 +215,9 @@ def _counted(flat, return_inverse, return_counts):
 @method
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The different elements in ascending order, or the different slices along dim in lexicographic order; with the place of each one among
-    them, and how often each occurs. They are always sorted. Their number is read, and the range of many integers: sync points."""
+    them (return_inverse), and how often each occurs (return_counts): one tensor, or a tuple with those that are asked for.
+
+    input: any shape. The places have the input's shape, or with dim the size of that dim. sorted changes nothing: they are always sorted. Their number is read, and the range of many integers: sync points."""
     if dim is None:
         flat = input.detach().reshape(-1)
         if (counted := _counted(flat, return_inverse, return_counts)) is not None:

@@ -477,13 +477,21 @@ def _check_sizes(op, row, col):
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):
-    """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default.
+
+    row, col: the sizes of the matrix. offset: of the diagonal that is still in the triangle: 0 is the main one, 1 the next one above it, -1 the next one below. ArgumentError
+    for negative sizes.
+    """
     _check_sizes("tril_indices", row, col)
     return _triangle([(0, min(max(i + offset + 1, 0), col)) for i in range(row)], dtype or _C.int64, device)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, device=None):
-    """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default.
+
+    row, col: the sizes of the matrix. offset: of the diagonal that is still in the triangle: 0 is the main one, 1 the next one above it, -1 the next one below. ArgumentError
+    for negative sizes.
+    """
     _check_sizes("triu_indices", row, col)
     return _triangle([(min(max(i + offset, 0), col), col) for i in range(row)], dtype or _C.int64, device)
 

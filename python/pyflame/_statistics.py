@@ -183,6 +183,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """The p-norm over dims (of all elements without dim): (sum of |x|^p)^(1/p); inf and -inf are the largest and the smallest |x|, 0 counts.
 
     'fro' is the 2-norm; 'nuc' is the sum of the singular values of the matrices in two dims. Floating dtypes.
+    input: of a floating or complex dtype; it is cast to dtype first. keepdim: the dims stay, with size 1.
     """
     if out is not None:
         return write_out("norm", norm(input, p, dim, keepdim, dtype=dtype), out)

@@ -35,7 +35,10 @@ def softshrink(input, lambd=0.5):
 
 
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
-    """input where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise."""
+    """input where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise.
+
+    inplace: the result is written to input, which is returned.
+    """
     if training:
         slope = lower + (upper - lower) * _C.rand(input.shape, dtype=input.dtype, device=input.device)
     else:
@@ -218,7 +221,10 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
-    """softmax((logits + noise) / tau) with Gumbel's noise (Jang et al., 2017). hard: 1 at the largest and 0 elsewhere, with the gradient of the softmax."""
+    """softmax((logits + noise) / tau) with Gumbel's noise (Jang et al., 2017). hard: 1 at the largest and 0 elsewhere, with the gradient of the softmax.
+
+    dim: that of the softmax. eps is accepted for PyTorch's programs and changes nothing.
+    """
     noise = -_C.log(-_C.log(_C.clamp(_C.rand(logits.shape, dtype=logits.dtype, device=logits.device), 2.0**-60, 1 - 2.0**-24)))
     soft = _C.softmax((logits + noise) / tau, dim)
     if not hard:

@@ -53,7 +53,11 @@ class LinearCrossEntropyLoss(_Loss):
     """functional.linear_cross_entropy of a linear layer of its own (`linear`): the cross entropy of its outputs, which are not held all at one time.
 
     input [N, in_features], target [N] with classes below num_classes; out_features (d1, ...): places of one input, target [N, d1, ...]. weight
-    [num_classes] is what each class counts. RuntimeError: weight or label_smoothing do not fit."""
+    [num_classes] is what each class counts. RuntimeError: weight or label_smoothing do not fit.
+
+    bias: the layer has a bias. reduction: 'mean', 'sum' or 'none'. ignore_index: targets of this class do not count; None: -100. label_smoothing: from 0 to 1, as of
+    cross_entropy. options: a LinearCrossEntropyOptions, or None.
+    """
 
     def __init__(self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None, reduction="mean", weight=None, ignore_index=None, label_smoothing=0.0, options=None):
         super().__init__(reduction)

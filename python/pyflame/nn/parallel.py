@@ -26,7 +26,11 @@ class DataParallel(Module):
 
 
 def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, module_kwargs=None):
-    """Calls the module, on one device."""
+    """Calls the module, on one device.
+
+    inputs: a tuple of positional arguments, or one argument. module_kwargs: a dict of those by name. device_ids, output_device and dim are accepted for PyTorch's
+    programs and change nothing.
+    """
     return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
 
 

@@ -215,13 +215,13 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The maxima of windows at random distances that cover [N, C, H, W] (Graham, 2014)."""
+    """The maxima of windows at random distances that cover [N, C, H, W] (Graham, 2014). The arguments are those of nn.functional.fractional_max_pool2d."""
 
     _function = staticmethod(F.fractional_max_pool2d)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The maxima of windows at random distances that cover [N, C, D, H, W] (Graham, 2014)."""
+    """The maxima of windows at random distances that cover [N, C, D, H, W] (Graham, 2014). The arguments are those of nn.functional.fractional_max_pool3d."""
 
     _function = staticmethod(F.fractional_max_pool3d)
 

@@ -89,7 +89,11 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """Scales the gradients in place so that their joint p-norm is at most max_norm; norm_type: p, also inf. Returns the norm before, a 0-d tensor."""
+    """Scales the gradients in place so that their joint p-norm is at most max_norm; norm_type: p, also inf. Returns the norm before, a 0-d tensor.
+
+    parameters: a tensor or several; those without a gradient do not count. error_if_nonfinite: RuntimeError where the norm is inf or NaN; it is read, so this is a sync
+    point. Without it, gradients with such a norm become 0 or NaN. foreach is accepted for PyTorch's programs and changes nothing.
+    """
     try:
         max_norm = float(max_norm)
     except (TypeError, ValueError):

@@ -59,7 +59,11 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=None):
-    """The weight divided by its largest singular value (Miyato et al., 2018), which power iterations follow while training. Returns the module."""
+    """The weight divided by its largest singular value (Miyato et al., 2018), which power iterations follow while training. Returns the module.
+
+    module.name is the weight. n_power_iterations: how many at each use, at least 1 (ValueError). eps: the least length that a vector is divided by. dim: the dim of the
+    weight that becomes the rows of the matrix, that of the outputs; None: 1 for transposed convolutions, otherwise 0.
+    """
     weight = getattr(module, name)
     dim = _norms.default_dim(module) if dim is None else dim
     return parametrize.register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))

@@ -247,7 +247,11 @@ def random_structured(module, name, amount, dim):
 
 
 def ln_structured(module, name, amount, n, dim, importance_scores=None):
-    """Prunes the amount of slices along dim with the smallest n-norms."""
+    """Prunes the amount of slices along dim with the smallest n-norms.
+
+    module.name is the parameter. amount: a number of slices, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the norms are taken of these
+    instead.
+    """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
