@@ -348,6 +348,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Indices drawn with probabilities in proportion to the weights of a row: [N] or [rows, N] -> [num_samples] or [rows, num_samples], int64.
 
+    input: the weights, of a floating dtype; they need not sum to 1. replacement: an index may be drawn again; without it, num_samples is at most N.
     The weights are checked: a sync point. RuntimeError for a negative weight, inf, NaN, or a row that sums to 0.
     """
     if not input.is_floating_point() or input.ndim not in (1, 2):
@@ -375,7 +376,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
 
 @method
 def renorm(input, p, dim, maxnorm):
-    """The slices along dim with a p-norm of at most maxnorm: longer ones are scaled."""
+    """The slices of input along dim with a p-norm of at most maxnorm: longer ones are scaled. RuntimeError for fewer than two dims, and unless p > 0 and maxnorm >= 0."""
     dim = _dim_of("renorm", input, dim)
     others = tuple(d for d in builtins.range(input.ndim) if d != dim)
     if not others:

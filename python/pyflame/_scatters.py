@@ -192,7 +192,10 @@ def index_put_(input, indices, values, accumulate=False):
 
 @method
 def put(input, index, source, accumulate=False):
-    """A copy of input with source at flat positions, which count from the end where they are negative. accumulate adds instead."""
+    """A copy of input with source at flat positions, which count from the end where they are negative. accumulate adds instead.
+
+    index: the positions, integers. source: as many elements, of the dtype of input. IndexError where the numbers differ, or a position is out of range.
+    """
     if index.numel() != source.numel():
         raise IndexError(f"put: not one element for each index; got {source.numel()} for {index.numel()}; expected as many")
     flat = _C._index_put(input.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate, False)

@@ -236,6 +236,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Each element, or each slice along dim, repeated. repeats is a number, or a tensor with one number for each. Of repeats alone, as the only
     argument: the index of each number, as often as the number says.
 
+    input: any shape; without dim it is flattened. output_size is accepted for PyTorch's programs and changes nothing.
     With a tensor, the size of the result depends on values, so they are read: that is a sync point.
     """
     if repeats is None:
@@ -395,7 +396,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 
 @method
 def narrow_copy(input, dim, start, length):
-    """A copy of the slice of a dim that begins at start."""
+    """A copy of the slice of a dim of input that begins at start and has length entries."""
     return input.narrow(dim, start, length).clone()
 
 
@@ -420,7 +421,7 @@ Tensor.unfold = _unfold
 
 
 def unfold_copy(input, dimension, size, step):
-    """A copy of Tensor.unfold."""
+    """A copy of what Tensor.unfold of input gives: slices of that size along dimension, one for every step. The slice is the last dim of the result."""
     return _unfold(input, dimension, size, step).clone()
 
 

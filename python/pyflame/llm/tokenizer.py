@@ -188,7 +188,11 @@ class Tokenizer:
 
 
 class TextStream:
-    """feed(id) returns the text that is complete so far; it never splits a character. finish() returns what is left."""
+    """feed(id) returns the text that is complete so far; it never splits a character. finish() returns what is left.
+
+    tokenizer: a Tokenizer. skip_special: special tokens give no text, except those of shown, a set of ids. continues: there is text before the first token, so a space that
+    begins it stays.
+    """
 
     def __init__(self, tokenizer, skip_special=True, continues=False, shown=frozenset()):
         self._tokenizer, self._skip, self._shown, self._parts = tokenizer, skip_special, shown, tokenizer._parts

@@ -165,7 +165,10 @@ GLU = _layer("GLU", "glu", dim=-1)
 
 
 class PReLU(Module):
-    """x where x > 0, otherwise x times a learned number, for all channels or one for each."""
+    """x where x > 0, otherwise x times a learned number, for all channels or one for each.
+
+    num_parameters: 1, or the number of channels, dim 1 of the input. init: the number at first.
+    """
 
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()

@@ -25,14 +25,14 @@ def _weighted(op, loss, weight, reduction):
 
 
 def mse_loss(input, target, reduction="mean", weight=None):
-    """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum."""
+    """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
     if weight is None:
         return _C.mse_loss(input, target, reduction)
     return _weighted("mse_loss", _C.mse_loss(input, target, "none"), weight, reduction)
 
 
 def l1_loss(input, target, reduction="mean", weight=None):
-    """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum."""
+    """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
     if weight is None:
         return _C.l1_loss(input, target, reduction)
     return _weighted("l1_loss", _C.l1_loss(input, target, "none"), weight, reduction)
@@ -83,7 +83,7 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 
 def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
-    """input where target is 1, max(0, margin - input) where it is -1."""
+    """input where target is 1, max(0, margin - input) where it is -1. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
     zero = _C.zeros((), dtype=input.dtype, device=input.device)
     loss = _C.where(target != 1, _C.clamp(margin - input, min=0), zero) + _C.where(target != -1, input, zero)
     return reduced("hinge_embedding_loss", loss, reduction)
@@ -108,7 +108,10 @@ def soft_margin_loss(input, target, reduction="mean"):
 
 
 def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
-    """Binary cross entropy of the logits of each class with 0 or 1, averaged over the classes: [.., C], [.., C]."""
+    """Binary cross entropy of the logits of each class with 0 or 1, averaged over the classes: input [.., C], target [.., C].
+
+    weight [C] is what each class counts, or None. reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    """
     loss = target * _C.softplus(-input) + (1 - target) * _C.softplus(input)
     loss = loss if weight is None else loss * weight
     return reduced("multilabel_soft_margin_loss", loss.mean(-1), reduction)

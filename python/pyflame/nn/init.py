@@ -31,13 +31,13 @@ def _calculate_fan_in_and_fan_out(tensor):
 
 
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
-    """U(a, b). generator: a Generator, or None for the global one; so for all functions."""
+    """Fills the tensor, in place, from U(a, b). generator: a Generator, or None for the global one; so for all functions."""
     with no_grad(), _generator.drawing_from(generator):
         return tensor.uniform_(a, b)
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
-    """N(mean, std^2)."""
+    """Fills the tensor, in place, from N(mean, std^2)."""
     with no_grad(), _generator.drawing_from(generator):
         return tensor.normal_(mean, std)
 
@@ -180,7 +180,7 @@ def orthogonal_(tensor, gain=1, generator=None):
 
 
 def sparse_(tensor, sparsity, std=0.01, generator=None):
-    """A matrix of N(0, std^2) in which a part `sparsity` of each column is zero (Martens, 2010)."""
+    """Fills the tensor, a matrix, in place, from N(0, std^2); a part `sparsity` of each column, rounded up, is zero (Martens, 2010)."""
     from .. import _C
 
     if tensor.ndim != 2:

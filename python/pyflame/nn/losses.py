@@ -38,7 +38,7 @@ class L1Loss(_Loss):
 
 
 class CrossEntropyLoss(_Loss):
-    """Cross entropy of logits [N, C] with classes [N] or probabilities [N, C]; weight [C] is what each class counts."""
+    """Cross entropy of logits [N, C] with classes [N] or probabilities [N, C]; weight [C] is what each class counts. The arguments are those of nn.functional.cross_entropy."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
         super().__init__(reduction)

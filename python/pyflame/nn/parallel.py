@@ -12,7 +12,10 @@ _MIB = 1 << 20
 
 
 class DataParallel(Module):
-    """The module itself, as `.module`, with PyTorch's names in the state dict. It computes on one device, which is noted once where there are several GPUs."""
+    """The module itself, as `.module`, with PyTorch's names in the state dict. It computes on one device, which is noted once where there are several GPUs.
+
+    device_ids, output_device and dim are kept as attributes for PyTorch's programs and change nothing.
+    """
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0):
         super().__init__()

@@ -184,19 +184,19 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """The p-norm of each window of [N, C, L]."""
+    """The p-norm of each window of [N, C, L]. The arguments are those of nn.functional.lp_pool1d."""
 
     _function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """The p-norm of each window of [N, C, H, W]."""
+    """The p-norm of each window of [N, C, H, W]. The arguments are those of nn.functional.lp_pool2d."""
 
     _function = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    """The p-norm of each window of [N, C, D, H, W]."""
+    """The p-norm of each window of [N, C, D, H, W]. The arguments are those of nn.functional.lp_pool3d."""
 
     _function = staticmethod(F.lp_pool3d)
 
@@ -254,7 +254,7 @@ class MaxUnpool3d(_MaxUnpool):
 
 
 class Unfold(Module):
-    """The windows of [N, C, H, W] as columns: [N, C kH kW, windows]."""
+    """The windows of [N, C, H, W] as columns: [N, C kH kW, windows]. The arguments are those of nn.functional.unfold."""
 
     def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
         super().__init__()

@@ -127,7 +127,10 @@ class _Orthogonal(Module):
 
 def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization=True):
     """The weight as a matrix with orthogonal columns, or rows: orthogonal_map is 'matrix_exp', 'cayley' or 'householder' (the default where the matrix is not
-    square). The present weight is made orthogonal. ValueError for less than 2 dimensions. Returns the module."""
+    square). The present weight is made orthogonal. ValueError for less than 2 dimensions. Returns the module.
+
+    use_trivialization: the matrices are relative to the present one, with any map; False is a NotImplementedError.
+    """
     weight = getattr(module, name)
     if weight.ndim < 2:
         raise ValueError(f"orthogonal: needs a matrix or a batch of them; got shape {tuple(weight.shape)}")

@@ -235,13 +235,16 @@ def random_unstructured(module, name, amount):
 
 
 def l1_unstructured(module, name, amount, importance_scores=None):
-    """Prunes the amount of elements with the smallest magnitudes, or the smallest scores."""
+    """Prunes the amount of elements of module.name with the smallest magnitudes.
+
+    amount: a number of elements, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the magnitudes are those of these instead.
+    """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module, name, amount, dim):
-    """Prunes an amount of slices along dim at random."""
+    """Prunes an amount of slices of module.name along dim at random. amount: a number of slices, or a part of them, from 0 to 1."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
@@ -263,7 +266,11 @@ def custom_from_mask(module, name, mask):
 
 
 def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
-    """Prunes all (module, name) pairs together by an unstructured method: an amount counts over all of them."""
+    """Prunes all (module, name) pairs together by an unstructured method: an amount counts over all of them.
+
+    parameters: the pairs. pruning_method: a class such as L1Unstructured (TypeError for others), made with kwargs, such as amount=0.5. importance_scores: {(module, name): a
+    tensor of the parameter's shape}; the values of the others are their scores.
+    """
     parameters = list(parameters)
     if pruning_method.PRUNING_TYPE != "unstructured":
         raise TypeError(f"global_unstructured: not an unstructured method; got PRUNING_TYPE '{pruning_method.PRUNING_TYPE}'")
