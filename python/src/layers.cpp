@@ -186,7 +186,7 @@ void bind_norms(nb::module_& m) {
       },
       "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("eps"),
       "x / sqrt(mean(x * x) + eps) * weight of input x over the last dims, whose sizes are normalized_shape.\n"
-      "weight: of that shape, or None. eps: the dtype's unless given.");
+      "weight: of that shape, or None. eps: finfo(dtype).eps unless given.");
   m.def(
       "batch_norm",
       [](const Tensor& x, const Tensor* mean, const Tensor* variance, const Tensor* w, const Tensor* b, bool training,

@@ -166,9 +166,8 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
         return named(g_topk, topk(x, k, dim, largest));
       },
       "k"_a, "dim"_a = -1, "largest"_a = true, "sorted"_a = true,
-      "The k largest (smallest) entries of input along a dim, in order: (values, indices). ValueError when k is too "
-      "large.\n"
-      "largest: False takes the smallest. sorted changes nothing: they are always in order.");
+      "The k largest entries of input along a dim (largest=False: the smallest): (values, indices), in order whatever "
+      "sorted says. ValueError when k is too large.");
   auto sort_fn = [](const Tensor& x, int64_t dim, bool descending, bool) {
     return named(g_sort, sort(x, dim, descending));
   };
