@@ -28,7 +28,7 @@ def qr(input, some=True, *, out=None):
 
 
 def lu(A, pivot=True, get_infos=False):  # noqa: N803
-    """linalg.lu_factor_ex: (LU, pivots), with get_infos also info."""
+    """linalg.lu_factor_ex of A: (LU, pivots), with get_infos also info. RuntimeError for pivot=False."""
     result = linalg.lu_factor_ex(A, pivot=pivot)
     return tuple(result) if get_infos else tuple(result[:2])
 

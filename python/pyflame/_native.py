@@ -49,7 +49,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 
 def native_dropout(input, p, train):
-    """(dropout, the mask of what was kept)."""
+    """(dropout, the mask of what was kept). input: of a floating dtype. p: the probability of zeros. train: False returns the input and a mask of True."""
     if not train:
         return input, _C.ones(input.shape, dtype=_C.bool_, device=input.device)
     kept = _C.rand(input.shape, device=input.device) >= p

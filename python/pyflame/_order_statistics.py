@@ -80,13 +80,13 @@ def _middle_value(flat, ignore_nan):
 
 @method
 def median(input, dim=None, keepdim=False):
-    """The element in the middle of the sorted elements, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices)."""
+    """The element in the middle of the sorted elements of input, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices). keepdim: the dim stays, with size 1."""
     return _middle(_Median, "median", input, dim, keepdim, False)
 
 
 @method
 def nanmedian(input, dim=None, keepdim=False):
-    """The median of the elements that are not NaN; NaN where there are none. Along a dim: a named pair (values, indices)."""
+    """The median of the elements that are not NaN; NaN where there are none. Along a dim: a named pair (values, indices). The arguments are those of median."""
     return _middle(_NanMedian, "nanmedian", input, dim, keepdim, True)
 
 
@@ -106,8 +106,8 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 @method
 def mode(input, dim=-1, keepdim=False):
-    """The most frequent element along a dim, the smallest of several, and the last place where it is: a named pair (values, indices).
-    NaN equals nothing, itself included, and is the largest."""
+    """The most frequent element of input along a dim, the smallest of several, and the last place where it is: a named pair (values, indices).
+    NaN equals nothing, itself included, and is the largest. keepdim: the dim stays, with size 1."""
     dim = _dim_of("mode", input, dim)
     if input.ndim == 0:
         return _Mode(input.clone(), _C.zeros((), dtype=_C.int64, device=input.device))

@@ -96,7 +96,7 @@ def unflatten(input, dim, sizes):
 
 @method
 def movedim(input, source, destination):
-    """A view with the source dims at the destinations; the others keep their order."""
+    """A view of input with the dims source at the places destination, a number or several each; the others keep their order."""
     source = [source] if isinstance(source, int) else list(source)
     destination = [destination] if isinstance(destination, int) else list(destination)
     source, destination = ([_wrap("movedim", d, input.ndim) for d in dims] for dims in (source, destination))
@@ -109,7 +109,7 @@ def movedim(input, source, destination):
 
 @method
 def moveaxis(input, source, destination):
-    """The same as movedim."""
+    """The same as movedim. The arguments are those of movedim."""
     return movedim(input, source, destination)
 
 

@@ -117,7 +117,7 @@ class SamplingParams:
 
 @dataclass
 class Logprob:
-    """log p of a token by the model's own logits. rank: 1 is the likeliest; None where the token is not among those that were asked for."""
+    """log p of a token by the model's own logits. logprob: the number. decoded_token: the text of the token. rank: 1 is the likeliest; None where the token is not among those that were asked for."""
 
     logprob: float
     rank: int = None

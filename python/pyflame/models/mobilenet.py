@@ -25,7 +25,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """Input (N, 3, H, W), output (N, num_classes)."""
+    """Input (N, 3, H, W), output (N, num_classes). width_mult: how the channels are multiplied. dropout: the probability of zeros before the classifier."""
 
     def __init__(self, num_classes=1000, width_mult=1.0, dropout=0.2):
         super().__init__()

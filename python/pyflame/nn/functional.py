@@ -188,13 +188,13 @@ def logsigmoid(input):
 
 
 def elu(input, alpha=1.0, inplace=False):
-    """x where x > 0, otherwise alpha * (exp(x) - 1)."""
+    """x where x > 0, otherwise alpha * (exp(x) - 1), of input x. inplace: the result is written to input, which is returned."""
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0)), inplace)
 
 
 def celu(input, alpha=1.0, inplace=False):
-    """x where x > 0, otherwise alpha * (exp(x / alpha) - 1)."""
+    """x where x > 0, otherwise alpha * (exp(x / alpha) - 1), of input x. inplace: the result is written to input, which is returned."""
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0) / alpha), inplace)
 
@@ -338,7 +338,7 @@ def _in_place(function):
     def written(input, *args, **kwargs):
         return function(input, *args, inplace=True, **kwargs)
 
-    written.__name__, written.__doc__ = function.__name__ + "_", f"{function.__name__} in place."
+    written.__name__, written.__doc__ = function.__name__ + "_", f"{function.__name__} in place: writes the result to input and returns it. args, kwargs: the other arguments of {function.__name__}."
     return written
 
 

@@ -105,32 +105,38 @@ def _adaptive_max(op, dims, input, output_size, return_indices):
 
 
 def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """The maxima of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and their indices if asked for."""
+    """The maxima of windows that cover input [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and with return_indices their int64 places."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
 def adaptive_max_pool2d(input, output_size, return_indices=False):
-    """The maxima of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Indices: in the plane."""
+    """The maxima of windows that cover input [N, C, H, W] or [C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
+
+    output_size: a number, or one for each of the 2 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the plane of its channel.
+    """
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
 def adaptive_max_pool3d(input, output_size, return_indices=False):
-    """The maxima of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Indices: in the volume."""
+    """The maxima of windows that cover input [N, C, D, H, W] or [C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
+
+    output_size: a number, or one for each of the 3 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the volume of its channel.
+    """
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
 
 def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool1d with the indices."""
+    """adaptive_max_pool1d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool1d."""
     return adaptive_max_pool1d(input, output_size, True)
 
 
 def adaptive_max_pool2d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool2d with the indices."""
+    """adaptive_max_pool2d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool2d."""
     return adaptive_max_pool2d(input, output_size, True)
 
 
 def adaptive_max_pool3d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool3d with the indices."""
+    """adaptive_max_pool3d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool3d."""
     return adaptive_max_pool3d(input, output_size, True)
 
 

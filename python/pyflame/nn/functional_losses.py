@@ -103,7 +103,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 
 def soft_margin_loss(input, target, reduction="mean"):
-    """log(1 + exp(-target * input)), where target is 1 or -1."""
+    """log(1 + exp(-target * input)), where target is 1 or -1. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
     return reduced("soft_margin_loss", _C.softplus(-target * input), reduction)
 
 
@@ -138,7 +138,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
 def multilabel_margin_loss(input, target, reduction="mean"):
     """The sum over labels and other classes of max(0, 1 - (x[label] - x[class])), divided by the number of classes.
 
-    input [N, C] or [C]; target of the same shape has the labels of each row; they end before the first -1.
+    input [N, C] or [C]; target of the same shape has the labels of each row; they end before the first -1. reduction: 'mean', 'sum' or 'none' (the loss of each row).
     """
     rows, labels = (input, target) if input.ndim == 2 else (input.reshape(1, -1), target.reshape(1, -1))
     classes = rows.shape[1]

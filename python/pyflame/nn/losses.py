@@ -79,7 +79,7 @@ class LinearCrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]; weight [C] is what each class counts."""
+    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]; weight [C] is what each class counts. The arguments are those of nn.functional.nll_loss."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
         super().__init__(reduction)
@@ -91,7 +91,7 @@ class NLLLoss(_Loss):
 
 
 class NLLLoss2d(NLLLoss):
-    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W]."""
+    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W]. The arguments are those of nn.functional.nll_loss."""
 
 
 class BCELoss(_Loss):
@@ -106,7 +106,7 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Binary cross entropy of logits x: -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x))), times weight, reduced. Floating dtypes; target has the shape of the input."""
+    """Binary cross entropy of logits x: -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x))), times weight, reduced. Floating dtypes; target has the shape of the input. The arguments are those of nn.functional.binary_cross_entropy_with_logits."""
 
     def __init__(self, weight=None, reduction="mean", pos_weight=None):
         super().__init__(reduction)
@@ -151,7 +151,7 @@ class KLDivLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """The negative log likelihood of labels whose alignment with the inputs is not known; functional.ctc_loss explains the arguments."""
+    """The negative log likelihood of labels whose alignment with the inputs is not known; the arguments are those of nn.functional.ctc_loss."""
 
     def __init__(self, blank=0, reduction="mean", zero_infinity=False):
         super().__init__(reduction)

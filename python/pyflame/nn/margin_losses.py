@@ -86,7 +86,7 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """The negative log likelihood of a normal distribution with the variance that forward() is given."""
+    """The negative log likelihood of a normal distribution with the variance that forward() is given. The arguments are those of nn.functional.gaussian_nll_loss."""
 
     def __init__(self, *, full=False, eps=1e-6, reduction="mean"):
         super().__init__(reduction)
@@ -134,7 +134,7 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The p-norm of x1 - x2 + eps over the last dim."""
+    """The p-norm of x1 - x2 + eps over the last dim. keepdim: the last dim stays, with size 1."""
 
     def __init__(self, p=2.0, eps=1e-6, keepdim=False):
         super().__init__()

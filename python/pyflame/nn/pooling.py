@@ -236,19 +236,19 @@ class _MaxUnpool(_Pool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """What a MaxPool1d took, at the indices that it gave; zeros elsewhere."""
+    """What a MaxPool1d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool1d."""
 
     _sizes, _function = staticmethod(_one), staticmethod(F.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """What a MaxPool2d took, at the indices that it gave; zeros elsewhere."""
+    """What a MaxPool2d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool2d."""
 
     _function = staticmethod(F.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """What a MaxPool3d took, at the indices that it gave; zeros elsewhere."""
+    """What a MaxPool3d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool3d."""
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.max_unpool3d)
 

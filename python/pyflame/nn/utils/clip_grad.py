@@ -128,7 +128,7 @@ def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False
 
 
 def clip_grad_value_(parameters, clip_value, foreach=None):
-    """Limits every element of the gradients to [-clip_value, clip_value], in place."""
+    """Limits every element of the gradients to [-clip_value, clip_value], in place. parameters: a tensor or several. foreach is accepted for PyTorch's programs and changes nothing."""
     if clip_value < 0:
         raise ValueError(f"clip_grad_value_: the limit is negative; got {clip_value}")
     with no_grad():

@@ -42,7 +42,7 @@ def _check(op, layer, bn):
 
 
 def fuse_conv_bn_eval(conv, bn, transpose=False):
-    """A copy of the convolution that does the batch norm, too. Both are in evaluation mode."""
+    """A copy of the convolution that does the batch norm, too. Both are in evaluation mode. conv, bn: the modules. transpose: conv is a transposed convolution."""
     _check("fuse_conv_bn_eval", conv, bn)
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose)

@@ -200,7 +200,7 @@ class RandomStructured(_Slices):
 
 
 class LnStructured(_Slices):
-    """Prunes the slices along dim with the smallest n-norms."""
+    """Prunes the slices along dim with the smallest n-norms. amount: their number, or a part of the slices, from 0 to 1."""
 
     def __init__(self, amount, n, dim=-1):
         super().__init__(amount, dim)
@@ -229,7 +229,7 @@ def identity(module, name):
 
 
 def random_unstructured(module, name, amount):
-    """Prunes an amount (a part, or a number) of elements at random."""
+    """Prunes an amount (a part, or a number) of elements of module.name at random."""
     RandomUnstructured.apply(module, name, amount)
     return module
 
@@ -260,7 +260,7 @@ def ln_structured(module, name, amount, n, dim, importance_scores=None):
 
 
 def custom_from_mask(module, name, mask):
-    """Prunes where the mask is 0."""
+    """Prunes module.name where the mask, of its shape, is 0."""
     CustomFromMask.apply(module, name, mask)
     return module
 

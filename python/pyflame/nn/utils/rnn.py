@@ -171,7 +171,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
 
 
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
-    """The list of sequences that pad_sequence padded."""
+    """The list of sequences that pad_sequence padded: padded_sequences [T, N, ...], or [N, T, ...] with batch_first. lengths: of each, numbers in a list or a tensor. The views begin at the first place."""
     lengths = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     return [padded_sequences.select(0 if batch_first else 1, i).narrow(0, 0, n) for i, n in enumerate(lengths)]
 

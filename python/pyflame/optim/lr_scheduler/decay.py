@@ -6,7 +6,10 @@ from .base import LambdaScheduler, LRScheduler, positive
 
 
 class LambdaLR(LambdaScheduler):
-    """base * lr_lambda(step); one function, or one per group."""
+    """base * lr_lambda(step); one function, or one per group.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def _rate(self, i, step):
         return self.base_lrs[i] * self.lr_lambdas[i](step)
@@ -85,7 +88,10 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaScheduler):
-    """rate * lr_lambda(step) at each step; one function, or one per group."""
+    """rate * lr_lambda(step) at each step; one function, or one per group.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def _next(self, i, lr):
         return lr if self._is_initial else lr * self.lr_lambdas[i](self.last_epoch)
@@ -130,7 +136,10 @@ class ConstantLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """base * gamma ^ step."""
+    """base * gamma ^ step.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, gamma, last_epoch=-1):
         self.gamma = gamma
