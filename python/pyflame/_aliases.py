@@ -22,7 +22,7 @@ def _copy_of(name, view):
         return tuple(map(_in_rows, result)) if isinstance(result, (tuple, list)) else _in_rows(result)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
-    function.__doc__ = f"A copy of what {name}(input, *args, **kwargs) gives, contiguous. input: a tensor. args, kwargs: the other arguments of {name}."
+    function.__doc__ = f"A contiguous copy of what {name} gives. input: the tensor. args, kwargs: the other arguments of {name}, in the same order and by the same names."
     return function
 
 
@@ -71,7 +71,7 @@ def constant_pad_nd(input, pad, value=0):
 
 
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
-    """A tensor of one number and no dims; of the default dtype unless dtype says otherwise."""
+    """A tensor of one number s and no dims; of the default dtype unless dtype says otherwise."""
     return _C.full((), s, dtype=dtype or _C.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 

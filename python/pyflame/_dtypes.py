@@ -200,8 +200,11 @@ _PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4,
 
 
 def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
-    """How tensors are printed: digits after the point; the number of elements above which a middle is left out, and how many are then shown at each
-    end; characters in a line; scientific notation always or never (None: by the numbers). profile: 'default', 'short' or 'full'."""
+    """How tensors are printed. precision: digits after the point. threshold: the number of elements above which a middle is left out, also inf; edgeitems: how many
+    are then shown at each end. linewidth: characters in a line. None leaves these as they are. profile: 'default', 'short' or 'full', which sets these four; what is
+    given besides it goes first.
+
+    sci_mode: scientific notation, True: always, False: never, None: by the numbers. It is set by each call. ValueError for an unknown profile."""
     import math
 
     now = list(_C._print_options())
@@ -209,12 +212,11 @@ def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=N
         if profile not in _PROFILES:
             raise ValueError(f"set_printoptions: no such profile; got {profile!r}; expected 'default', 'short' or 'full'")
         now[:4] = _PROFILES[profile]
-        now[4] = None
     if threshold is not None and math.isinf(threshold):
         threshold = 2**62
     given = (precision, threshold, edgeitems, linewidth)
     now[:4] = [old if new is None else int(new) for old, new in zip(now, given)]
-    _C._set_printoptions(*now[:4], now[4] if sci_mode is None else bool(sci_mode))
+    _C._set_printoptions(*now[:4], None if sci_mode is None else bool(sci_mode))
 
 
 def set_default_tensor_type(t):

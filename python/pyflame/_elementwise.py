@@ -165,7 +165,7 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.
 
 @method
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
-    """NaN becomes nan, infinity posinf, and minus infinity neginf. The defaults of the last two are the dtype's largest finite numbers."""
+    """NaN of input becomes nan, infinity posinf, and minus infinity neginf. The defaults of the last two are the dtype's largest finite numbers and their negative."""
     if input.is_complex():
         return _C.complex(nan_to_num(input.real, nan, posinf, neginf), nan_to_num(input.imag, nan, posinf, neginf))
     if not input.is_floating_point():

@@ -28,7 +28,7 @@ def qr(input, some=True, *, out=None):
 
 
 def lu(A, pivot=True, get_infos=False):  # noqa: N803
-    """linalg.lu_factor_ex: (LU, pivots), with get_infos also info."""
+    """linalg.lu_factor_ex of A: (LU, pivots), with get_infos also info. RuntimeError for pivot=False."""
     result = linalg.lu_factor_ex(A, pivot=pivot)
     return tuple(result) if get_infos else tuple(result[:2])
 
@@ -40,7 +40,10 @@ def lu_solve(b, LU_data, LU_pivots, *, out=None):  # noqa: N803
 
 @accepting
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):  # noqa: N803
-    """X with A X = b for triangular A (with transpose: A' X = b), and a copy of A."""
+    """X with A X = b for triangular A (with transpose: A' X = b), and a copy of A.
+
+    b [.., N, K], A [.., N, N]. upper: the upper triangle of A counts, otherwise the lower one. unitriangular: its diagonal counts as ones.
+    """
     X = linalg.solve_triangular(A.mT if transpose else A, b, upper=upper != transpose, unitriangular=unitriangular)
     return _TriangularSolve(X, A.clone())
 
@@ -54,7 +57,10 @@ def geqrf(input):
 
 @accepting
 def ormqr(input, tau, other, left=True, transpose=False):
-    """The product Q @ other (other @ Q; with transpose Q') of the reflectors that geqrf gave, without making Q."""
+    """The product Q @ other (left=False: other @ Q; with transpose Q' for Q) of the reflectors that geqrf gave, without making Q.
+
+    input [.., M, N], tau [.., N]: the results of geqrf. other: [.., M, K], or [.., K, M] with left=False.
+    """
     raise_for("ormqr", input.ndim < 2 or other.ndim < 2, f"Expected at least 2 dimensions; got shapes {tuple(input.shape)} and {tuple(other.shape)}")
     side = other.shape[-2 if left else -1]
     raise_for("ormqr", side != input.shape[-2], f"other.shape[{-2 if left else -1}] must be equal to input.shape[-2]; got {side} and {input.shape[-2]}")

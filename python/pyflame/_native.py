@@ -5,7 +5,11 @@ __all__ = ["max_pool2d_with_indices_backward", "native_batch_norm", "native_drop
 
 
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
-    """(layer_norm, mean, 1 / standard deviation); the last two have size 1 in the normalised dims."""
+    """(layer_norm, mean, 1 / standard deviation); the last two have size 1 in the normalised dims.
+
+    input: of a floating dtype. normalized_shape: the sizes of its last dims, over which it is normalised. weight, bias: of that shape, or None. eps: is added to the
+    variance.
+    """
     rank = len(normalized_shape)
     y = _C.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
     shape = (*input.shape[: input.ndim - rank], *(1,) * rank)
@@ -16,7 +20,11 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
 
 
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
-    """(group_norm, mean, 1 / standard deviation) of N samples with C channels of HxW elements; the last two are [N, group]."""
+    """(group_norm, mean, 1 / standard deviation) of N samples with C channels of HxW elements; the last two are [N, group].
+
+    input: [N, C, ...], of a floating dtype. weight, bias: [C], or None. group: how many groups the channels are divided into; it divides C. eps: is added to the
+    variance.
+    """
     from .nn.functional import group_norm
 
     y = group_norm(input, group, weight, bias, eps)
@@ -26,7 +34,11 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
 
 
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """(batch_norm, mean, 1 / standard deviation) of each channel; the last two are empty where not training."""
+    """(batch_norm, mean, 1 / standard deviation) of each channel; the last two are empty where not training.
+
+    input: [N, C, ...], of a floating dtype. weight, bias: [C], or None. running_mean, running_var: [C]; while training they are updated in place, and may be None;
+    otherwise they are what the input is normalised by. momentum: the part of the new value in the running ones. eps: is added to the variance.
+    """
     y = _C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     wide = input.float() if input.dtype in (_C.float16, _C.bfloat16) else input
     if not training:
@@ -37,7 +49,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 
 def native_dropout(input, p, train):
-    """(dropout, the mask of what was kept)."""
+    """(dropout, the mask of what was kept). input: of a floating dtype. p: the probability of zeros. train: False returns the input and a mask of True."""
     if not train:
         return input, _C.ones(input.shape, dtype=_C.bool_, device=input.device)
     kept = _C.rand(input.shape, device=input.device) >= p
@@ -50,7 +62,11 @@ def native_dropout_backward(grad_output, mask, scale):
 
 
 def max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
-    """The gradient of max_pool2d: each number of grad_output is added to the element of `self` whose index it has."""
+    """The gradient of max_pool2d: each number of grad_output is added to the element of `self` whose index it has.
+
+    grad_output: of the shape of max_pool2d's result. self: the input of max_pool2d, of which only the shape counts. indices: the int64 indices that max_pool2d gave.
+    kernel_size, stride, padding, dilation and ceil_mode are not used: the indices say all.
+    """
     *outer, height, width = self.shape
     planes = 1
     for n in outer:

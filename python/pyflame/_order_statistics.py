@@ -80,13 +80,13 @@ def _middle_value(flat, ignore_nan):
 
 @method
 def median(input, dim=None, keepdim=False):
-    """The element in the middle of the sorted elements, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices)."""
+    """The element in the middle of the sorted elements of input, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices). keepdim: the dim stays, with size 1."""
     return _middle(_Median, "median", input, dim, keepdim, False)
 
 
 @method
 def nanmedian(input, dim=None, keepdim=False):
-    """The median of the elements that are not NaN; NaN where there are none. Along a dim: a named pair (values, indices)."""
+    """The median of the elements that are not NaN; NaN where there are none. Along a dim: a named pair (values, indices). The arguments are those of median."""
     return _middle(_NanMedian, "nanmedian", input, dim, keepdim, True)
 
 
@@ -109,8 +109,8 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 @method
 def mode(input, dim=-1, keepdim=False):
-    """The most frequent element along a dim, the smallest of several, and the last place where it is: a named pair (values, indices).
-    NaN equals nothing, itself included, and is the largest."""
+    """The most frequent element of input along a dim, the smallest of several, and the last place where it is: a named pair (values, indices).
+    NaN equals nothing, itself included, and is the largest. keepdim: the dim stays, with size 1."""
     dim = _dim_of("mode", input, dim)
     if input.ndim == 0:
         return _Mode(input.clone(), _C.zeros((), dtype=_C.int64, device=input.device))
@@ -188,14 +188,15 @@ def _between(lines, q, interpolation, ignore_nan):
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The q-th quantile, of all or along a dim; q is a number or a vector, whose size is then in front. NaN where a line has one.
 
-    interpolation between two elements: linear, lower, higher, midpoint or nearest. float32 and float64. q is read: a sync point.
+    input: float32 or float64. q: from 0 to 1; a vector has the input's dtype. keepdim: the dim stays, with size 1; all of them without dim.
+    interpolation between two elements: linear, lower, higher, midpoint or nearest. q is read: a sync point.
     """
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
 @method
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    """The same as quantile of the elements that are not NaN."""
+    """The same as quantile of the elements that are not NaN. The arguments are those of quantile."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
@@ -205,7 +206,8 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """Where values belong in a sorted sequence: how many of its elements are less (right, or side='right': less or equal), as int64.
 
-    Shapes: a vector and any values, or [.., N] and [.., M]. input may be a number. sorter holds the indices that sort the sequence.
+    Shapes of sorted_sequence and input: a vector and any values, or [.., N] and [.., M]. input may be a number. sorter holds the indices that sort the sequence, int64
+    of its shape; it need not be sorted then. out_int32: the result is int32.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(f"searchsorted: side does not fit; got side={side!r} and right={right}; expected 'left' or 'right'")
@@ -357,6 +359,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Indices drawn with probabilities in proportion to the weights of a row: [N] or [rows, N] -> [num_samples] or [rows, num_samples], int64.
 
+    input: the weights, of a floating dtype; they need not sum to 1. replacement: an index may be drawn again; without it, num_samples is at most N.
     The weights are checked: a sync point. RuntimeError for a negative weight, inf, NaN, or a row that sums to 0.
     """
     if not input.is_floating_point() or input.ndim not in (1, 2):
@@ -384,7 +387,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
 
 @method
 def renorm(input, p, dim, maxnorm):
-    """The slices along dim with a p-norm of at most maxnorm: longer ones are scaled."""
+    """The slices of input along dim with a p-norm of at most maxnorm: longer ones are scaled. RuntimeError for fewer than two dims, and unless p > 0 and maxnorm >= 0."""
     dim = _dim_of("renorm", input, dim)
     others = tuple(d for d in builtins.range(input.ndim) if d != dim)
     if not others:

@@ -164,7 +164,11 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
 
 
 def randint_like(input, low=None, high=None, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
-    """Uniform integers in [low, high), or in [0, low) without high, in the input's shape and dtype. ArgumentError for an empty range."""
+    """Uniform integers in [low, high), or in [0, low) without high, in the input's shape and dtype. ArgumentError for an empty range.
+
+    low, high: numbers, or tensors of one element, which are read: a sync point. memory_format: of the result; None: that of the input. layout is accepted for PyTorch's
+    programs and changes nothing.
+    """
     if high is None:
         low, high = 0, low
     for name, bound in (("low", low), ("high", high)):

@@ -70,27 +70,30 @@ def _moments(op, dim, unbiased, correction):
 
 @method
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The variance, of all or along dims: squared deviations over n - correction (1 unless given; unbiased=False is 0). The first argument may be unbiased."""
+    """The variance, of all or along dims: squared deviations over n - correction (1 unless given; unbiased=False is 0). The first argument after input may be unbiased.
+
+    input: of a floating or complex dtype. dim: a number or several; None and (): all. keepdim: the dims stay, with size 1. TypeError for unbiased and correction together.
+    """
     dim, correction = _moments("var", dim, unbiased, correction)
     return _C.var(input, dim, correction=correction, keepdim=keepdim)
 
 
 @method
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The standard deviation: the root of var, with the same arguments."""
+    """The standard deviation: the root of var. The arguments are those of var."""
     dim, correction = _moments("std", dim, unbiased, correction)
     return _C.std(input, dim, correction=correction, keepdim=keepdim)
 
 
 @method
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The variance and the mean, as a tuple, with the arguments of var."""
+    """The variance and the mean, as a tuple. The arguments are those of var."""
     dim, correction = _moments("var_mean", dim, unbiased, correction)
     return _C.var(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
 
 
 @method
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The standard deviation and the mean, as a tuple, with the arguments of var."""
+    """The standard deviation and the mean, as a tuple. The arguments are those of var."""
     dim, correction = _moments("std_mean", dim, unbiased, correction)
     return _C.std(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)

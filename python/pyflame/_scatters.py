@@ -65,6 +65,7 @@ def _scatter_how(reduce):
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """A copy of input with src, a tensor or a number, written at index along dim: out[index[i][j]][j] = src[i][j] for dim 0.
 
+    value: a number, in place of src. TypeError unless exactly one of them is given.
     reduce 'add' or 'multiply' combines with what is there. Of several that go to one place, the last counts. IndexError out of range.
     """
     return _C._scatter(input, dim, index, _scatter_arguments(src, value), _scatter_how(reduce), False)
@@ -197,7 +198,10 @@ def index_put_(input, indices, values, accumulate=False):
 
 @method
 def put(input, index, source, accumulate=False):
-    """A copy of input with source at flat positions, which count from the end where they are negative. accumulate adds instead."""
+    """A copy of input with source at flat positions, which count from the end where they are negative. accumulate adds instead.
+
+    index: the positions, integers. source: as many elements, of the dtype of input. IndexError where the numbers differ, or a position is out of range.
+    """
     if index.numel() != source.numel():
         raise IndexError(f"put: not one element for each index; got {source.numel()} for {index.numel()}; expected as many")
     flat = _C._index_put(input.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate, False)

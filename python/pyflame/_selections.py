@@ -37,7 +37,10 @@ def nonzero(input, *, as_tuple=False):
 
 
 def where(condition, input=None, other=None, **others):
-    """input where the bool condition holds, otherwise other; all three broadcast. Of the condition alone: nonzero(condition, as_tuple=True)."""
+    """input where the bool condition holds, otherwise other; all three broadcast. Of the condition alone: nonzero(condition, as_tuple=True).
+
+    input, other: tensors or numbers. others: out, and NumPy's words for the arguments.
+    """
     if input is None and other is None and not others:
         return nonzero(condition, as_tuple=True)
     return _C.where(condition, input, other, **others) if others else _C.where(condition, input, other)
@@ -175,7 +178,8 @@ def _as_rows(op, input, dim):
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """The elements, or the slices along dim, without those that equal the one before; with the group of each one, and the size of each group.
 
-    The number of groups is read: a sync point.
+    input: any shape. return_inverse: the group of each one is asked for; it has the input's shape, or with dim the size of that dim. return_counts: the sizes are. The result
+    is one tensor, or a tuple. The number of groups is read: a sync point.
     """
     slices, back = (input.reshape(-1), lambda t: t) if dim is None else _as_rows("unique_consecutive", input, dim)
     values, inverse, counts = _groups(slices, _differ(slices), return_inverse, return_counts)
@@ -218,7 +222,9 @@ def _counted(flat, return_inverse, return_counts):
 @method
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The different elements in ascending order, or the different slices along dim in lexicographic order; with the place of each one among
-    them, and how often each occurs. They are always sorted. Their number is read, and the range of many integers: sync points."""
+    them (return_inverse), and how often each occurs (return_counts): one tensor, or a tuple with those that are asked for.
+
+    input: any shape. The places have the input's shape, or with dim the size of that dim. sorted changes nothing: they are always sorted. Their number is read, and the range of many integers: sync points."""
     if dim is None:
         flat = input.detach().reshape(-1)
         if (counted := _counted(flat, return_inverse, return_counts)) is not None:

@@ -96,7 +96,7 @@ def unflatten(input, dim, sizes):
 
 @method
 def movedim(input, source, destination):
-    """A view with the source dims at the destinations; the others keep their order."""
+    """A view of input with the dims source at the places destination, a number or several each; the others keep their order."""
     source = [source] if isinstance(source, int) else list(source)
     destination = [destination] if isinstance(destination, int) else list(destination)
     source, destination = ([_wrap("movedim", d, input.ndim) for d in dims] for dims in (source, destination))
@@ -109,7 +109,7 @@ def movedim(input, source, destination):
 
 @method
 def moveaxis(input, source, destination):
-    """The same as movedim."""
+    """The same as movedim. The arguments are those of movedim."""
     return movedim(input, source, destination)
 
 
@@ -236,6 +236,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Each element, or each slice along dim, repeated. repeats is a number, or a tensor with one number for each. Of repeats alone, as the only
     argument: the index of each number, as often as the number says.
 
+    input: any shape; without dim it is flattened. output_size is accepted for PyTorch's programs and changes nothing.
     With a tensor, the size of the result depends on values, so they are read: that is a sync point.
     """
     if repeats is None:
@@ -405,7 +406,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 
 @method
 def narrow_copy(input, dim, start, length):
-    """A copy of the slice of a dim that begins at start."""
+    """A copy of the slice of a dim of input that begins at start and has length entries."""
     return input.narrow(dim, start, length).clone()
 
 
@@ -430,7 +431,7 @@ Tensor.unfold = _unfold
 
 
 def unfold_copy(input, dimension, size, step):
-    """A copy of Tensor.unfold."""
+    """A copy of what Tensor.unfold of input gives: slices of that size along dimension, one for every step. The slice is the last dim of the result."""
     return _unfold(input, dimension, size, step).clone()
 
 
@@ -487,13 +488,21 @@ def _check_sizes(op, row, col):
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):
-    """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default.
+
+    row, col: the sizes of the matrix. offset: of the diagonal that is still in the triangle: 0 is the main one, 1 the next one above it, -1 the next one below. ArgumentError
+    for negative sizes.
+    """
     _check_sizes("tril_indices", row, col)
     return _triangle([(0, min(max(i + offset + 1, 0), col)) for i in range(row)], dtype or _C.int64, device)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, device=None):
-    """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default.
+
+    row, col: the sizes of the matrix. offset: of the diagonal that is still in the triangle: 0 is the main one, 1 the next one above it, -1 the next one below. ArgumentError
+    for negative sizes.
+    """
     _check_sizes("triu_indices", row, col)
     return _triangle([(min(max(i + offset, 0), col), col) for i in range(row)], dtype or _C.int64, device)
 

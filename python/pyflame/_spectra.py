@@ -60,6 +60,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     A frame is multiplied with the window, which has win_length (n_fft) elements and zeros around it. center: frame t is around sample t * hop_length, of a
     signal that is continued by pad_mode at both ends. normalized: divided by the square root of n_fft. onesided: frequencies up to n_fft // 2 alone, the
     default for real signals. return_complex=False gives pairs [.., 2]. RuntimeError for arguments that do not fit.
+    input: the samples, of a floating or complex dtype. align_to_window: without center, (n_fft - win_length) // 2 zeros are added at both ends of the signal, so that the first
+    window begins at the first sample.
     """
     from . import fft
 

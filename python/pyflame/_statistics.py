@@ -28,7 +28,10 @@ def count_nonzero(input, dim=None):
 
 @method
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
-    """The sum in which NaN counts as 0."""
+    """The sum in which NaN counts as 0.
+
+    input: of any dtype; it is cast to dtype, if given, before it is summed. dim: a number or several; None: all. keepdim: the dims stay, with size 1.
+    """
     if input.is_floating_point() or input.is_complex():
         input = _C.where(_C.isnan(input), 0.0, input)
     return _C.sum(input, dim, keepdim, dtype=dtype)
@@ -36,7 +39,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 
 @method
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
-    """The mean of the elements that are not NaN; NaN where there are none. Floating dtypes."""
+    """The mean of the elements that are not NaN; NaN where there are none. The arguments are those of nansum."""
     count = _C.logical_not(_C.isnan(input)).sum(dim, keepdim)
     return nansum(input, dim, keepdim, dtype=dtype) / count
 
@@ -69,7 +72,7 @@ def _areas(y, x, dx, dim):
 
 
 def trapezoid(y, x=None, *, dx=None, dim=-1):
-    """The integral along a dim by the trapezoidal rule: of points at x, or dx apart (default 1)."""
+    """The integral of y along a dim by the trapezoidal rule: of points at x, or dx apart (default 1); x goes first."""
     return _areas(y, x, 1 if dx is None else dx, dim).sum(dim)
 
 
@@ -191,6 +194,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """The p-norm over dims (of all elements without dim): (sum of |x|^p)^(1/p); inf and -inf are the largest and the smallest |x|, 0 counts.
 
     'fro' is the 2-norm; 'nuc' is the sum of the singular values of the matrices in two dims. Floating dtypes.
+    input: of a floating or complex dtype; it is cast to dtype first. keepdim: the dims stay, with size 1.
     """
     if out is not None:
         return write_out("norm", norm(input, p, dim, keepdim, dtype=dtype), out)

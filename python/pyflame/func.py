@@ -319,7 +319,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     """A function that calls func for each entry along a dim of its arguments and stacks the results: a loop, which the engine compiles once.
 
     in_dims: the dim for each argument, None for one that all calls share. out_dims: where the dim of the batch is in the results.
-    randomness: 'error' refuses random numbers, 'same' draws the same ones in each call, 'different' draws on."""
+    randomness: 'error' refuses random numbers, 'same' draws the same ones in each call, 'different' draws on. chunk_size is accepted for PyTorch's programs and changes
+    nothing."""
     if randomness not in ("error", "same", "different"):
         raise RuntimeError(f"vmap: no such randomness; got {randomness!r}; expected 'error', 'same' or 'different'")
 

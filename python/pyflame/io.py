@@ -216,7 +216,11 @@ def load_gguf(path, device=None):
 
 
 def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None, extra=None):
-    """Saves everything that a run needs to continue exactly: the states of model, optimizer, scheduler and loader, and the random state."""
+    """Saves everything that a run needs to continue exactly: the states of model, optimizer, scheduler and loader, and the random state.
+
+    path: the file. model, optimizer, scheduler, dataloader: what has a state_dict(), or None for nothing. extra: further values, such as the number of the epoch;
+    load_checkpoint returns them.
+    """
     state = {"checkpoint": 1, "rng": _C.get_rng_state(), "extra": extra}
     for name, part in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler), ("dataloader", dataloader)):
         if part is not None:
@@ -226,7 +230,10 @@ def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader
 
 def load_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None):
     """Restores the state of save_checkpoint and returns its `extra`. ValueError or RuntimeError if a part is missing or does
-    not fit; then nothing is changed."""
+    not fit; then nothing is changed.
+
+    path: the file that save_checkpoint wrote. model, optimizer, scheduler, dataloader: what gets its state back, in place; None: that part of the file is not used.
+    """
     state = load(path)
     if not isinstance(state, dict) or state.get("checkpoint") != 1:
         raise ValueError(f"load_checkpoint: '{os.fspath(path)}' is not a checkpoint; hint: read it with pyflame.load")

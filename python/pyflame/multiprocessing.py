@@ -26,7 +26,10 @@ class ProcessRaisedException(ProcessException):
 
 
 class ProcessExitedException(ProcessException):
-    """A process ended with exit_code, or by the signal signal_name."""
+    """A process ended with exit_code, or by the signal signal_name.
+
+    message: the text of the error. error_index: which of the processes, from 0. error_pid: its process id. signal_name: such as 'SIGKILL', or None.
+    """
 
     def __init__(self, message, error_index, error_pid, exit_code, signal_name=None):
         super().__init__(message, error_index, error_pid)
@@ -116,7 +119,8 @@ def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
     """Calls fn(i, *args) in nprocs new processes, i from 0, and waits for them.
 
     fn and args are pickled, so fn is a function of a module or of the program, which needs `if __name__ == "__main__":`. join=False: returns a
-    SpawnContext at once. start_method: 'spawn' and 'forkserver' (both: a new process without anything of this one) or 'fork'. When a process fails, the
+    SpawnContext at once. daemon: as of multiprocessing.Process: True ends them at the end of this process, which otherwise waits for them; they can start
+    no processes then. start_method: 'spawn' and 'forkserver' (both: a new process without anything of this one) or 'fork'. When a process fails, the
     others are ended; ProcessRaisedException has its traceback, ProcessExitedException its exit code.
     """
     if isinstance(nprocs, bool) or not isinstance(nprocs, int) or nprocs < 1:

@@ -93,7 +93,10 @@ class Int8WeightOnlyLinear(nn.Module):
 
     It is made by quantize_ or from_float. State dict, without groups: codes int8 [out_features, in_features], scale float32 [out_features, 1]; the weight is codes * scale. With groups of 32:
     blocks uint8 [out_features, in_features / 32 * 34], rows of GGUF's Q8_0; the order in which the device multiplies them is made at the first call and takes the same memory once more.
-    bias [out_features], as in nn.Linear, or None. NotImplementedError for an input that requires a gradient, and in training mode with gradients enabled."""
+    bias [out_features], as in nn.Linear, or None. NotImplementedError for an input that requires a gradient, and in training mode with gradients enabled.
+
+    config: an Int8WeightOnlyConfig, which says whether there are groups. stored: {'codes': .., 'scale': ..} or {'blocks': ..}, as in the state dict.
+    """
 
     def __init__(self, in_features, out_features, bias, config, stored):
         super().__init__()

@@ -134,7 +134,8 @@ void bind_ranges(nb::module_& m) {
 
 void bind_random(nb::module_& m) {
   constexpr const char* text =
-      "Uniform integers in [low, high), int64 unless dtype is given. ValueError when low >= high.";
+      "Uniform integers in [low, high), int64 unless dtype is given. ValueError when low >= high.\n"
+      "low is 0 unless given; high itself is not drawn; size: the shape, a number or a sequence of them.";
   auto integers = [](int64_t low, int64_t high, const DimsArg& size, DTypeArg dtype, DeviceArg device) {
     return randint(low, high, size, dtype, device);
   };

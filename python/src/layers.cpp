@@ -194,7 +194,8 @@ void bind_norms(nb::module_& m) {
         return rms_norm(x, shape, or_undefined(w), eps);
       },
       "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("eps"),
-      "x / sqrt(mean(x * x) + eps) * weight over the last dims.");
+      "x / sqrt(mean(x * x) + eps) * weight of input x over the last dims, whose sizes are normalized_shape.\n"
+      "weight: of that shape, or None. eps: finfo(dtype).eps unless given.");
   m.def(
       "batch_norm",
       [](const Tensor& x, const Tensor* mean, const Tensor* variance, const Tensor* w, const Tensor* b, bool training,
@@ -224,7 +225,9 @@ void bind_norms(nb::module_& m) {
       "softmax(q k^T * scale + mask) v. query [..., H, T, D], key and value [..., Hk, S, D]; a bool mask says what is "
       "seen, a float mask is added.\n"
       "scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk; kv_length counts only the first keys "
-      "(a cache that is filling).");
+      "(a cache that is filling).\n"
+      "attn_mask [..., T, S], bool or of the dtype of query: the mask, or None; dropout_p: the probability of zeros in "
+      "the softmax, also outside of training; is_causal: query i sees the keys 0 to i, without an attn_mask.");
   m.def(
       "_rotary_store", &rotary_store, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "positions"_a, "slots"_a, "keys"_a,
       "values"_a,
@@ -260,7 +263,7 @@ void bind_norms(nb::module_& m) {
       "Attention over packed sequences: query [Tq, H, D], key and value [Tk, Hk, D]; cu_seq_q and cu_seq_k (int32, one "
       "more than sequences) say where each sequence begins and the last one ends.\n"
       "No sequence is longer than max_q and max_k. is_causal aligns the ends: the last query of a sequence sees all of "
-      "its keys.");
+      "its keys. scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk.");
 }
 
 void bind_embedding(nb::module_& m) {
@@ -358,7 +361,8 @@ void bind_losses(nb::module_& m) {
       },
       "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION,
       "-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.\n"
-      "weight [C] is what each class counts; 'mean' divides by the weights of the targets.");
+      "weight [C] is what each class counts; 'mean' divides by the weights of the targets. reduction: 'mean', 'sum' or "
+      "'none'.");
   m.def(
       "cross_entropy",
       [](const Tensor& x, const Tensor& target, const Tensor* weight, nb::handle ignore_index,

@@ -148,7 +148,10 @@ void bind_updates(nb::module_& m) {
       },
       "params"_a, "grads"_a, "momentum_buffers"_a, nb::kw_only(), "lr"_a, "momentum"_a, "dampening"_a, "weight_decay"_a,
       "nesterov"_a, "maximize"_a, "first"_a,
-      "One SGD update of all tensors in place. first: the momentum buffers become the gradients.");
+      "One SGD update of all tensors in place: g += weight_decay p; b = momentum b + (1 - dampening) g; p -= lr (g + "
+      "momentum b with nesterov, b without).\n"
+      "params, grads: the p and g, as many of each and of the same shapes. momentum_buffers: the b; an empty list "
+      "without momentum. first: the momentum buffers become the gradients. maximize: p goes up.");
   m.def(
       "adam_step",
       [](const Tensors& params, const Tensors& grads, const Tensors& m1, const Tensors& m2, double lr, double beta1,

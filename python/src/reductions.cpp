@@ -58,9 +58,9 @@ void bind_plain(nb::module_& m, TensorClass& c) {
       m, c, #name, [](const Tensor& x, int64_t dim, DTypeArg dtype) { return pyflame::name(x, dim, dtype); }, "dim"_a, \
       "dtype"_a.none() = nb::none(), text);
 #include "pyflame/ops/ops.def"
-  typed("sum", &sum, "The sum." OVER "Integers and bools sum to int64; dtype casts first.");
-  typed("mean", &mean, "The arithmetic mean." OVER "Floating dtypes (or give dtype).");
-  typed("prod", &prod, "The product." OVER "Integers and bools multiply to int64.");
+  typed("sum", &sum, "The sum of input." OVER "Integers and bools sum to int64; dtype casts first.");
+  typed("mean", &mean, "The arithmetic mean of input." OVER "Floating dtypes (or give dtype).");
+  typed("prod", &prod, "The product of input." OVER "Integers and bools multiply to int64.");
   plain("amax", &amax, "The maximum; NaN wins." OVER "ValueError over nothing.");
   plain("amin", &amin, "The minimum; NaN wins." OVER "ValueError over nothing.");
   plain("any", &any, "Whether any element is not zero, as bool." OVER);
@@ -166,12 +166,14 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
         return named(g_topk, topk(x, k, dim, largest));
       },
       "k"_a, "dim"_a = -1, "largest"_a = true, "sorted"_a = true,
-      "The k largest (smallest) entries along a dim, in order: (values, indices). ValueError when k is too large.");
+      "The k largest entries of input along a dim (largest=False: the smallest): (values, indices), in order whatever "
+      "sorted says. ValueError when k is too large.");
   auto sort_fn = [](const Tensor& x, int64_t dim, bool descending, bool) {
     return named(g_sort, sort(x, dim, descending));
   };
   both(m, c, "sort", sort_fn, "dim"_a = -1, "descending"_a = false, "stable"_a = true,
-       "The entries along a dim in order, stable: (values, indices).");
+       "The entries of input along a dim in order, with descending the largest first: (values, indices). Equal entries "
+       "stay in their order, whatever stable says.");
   both(
       m, c, "argsort",
       [](const Tensor& x, int64_t dim, bool descending, bool) { return sort(x, dim, descending).second; }, "dim"_a = -1,

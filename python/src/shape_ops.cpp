@@ -71,7 +71,8 @@ void bind_views(nb::module_& m, TensorClass& c) {
       },
       "dim"_a.none() = nb::none(), "A view without the dims of size 1 (or without those of `dim` that have size 1).");
   both(m, c, "unsqueeze", &unsqueeze, "dim"_a, "A view with a new dim of size 1 at `dim`.");
-  both(m, c, "narrow", &narrow, "dim"_a, "start"_a, "length"_a, "A view of `length` entries of a dim from `start` on.");
+  both(m, c, "narrow", &narrow, "dim"_a, "start"_a, "length"_a,
+       "A view of `length` entries of a dim of input from `start` on.");
   both(
       m, c, "select", [](const Tensor& x, int64_t dim, int64_t index) { return select(x, dim, index); }, "dim"_a,
       "index"_a, "A view of one entry of a dim, without the dim.");
@@ -135,8 +136,10 @@ void bind_join(nb::module_& m) {
         return pad(x, pads, mode, value.value_or(Scalar(0.0)));
       },
       "input"_a, "pad"_a, "mode"_a = "constant", "value"_a.none() = nb::none(),
-      "The tensor with a border: (before, after) pairs from the last dim on; negative numbers crop.\n"
-      "mode: 'constant', or of its own elements: 'reflect', 'replicate', 'circular'.");
+      "input with a border. pad: (before, after) pairs from the last dim on; negative numbers crop.\n"
+      "mode: 'constant', or of its own elements: 'reflect', 'replicate', 'circular'. value: that of 'constant', 0 "
+      "unless "
+      "given.");
   m.def(
       "broadcast_tensors",
       [](nb::args tensors) {

@@ -1,4 +1,5 @@
 """Names that programs of PyTorch ask for: the GPU there is, switches, refusals, dtypes by name, old constructors, keywords, methods of Tensor."""
+import functools
 import math
 import pickle
 import subprocess
@@ -200,12 +201,34 @@ def test_print_options():
         assert "[0.33, 0.67]" in repr(x)
         pf.set_printoptions(sci_mode=True)
         assert "3.33e-01" in repr(x)
+        pf.set_printoptions(precision=2)
+        assert "[0.33, 0.67]" in repr(x), "as in PyTorch, a call without sci_mode lets the numbers decide again"
         pf.set_printoptions(profile="default", threshold=2, edgeitems=1)
         assert "..." in repr(pf.arange(4))
     finally:
         pf.set_printoptions(profile="default")
     with pytest.raises(ValueError, match="set_printoptions: no such profile"):
         pf.set_printoptions(profile="nosuch")
+
+
+def test_make_tensor():
+    make = functools.partial(pf.testing.make_tensor, device="cpu")
+    whole = make(2000, dtype=pf.int64, low=0, high=2)
+    assert set(whole.tolist()) == {0, 1}, "high is not reached"
+    assert make((2, 3), dtype=pf.float32).shape == make(2, 3, dtype=pf.float32).shape == (2, 3)
+    assert set(make(2000, dtype=pf.uint8).tolist()) == set(range(10)) and set(make(2000, dtype=pf.int8).tolist()) == set(range(-9, 10))
+    assert make(2000, dtype=pf.uint8, low=250, high=300).tolist().count(255) and make(2000, dtype=pf.uint8, low=250, high=300).min().item() == 250
+    assert not (make(2000, dtype=pf.int64, exclude_zero=True) == 0).any().item() and make(100, dtype=pf.bool_, exclude_zero=True).all().item()
+    apart = make(4, 3, dtype=pf.float32, noncontiguous=True)
+    assert apart.shape == (4, 3) and not apart.is_contiguous() and make(1, dtype=pf.float32, noncontiguous=True).is_contiguous()
+    assert make(1, 2, 3, 3, dtype=pf.float32, memory_format=pf.channels_last).stride() == (18, 1, 6, 2)
+    both = make(100, dtype=pf.complex64, low=1, high=2, requires_grad=True)
+    assert both.requires_grad and both.imag.min().item() >= 1 and both.real.max().item() < 2
+    assert make(2, dtype=pf.float8_e4m3fn).dtype == pf.float8_e4m3fn
+    for wrong, message in ((dict(dtype=pf.int64, requires_grad=True), "no gradients"), (dict(dtype=pf.float32, low=1, high=1), "empty range"),
+                           (dict(dtype=pf.float32, noncontiguous=True, memory_format=pf.channels_last), "exclude each other")):
+        with pytest.raises(ValueError, match=f"make_tensor: .*{message}"):
+            make(2, **wrong)
 
 
 def test_keywords_of_numpy():

@@ -10,8 +10,7 @@ import names  # noqa: E402
 import pyflame  # noqa: E402
 
 INVENTORY = names.inventory(pyflame)
-HERE = pathlib.Path(__file__).resolve().parent
-FEWEST = 5  # parameters from which on each is named
+FEWEST = 4  # parameters from which on each is named
 
 
 def entries(**values):
@@ -26,13 +25,8 @@ def scaled(first, second, third, dtype=None):
 
 
 def test_each_parameter_is_named():
-    """LEFT has what is known to lack names. A line whose entry names all its parameters is removed from it."""
-    found = arguments.unnamed(INVENTORY, FEWEST)
-    left = {line.strip() for line in (HERE / "arguments_left.txt").read_text().splitlines() if line.strip() and not line.startswith("#")}
-    lacking = [f"{path}: {', '.join(which)}" for path, which in found.items() if path not in left]
+    lacking = [f"{path}: {', '.join(which)}" for path, which in arguments.unnamed(INVENTORY, FEWEST).items()]
     assert not lacking, "parameters that the docstring does not name:\n" + "\n".join(lacking)
-    done = sorted(left - set(found))
-    assert not done, f"arguments_left.txt lists what names all its parameters: {', '.join(done)}"
 
 
 def test_what_is_not_named_is_found():

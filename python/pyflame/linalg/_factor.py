@@ -99,7 +99,10 @@ def _permutation(pivots, rows, like):
 
 @accepting
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa: N803
-    """P, L and U of what lu_factor gave; those that are not asked for are empty."""
+    """P, L and U of what lu_factor gave; those that are not asked for are empty.
+
+    LU_data, LU_pivots: the results of lu_factor. unpack_pivots: P is asked for. unpack_data: L and U are.
+    """
     none = _C.empty(0, dtype=LU_data.dtype, device=LU_data.device)
     P = _permutation(LU_pivots, LU_data.shape[-2], LU_data) if unpack_pivots else none
     L, U = _triangles(LU_data) if unpack_data else (none, none)

@@ -212,7 +212,11 @@ def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
 
 
 def pca_lowrank(A, q=None, center=True, niter=2):  # noqa: N803
-    """The principal components of rows: svd_lowrank of A without the mean of its columns (center)."""
+    """The principal components of rows: svd_lowrank of A without the mean of its columns (center).
+
+    A [.., m, n], of a floating dtype. q: how many components; None: 6, or m or n where that is less. niter: iterations of subspaces. ValueError for q above m or n, and for
+    negative numbers.
+    """
     m, n = A.shape[-2:]
     q = min(6, m, n) if q is None else q
     if not 0 <= q <= min(m, n):

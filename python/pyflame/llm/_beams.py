@@ -67,7 +67,11 @@ class BeamSearchOutput:
 
 class Beams:
     """What submit_beams() returns. finished: None, or the Finished that has been delivered; sequences: then a list of BeamSearchSequence, the best first, without
-    text; num_generation_tokens: how many tokens were appended to beams."""
+    text; num_generation_tokens: how many tokens were appended to beams.
+
+    engine: the Engine that runs the beams. prompt_ids: the prompt's token ids. params: a BeamSearchParams. end_ids: the tokens that end a sequence; empty where
+    params.ignore_eos holds. receive: a function that is called once, with the Finished.
+    """
 
     def __init__(self, engine, prompt_ids, params, end_ids, receive):
         self.prompt_ids, self.params, self.end_ids, self.finished = tuple(prompt_ids), params, end_ids, None

@@ -24,7 +24,12 @@ class Finished:
 
 
 class Request:
-    """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written."""
+    """What submit() returns. finished: None, or the Finished that has been delivered. prompt_ids; ids: the prompt and what has been written.
+
+    number: counts the requests of an engine; of equal priority, the lower number goes first. sampling: a Sampling. sampler: what draws the tokens by it.
+    max_tokens: the most tokens that are written. stop_ids: tokens that end the text. logprobs: None, or how many likeliest tokens each Token has. priority: requests
+    with a lower one go first. receive: a function that is called with each Token and with the Finished. adapter: the number of the adapter (LoRA), or None.
+    """
 
     def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive, adapter=None):
         self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None

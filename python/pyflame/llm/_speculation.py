@@ -12,7 +12,7 @@ MOST_DRAFTS = 64
 @dataclass
 class SpeculativeConfig:
     """How tokens are guessed, by vLLM's names. method: 'ngram' (what followed the same last tokens earlier in the text) or 'draft_model'; num_speculative_tokens: guesses of a
-    step; prompt_lookup_max and _min: how many last tokens are looked for, the most first (default: 5 and 1; if one is given, the other is the same); model: the draft model, a LanguageModel or a path
+    step, from 1 to 64 (default: 4); prompt_lookup_max and prompt_lookup_min, from 1 to 16: how many last tokens are looked for, the most first (default: 5 and 1; if one is given, the other is the same); model: the draft model, a LanguageModel or a path
     that pf.llm.load takes. It needs the same vocabulary. ValueError, TypeError."""
 
     method: str = None

@@ -103,7 +103,11 @@ class _Decoder:
 
 class EmbeddingModel:
     """Made by pf.llm.load_embedding. tokenizer; size: numbers of a vector; context: the most tokens of a text; pooling: 'MEAN', 'CLS' or 'LAST'; normalize: have the
-    vectors the length 1; matryoshka: True where any smaller number of dimensions makes sense, a list of numbers, or False."""
+    vectors the length 1; matryoshka: True where any smaller number of dimensions makes sense, a list of numbers, or False.
+
+    part: what computes the vectors of token ids, an encoder or a language model, with its size, vocabulary and context. tokenizer: a Tokenizer, or None where the
+    files have none. name: the model's name.
+    """
 
     def __init__(self, part, tokenizer, pooling, normalize, context=None, name="", matryoshka=False):
         self._part, self.tokenizer, self.name, self.pooling, self.normalize, self.matryoshka = part, tokenizer, name, pooling, normalize, matryoshka

@@ -40,7 +40,11 @@ class Source:
 
 
 class LanguageModel:
-    """Made by pf.llm.load. tokenizer; config: the sizes; end_ids: tokens that end a text; defaults: the file's settings of sampling."""
+    """Made by pf.llm.load. tokenizer; config: the sizes; end_ids: tokens that end a text; defaults: the file's settings of sampling.
+
+    tensors: the weights by their names in GGUF, a dict; None: the model has a tokenizer and sizes alone. template: the text of the chat template, or None. dtype:
+    the dtype of the computation, float32 unless given. share: this process's part of a model that several compute together, or None.
+    """
 
     source = None  # the Source, where load() made it
 

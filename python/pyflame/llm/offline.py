@@ -53,7 +53,10 @@ class SamplingParams:
     end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. logit_bias: keys may be numbers as text.
     structured_outputs: what the text must be: a Grammar, a StructuredOutputsParams, or a dict of its fields.
     best_of: texts that are written for each prompt, at least n. The n with the highest cumulative_logprob are the result, the highest first; None: n texts, in the order of
-    their seeds, as with best_of = n. ValueError, TypeError."""
+    their seeds, as with best_of = n. ValueError, TypeError.
+
+    temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, min_tokens: as in Sampling, with the same defaults and ranges.
+    """
 
     n: int = 1
     temperature: float = 1.0
@@ -114,7 +117,7 @@ class SamplingParams:
 
 @dataclass
 class Logprob:
-    """log p of a token by the model's own logits. rank: 1 is the likeliest; None where the token is not among those that were asked for."""
+    """log p of a token by the model's own logits. logprob: the number. decoded_token: the text of the token. rank: 1 is the likeliest; None where the token is not among those that were asked for."""
 
     logprob: float
     rank: int = None
@@ -123,7 +126,7 @@ class Logprob:
 
 @dataclass
 class CompletionOutput:
-    """One text. token_ids: a list; the token that ended it is not among them. finish_reason: 'stop' or 'length'. logprobs: None, or for each token a dict of ids
+    """One text. index: its place among the texts of its prompt, from 0. token_ids: a list; the token that ended it is not among them. finish_reason: 'stop' or 'length'. logprobs: None, or for each token a dict of ids
     and Logprob, the token's own included. cumulative_logprob: the sum of the logprobs of all tokens and of the one that ended the text; None without logprobs and
     best_of."""
 

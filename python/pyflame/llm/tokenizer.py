@@ -43,7 +43,10 @@ _CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (
 class Tokenizer:
     """encode() makes token ids of text, decode() text of token ids.
 
-    bos_id, eos_id, unknown_id and pad_id are None where the model has no such token. special_ids: the tokens that stand for no text."""
+    bos_id, eos_id, unknown_id and pad_id are None where the model has no such token. special_ids: the tokens that stand for no text.
+
+    parts: what it consists of: the vocabulary, the model that encodes pieces of a text, what splits a text into them, the decoder, and the added tokens.
+    """
 
     def __init__(self, parts, bos_id=None, eos_id=None, unknown_id=None, pad_id=None):
         self._parts = parts
@@ -185,7 +188,11 @@ class Tokenizer:
 
 
 class TextStream:
-    """feed(id) returns the text that is complete so far; it never splits a character. finish() returns what is left."""
+    """feed(id) returns the text that is complete so far; it never splits a character. finish() returns what is left.
+
+    tokenizer: a Tokenizer. skip_special: special tokens give no text, except those of shown, a set of ids. continues: there is text before the first token, so a space that
+    begins it stays.
+    """
 
     def __init__(self, tokenizer, skip_special=True, continues=False, shown=frozenset()):
         self._tokenizer, self._skip, self._shown, self._parts = tokenizer, skip_special, shown, tokenizer._parts

@@ -12,7 +12,11 @@ _MOST_BATCH, _MOST_CONTEXT = 1 << 16, 1 << 22
 
 @dataclasses.dataclass
 class Fit:
-    """The result of pf.memory.fit; print() shows it. needs: {kind: {part: bytes or None if not known}}; cards: those that were asked for."""
+    """The result of pf.memory.fit; print() shows it. needs: {kind: {part: bytes or None if not known}}; cards: those that were asked for.
+
+    name: the model's. parameters: how many it has. settings: what was planned for: batch, context, dtype, precision, optimizer and checkpointing. advice: {kind: lines
+    about what to change, or how far it can go}, empty without a device. note: what to know about the weights, or ''. takes: those of 'batch' and 'context' that the plan depends on.
+    """
 
     name: str
     parameters: int
@@ -122,6 +126,7 @@ def fit(model, *, device=None, batch=1, context=None, dtype="stored", precision=
     batch, context: sequences, and tokens in each; context is the model's own unless given, and at most 4096 then.
     dtype: of the weights in inference: 'stored' (bfloat16 where there are no weights), 'float32', 'bfloat16', 'float16'.
     precision: of training: 'float32', 'mixed' (float32 weights, products in bfloat16) or 'bfloat16'. checkpointing: blocks are recomputed.
+    optimizer: the name of a class of pf.optim, in any case, made with lr=1e-3; or a function of the parameters that returns one. kinds: those of 'inference' and 'training' that are planned.
 
     OSError or ValueError if the model cannot be read."""
     _check(batch, context, dtype, precision)

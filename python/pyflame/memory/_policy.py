@@ -19,9 +19,9 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointPolicy:
-    """The names of the blocks to recompute, in the order of the model: model.enable_gradient_checkpointing(policy).
+    """Which blocks to recompute: model.enable_gradient_checkpointing(policy).
 
-    bytes: the budget. plan: the Estimate with the policy; plan_without: the one with everything kept. recompute: the FLOPs that it adds, as a part of the
+    modules: the names of these blocks, in the order of the model. bytes: the budget. plan: the Estimate with the policy; plan_without: the one with everything kept. recompute: the FLOPs that it adds, as a part of the
     step's FLOPs without it. blocks: all candidates, the one that saves most for its FLOPs first."""
 
     modules: tuple

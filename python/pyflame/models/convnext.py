@@ -40,7 +40,11 @@ class CNBlock(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """stages: (channels, blocks) of each. Input (N, 3, H, W), output (N, num_classes)."""
+    """stages: (channels, blocks) of each. Input (N, 3, H, W), output (N, num_classes).
+
+    stochastic_depth_prob: the probability that a sample skips a block rises from 0 at the first block to this at the last. layer_scale: what the output of a block is
+    multiplied by at first, before training changes it.
+    """
 
     def __init__(self, stages, stochastic_depth_prob=0.0, layer_scale=1e-6, num_classes=1000):
         super().__init__()

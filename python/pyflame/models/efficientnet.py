@@ -31,7 +31,11 @@ class MBConv(nn.Module):
 
 
 class EfficientNet(nn.Module):
-    """width, depth: how the channels and blocks of B0 are multiplied. Input (N, 3, H, W), output (N, num_classes)."""
+    """width, depth: how the channels and blocks of B0 are multiplied. Input (N, 3, H, W), output (N, num_classes).
+
+    dropout: the probability of zeros before the classifier. stochastic_depth_prob: the probability that a sample skips a block rises from 0 at the first block to
+    nearly this at the last. norm_layer: makes the normalization of so many channels.
+    """
 
     def __init__(self, width=1.0, depth=1.0, dropout=0.2, stochastic_depth_prob=0.2, num_classes=1000, norm_layer=nn.BatchNorm2d):
         super().__init__()

@@ -25,7 +25,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """Input (N, 3, H, W), output (N, num_classes)."""
+    """Input (N, 3, H, W), output (N, num_classes). width_mult: how the channels are multiplied. dropout: the probability of zeros before the classifier."""
 
     def __init__(self, num_classes=1000, width_mult=1.0, dropout=0.2):
         super().__init__()
@@ -64,7 +64,10 @@ class InvertedResidualV3(nn.Module):
 
 
 class MobileNetV3(nn.Module):
-    """blocks: (inputs, kernel, expanded, outputs, squeeze and excitation, hard swish, stride) of each. Input (N, 3, H, W), output (N, num_classes)."""
+    """blocks: (inputs, kernel, expanded, outputs, squeeze and excitation, hard swish, stride) of each. Input (N, 3, H, W), output (N, num_classes).
+
+    last_channel: the width of the classifier's hidden layer. dropout: the probability of zeros behind it.
+    """
 
     def __init__(self, blocks, last_channel, num_classes=1000, dropout=0.2):
         super().__init__()

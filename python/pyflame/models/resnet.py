@@ -3,7 +3,10 @@ from .. import nn
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions of 3x3 with batch norms, added to the input: [N, inputs, H, W] -> [N, planes, H / stride, W / stride]. Figure 5, left, of arXiv:1512.03385."""
+    """Two convolutions of 3x3 with batch norms, added to the input: [N, inputs, H, W] -> [N, planes, H / stride, W / stride]. Figure 5, left, of arXiv:1512.03385.
+
+    downsample: the module whose output is added in place of the input; it is needed where the shapes differ. groups and base_width change nothing: they are those of Bottleneck.
+    """
 
     expansion = 1
 
@@ -23,7 +26,11 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Convolutions of 1x1, 3x3 and 1x1 with batch norms, added to the input: [N, inputs, H, W] -> [N, 4 * planes, H / stride, W / stride]. Figure 5, right, of arXiv:1512.03385."""
+    """Convolutions of 1x1, 3x3 and 1x1 with batch norms, added to the input: [N, inputs, H, W] -> [N, 4 * planes, H / stride, W / stride]. Figure 5, right, of arXiv:1512.03385.
+
+    downsample: the module whose output is added in place of the input; it is needed where the shapes differ. groups: of the convolution of 3x3. base_width: this
+    convolution has int(planes * base_width / 64) * groups channels.
+    """
 
     expansion = 4
 

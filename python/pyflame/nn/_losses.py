@@ -23,7 +23,7 @@ class _BinaryCrossEntropy(Function):
 
 
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
-    """-(y log x + (1 - y) log(1 - x)) for probabilities x and targets y of one shape, times weight, which broadcasts.
+    """-(y log x + (1 - y) log(1 - x)) for probabilities x, the input, and the target y, of one shape, times weight, which broadcasts.
 
     A logarithm is at least -100. reduction: 'mean', 'sum' or 'none'. The input is not checked to be within [0, 1].
     ValueError where shapes differ."""

@@ -165,7 +165,10 @@ GLU = _layer("GLU", "glu", dim=-1)
 
 
 class PReLU(Module):
-    """x where x > 0, otherwise x times a learned number, for all channels or one for each."""
+    """x where x > 0, otherwise x times a learned number, for all channels or one for each.
+
+    num_parameters: 1, or the number of channels, dim 1 of the input. init: the number at first.
+    """
 
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()
@@ -184,7 +187,7 @@ class PReLU(Module):
 
 
 class Threshold(Module):
-    """x where it is above the threshold, otherwise value."""
+    """x where it is above the threshold, otherwise value. inplace: the result is written to the input, which is returned."""
 
     def __init__(self, threshold, value, inplace=False):
         super().__init__()
@@ -226,7 +229,7 @@ class Softshrink(Module):
 
 
 class RReLU(Module):
-    """x where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise."""
+    """x where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise. inplace: the result is written to the input, which is returned."""
 
     def __init__(self, lower=1.0 / 8, upper=1.0 / 3, inplace=False):
         super().__init__()

@@ -11,7 +11,11 @@ _ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])
 
 class AdaptiveLogSoftmaxWithLoss(Module):
     """log_softmax in two levels (Grave et al., 2017): the frequent classes, before cutoffs[0], and clusters of the others, whose projections are smaller by
-    div_value for each next cluster. (input [N, D], target [N]) -> (the log probability of each target, the mean loss)."""
+    div_value for each next cluster. (input [N, D], target [N]) -> (the log probability of each target, the mean loss).
+
+    in_features: D. n_classes: of all levels. cutoffs: rising numbers from 1 to n_classes - 1, each the first class of a cluster (ValueError). div_value: cluster i, from
+    0, has int(D / div_value^(i + 1)) hidden features. head_bias: the linear layer of the frequent classes has a bias; those of the clusters have none.
+    """
 
     def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
         super().__init__()

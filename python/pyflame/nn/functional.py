@@ -188,13 +188,13 @@ def logsigmoid(input):
 
 
 def elu(input, alpha=1.0, inplace=False):
-    """x where x > 0, otherwise alpha * (exp(x) - 1)."""
+    """x where x > 0, otherwise alpha * (exp(x) - 1), of input x. inplace: the result is written to input, which is returned."""
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0)), inplace)
 
 
 def celu(input, alpha=1.0, inplace=False):
-    """x where x > 0, otherwise alpha * (exp(x / alpha) - 1)."""
+    """x where x > 0, otherwise alpha * (exp(x / alpha) - 1), of input x. inplace: the result is written to input, which is returned."""
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0) / alpha), inplace)
 
@@ -213,7 +213,7 @@ def _limited(x, low, high):
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
-    """x limited to [min_val, max_val]. ValueError where min_val is greater."""
+    """input limited to [min_val, max_val]. ValueError where min_val is greater. inplace: the result is written to input, which is returned."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val is greater than max_val; got {min_val} and {max_val}; expected min_val <= max_val")
     x = _source(input, inplace)
@@ -276,7 +276,7 @@ def _same_shape(op, input, target):
 
 
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
-    """d * d / (2 beta) where d = |input - target| < beta, d - beta / 2 beyond."""
+    """d * d / (2 beta) where d = |input - target| < beta, d - beta / 2 beyond. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
     _same_shape("smooth_l1_loss", input, target)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative; got {beta}")
@@ -302,7 +302,10 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 
 
 def kl_div(input, target, reduction="mean", log_target=False):
-    """target * (log(target) - input) for log-probabilities, 0 where the target is 0; reduction 'batchmean' divides the sum by the first size."""
+    """target * (log(target) - input) for log-probabilities, 0 where the target is 0; reduction 'batchmean' divides the sum by the first size.
+
+    reduction: 'mean', over all elements, 'sum', 'none' or 'batchmean'. log_target: target holds logarithms, too: exp(target) * (target - input).
+    """
     _same_shape("kl_div", input, target)
     if log_target:
         loss = _C.exp(target) * (target - input)
@@ -315,7 +318,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    """The inner product along dim over the product of the 2-norms, each at least eps. dim and norms are those of the common shape."""
+    """The inner product of x1 and x2, which broadcast, along dim over the product of the 2-norms, each at least eps. dim and norms are those of the common shape."""
     x1, x2 = _C.broadcast_tensors(x1, x2)
 
     def length(x):
@@ -335,7 +338,7 @@ def _in_place(function):
     def written(input, *args, **kwargs):
         return function(input, *args, inplace=True, **kwargs)
 
-    written.__name__, written.__doc__ = function.__name__ + "_", f"{function.__name__} in place."
+    written.__name__, written.__doc__ = function.__name__ + "_", f"{function.__name__} in place: writes the result to input and returns it. args, kwargs: the other arguments of {function.__name__}."
     return written
 
 

@@ -105,32 +105,38 @@ def _adaptive_max(op, dims, input, output_size, return_indices):
 
 
 def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """The maxima of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and their indices if asked for."""
+    """The maxima of windows that cover input [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and with return_indices their int64 places."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
 def adaptive_max_pool2d(input, output_size, return_indices=False):
-    """The maxima of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Indices: in the plane."""
+    """The maxima of windows that cover input [N, C, H, W] or [C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
+
+    output_size: a number, or one for each of the 2 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the plane of its channel.
+    """
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
 def adaptive_max_pool3d(input, output_size, return_indices=False):
-    """The maxima of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Indices: in the volume."""
+    """The maxima of windows that cover input [N, C, D, H, W] or [C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
+
+    output_size: a number, or one for each of the 3 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the volume of its channel.
+    """
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
 
 def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool1d with the indices."""
+    """adaptive_max_pool1d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool1d."""
     return adaptive_max_pool1d(input, output_size, True)
 
 
 def adaptive_max_pool2d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool2d with the indices."""
+    """adaptive_max_pool2d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool2d."""
     return adaptive_max_pool2d(input, output_size, True)
 
 
 def adaptive_max_pool3d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool3d with the indices."""
+    """adaptive_max_pool3d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool3d."""
     return adaptive_max_pool3d(input, output_size, True)
 
 
@@ -175,23 +181,25 @@ def _fractional(op, dims, input, kernel_size, output_size, output_ratio, return_
 def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
     """The maxima of windows at random distances, so many that they cover [N, C, H, W] or [C, H, W]: [N, C, *output_size] (Graham, 2014).
 
-    output_ratio: the output's sizes in relation to the input's, instead of output_size. _random_samples: [N, C, 2] numbers below 1.
+    input: of a floating dtype. kernel_size, output_size: a number, or one for each of the two dims. output_ratio: the output's sizes in relation to the input's,
+    instead of output_size: a number between 0 and 1, or one for each dim. return_indices: (values, indices); an index is the int64 place of the maximum in the plane
+    of its channel, by rows. _random_samples: [N, C, 2] numbers below 1. ValueError where the windows do not fit, or unless one of output_size and output_ratio is given.
     """
     return _fractional("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
 def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
-    """fractional_max_pool2d of volumes [N, C, D, H, W] or [C, D, H, W]."""
+    """fractional_max_pool2d of volumes [N, C, D, H, W] or [C, D, H, W]. The arguments are those of fractional_max_pool2d, with three dims in place of two."""
     return _fractional("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
 def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
-    """fractional_max_pool2d with the indices."""
+    """fractional_max_pool2d with the indices, whatever return_indices says. The arguments are those of fractional_max_pool2d."""
     return fractional_max_pool2d(input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
 def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
-    """fractional_max_pool3d with the indices."""
+    """fractional_max_pool3d with the indices, whatever return_indices says. The arguments are those of fractional_max_pool3d."""
     return fractional_max_pool3d(input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
@@ -224,15 +232,26 @@ def _unpool(op, dims, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """What max_pool1d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows."""
+    """What max_pool1d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
+
+    input: [N, C, L] or [C, L], the values. indices: int64, of the shape of input. kernel_size, stride, padding: a number, as of max_pool1d; stride is kernel_size
+    unless given. output_size: one number for each of the last dims; the numbers before them may be given, too. It differs from (L - 1) stride - 2 padding +
+    kernel_size, the size without it, by less than stride (ValueError).
+    """
     return _unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """What max_pool2d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows."""
+    """What max_pool2d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
+
+    input: [N, C, H, W] or [C, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.
+    """
     return _unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """What max_pool3d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows."""
+    """What max_pool3d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
+
+    input: [N, C, D, H, W] or [C, D, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.
+    """
     return _unpool("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)

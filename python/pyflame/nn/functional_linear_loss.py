@@ -10,7 +10,10 @@ _LOGITS_BYTES = 64 << 20  # of a chunk; more than that are never there at one ti
 @dataclasses.dataclass
 class LinearCrossEntropyOptions:
     """How linear_cross_entropy divides its rows. Only batch_chunk_size has an effect: the number of rows of a chunk. Logits are computed in the input's dtype,
-    sums in at least float32, and gradients are recorded as those of any function, so the other fields change nothing."""
+    sums in at least float32, and gradients are recorded as those of any function, so the other fields change nothing.
+
+    batch_chunk_size: None: as many rows as have 64 MiB of logits. allow_retain_graph, chunking_method, acc_policy and acc_dtype are accepted for PyTorch's programs.
+    """
 
     allow_retain_graph: bool = False
     batch_chunk_size: int = None
@@ -29,6 +32,9 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
 
     input [N, K] or [K], linear_weight [C, K], target [N] (classes). Where the logits [N, C] would be large, chunks of rows are computed one after the
     other, and once more for the gradients (autograd.checkpoint). linear_weight [C, d1, .., K] and targets that are probabilities take the whole.
+
+    linear_bias: [C], or of the shape of linear_weight without K. weight, reduction and label_smoothing: as of cross_entropy. ignore_index: None is -100. options: a
+    LinearCrossEntropyOptions, which says how many rows a chunk has.
     """
     from ..autograd import checkpoint
     from .functional import cross_entropy, linear

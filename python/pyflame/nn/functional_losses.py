@@ -25,14 +25,14 @@ def _weighted(op, loss, weight, reduction):
 
 
 def mse_loss(input, target, reduction="mean", weight=None):
-    """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum."""
+    """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
     if weight is None:
         return _C.mse_loss(input, target, reduction)
     return _weighted("mse_loss", _C.mse_loss(input, target, "none"), weight, reduction)
 
 
 def l1_loss(input, target, reduction="mean", weight=None):
-    """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum."""
+    """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
     if weight is None:
         return _C.l1_loss(input, target, reduction)
     return _weighted("l1_loss", _C.l1_loss(input, target, "none"), weight, reduction)
@@ -41,17 +41,28 @@ def l1_loss(input, target, reduction="mean", weight=None):
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.
 
-    weight [C] is what each class counts; 'mean' divides by the weights of the targets."""
+    weight [C] is what each class counts; 'mean' divides by the weights of the targets.
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    """
     return _C.nll_loss(input, target, weight, ignore_index, reduction)
 
 
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C]."""
+    """nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C].
+
+    weight [C] is what each class counts, or None. ignore_index: rows with this class count nothing; it is not for probabilities. reduction: 'mean', 'sum' or 'none' (the
+    loss of each row); 'mean' divides by the weights of the targets. label_smoothing: from 0 to 1, the part of each target that is spread evenly over all classes.
+    """
     return _C.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
-    """-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow; the first term times pos_weight, all times weight."""
+    """-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow; the first term times pos_weight, all times weight.
+
+    input: the logits x, of a floating dtype. target: the t, of the same shape. weight, pos_weight: broadcast to that shape, or None. reduction: 'mean', 'sum' or 'none'
+    (the loss of each element).
+    """
     return _C.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
 
 
@@ -64,19 +75,25 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 
 def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
-    """max(0, -target * (input1 - input2) + margin), where target is 1 or -1."""
+    """max(0, -target * (input1 - input2) + margin), where target is 1 or -1.
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each element).
+    """
     return reduced("margin_ranking_loss", _C.relu(-target * (input1 - input2) + margin), reduction)
 
 
 def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
-    """input where target is 1, max(0, margin - input) where it is -1."""
+    """input where target is 1, max(0, margin - input) where it is -1. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
     zero = _C.zeros((), dtype=input.dtype, device=input.device)
     loss = _C.where(target != 1, _C.clamp(margin - input, min=0), zero) + _C.where(target != -1, input, zero)
     return reduced("hinge_embedding_loss", loss, reduction)
 
 
 def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
-    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1: [N, D], [N, D], [N]."""
+    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1: [N, D], [N, D], [N].
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    """
     dim = target.ndim
     products, squares1, squares2 = ((a * b).sum(dim) for a, b in ((input1, input2), (input1, input1), (input2, input2)))
     cosine = products / _C.sqrt((squares1 + 1e-12) * (squares2 + 1e-12))
@@ -86,21 +103,24 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 
 def soft_margin_loss(input, target, reduction="mean"):
-    """log(1 + exp(-target * input)), where target is 1 or -1."""
+    """log(1 + exp(-target * input)), where target is 1 or -1. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
     return reduced("soft_margin_loss", _C.softplus(-target * input), reduction)
 
 
 def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
-    """Binary cross entropy of the logits of each class with 0 or 1, averaged over the classes: [.., C], [.., C]."""
+    """Binary cross entropy of the logits of each class with 0 or 1, averaged over the classes: input [.., C], target [.., C].
+
+    weight [C] is what each class counts, or None. reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    """
     loss = target * _C.softplus(-input) + (1 - target) * _C.softplus(input)
     loss = loss if weight is None else loss * weight
     return reduced("multilabel_soft_margin_loss", loss.mean(-1), reduction)
 
 
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
-    """The mean over all other classes of max(0, margin - x[target] + x[class])^p: [N, C] or [C], with classes [N] or one.
+    """The sum over all other classes of max(0, margin - x[target] + x[class])^p, divided by C, of input x: [N, C] or [C], with classes [N] or one.
 
-    weight [C] is what each class counts. p is 1 or 2.
+    weight [C] is what each class counts: that of the target. p is 1 or 2. reduction: 'mean', 'sum' or 'none' (the loss of each row).
     """
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: only p = 1 and p = 2; got {p}")
@@ -118,7 +138,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
 def multilabel_margin_loss(input, target, reduction="mean"):
     """The sum over labels and other classes of max(0, 1 - (x[label] - x[class])), divided by the number of classes.
 
-    input [N, C] or [C]; target of the same shape has the labels of each row; they end before the first -1.
+    input [N, C] or [C]; target of the same shape has the labels of each row; they end before the first -1. reduction: 'mean', 'sum' or 'none' (the loss of each row).
     """
     rows, labels = (input, target) if input.ndim == 2 else (input.reshape(1, -1), target.reshape(1, -1))
     classes = rows.shape[1]
@@ -135,7 +155,7 @@ def multilabel_margin_loss(input, target, reduction="mean"):
 def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
     """The negative log likelihood of counts: exp(input) - target * input, or with log_input=False input - target * log(input + eps).
 
-    full adds Stirling's approximation of log(target!) where target > 1.
+    full adds Stirling's approximation of log(target!) where target > 1. reduction: 'mean', 'sum' or 'none' (the loss of each element).
     """
     loss = _C.exp(input) - target * input if log_input else input - target * _C.log(input + eps)
     if full:
@@ -177,7 +197,10 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"):
-    """triplet_margin_with_distance_loss with pairwise_distance(p, eps): [.., D], [.., D], [.., D]. ArgumentError unless they have as many dims."""
+    """triplet_margin_with_distance_loss with pairwise_distance(p, eps): [.., D], [.., D], [.., D]. ArgumentError unless they have as many dims.
+
+    The other arguments are those of triplet_margin_with_distance_loss.
+    """
     if not anchor.ndim == positive.ndim == negative.ndim:
         shapes = ", ".join(str(tuple(t.shape)) for t in (anchor, positive, negative))
         raise _C.ArgumentError(f"triplet_margin_loss: the numbers of dims differ; got shapes {shapes}; expected as many dims; hint: unsqueeze()")

@@ -15,7 +15,7 @@ def _zero(x):
 
 
 def threshold(input, threshold, value, inplace=False):
-    """input where it is above the threshold, otherwise value."""
+    """input where it is above the threshold, otherwise value. inplace: the result is written to input, which is returned."""
     result = _C.where(input <= threshold, _C.full((), value, dtype=input.dtype, device=input.device), input)
     return _result(input, result, inplace)
 
@@ -35,7 +35,10 @@ def softshrink(input, lambd=0.5):
 
 
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
-    """input where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise."""
+    """input where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise.
+
+    inplace: the result is written to input, which is returned.
+    """
     if training:
         slope = lower + (upper - lower) * _C.rand(input.shape, dtype=input.dtype, device=input.device)
     else:
@@ -68,17 +71,20 @@ def _dropout_of_channels(op, input, p, training, inplace, dims):
 
 
 def dropout1d(input, p=0.5, training=True, inplace=False):
-    """Zeroes whole channels of [N, C, L] or [C, L] with probability p and scales the others by 1 / (1 - p)."""
+    """Zeroes whole channels of [N, C, L] or [C, L] with probability p and scales the others by 1 / (1 - p).
+
+    input: of a floating dtype. training: False returns the input. inplace: the result is written to input, which is returned. ValueError for p outside of [0, 1].
+    """
     return _dropout_of_channels("dropout1d", input, p, training, inplace, (2, 3))
 
 
 def dropout2d(input, p=0.5, training=True, inplace=False):
-    """Zeroes whole channels of [N, C, H, W] or [C, H, W] with probability p and scales the others by 1 / (1 - p)."""
+    """Zeroes whole channels of [N, C, H, W] or [C, H, W] with probability p and scales the others by 1 / (1 - p). The arguments are those of dropout1d."""
     return _dropout_of_channels("dropout2d", input, p, training, inplace, (3, 4))
 
 
 def dropout3d(input, p=0.5, training=True, inplace=False):
-    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p and scales the others by 1 / (1 - p)."""
+    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p and scales the others by 1 / (1 - p). The arguments are those of dropout1d."""
     return _dropout_of_channels("dropout3d", input, p, training, inplace, (4, 5))
 
 
@@ -98,12 +104,15 @@ def _alpha(op, input, p, training, inplace, shape):
 
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """Dropout for selu: elements become its saturation value with probability p; mean and variance are kept (Klambauer et al., 2017)."""
+    """Dropout for selu: elements become its saturation value with probability p; mean and variance are kept (Klambauer et al., 2017).
+
+    input: of a floating dtype. training: False returns the input. inplace: the result is written to input, which is returned. ValueError for p outside of [0, 1].
+    """
     return _alpha("alpha_dropout", input, p, training, inplace, input.shape)
 
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """alpha_dropout of whole channels of [N, C, ...]."""
+    """alpha_dropout of whole channels of [N, C, ...]. The arguments are those of alpha_dropout."""
     return _alpha("feature_alpha_dropout", input, p, training, inplace, (*input.shape[:2], *(1,) * (input.ndim - 2)))
 
 
@@ -218,7 +227,10 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
-    """softmax((logits + noise) / tau) with Gumbel's noise (Jang et al., 2017). hard: 1 at the largest and 0 elsewhere, with the gradient of the softmax."""
+    """softmax((logits + noise) / tau) with Gumbel's noise (Jang et al., 2017). hard: 1 at the largest and 0 elsewhere, with the gradient of the softmax.
+
+    dim: that of the softmax. eps is accepted for PyTorch's programs and changes nothing.
+    """
     noise = -_C.log(-_C.log(_C.clamp(_C.rand(logits.shape, dtype=logits.dtype, device=logits.device), 2.0**-60, 1 - 2.0**-24)))
     soft = _C.softmax((logits + noise) / tau, dim)
     if not hard:

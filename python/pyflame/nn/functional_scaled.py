@@ -48,7 +48,8 @@ def scaled_mm(mat_a, mat_b, scale_a, scale_recipe_a, scale_b, scale_recipe_b, sw
 
     mat_a [M, K], mat_b [K, N]: float8 dtypes. scale_a, scale_b: float32, or a list of one such tensor; of the shape that the recipe asks for:
     TensorWise: one element. RowWise: scale_a [M, 1], scale_b [1, N]. BlockWise1x128 for mat_a: [M, K / 128] and BlockWise128x128 for mat_b: [K / 128, N / 128], rounded up.
-    bias [N] of output_dtype: float32, float16 or bfloat16. Sums are float32. use_fast_accum changes nothing.
+    scale_recipe_a, scale_recipe_b: a ScalingType, or a list of one. swizzle_a, swizzle_b: None or SwizzleType.NO_SWIZZLE, or a list of that.
+    bias [N] of output_dtype: float32, float16 or bfloat16. Sums are float32. use_fast_accum and contraction_dim change nothing.
     A GPU multiplies the codes if its matrix cores take both formats (nn.functional.scaled_mm on gfx942: fnuz; gfx950, gfx12, NVIDIA from sm_89: OCP), K and N are multiples of 16
     and there are no blocks; otherwise the matrices are decoded, which is exact, and multiplied. There are no gradients; pf.float8.Float8Linear trains.
     TypeError, ValueError; NotImplementedError for other recipes, swizzles and for operands that require a gradient."""

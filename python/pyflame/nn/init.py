@@ -31,13 +31,13 @@ def _calculate_fan_in_and_fan_out(tensor):
 
 
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
-    """U(a, b). generator: a Generator, or None for the global one; so for all functions."""
+    """Fills the tensor, in place, from U(a, b). generator: a Generator, or None for the global one; so for all functions."""
     with no_grad(), _generator.drawing_from(generator):
         return tensor.uniform_(a, b)
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
-    """N(mean, std^2)."""
+    """Fills the tensor, in place, from N(mean, std^2)."""
     with no_grad(), _generator.drawing_from(generator):
         return tensor.normal_(mean, std)
 
@@ -109,7 +109,7 @@ def eye_(tensor):
 
 
 def xavier_uniform_(tensor, gain=1.0, generator=None):
-    """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out))."""
+    """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)). The tensor is filled in place."""
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     # The order of operations is that of the C++ layers, so that both draw the same numbers.
     bound = gain * math.sqrt(6.0) * (1.0 / math.sqrt(fan_in + fan_out))
@@ -117,7 +117,7 @@ def xavier_uniform_(tensor, gain=1.0, generator=None):
 
 
 def xavier_normal_(tensor, gain=1.0, generator=None):
-    """N(0, gain^2 2 / (fan_in + fan_out))."""
+    """N(0, gain^2 2 / (fan_in + fan_out)). The tensor is filled in place."""
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)), generator)
 
@@ -159,7 +159,7 @@ def _fan_in_uniform_(tensor, fan_in):
 
 def orthogonal_(tensor, gain=1, generator=None):
     """A random matrix with orthogonal rows or columns, times gain; dims after the first count as one (Saxe et al., 2013). The factorization is done on the
-    host."""
+    host. The tensor is filled in place."""
     import numpy as np
 
     from .. import _C
@@ -180,7 +180,7 @@ def orthogonal_(tensor, gain=1, generator=None):
 
 
 def sparse_(tensor, sparsity, std=0.01, generator=None):
-    """A matrix of N(0, std^2) in which a part `sparsity` of each column is zero (Martens, 2010)."""
+    """Fills the tensor, a matrix, in place, from N(0, std^2); a part `sparsity` of each column, rounded up, is zero (Martens, 2010)."""
     from .. import _C
 
     if tensor.ndim != 2:

@@ -38,7 +38,7 @@ class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like 
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """Linear whose in_features is the last size of the first input."""
+    """Linear whose in_features is the last size of the first input. The other arguments are those of nn.Linear."""
 
     cls_to_become = Linear
 

@@ -38,7 +38,7 @@ class L1Loss(_Loss):
 
 
 class CrossEntropyLoss(_Loss):
-    """Cross entropy of logits [N, C] with classes [N] or probabilities [N, C]; weight [C] is what each class counts."""
+    """Cross entropy of logits [N, C] with classes [N] or probabilities [N, C]; weight [C] is what each class counts. The arguments are those of nn.functional.cross_entropy."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
         super().__init__(reduction)
@@ -53,7 +53,11 @@ class LinearCrossEntropyLoss(_Loss):
     """functional.linear_cross_entropy of a linear layer of its own (`linear`): the cross entropy of its outputs, which are not held all at one time.
 
     input [N, in_features], target [N] with classes below num_classes; out_features (d1, ...): places of one input, target [N, d1, ...]. weight
-    [num_classes] is what each class counts. RuntimeError: weight or label_smoothing do not fit."""
+    [num_classes] is what each class counts. RuntimeError: weight or label_smoothing do not fit.
+
+    bias: the layer has a bias. reduction: 'mean', 'sum' or 'none'. ignore_index: targets of this class do not count; None: -100. label_smoothing: from 0 to 1, as of
+    cross_entropy. options: a LinearCrossEntropyOptions, or None.
+    """
 
     def __init__(self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None, reduction="mean", weight=None, ignore_index=None, label_smoothing=0.0, options=None):
         super().__init__(reduction)
@@ -75,7 +79,7 @@ class LinearCrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]; weight [C] is what each class counts."""
+    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]; weight [C] is what each class counts. The arguments are those of nn.functional.nll_loss."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
         super().__init__(reduction)
@@ -87,7 +91,7 @@ class NLLLoss(_Loss):
 
 
 class NLLLoss2d(NLLLoss):
-    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W]."""
+    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W]. The arguments are those of nn.functional.nll_loss."""
 
 
 class BCELoss(_Loss):
@@ -102,7 +106,7 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Binary cross entropy of logits x: -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x))), times weight, reduced. Floating dtypes; target has the shape of the input."""
+    """Binary cross entropy of logits x: -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x))), times weight, reduced. Floating dtypes; target has the shape of the input. The arguments are those of nn.functional.binary_cross_entropy_with_logits."""
 
     def __init__(self, weight=None, reduction="mean", pos_weight=None):
         super().__init__(reduction)
@@ -147,7 +151,7 @@ class KLDivLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """The negative log likelihood of labels whose alignment with the inputs is not known; functional.ctc_loss explains the arguments."""
+    """The negative log likelihood of labels whose alignment with the inputs is not known; the arguments are those of nn.functional.ctc_loss."""
 
     def __init__(self, blank=0, reduction="mean", zero_infinity=False):
         super().__init__(reduction)

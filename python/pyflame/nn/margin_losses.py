@@ -56,7 +56,7 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """The mean over the other classes of max(0, margin - x[target] + x[class])^p; weight [C] is what each class counts."""
+    """The sum over the other classes of max(0, margin - x[target] + x[class])^p, divided by the number of classes C. The arguments are those of nn.functional.multi_margin_loss."""
 
     def __init__(self, p=1, margin=1.0, weight=None, reduction="mean"):
         super().__init__(reduction)
@@ -75,7 +75,7 @@ class MultiLabelMarginLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """The negative log likelihood of counts."""
+    """The negative log likelihood of counts. The arguments are those of nn.functional.poisson_nll_loss."""
 
     def __init__(self, log_input=True, full=False, eps=1e-8, reduction="mean"):
         super().__init__(reduction)
@@ -86,7 +86,7 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """The negative log likelihood of a normal distribution with the variance that forward() is given."""
+    """The negative log likelihood of a normal distribution with the variance that forward() is given. The arguments are those of nn.functional.gaussian_nll_loss."""
 
     def __init__(self, *, full=False, eps=1e-6, reduction="mean"):
         super().__init__(reduction)
@@ -112,7 +112,7 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with a distance function of your own."""
+    """TripletMarginLoss with a distance function of your own. The arguments are those of nn.functional.triplet_margin_with_distance_loss."""
 
     def __init__(self, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
         super().__init__(reduction)
@@ -134,7 +134,7 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The p-norm of x1 - x2 + eps over the last dim."""
+    """The p-norm of x1 - x2 + eps over the last dim. keepdim: the last dim stays, with size 1."""
 
     def __init__(self, p=2.0, eps=1e-6, keepdim=False):
         super().__init__()

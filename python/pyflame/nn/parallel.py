@@ -12,7 +12,10 @@ _MIB = 1 << 20
 
 
 class DataParallel(Module):
-    """The module itself, as `.module`, with PyTorch's names in the state dict. It computes on one device, which is noted once where there are several GPUs."""
+    """The module itself, as `.module`, with PyTorch's names in the state dict. It computes on one device, which is noted once where there are several GPUs.
+
+    device_ids, output_device and dim are kept as attributes for PyTorch's programs and change nothing.
+    """
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0):
         super().__init__()
@@ -26,7 +29,11 @@ class DataParallel(Module):
 
 
 def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, module_kwargs=None):
-    """Calls the module, on one device."""
+    """Calls the module, on one device.
+
+    inputs: a tuple of positional arguments, or one argument. module_kwargs: a dict of those by name. device_ids, output_device and dim are accepted for PyTorch's
+    programs and change nothing.
+    """
     return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
 
 

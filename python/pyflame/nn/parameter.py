@@ -108,7 +108,10 @@ class UninitializedParameter(Parameter):
 
 @with_members_of(_Uninitialized)
 class UninitializedBuffer(Tensor):
-    """A buffer without a shape, which lazy modules give it when they see their first input."""
+    """A buffer without a shape, which lazy modules give it when they see their first input.
+
+    persistent: it is part of the state dict. requires_grad is accepted for PyTorch's programs and changes nothing.
+    """
 
     _becomes = Tensor
 

@@ -184,19 +184,19 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """The p-norm of each window of [N, C, L]."""
+    """The p-norm of each window of [N, C, L]. The arguments are those of nn.functional.lp_pool1d."""
 
     _function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """The p-norm of each window of [N, C, H, W]."""
+    """The p-norm of each window of [N, C, H, W]. The arguments are those of nn.functional.lp_pool2d."""
 
     _function = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    """The p-norm of each window of [N, C, D, H, W]."""
+    """The p-norm of each window of [N, C, D, H, W]. The arguments are those of nn.functional.lp_pool3d."""
 
     _function = staticmethod(F.lp_pool3d)
 
@@ -215,13 +215,13 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The maxima of windows at random distances that cover [N, C, H, W] (Graham, 2014)."""
+    """The maxima of windows at random distances that cover [N, C, H, W] (Graham, 2014). The arguments are those of nn.functional.fractional_max_pool2d."""
 
     _function = staticmethod(F.fractional_max_pool2d)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The maxima of windows at random distances that cover [N, C, D, H, W] (Graham, 2014)."""
+    """The maxima of windows at random distances that cover [N, C, D, H, W] (Graham, 2014). The arguments are those of nn.functional.fractional_max_pool3d."""
 
     _function = staticmethod(F.fractional_max_pool3d)
 
@@ -236,25 +236,25 @@ class _MaxUnpool(_Pool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """What a MaxPool1d took, at the indices that it gave; zeros elsewhere."""
+    """What a MaxPool1d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool1d."""
 
     _sizes, _function = staticmethod(_one), staticmethod(F.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """What a MaxPool2d took, at the indices that it gave; zeros elsewhere."""
+    """What a MaxPool2d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool2d."""
 
     _function = staticmethod(F.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """What a MaxPool3d took, at the indices that it gave; zeros elsewhere."""
+    """What a MaxPool3d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool3d."""
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.max_unpool3d)
 
 
 class Unfold(Module):
-    """The windows of [N, C, H, W] as columns: [N, C kH kW, windows]."""
+    """The windows of [N, C, H, W] as columns: [N, C kH kW, windows]. The arguments are those of nn.functional.unfold."""
 
     def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
         super().__init__()

@@ -60,7 +60,7 @@ class LocalResponseNorm(Module):
 
 
 class CrossMapLRN2d(LocalResponseNorm):
-    """The older name of LocalResponseNorm for images [N, C, H, W]."""
+    """The older name of LocalResponseNorm for images [N, C, H, W]. size, alpha, beta, k: as there."""
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1):
         super().__init__(size, alpha, beta, k)

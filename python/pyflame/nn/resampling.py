@@ -77,12 +77,12 @@ def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=
 
 
 def upsample_nearest(input, size=None, scale_factor=None):
-    """interpolate with mode 'nearest'."""
+    """interpolate with mode 'nearest'. The arguments are those of interpolate."""
     return interpolate(input, size, scale_factor)
 
 
 def upsample_bilinear(input, size=None, scale_factor=None):
-    """interpolate with mode 'bilinear' and align_corners=True."""
+    """interpolate with mode 'bilinear' and align_corners=True. The arguments are those of interpolate."""
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 

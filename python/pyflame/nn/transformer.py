@@ -119,7 +119,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Copies of a decoder layer, one after the other, then norm."""
+    """Copies of a decoder layer, one after the other, then norm. decoder_layer: the one that is copied num_layers times. norm: a module, or None."""
 
     def __init__(self, decoder_layer, num_layers, norm=None):
         super().__init__()

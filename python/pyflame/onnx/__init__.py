@@ -7,7 +7,11 @@ __all__ = ["OnnxModule", "export", "load", "operators"]
 
 
 def export(model, args, f=None, **options):
-    """Writes a model as an ONNX file: pyflame.onnx.exporter has the options."""
+    """Writes a model as an ONNX file and returns the ModelProto.
+
+    args: a tensor or a tuple of tensors, for one call in eval mode. f: a path, or None. options: opset (17 to 22; 18 unless given), input_names and output_names (lists), and
+    check: the file is loaded again and compared with the model.
+    """
     from .exporter import export
 
     return export(model, args, f, **options)

@@ -21,6 +21,8 @@ class LBFGS(Optimizer):
     the largest gradient is at most tolerance_grad, when the change of parameters or loss is below tolerance_change, or after max_eval calls of
     closure (default: 1.25 max_iter). These tests read a few numbers from the device for each move. Only one parameter group is allowed.
 
+    params: tensors, or a list of one dict, the group. maximize: the loss is made larger.
+
     Nocedal and Wright, "Numerical optimization", 2006: algorithm 7.4 (direction), 3.5 and 3.6 (line search), equation 3.59 (interpolation)."""
 
     _numbers = ("n_iter", "func_evals", "t", "prev_loss")

@@ -251,8 +251,8 @@ class AdamW8bit(_LowBitAdam):
 class AdamWFp8(_LowBitAdam):
     """AdamW whose two moments are pf.float8_e4m3fn with a float32 scale for each block of 256 elements: the largest magnitude of a block becomes 448.
 
-    The codes have 3 bits of fraction for each power of two, and reach down to 2^-18 of the block's largest. The dtype only stores, so every device can use it. Options, errors and the
-    names of the state's entries are those of Adam8bit; exp_avg and exp_avg_sq are float8_e4m3fn."""
+    The codes have 3 bits of fraction for each power of two, and reach down to 2^-18 of the block's largest. The dtype only stores, so every device can use it. Errors and the names of the
+    state's entries are those of Adam8bit; exp_avg and exp_avg_sq are float8_e4m3fn. The arguments are those of Adam8bit. weight_decay is decoupled, as AdamW's."""
 
     _format, _decoupled = _Float8, True
 

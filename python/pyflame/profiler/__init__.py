@@ -148,7 +148,7 @@ class profile:
     profile_memory: adds the change of the memory in use to the rows of ranges, and logs the allocator for memory_timeline().
     with_stack: samples the Python stacks, for the trace and export_stacks().
     max_events limits the memory (about 48 bytes per event).
-    record_shapes, with_flops, with_modules, acc_events and use_cuda are PyTorch's and change nothing: shapes and FLOPs are always recorded."""
+    record_shapes, with_flops, with_modules, experimental_config, acc_events and use_cuda are PyTorch's and change nothing: shapes and FLOPs are always recorded."""
 
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False, with_stack=False, with_flops=False, with_modules=False,
                  experimental_config=None, acc_events=False, use_cuda=None, max_events=1_000_000):

@@ -1,6 +1,9 @@
 """assert_close, as torch.testing has it."""
+import math
+
 from .. import _C
 from .._C import Tensor
+from .._dtypes import finfo, iinfo
 from .._elementwise import isclose
 
 _TOLERANCE = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7), "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7)}
@@ -78,11 +81,45 @@ def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg=
 
 
 def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False, noncontiguous=False, exclude_zero=False, memory_format=None):
-    """A tensor of uniform random numbers in [low, high), [-9, 9) unless given."""
+    """A tensor of uniform random numbers in [low, high).
+
+    shape: numbers, or a sequence of them. low, high: -9 and 9 unless given, -9 and 10 for integers; numbers that an integer dtype does not have are left out. The parts of
+    complex numbers are drawn each by itself. requires_grad: not of integers and bools. noncontiguous: every second element along the last dim of a wider tensor, where there
+    is more than one element. exclude_zero: 1, or the smallest normal number of a floating dtype, in the place of 0. memory_format: of the result.
+    ValueError for an empty range, and for arguments that exclude each other.
+    """
     shape = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-    low, high = (-9 if low is None else low), (9 if high is None else high)
-    if dtype == _C.bool_:
-        return _C.randint(0, 2, shape, device=device).to(dtype)
-    if not dtype.is_floating_point:
-        return _C.randint(max(int(low), 0) if not dtype.is_signed else int(low), int(high) + 1, shape, device=device).to(dtype)
-    return (_C.rand(shape, dtype=dtype, device=device) * (high - low) + low).requires_grad_(requires_grad)
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    if requires_grad and whole:
+        raise ValueError(f"make_tensor: integers and bools have no gradients; got requires_grad=True with {dtype}; expected a floating or complex dtype")
+    if noncontiguous and memory_format is not None:
+        raise ValueError("make_tensor: noncontiguous and memory_format exclude each other; got both; expected one")
+    low, high = _range(dtype, low, high, whole)
+    apart = noncontiguous and math.prod(shape) > 1
+    drawn = _drawn((*shape[:-1], 2 * shape[-1]) if apart else shape, dtype, device, low, high, whole)
+    if exclude_zero:
+        drawn = _C.where(drawn == 0, _C.tensor(1 if whole else finfo(dtype).tiny, dtype=dtype, device=device), drawn)
+    if apart:
+        drawn = drawn[..., ::2]
+    elif memory_format is not None:
+        drawn = drawn.contiguous(memory_format=memory_format)
+    return drawn.requires_grad_() if requires_grad else drawn
+
+
+def _range(dtype, low, high, whole):
+    low, high = -9 if low is None else low, (10 if whole else 9) if high is None else high
+    if whole:
+        least, most = (0, 1) if dtype == _C.bool_ else (iinfo(dtype).min, min(iinfo(dtype).max, 2**63 - 2))
+        low, high = max(math.ceil(low), least), min(math.ceil(high), most + 1)
+    if not low < high:
+        raise ValueError(f"make_tensor: an empty range; got low {low} and high {high} for {dtype}; expected low < high")
+    return low, high
+
+
+def _drawn(shape, dtype, device, low, high, whole):
+    if whole:
+        return _C.randint(low, high, shape, device=device).to(dtype)
+    if dtype.is_complex:
+        return _C.view_as_complex(_C.rand((*shape, 2), dtype=dtype.to_real(), device=device) * (high - low) + low)
+    dtype, wanted = _C.float32 if dtype.itemsize == 1 else dtype, dtype
+    return (_C.rand(shape, dtype=dtype, device=device) * (high - low) + low).to(wanted)

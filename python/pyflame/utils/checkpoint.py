@@ -35,7 +35,11 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism
 
 
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
-    """Runs modules one after the other, in `segments` parts of which each but the last one is computed again in the backward pass."""
+    """Runs modules one after the other, in `segments` parts of which each but the last one is computed again in the backward pass.
+
+    functions: a Sequential, or a list of modules or functions of one argument. segments: from 1 to their number. input: the argument of the first one. use_reentrant and kwargs are
+    accepted for PyTorch's programs and change nothing.
+    """
     functions = list(functions.children()) if hasattr(functions, "children") else list(functions)
     size = len(functions) // segments
 

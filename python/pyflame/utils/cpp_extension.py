@@ -66,7 +66,7 @@ def load(name, sources, extra_cflags=None, extra_cuda_cflags=None, extra_ldflags
 
 
 def load_inline(name, cpp_sources, extra_cflags=None, extra_ldflags=None, extra_include_paths=None, build_directory=None, verbose=False):
-    """load() for C++ source text: a string or a list of strings. The text lists its ops with PYFLAME_OPS.
+    """load() for C++ source text, cpp_sources: a string or a list of strings. The text lists its ops with PYFLAME_OPS. The other arguments are those of load.
 
         >>> ext = pf.utils.cpp_extension.load_inline("twice", '''
         ... #include <pyflame/extension.h>

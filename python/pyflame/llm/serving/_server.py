@@ -92,7 +92,7 @@ class Server:
     """Serves a LanguageModel through an Engine, or an EmbeddingModel through an Embedder (_embeddings.py).
 
     name: the model's name in requests and answers; keys: if there are some, each request needs one of them; origins: of other pages that browsers
-    let talk to the server, '*' for all. tls: an ssl.SSLContext, with which it speaks HTTPS.
+    let talk to the server, '*' for all. limits: a Limits, what clients may take; None: its defaults. tls: an ssl.SSLContext, with which it speaks HTTPS.
 
     start(socket) begins to listen, drain(seconds) refuses what is new and waits for what runs, stop() cuts off what is left. All three are coroutines
     of one loop. The engine is not closed."""

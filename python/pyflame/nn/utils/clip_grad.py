@@ -18,7 +18,10 @@ def _with_grads(parameters):
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """The p-norm of all tensors together, as if they were one vector; a 0-d tensor. norm_type: p, also inf and -inf.
 
-    Parts of larger tensors (pf.distributed.fsdp, tensor parallel layers) count as the whole tensors: a collective, which all their ranks call."""
+    Parts of larger tensors (pf.distributed.fsdp, tensor parallel layers) count as the whole tensors: a collective, which all their ranks call.
+
+    error_if_nonfinite: RuntimeError where the norm is inf or NaN; it is read, so this is a sync point. foreach is accepted for PyTorch's programs and changes nothing.
+    """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)
     if not tensors:
@@ -81,7 +84,11 @@ def _norm(t, p):
 
 
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
-    """Scales the gradients in place by max_norm / (total_norm + 1e-6), where that is below 1."""
+    """Scales the gradients in place by max_norm / (total_norm + 1e-6), where that is below 1.
+
+    parameters: a tensor or several; those without a gradient are left out. total_norm: a 0-d tensor, such as get_total_norm gives. foreach is accepted for PyTorch's programs
+    and changes nothing.
+    """
     with no_grad():
         factor = _C.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)
         for p in _with_grads(parameters):
@@ -89,7 +96,11 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """Scales the gradients in place so that their joint p-norm is at most max_norm; norm_type: p, also inf. Returns the norm before, a 0-d tensor."""
+    """Scales the gradients in place so that their joint p-norm is at most max_norm; norm_type: p, also inf. Returns the norm before, a 0-d tensor.
+
+    parameters: a tensor or several; those without a gradient do not count. error_if_nonfinite: RuntimeError where the norm is inf or NaN; it is read, so this is a sync
+    point. Without it, gradients with such a norm become 0 or NaN. foreach is accepted for PyTorch's programs and changes nothing.
+    """
     try:
         max_norm = float(max_norm)
     except (TypeError, ValueError):
@@ -111,13 +122,13 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 
 def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
-    """The deprecated name of clip_grad_norm_."""
+    """The deprecated name of clip_grad_norm_. The arguments are those of clip_grad_norm_."""
     deprecated("nn.utils.clip_grad_norm", "nn.utils.clip_grad_norm_")
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
 
 
 def clip_grad_value_(parameters, clip_value, foreach=None):
-    """Limits every element of the gradients to [-clip_value, clip_value], in place."""
+    """Limits every element of the gradients to [-clip_value, clip_value], in place. parameters: a tensor or several. foreach is accepted for PyTorch's programs and changes nothing."""
     if clip_value < 0:
         raise ValueError(f"clip_grad_value_: the limit is negative; got {clip_value}")
     with no_grad():

@@ -6,7 +6,11 @@ from ..parameter import Parameter
 
 
 def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose=False):
-    """(weight, bias) of a convolution that does the batch norm, too. transpose: of a transposed convolution."""
+    """(weight, bias) of a convolution that does the batch norm, too. transpose: of a transposed convolution.
+
+    conv_w, conv_b: the weight and the bias of the convolution; conv_b may be None. bn_rm, bn_rv: running_mean and running_var of the batch norm, [channels]. bn_eps: its
+    eps. bn_w, bn_b: its weight and bias, [channels], or None.
+    """
     shape = (1, -1) if transpose else (-1, 1)
     bias = _C.zeros_like(bn_rm) if conv_b is None else conv_b
     weight = _C.ones_like(bn_rm) if bn_w is None else bn_w
@@ -18,7 +22,11 @@ def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, trans
 
 
 def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b):
-    """(weight, bias) of a linear layer that does the batch norm, too."""
+    """(weight, bias) of a linear layer that does the batch norm, too.
+
+    linear_w, linear_b: the weight and the bias of the layer; linear_b may be None. bn_rm, bn_rv: running_mean and running_var of the batch norm, [out_features], or [1].
+    bn_eps: its eps. bn_w, bn_b: its weight and bias, of the same shape.
+    """
     bias = _C.zeros_like(bn_rm) if linear_b is None else linear_b
     scale = bn_w * _C.rsqrt(bn_rv + bn_eps)
     fused_w = (linear_w * scale.unsqueeze(-1)).to(linear_w.dtype)
@@ -34,7 +42,7 @@ def _check(op, layer, bn):
 
 
 def fuse_conv_bn_eval(conv, bn, transpose=False):
-    """A copy of the convolution that does the batch norm, too. Both are in evaluation mode."""
+    """A copy of the convolution that does the batch norm, too. Both are in evaluation mode. conv, bn: the modules. transpose: conv is a transposed convolution."""
     _check("fuse_conv_bn_eval", conv, bn)
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose)

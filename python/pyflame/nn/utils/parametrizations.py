@@ -59,7 +59,11 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=None):
-    """The weight divided by its largest singular value (Miyato et al., 2018), which power iterations follow while training. Returns the module."""
+    """The weight divided by its largest singular value (Miyato et al., 2018), which power iterations follow while training. Returns the module.
+
+    module.name is the weight. n_power_iterations: how many at each use, at least 1 (ValueError). eps: the least length that a vector is divided by. dim: the dim of the
+    weight that becomes the rows of the matrix, that of the outputs; None: 1 for transposed convolutions, otherwise 0.
+    """
     weight = getattr(module, name)
     dim = _norms.default_dim(module) if dim is None else dim
     return parametrize.register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
@@ -123,7 +127,10 @@ class _Orthogonal(Module):
 
 def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization=True):
     """The weight as a matrix with orthogonal columns, or rows: orthogonal_map is 'matrix_exp', 'cayley' or 'householder' (the default where the matrix is not
-    square). The present weight is made orthogonal. ValueError for less than 2 dimensions. Returns the module."""
+    square). The present weight is made orthogonal. ValueError for less than 2 dimensions. Returns the module.
+
+    use_trivialization: the matrices are relative to the present one, with any map; False is a NotImplementedError.
+    """
     weight = getattr(module, name)
     if weight.ndim < 2:
         raise ValueError(f"orthogonal: needs a matrix or a batch of them; got shape {tuple(weight.shape)}")

@@ -200,7 +200,7 @@ class RandomStructured(_Slices):
 
 
 class LnStructured(_Slices):
-    """Prunes the slices along dim with the smallest n-norms."""
+    """Prunes the slices along dim with the smallest n-norms. amount: their number, or a part of the slices, from 0 to 1."""
 
     def __init__(self, amount, n, dim=-1):
         super().__init__(amount, dim)
@@ -229,37 +229,48 @@ def identity(module, name):
 
 
 def random_unstructured(module, name, amount):
-    """Prunes an amount (a part, or a number) of elements at random."""
+    """Prunes an amount (a part, or a number) of elements of module.name at random."""
     RandomUnstructured.apply(module, name, amount)
     return module
 
 
 def l1_unstructured(module, name, amount, importance_scores=None):
-    """Prunes the amount of elements with the smallest magnitudes, or the smallest scores."""
+    """Prunes the amount of elements of module.name with the smallest magnitudes.
+
+    amount: a number of elements, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the magnitudes are those of these instead.
+    """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module, name, amount, dim):
-    """Prunes an amount of slices along dim at random."""
+    """Prunes an amount of slices of module.name along dim at random. amount: a number of slices, or a part of them, from 0 to 1."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
 
 def ln_structured(module, name, amount, n, dim, importance_scores=None):
-    """Prunes the amount of slices along dim with the smallest n-norms."""
+    """Prunes the amount of slices along dim with the smallest n-norms.
+
+    module.name is the parameter. amount: a number of slices, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the norms are taken of these
+    instead.
+    """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
 
 def custom_from_mask(module, name, mask):
-    """Prunes where the mask is 0."""
+    """Prunes module.name where the mask, of its shape, is 0."""
     CustomFromMask.apply(module, name, mask)
     return module
 
 
 def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
-    """Prunes all (module, name) pairs together by an unstructured method: an amount counts over all of them."""
+    """Prunes all (module, name) pairs together by an unstructured method: an amount counts over all of them.
+
+    parameters: the pairs. pruning_method: a class such as L1Unstructured (TypeError for others), made with kwargs, such as amount=0.5. importance_scores: {(module, name): a
+    tensor of the parameter's shape}; the values of the others are their scores.
+    """
     parameters = list(parameters)
     if pruning_method.PRUNING_TYPE != "unstructured":
         raise TypeError(f"global_unstructured: not an unstructured method; got PRUNING_TYPE '{pruning_method.PRUNING_TYPE}'")

@@ -93,7 +93,7 @@ def _packed_rows(lengths):
 
 
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
-    """A PackedSequence of padded ones, [T, N, ...] or [N, T, ...] with batch_first, of these lengths (a list or a tensor on the CPU).
+    """A PackedSequence of padded ones, input [T, N, ...] or [N, T, ...] with batch_first, of these lengths (a list or a tensor on the CPU).
 
     With enforce_sorted, the lengths must fall: RuntimeError otherwise. RuntimeError for lengths below 1 or above T."""
     import numpy as np
@@ -121,7 +121,10 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
 
 
 def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
-    """(padded sequences [T, N, ...] or [N, T, ...], their lengths). total_length: T, where it is to be longer than the longest sequence."""
+    """(padded sequences [T, N, ...], or [N, T, ...] with batch_first, their lengths). total_length: T, where it is to be longer than the longest sequence.
+
+    sequence: a PackedSequence. padding_value: what stands behind the end of a sequence. ValueError for a total_length that is too small.
+    """
     import numpy as np
 
     sizes = np.asarray(sequence.batch_sizes.tolist(), np.int64)
@@ -147,7 +150,10 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
 
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
-    """Sequences [T_i, ...] as one tensor [T, N, ...], or [N, T, ...] with batch_first, where T is the longest; padding_side: 'right' or 'left'."""
+    """Sequences [T_i, ...] as one tensor [T, N, ...], or [N, T, ...] with batch_first, where T is the longest; padding_side: 'right' or 'left'.
+
+    sequences: a list, or a tensor whose first dim they are. padding_value: what the places without an element get. RuntimeError for no sequences.
+    """
     if padding_side not in ("right", "left"):
         raise ValueError(f"pad_sequence: unknown padding_side; got '{padding_side}'; expected 'right' or 'left'")
     sequences = list(sequences.unbind(0)) if isinstance(sequences, Tensor) else list(sequences)
@@ -165,7 +171,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
 
 
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
-    """The list of sequences that pad_sequence padded."""
+    """The list of sequences that pad_sequence padded: padded_sequences [T, N, ...], or [N, T, ...] with batch_first. lengths: of each, numbers in a list or a tensor. The views begin at the first place."""
     lengths = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     return [padded_sequences.select(0 if batch_first else 1, i).narrow(0, 0, n) for i, n in enumerate(lengths)]
 

@@ -34,7 +34,10 @@ def _hook(module, name):
 
 def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=None):
     """The weight divided by its largest singular value (Miyato et al., 2018): the parameter name_orig, the buffers name_u and name_v, and the weight computed
-    before each forward. Returns the module."""
+    before each forward. Returns the module.
+
+    The arguments are those of nn.utils.parametrizations.spectral_norm.
+    """
     if _hook(module, name) is not None:
         raise RuntimeError(f"spectral_norm: '{name}' has spectral norm already")
     hook = SpectralNorm(name, n_power_iterations, default_dim(module) if dim is None else dim, eps)

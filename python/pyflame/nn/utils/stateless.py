@@ -3,7 +3,7 @@ from ..._C import Tensor
 
 
 def functional_call(module, parameters_and_buffers, args=None, kwargs=None, *, tie_weights=True, strict=False):
-    """module(*args, **kwargs) with the tensors of a dict (or of several) in place of its parameters and buffers of those dotted names; afterwards the module
+    """module(*args, **kwargs) with the tensors of parameters_and_buffers, a dict or a tuple of several, in place of its parameters and buffers of those dotted names; afterwards the module
     is as before. tie_weights: a tensor stands for all names of its parameter. strict: RuntimeError where names are missing or unknown."""
     given = {}
     for part in parameters_and_buffers if isinstance(parameters_and_buffers, (tuple, list)) else (parameters_and_buffers,):

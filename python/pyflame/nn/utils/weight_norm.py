@@ -24,7 +24,7 @@ def _hook(module, name):
 
 def weight_norm(module, name="weight", dim=0):
     """w = g v / |v| (Salimans and Kingma, 2016), with the parameters name_g and name_v; the weight is computed before each forward. Deprecated in PyTorch
-    in favour of parametrizations.weight_norm. Returns the module."""
+    in favour of parametrizations.weight_norm. dim: |v| is taken over all dims but this; None: over all. Returns the module."""
     deprecated("nn.utils.weight_norm", "nn.utils.parametrizations.weight_norm")
     if _hook(module, name) is not None:
         raise RuntimeError(f"weight_norm: '{name}' has weight norm already")

@@ -6,7 +6,10 @@ from .base import LRScheduler, for_each_group
 
 
 class SequentialLR(LRScheduler):
-    """Runs several schedules one after the other: scheduler k + 1 starts at milestones[k], from its own step 0."""
+    """Runs several schedules one after the other: scheduler k + 1 starts at milestones[k], from its own step 0.
+
+    schedulers: of the same optimizer; one more than milestones, which are numbers of steps that rise (ValueError). Steps are counted from last_epoch + 1.
+    """
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         if len(schedulers) != len(milestones) + 1:

@@ -6,14 +6,20 @@ from .base import LambdaScheduler, LRScheduler, positive
 
 
 class LambdaLR(LambdaScheduler):
-    """base * lr_lambda(step); one function, or one per group."""
+    """base * lr_lambda(step); one function, or one per group.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def _rate(self, i, step):
         return self.base_lrs[i] * self.lr_lambdas[i](step)
 
 
 class StepLR(LRScheduler):
-    """base * gamma ^ (step // step_size)."""
+    """base * gamma ^ (step // step_size).
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
         positive("StepLR", "step_size", step_size)
@@ -56,7 +62,10 @@ class LinearLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2."""
+    """eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
         positive("CosineAnnealingLR", "T_max", T_max)
@@ -79,14 +88,20 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaScheduler):
-    """rate * lr_lambda(step) at each step; one function, or one per group."""
+    """rate * lr_lambda(step) at each step; one function, or one per group.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def _next(self, i, lr):
         return lr if self._is_initial else lr * self.lr_lambdas[i](self.last_epoch)
 
 
 class MultiStepLR(LRScheduler):
-    """base * gamma ^ (number of milestones that are not after the step)."""
+    """base * gamma ^ (number of milestones that are not after the step).
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -100,7 +115,10 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """base * factor for total_iters steps, then base."""
+    """base * factor for total_iters steps, then base.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
         if not 0 <= factor <= 1:
@@ -118,7 +136,10 @@ class ConstantLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """base * gamma ^ step."""
+    """base * gamma ^ step.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, gamma, last_epoch=-1):
         self.gamma = gamma
@@ -132,7 +153,10 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """base * (1 - min(step, total_iters) / total_iters) ^ power."""
+    """base * (1 - min(step, total_iters) / total_iters) ^ power.
+
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    """
 
     def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
         self.total_iters, self.power = total_iters, power

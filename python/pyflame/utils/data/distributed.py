@@ -6,8 +6,11 @@ from ...data.sampler import Sampler
 
 
 class DistributedSampler(Sampler):
-    """The part of process `rank` of num_replicas: every num_replicas-th index of an order that all processes share. The order is a function of seed and
-    epoch. Unless set_epoch() is called, the epoch follows the DataLoader's, or grows by one with each iteration. Indices are repeated from the start, or with drop_last left out, so that all parts have one size."""
+    """The part of process `rank` of num_replicas (default: those of pf.distributed) of a dataset, which has a len(): every num_replicas-th index of an order that all processes share. The order is a function of seed and
+    epoch. Unless set_epoch() is called, the epoch follows the DataLoader's, or grows by one with each iteration. Indices are repeated from the start, or with drop_last left out, so that all parts have one size.
+
+    shuffle: False takes the indices in their order. ValueError for a rank that is not below num_replicas.
+    """
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
         from ... import distributed
