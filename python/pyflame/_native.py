@@ -50,6 +50,8 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 def native_dropout(input, p, train):
     """(dropout, the mask of what was kept). input: of a floating dtype. p: the probability of zeros. train: False returns the input and a mask of True."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"native_dropout: p is out of range; got {p}; expected 0 to 1")
     if not train:
         return input, _C.ones(input.shape, dtype=_C.bool_, device=input.device)
     kept = _C.rand(input.shape, device=input.device) >= p

@@ -236,7 +236,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Each element, or each slice along dim, repeated. repeats is a number, or a tensor with one number for each. Of repeats alone, as the only
     argument: the index of each number, as often as the number says.
 
-    input: any shape; without dim it is flattened. output_size is accepted for PyTorch's programs and changes nothing.
+    input: any shape; without dim it is flattened. output_size: the sum of repeats, if you know it; another number is a RuntimeError, as are negative repeats.
     With a tensor, the size of the result depends on values, so they are read: that is a sync point.
     """
     if repeats is None:
@@ -246,15 +246,29 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     dim = _wrap("repeat_interleave", dim, input.ndim)
     n = input.shape[dim]
     if isinstance(repeats, int):
+        if repeats < 0:
+            raise RuntimeError(f"repeat_interleave: repeats are negative; got {repeats}; expected numbers from 0 upwards")
+        if output_size is not None and output_size != n * repeats:
+            raise RuntimeError(f"repeat_interleave: output_size does not fit; got {output_size}; expected {n * repeats}, the sum of repeats")
         shape = (*input.shape[:dim], n, repeats, *input.shape[dim + 1:])
         return input.unsqueeze(dim + 1).expand(*shape).reshape(*shape[:dim], n * repeats, *shape[dim + 2:]).clone()
-    with _C._CutCause("the repeats, because the size of the result depends on the data"):
-        counts = repeats.tolist()
-    counts = counts * n if isinstance(counts, list) and len(counts) == 1 else [counts] * n if isinstance(counts, int) else counts
-    if len(counts) != n:
-        raise ValueError(f"repeat_interleave: not one number for each slice; got {len(counts)} for {n}; expected {n}")
-    at = [i for i, count in enumerate(counts) for _ in range(count)]
-    return input.index_select(dim, _C.tensor(at, dtype=_C.int64, device=input.device))
+    repeats = repeats if isinstance(repeats, Tensor) else _C.tensor(repeats)
+    counts = repeats.reshape(-1).to(input.device).to(_C.int64)
+    if counts.numel() == 1:
+        counts = counts.expand(n)
+    if repeats.ndim > 1 or counts.numel() != n:
+        raise ValueError(f"repeat_interleave: not one number for each slice; got {tuple(repeats.shape)} for {n}; expected ({n},)")
+    ends = counts.cumsum(0)
+    total = 0
+    if n:
+        with _C._CutCause("the repeats, because the size of the result depends on the data"):
+            total, least = _C.stack([ends[-1], counts.amin()]).tolist()
+        if least < 0:
+            raise RuntimeError(f"repeat_interleave: repeats are negative; got {least}; expected numbers from 0 upwards")
+    if output_size is not None and output_size != total:
+        raise RuntimeError(f"repeat_interleave: output_size does not fit; got {output_size}; expected {total}, the sum of repeats")
+    at = _C._searchsorted(ends, _C.arange(total, device=input.device), True)
+    return input.index_select(dim, at.to(_C.int64))
 
 
 @method

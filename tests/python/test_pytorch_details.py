@@ -109,6 +109,8 @@ def test_fmod_of_the_lowest_integer():
 
 def test_repeat_interleave_of_counts_alone():
     assert pf.repeat_interleave(pf.tensor([2, 0, 1])).tolist() == [0, 0, 2]
+    assert pf.repeat_interleave(pf.tensor([], dtype=pf.int64)).shape == (0,)
+    assert pf.repeat_interleave(pf.tensor([3.0, 4.0]), pf.tensor(2), output_size=4).tolist() == [3.0, 3.0, 4.0, 4.0]
 
 
 def test_broadcast_shapes_is_a_size():

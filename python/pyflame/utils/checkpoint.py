@@ -37,10 +37,15 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
     """Runs modules one after the other, in `segments` parts of which each but the last one is computed again in the backward pass.
 
-    functions: a Sequential, or a list of modules or functions of one argument. segments: from 1 to their number. input: the argument of the first one. use_reentrant and kwargs are
-    accepted for PyTorch's programs and change nothing.
+    functions: a Sequential, or a list of modules or functions of one argument. segments: from 1 to their number; ValueError. input: the argument of the first one. use_reentrant changes
+    nothing. kwargs: preserve_rng_state, as of checkpoint(); ValueError for others.
     """
     functions = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    options = {"preserve_rng_state": kwargs.pop("preserve_rng_state", True)}
+    if kwargs:
+        raise ValueError(f"checkpoint_sequential: unknown arguments; got {', '.join(kwargs)}; expected preserve_rng_state or none")
+    if not 1 <= segments <= len(functions):
+        raise ValueError(f"checkpoint_sequential: segments is out of range; got {segments}; expected 1 to {len(functions)}, the number of functions")
     size = len(functions) // segments
 
     def run(first, last):
@@ -53,7 +58,7 @@ def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwar
 
     end = 0
     for end in range(size, size * (segments - 1) + 1, size):
-        input = checkpoint(run(end - size, end), input)
+        input = checkpoint(run(end - size, end), input, **options)
     return run(end if segments > 1 else 0, len(functions))(input)
 
 
