@@ -294,10 +294,10 @@ def engine():
     p.arrow(90, 122, 76)
     rows = (("A", "its next token", OURS), ("B", "its next token", OURS), ("C", "", THEIRS), ("C", "a part of its prompt", THEIRS), ("C", "", THEIRS))
     for i, (name, what, colour) in enumerate(rows):
-        labelled(p, 132, 42 + 20 * i, 110, 17, name, colour, 0.35, size=12, bold=True)
+        labelled(p, 132, 42 + 20 * i, 90, 17, name, colour, 0.35, size=12, bold=True)
         if what:
-            p.text(252, 55 + 20 * i, what, size=13)
-    p.frame(128, 38, 118, 105, INK, dashed=True)
+            p.text(232, 55 + 20 * i, what, size=13)
+    p.frame(128, 38, 98, 105, INK, dashed=True)
     p.text(20, 172, "blocks of each text", bold=True, colour=PALE)
     tables = (("A", (0, 1, 4), OURS), ("B", (0, 1, 6), OURS), ("C", (2, 5), THEIRS))
     for r, (name, blocks, colour) in enumerate(tables):

@@ -252,7 +252,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
             raise RuntimeError(f"repeat_interleave: output_size does not fit; got {output_size}; expected {n * repeats}, the sum of repeats")
         shape = (*input.shape[:dim], n, repeats, *input.shape[dim + 1:])
         return input.unsqueeze(dim + 1).expand(*shape).reshape(*shape[:dim], n * repeats, *shape[dim + 2:]).clone()
-    repeats = repeats if isinstance(repeats, Tensor) else _C.tensor(repeats)
+    repeats = repeats if isinstance(repeats, Tensor) else _C.tensor(repeats, device=input.device)
     counts = repeats.reshape(-1).to(input.device).to(_C.int64)
     if counts.numel() == 1:
         counts = counts.expand(n)
