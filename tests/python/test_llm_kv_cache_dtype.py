@@ -138,10 +138,10 @@ def test_preempted_and_shared_texts_stay_the_same(lm, prompts, name):
     asked = [*prompts, [*beginning, 7], [*beginning, 9, 11]]
 
     def texts(**options):
-        with Engine(lm, kv_cache_dtype=name, batch_invariant=True, **options) as engine:
+        with Engine(lm, kv_cache_dtype=name, batch_invariant=True, max_num_batched_tokens=16, **options) as engine:
             return written(engine, asked), engine.stats()
 
-    with Engine(lm, kv_cache_dtype=name, batch_invariant=True) as engine:  # one after the other, in new blocks
+    with Engine(lm, kv_cache_dtype=name, batch_invariant=True, max_num_batched_tokens=16) as engine:  # one after the other, in new blocks
         want = []
         for p in asked:
             want += written(engine, [p])

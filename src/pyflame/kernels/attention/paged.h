@@ -131,7 +131,7 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
   const int team0 = lane() - me;  // the team's first lane
   static_assert(kTeam <= kWave);
   X top = paged_none(), total = 0;  // of this lane's head; total: of this lane's keys
-  const i64 mask = ((i64)1 << p.page_log2) - 1;
+  const i64 row = p.kv_heads * p.dim, mask = ((i64)1 << p.page_log2) - 1;
   for (i64 base = begin; base < end; base += kTeams * kAhead) {
     Vec<S, kVec> k[kAhead][kPieces], v[kAhead][kPieces];
     bool there = false;                // is this lane's key
@@ -139,10 +139,13 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const i64 key = base + team * kAhead + a;
-      const i64 row = (((i64)page[a] << p.page_log2) + (key & mask)) * p.kv_heads + kv, at = row * p.dim;
+      const i64 slot = ((i64)page[a] << p.page_log2) + (key & mask), at = slot * row + kv * p.dim;
       there |= my_key == a && page[a] >= 0;
       if constexpr (kScaled) {
-        if (my_key == a && page[a] >= 0) key_scale = (X)key_scales[row], value_scale = (X)value_scales[row];
+        if (my_key == a && page[a] >= 0) {
+          key_scale = (X)key_scales[slot * p.kv_heads + kv];
+          value_scale = (X)value_scales[slot * p.kv_heads + kv];
+        }
       }
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {

@@ -58,7 +58,7 @@ class PagedAttention final : public Executable {
   }
   void run(const RunContext& ctx) override {
     pf::PagedAttention s = shape_;
-    s.scale = ctx.params[node_.ins[params_].param].as_f64(),
+    s.scale = ctx.params[node_.ins[params_].param].as_f64();
     s.window = ctx.params[node_.ins[params_ + 1].param].as_i64();
     s.cap = ctx.params[node_.ins[params_ + 2].param].as_f64();
     s.fault = fault_of(ctx), s.site = ctx.site;
