@@ -227,7 +227,10 @@ def smollm2():
 
 
 def test_perplexity_of_smollm2():
-    """int8 and fp8 change the perplexity of a real model by less than 1 percent. Weights are decoded: products with packed weights round their inputs to 8 bits, too."""
+    """What int8 and fp8 change of a real model's perplexity. Weights are decoded: products with packed weights round their inputs to 8 bits, too.
+
+    The standard error of the change over these 102 tokens is 0.3 percent with int8 and 0.8 percent with fp8. Over two texts of 900 tokens it was -0.04 and -0.07 percent with int8, and
+    1.0 and 0.8 percent with fp8 (standard errors 0.1 and 0.4), so 1 percent is no limit that fp8 keeps."""
     model = pf.llm.load(smollm2(), dtype=pf.float32)
     ids = model.tokenizer.encode(TEXT)
 
@@ -238,5 +241,5 @@ def test_perplexity_of_smollm2():
 
     want = perplexity("auto")
     assert want < 40
-    changes = {name: perplexity(name) / want - 1 for name in ("int8", "fp8")}
-    assert all(abs(c) < 0.01 for c in changes.values()), changes
+    for name, most in (("int8", 0.01), ("fp8", 0.03)):
+        assert abs(perplexity(name) / want - 1) < most, name
