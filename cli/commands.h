@@ -39,4 +39,7 @@ bool launches(int argc, const char* const* argv);
 bool trains_in_python(int argc, const char* const* argv);
 [[noreturn]] void train_in_python(int argc, const char* const* argv);
 
+// --kv_cache_dtype, an option of several commands.
+void add_kv_cache_dtype(CLI::App* cmd, std::string& target);
+
 }  // namespace pyflame::apps::cli

@@ -39,7 +39,8 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
                                      "repetition_penalty",
                                      "lora",
                                      "speculative_config",
-                                     "tensor_parallel_size"};
+                                     "tensor_parallel_size",
+                                     "kv_cache_dtype"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
@@ -49,7 +50,7 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
 
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct LanguageModelSettings {
-  std::string model, python, system, device, json_schema, grammar, speculative_config, lora;
+  std::string model, python, system, device, json_schema, grammar, speculative_config, lora, kv_cache_dtype;
   double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
   int64_t max_tokens = 0, top_k = 0, seed = 0, tensor_parallel_size = 0;
   std::vector<std::string> stop;
@@ -72,9 +73,16 @@ void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
   cmd->add_option(names("tensor_parallel_size"), s.tensor_parallel_size,
                   "Processes that compute the text together, each with its part of the weights; default: 1")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
+  add_kv_cache_dtype(cmd, s.kv_cache_dtype);
 }
 
 }  // namespace
+
+void add_kv_cache_dtype(CLI::App* cmd, std::string& target) {
+  cmd->add_option(names("kv_cache_dtype"), target,
+                  "What the engine's cache stores keys and values as; default: auto, the model's type")
+      ->check(CLI::IsMember({"auto", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"}));
+}
 
 void add_generate(CLI::App& app, Run& run) {
   auto of_checkpoint = std::make_shared<Run>();
@@ -90,7 +98,7 @@ void add_generate(CLI::App& app, Run& run) {
     const bool of_model = !s->model.empty();
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
     for (const char* name : {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar",
-                             "--speculative_config", "--lora", "--tensor_parallel_size"})
+                             "--speculative_config", "--lora", "--tensor_parallel_size", "--kv_cache_dtype"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
     if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {

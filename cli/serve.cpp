@@ -20,7 +20,7 @@ CLI::Range seconds() { return {0.0, 1e9}; }
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct ServeSettings {
   std::string model, python, host, device, dtype, model_name, ssl_certfile, ssl_keyfile;
-  std::string speculative_config, runner, pooler_config;
+  std::string speculative_config, runner, pooler_config, kv_cache_dtype;
   int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
   int64_t tensor_parallel_size = 0, replicas = 0;
   int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
@@ -34,7 +34,8 @@ void forward_serve(const CLI::App* cmd, PythonCommand& to) {
       "api_key",        "cors",          "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
       "kv_cache_bytes", "max_clients",   "max_choices",   "max_body_bytes", "request_seconds",
       "drain_seconds",  "ssl_certfile",  "ssl_keyfile",   "lora_modules",   "speculative_config",
-      "runner",         "pooler_config", "swap_space",    "replicas",       "tensor_parallel_size"};
+      "runner",         "pooler_config", "swap_space",    "replicas",       "tensor_parallel_size",
+      "kv_cache_dtype"};
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);
@@ -58,6 +59,7 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
   cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
                   "Memory for keys and values; default: what the texts need, at most 1 GiB if one fits")
       ->check(from_one());
+  add_kv_cache_dtype(cmd, s.kv_cache_dtype);
   cmd->add_option(names("swap_space"), s.swap_space,
                   "GiB of host memory for keys and values of texts that make room for others; default: 0, they are "
                   "computed again")

@@ -238,11 +238,13 @@ void bind_norms(nb::module_& m) {
   m.def(
       "paged_attention",
       [](const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& block_table, const Tensor& lengths,
-         std::optional<double> scale, std::optional<int64_t> window, std::optional<double> softcap) {
-        return paged_attention(q, keys, values, block_table, lengths, scale, window, softcap);
+         std::optional<double> scale, std::optional<int64_t> window, std::optional<double> softcap,
+         const Tensor* key_scale, const Tensor* value_scale) {
+        return paged_attention(q, keys, values, block_table, lengths, scale, window, softcap, or_undefined(key_scale),
+                               or_undefined(value_scale));
       },
       "query"_a, "keys"_a, "values"_a, "block_table"_a, "lengths"_a, nb::kw_only(), OPTIONAL("scale"),
-      OPTIONAL("window"), OPTIONAL("softcap"),
+      OPTIONAL("window"), OPTIONAL("softcap"), OPTIONAL("key_scale"), OPTIONAL("value_scale"),
       "Attention of one query for each sequence over keys and values in pages, which are read in place. query [S, H, "
       "D], "
       "keys and values [pages, P, Hk, D] of one floating dtype; P is a power of two, H a multiple of Hk. block_table, "
@@ -250,6 +252,8 @@ void bind_norms(nb::module_& m) {
       "[S, H, D]; zeros where there are no keys.\n"
       "scale is 1 / sqrt(D) unless given. window: a query sees the last so many keys. softcap: scores are softcap "
       "tanh(score / softcap). The result of a sequence has the same bits whatever the other sequences are.\n"
+      "key_scale and value_scale, float32 [pages, P, Hk]: with keys and values of int8 or an 8-bit float, which stand "
+      "for keys * key_scale[..., None] and values * value_scale[..., None].\n"
       "Inference only. TypeError, ValueError; IndexError for a page that does not exist or a length that does not fit, "
       "at "
       "the read; NotImplementedError for gradients.");

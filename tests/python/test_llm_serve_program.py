@@ -83,7 +83,7 @@ def served(tmp_path):
 
 
 def test_the_program(served):
-    p = served("--max_model_len", 2000, "--max_num_seqs", 2, "--swap_space", 0.5, PYFLAME_API_KEY="secret")
+    p = served("--max_model_len", 2000, "--max_num_seqs", 2, "--swap_space", 0.5, "--kv_cache_dtype", "int8", PYFLAME_API_KEY="secret")
     port = int(p.find(r"small is at http://127.0.0.1:(\d+)").group(1))
     assert p.find("try: curl .*Bearer KEY") and any("loading" in line for line in p.lines) and not any("secret" in line or "WARNING" in line for line in p.lines)
     client = Running.__new__(Running)
@@ -138,7 +138,7 @@ def test_the_command_line(run, tmp_path):
     helped = run("serve", "--help").stdout
     assert all(f"--{name}" in helped for name in ("host", "port", "api_key,--api-key", "max_num_seqs,--max-num-seqs", "drain_seconds", "tensor_parallel_size,--tensor-parallel-size", "replicas"))
     for words, part in ((("serve",), "MODEL is required"), (("serve", "m", "--port", "70000"), "--port: Value 70000 not in range"), (("serve", "m", "--max-num-seqs", "0"), "--max_num_seqs: Value 0 not in range 1 to "),
-                        (("serve", "m", "--replicas", "0"), "--replicas: Value 0 not in range 1 to "), (("serve", "m", "--dtype", "int8"), "--dtype")):
+                        (("serve", "m", "--replicas", "0"), "--replicas: Value 0 not in range 1 to "), (("serve", "m", "--dtype", "int8"), "--dtype"), (("serve", "m", "--kv-cache-dtype", "int4"), "--kv_cache_dtype: int4 not in {auto,")):
         failed = run(*words, code=2)
         assert part.lower() in failed.stderr.lower(), failed.stderr
     # What was given reaches Python.
@@ -147,6 +147,8 @@ def test_the_command_line(run, tmp_path):
     for name in ("tensor_parallel_size", "replicas"):
         failed = run("serve", small.write_random_encoder(tmp_path / "encoder"), "--python", sys.executable, "--port", "0", f"--{name}", "2", code=1)
         assert f"serve: --{name} belongs to models that write texts; got 2 with one for embeddings" in failed.stderr
+    failed = run("serve", tmp_path / "encoder", "--python", sys.executable, "--port", "0", "--kv-cache-dtype", "int8", code=1)
+    assert "serve: --kv_cache_dtype belongs to models that write texts; got int8 with one for embeddings" in failed.stderr
     failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", code=1)
     assert "none.gguf" in failed.stderr and "Traceback" not in failed.stderr
 

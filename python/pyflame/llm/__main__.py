@@ -9,6 +9,7 @@ import time
 
 import pyflame as pf
 from pyflame.llm import Grammar, SpeculativeConfig
+from pyflame.llm._kv_cache import check_name
 from pyflame.llm._single import SingleWriter
 from pyflame.llm._speculation import draft_model
 from pyflame.llm._workers import EngineDead
@@ -30,6 +31,7 @@ def _arguments(words):
     parser.add_argument("--speculative_config")
     parser.add_argument("--lora")
     parser.add_argument("--tensor_parallel_size", type=int, default=1)
+    parser.add_argument("--kv_cache_dtype", default="auto")
     return parser.parse_args(words)
 
 
@@ -49,14 +51,15 @@ def _speculation(args):
 
 @contextlib.contextmanager
 def _writer(args):
-    """(the LanguageModel, the options of its texts that need it). With --tensor_parallel_size an engine writes, whose processes end with this."""
+    """(the LanguageModel, the options of its texts that need it). With --tensor_parallel_size or --kv_cache_dtype an engine writes, which ends with this."""
     config = _speculation(args)
-    if args.tensor_parallel_size == 1:
+    check_name(args.command, args.kv_cache_dtype)
+    if args.tensor_parallel_size == 1 and args.kv_cache_dtype == "auto":
         lm = pf.llm.load(args.model, device=args.device)
         draft_model(config, lm)  # loads it once
         yield lm, {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
         return
-    with SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora) as writer:
+    with SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype) as writer:
         yield writer.model, {"tokens": writer.tokens}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
+from ._kv_cache import dequantized, format_of, quantized, row_bytes
 from ._network import STEP, _on_gpu, _rows
 
 BLOCK = 16  # tokens in a block
@@ -39,32 +40,63 @@ def step_sizes(parts, wanted):
     return rounded(max(LEAST_ROWS, tokens)), coarsely_rounded(wanted, LEAST_ROWS)
 
 
-def block_bytes(network):
-    """The bytes of a block: keys and values of all layers."""
+def block_bytes(network, kv_cache_dtype="auto"):
+    """The bytes of a block: keys and values of all layers, with their scales."""
     c = network.config
-    return 2 * c.layers * BLOCK * c.kv_heads * c.head_dim * (4 if network.dtype == _C.float32 else 2)
+    return 2 * c.layers * BLOCK * c.kv_heads * row_bytes(kv_cache_dtype, c.head_dim, network.dtype)
 
 
 class Pages:
-    """Keys and values of `count` blocks and the waste block: for each layer a tensor of shape ((count + 1) BLOCK, key heads, head size), written in place."""
+    """Keys and values of `count` blocks and the waste block: for each layer a tensor of shape ((count + 1) BLOCK, key heads, head size), written in place. kv_cache_dtype: as of
+    the Engine. If that has 8 bits, each layer also has key_scales and value_scales, ((count + 1) BLOCK, key heads)."""
 
-    def __init__(self, network, count):
+    def __init__(self, network, count, kv_cache_dtype="auto"):
         c = network.config
-        shape = ((count + 1) * BLOCK, c.kv_heads, c.head_dim)
-        self.keys = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
-        self.values = [_C.empty(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
+        self.dtype, self.format = network.dtype, format_of(kv_cache_dtype)
+
+        def of_layers(*shape, dtype):
+            return [_C.empty((count + 1) * BLOCK, *shape, dtype=dtype, device=network.device) for _ in range(c.layers)]
+
+        self.keys, self.values = (of_layers(c.kv_heads, c.head_dim, dtype=self.format or network.dtype) for _ in range(2))
+        self.key_scales, self.value_scales = (of_layers(c.kv_heads, dtype=_C.float32) if self.format else [None] * c.layers for _ in range(2))
+
+    def _tensors(self):
+        return [x for x in [*self.keys, *self.values, *self.key_scales, *self.value_scales] if x is not None]
+
+    def write(self, layer, slots, k, v):
+        """Writes k and v (rows, key heads, head size) of a layer to slots (rows,)."""
+        for x, pages, scales in ((k, self.keys, self.key_scales), (v, self.values, self.value_scales)):
+            if self.format:
+                x, s = quantized(x, self.format)
+                scales[layer].index_copy_(0, slots, s)
+            pages[layer].index_copy_(0, slots, x)
+
+    def attention(self, layer, q, table, lengths, **options):
+        """paged_attention of q (rows, heads, head size) over a layer's keys and values."""
+        keys, values, *scales = (None if x is None else _blocks_of(x) for x in (self.keys[layer], self.values[layer], self.key_scales[layer], self.value_scales[layer]))
+        return _C.paged_attention(q, keys, values, table, lengths, key_scale=scales[0], value_scale=scales[1], **options)
+
+    def gathered(self, layer, table, count):
+        """The keys and the values of these blocks, one after the other: (count BLOCK, key heads, head size), in the model's dtype."""
+        def of_blocks(x):
+            return x.reshape(-1, x.numel() // x.shape[0] * BLOCK).index_select(0, table).reshape(count * BLOCK, *x.shape[1:])
+
+        k, v = of_blocks(self.keys[layer]), of_blocks(self.values[layer])
+        if not self.format:
+            return k, v
+        return dequantized(k, of_blocks(self.key_scales[layer]), self.dtype), dequantized(v, of_blocks(self.value_scales[layer]), self.dtype)
 
     def saved(self, blocks):
-        """The contents of blocks, as tensors in host memory: for each layer keys, then values."""
+        """The contents of blocks, as tensors in host memory: for each layer keys, then values, then their scales."""
         slots = self._slots(blocks)
         with no_grad():
-            return [x.index_select(0, slots).cpu() for x in [*self.keys, *self.values]]
+            return [x.index_select(0, slots).cpu() for x in self._tensors()]
 
     def restore(self, blocks, saved, begin):
         """Writes what saved() returned into blocks, from its block `begin` on."""
         slots = self._slots(blocks)
         with no_grad():
-            for x, y in zip([*self.keys, *self.values], saved):
+            for x, y in zip(self._tensors(), saved):
                 x.index_copy_(0, slots, y[begin * BLOCK:].to(x.device))
 
     def _slots(self, blocks):
@@ -75,7 +107,7 @@ class Pages:
         pairs = np.array([*pairs, *[(WASTE, WASTE)] * (rounded(len(pairs)) - len(pairs))], dtype=np.int64)  # a few sizes only
         source, target = map(self._slots, pairs.T)
         with no_grad():
-            for x in [*self.keys, *self.values]:
+            for x in self._tensors():
                 x.index_copy_(0, target, x.index_select(0, source))
 
 
@@ -140,12 +172,6 @@ class _Packed:
         self.queries, self.keys = (_C.tensor(np.array(x, dtype=np.int32), device=network.device) for x in (queries, keys))
 
 
-def _gathered(pages, table, count):
-    """The tokens of these blocks, one after the other: (count BLOCK, key heads, head size)."""
-    heads, size = pages.shape[1:]
-    return pages.reshape(-1, BLOCK * heads * size).index_select(0, table).reshape(count * BLOCK, heads, size)
-
-
 def _blocks_of(pages):
     return pages.reshape(-1, BLOCK, *pages.shape[1:])
 
@@ -171,7 +197,7 @@ class Step:
         self.wanted = len(last)
         network.reserve(-(-max(p.end for p in parts) // STEP) * STEP)
         # Rows without a token write to the waste block, or nothing at all where an op of its own writes.
-        self._fused = network.config.architecture.positions == "rope" and _on_gpu(network.device)
+        self._fused = network.config.architecture.positions == "rope" and _on_gpu(network.device) and not pages.format
         nowhere = -1 if self._fused else WASTE * BLOCK
         parts_of_it = [(at, rows, 0), (slots, rows, nowhere)]
         self._all_rows = rows == logits and last == list(range(len(last)))  # the rows are the logits' rows
@@ -233,24 +259,22 @@ class Step:
         if "q_norm" in layer:
             q, k = n._norm(q, layer["q_norm"]), n._norm(k, layer["k_norm"])
         windowed = c.windowed[i]
-        keys, values = self.pages.keys[i], self.pages.values[i]
         which = 1 if windowed and c.local_base is not None else 0
         if self._fused:
-            q = _C._rotary_store(q, k, v, *n.rope[which], self.at, self.slots, keys, values)
+            q = _C._rotary_store(q, k, v, *n.rope[which], self.at, self.slots, self.pages.keys[i], self.pages.values[i])
         else:
             if c.architecture.positions == "rope":
                 q, k = (n._rotated(z, *self._turns(which)) for z in (q, k))
-            keys.index_copy_(0, self.slots, k)
-            values.index_copy_(0, self.slots, v)
+            self.pages.write(i, self.slots, k, v)
         window, y = c.window if windowed else None, None
         if self._singles is not None:
-            y = _C.paged_attention(q, _blocks_of(keys), _blocks_of(values), self._singles.table, self._singles.lengths, scale=c.scale, window=window, softcap=c.attention_cap or None)
+            y = self.pages.attention(i, q, self._singles.table, self._singles.lengths, scale=c.scale, window=window, softcap=c.attention_cap or None)
         if self._longer:
             # Packed sequences have no masks, so neither a window nor a soft cap.
             if c.attention_cap or (window is not None and any(p.end > window for p in self.parts if len(p.ids) > 1)):
-                z = self._masked_parts(q, keys, values, window)
+                z = self._masked_parts(i, q, window)
             else:
-                z = self._sequences(q, keys, values)
+                z = self._sequences(i, q)
             y = z if y is None else y + z
         return n._product(i, "o", y.reshape(rows, c.heads * c.head_dim), self.adapt)
 
@@ -259,15 +283,15 @@ class Step:
             self._tables["turns", which] = tuple(t.index_select(0, self.at).unsqueeze(1) for t in self.network.rope[which])
         return self._tables["turns", which]
 
-    def _sequences(self, q, keys, values):
+    def _sequences(self, i, q):
         c = self.network.config
         if self._packed is None:
             self._packed = _Packed(self.network, self.parts, self.rows)
         p = self._packed
-        k, v = _gathered(keys, p.table, p.count), _gathered(values, p.table, p.count)
+        k, v = self.pages.gathered(i, p.table, p.count)
         return _C.varlen_attn(q, k, v, p.queries, p.keys, int(p.longest[0]), int(p.longest[1]), True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
 
-    def _masked_parts(self, q, keys, values, window):
+    def _masked_parts(self, i, q, window):
         """Attention with masks, one part after the other: (rows, heads, head size)."""
         n, c = self.network, self.network.config
         y = _C.zeros(self.rows + 1, c.heads, c.head_dim, dtype=n.dtype, device=n.device)  # the last row is for queries without a token
@@ -277,8 +301,8 @@ class Step:
                 _C.cut()  # or each combination of parts would be a program
             table, count, source, target, seen, beyond = self._mask(j, window)
             queries = q.index_select(0, source).transpose(0, 1).unsqueeze(0)
-            k = _gathered(keys, table, count).transpose(0, 1).unsqueeze(0)
-            v = _gathered(values, table, count).masked_fill(beyond, 0).transpose(0, 1).unsqueeze(0)  # what lies there belongs to nobody and may be nan
+            k, v = self.pages.gathered(i, table, count)
+            k, v = k.transpose(0, 1).unsqueeze(0), v.masked_fill(beyond, 0).transpose(0, 1).unsqueeze(0)  # what lies there belongs to nobody and may be nan
             if c.attention_cap:
                 z = n._capped(queries, k, v, seen)
             else:

@@ -14,6 +14,7 @@ import weakref
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
 from ._intake import Intake
+from ._kv_cache import check_name
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, step_sizes
@@ -53,12 +54,15 @@ class Engine(Intake):
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
     speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
     swap_space: GiB of host memory for the keys and values of requests that are preempted. Where it has room they are copied there and back, otherwise they are computed again.
+    kv_cache_dtype: what keys and values are stored as, by vLLM's names: 'auto', the model's dtype; 'fp8' or 'fp8_e4m3', 'fp8_e5m2', 'int8': 8 bits, rounded with a float32 scale for each token
+    and head, so that the cache has room for more tokens. It holds for a draft model, too.
     tensor_parallel_size: the number of processes that compute each step together (_workers.py), each with its part of the weights, and with the keys and values of its heads; swap_space and
     kv_cache_bytes are those of each process. The others are started here and read the files that pf.llm.load has read; engine.model has this process's part, and only the engine computes with it.
     ValueError for arguments out of range or a cache that is too small; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None, swap_space=0, tensor_parallel_size=1):
+                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto"):
+        check_name("Engine", kv_cache_dtype)
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
                                  ("max_waiting", max_waiting, 1), ("tensor_parallel_size", tensor_parallel_size, 1)):
             if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
@@ -69,7 +73,7 @@ class Engine(Intake):
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
         self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
         self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
-        self._workers = None
+        self._workers, self.kv_cache_dtype = None, kv_cache_dtype
         if tensor_parallel_size > 1:
             if getattr(model, "source", model) is None:
                 raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
@@ -91,7 +95,7 @@ class Engine(Intake):
             raise ValueError(f"Engine: max_model_len is out of range; got {max_model_len}; expected at most the model's context of {context}")
         self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
         self._network = model._network
-        self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network)  # that host memory still has room for
+        self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network, self.kv_cache_dtype)  # that host memory still has room for
         self._swap_count = self._swap_blocks
         self.speculative_config = SpeculativeConfig.of(speculative_config)
         if self.speculative_config and batch_invariant:
@@ -134,7 +138,7 @@ class Engine(Intake):
         return Step(self._network, self._pages, parts, rows, logits_rows, self._adapters, ids)
 
     def _pages_of(self, max_model_len, kv_cache_bytes):
-        bytes_each = block_bytes(self._network) + (block_bytes(self._draft) if self._draft else 0)
+        bytes_each = sum(block_bytes(network, self.kv_cache_dtype) for network in (self._network, self._draft) if network)
         length = max_model_len or self.model.config.context
         one = -(-length // BLOCK)
         if kv_cache_bytes is None:
@@ -150,8 +154,9 @@ class Engine(Intake):
         self._make_pages()
 
     def _make_pages(self):
-        self._pages = Pages(self._network, self._blocks.count) if self._workers is None else self._workers.pages(self._network, self._blocks.count)
-        self._draft_pages = Pages(self._draft, self._blocks.count) if self._draft else None
+        pages = Pages if self._workers is None else self._workers.pages
+        self._pages = pages(self._network, self._blocks.count, self.kv_cache_dtype)
+        self._draft_pages = Pages(self._draft, self._blocks.count, self.kv_cache_dtype) if self._draft else None
 
     def _invariant_rows(self):
         """The number of rows of a writing step: the smallest in which all rows of all products get the same bits, by a test on this machine."""

@@ -222,12 +222,12 @@ class LLM:
     files. pooler_config: how hidden states become embeddings, a PoolerConfig or a dict. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
     arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object.
 
-    max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space and
-    tensor_parallel_size: as of the Engine. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
+    max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space,
+    tensor_parallel_size and kv_cache_dtype: as of the Engine. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
     """
 
     def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
-                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0, tensor_parallel_size=1):
+                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto"):
         if runner not in ("auto", "generate", "pooling"):
             raise ValueError(f"LLM: there is no such runner; got {runner!r}; expected 'auto', 'generate' or 'pooling'")
         divided = tensor_parallel_size != 1
@@ -255,7 +255,8 @@ class LLM:
         if pooler_config is not None:  # otherwise load_embedding has had it
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
         self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
-                             speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size)
+                             speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size,
+                             kv_cache_dtype=kv_cache_dtype)
         self.model = self.engine.model
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)

@@ -12,6 +12,7 @@
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/ops/sequences.h"
+#include "pyflame/record/float8.h"
 #include "pyflame/tensor/alias.h"
 
 namespace pyflame {
@@ -335,24 +336,58 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
   return r[0];
 }
 
+namespace {
+
+constexpr const char* kPagedName = "paged_attention";
+
+// Keys and values of 8 bits, and their scales. Returns whether they are of 8 bits.
+bool check_scaled_pages(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& key_scale,
+                        const Tensor& value_scale) {
+  if (keys.dtype() != DType::int8 && !is_float8(keys.dtype())) {
+    check_same_dtype(kPagedName, q, keys);
+    check_same_dtype(kPagedName, q, values);
+    PF_CHECK(!key_scale && !value_scale, Type,
+             "{}: keys without 8 bits have no scales; got {} keys and scales; expected none; hint: int8 or float8 keys",
+             kPagedName, dtype_name(keys.dtype()));
+    return false;
+  }
+  check_same_dtype(kPagedName, keys, values);
+  PF_CHECK(key_scale && value_scale, Type,
+           "{}: keys and values of 8 bits have no scales; got {} keys; expected key_scale and value_scale", kPagedName,
+           dtype_name(keys.dtype()));
+  const Dims &k = keys.shape(), rows{k[0], k[1], k[2]};
+  check_same_device(kPagedName, {q, key_scale, value_scale});
+  for (const Tensor* s : {&key_scale, &value_scale}) {
+    PF_CHECK(s->dtype() == DType::float32, Type, "{}: the scales have the wrong dtype; got {}; expected float32",
+             kPagedName, dtype_name(s->dtype()));
+    PF_CHECK(s->shape() == rows, Value, "{}: the scales do not fit; got {} for keys {}; expected (pages, P, Hk)",
+             kPagedName, s->shape().str(), k.str());
+  }
+  return true;
+}
+
+// What the kernels see of them: no kernel knows float8.
+Tensor stored_pages(const Tensor& x) { return contiguous(is_float8(x.dtype()) ? as_codes(x) : x); }
+
+}  // namespace
+
 Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& block_table,
                        const Tensor& lengths, std::optional<double> scale, std::optional<int64_t> window,
-                       std::optional<double> softcap) {
-  constexpr const char* kOp = "paged_attention";
+                       std::optional<double> softcap, const Tensor& key_scale, const Tensor& value_scale) {
+  constexpr const char* kOp = kPagedName;
   if (autocast::active(q)) {
     const autocast::Off off;
     return paged_attention(autocast::operand(OpId::paged_attention, q), autocast::operand(OpId::paged_attention, keys),
                            autocast::operand(OpId::paged_attention, values), block_table, lengths, scale, window,
-                           softcap);
+                           softcap, key_scale, value_scale);
   }
   check_same_device(kOp, {q, keys, values, block_table, lengths});
   check_float(kOp, q);
-  check_same_dtype(kOp, q, keys);
-  check_same_dtype(kOp, q, values);
   PF_CHECK(q.dim() == 3 && keys.dim() == 4 && keys.shape() == values.shape() && q.size(2) == keys.size(3), Value,
            "{}: the shapes do not fit; got query {}, keys {}, values {}; expected (S, H, D), (pages, P, Hk, D) and "
            "(pages, P, Hk, D)",
            kOp, q.shape().str(), keys.shape().str(), values.shape().str());
+  const bool scaled = check_scaled_pages(q, keys, values, key_scale, value_scale);
   const int64_t sequences = q.size(0), h = q.size(1), page = keys.size(1), hk = keys.size(2);
   PF_CHECK(hk > 0 && h % hk == 0, Value,
            "{}: the heads do not group; got {} query heads and {} key heads; expected a multiple", kOp, h, hk);
@@ -374,14 +409,16 @@ Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values
       "{}: there are no gradients; got an input that requires one; expected inference; hint: call it under no_grad",
       kOp);
   if (q.numel() == 0) return empty(q.shape(), q.dtype(), q.device());
-  const Tensor q0 = contiguous(q), k0 = contiguous(keys), v0 = contiguous(values), table = contiguous(block_table),
-               ends = contiguous(lengths);
+  const Tensor q0 = contiguous(q), k0 = stored_pages(keys), v0 = stored_pages(values), table = contiguous(block_table),
+               ends = contiguous(lengths), k_scale = scaled ? contiguous(key_scale) : Tensor(),
+               v_scale = scaled ? contiguous(value_scale) : Tensor();
   std::vector<Arg> args{q0, k0, v0, table, ends};  // they do not keep tensors alive
+  if (scaled) args.insert(args.end(), {Arg(k_scale), Arg(v_scale)});
   args.emplace_back(Scalar(scale.value_or(1 / std::sqrt(static_cast<double>(q.size(2))))), DType::float64);
   args.emplace_back(Scalar(window.value_or(0)), DType::int64);
   args.emplace_back(Scalar(softcap.value_or(0)), DType::float64);
   const OutSpec outs[] = {{q.shape(), q.dtype()}};
-  return emit_many(OpId::paged_attention, args, outs, NoAttrs{})[0];
+  return emit_many(OpId::paged_attention, args, outs, PagedAttrs{static_cast<int64_t>(keys.dtype())})[0];
 }
 
 Tensor rotary_store(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,

@@ -124,6 +124,11 @@ struct AttentionAttrs {
   int64_t any_order = 0;     // of the gradient
   PF_FIELDS("causal,has_mask,any_order")
 };
+struct PagedAttrs {
+  int64_t
+      stored;  // DType of keys and values: the queries', or int8 or a float8 with scales. float8 values are passed as codes
+  PF_FIELDS("stored")
+};
 struct TopkAttrs {
   int64_t largest;
   PF_FIELDS("largest")

@@ -269,9 +269,11 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
 // One query for each sequence (decoding), whose keys and values lie in pages that are read in place: q [S, H, D], keys and values
 // [pages, P, Hk, D], P a power of two; block_table int32 [S, N] names the pages of a sequence, lengths int32 [S] says how many keys it
 // has. window: only the last so many keys are seen. softcap: cap tanh(score / cap). A sequence's result does not depend on the others.
+// keys and values have q's dtype, or int8 or an 8-bit float; then each row of D has a factor in key_scale and value_scale, float32 [pages, P, Hk].
 Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& block_table,
                        const Tensor& lengths, std::optional<double> scale = {}, std::optional<int64_t> window = {},
-                       std::optional<double> softcap = {});
+                       std::optional<double> softcap = {}, const Tensor& key_scale = {},
+                       const Tensor& value_scale = {});
 
 // The step before paged_attention, in one pass: rotates the first R of the D dims of q [T, H, D] and k [T, Hk, D] by the rows `positions` of cos and
 // sin [P, R], as x cos + (-x2, x1) sin with the halves x1 and x2 of these dims (RoPE, arXiv:2104.09864), and writes the rotated k, and v, to the

@@ -440,11 +440,19 @@ class GpuProblems {
   }
   // Four query heads share the keys: few keys in all, and so many that their parts are added afterwards.
   void pages() {
+    const Operand table = tensor(DType::int32, {3, 2}), lengths = tensor(DType::int32, {3});
     for (const auto& [what, columns] : {std::pair<const char*, int64_t>{"short", 2}, {"long", 16}})
       add(OpId::paged_attention, what,
-          {x({3, 8, 128}), x({40, 16, 2, 128}), x({40, 16, 2, 128}), tensor(DType::int32, {3, columns}),
-           tensor(DType::int32, {3}), number(), number(DType::int64), number()},
-          {x({3, 8, 128})});
+          {x({3, 8, 128}), x({40, 16, 2, 128}), x({40, 16, 2, 128}), tensor(DType::int32, {3, columns}), lengths,
+           number(), number(DType::int64), number()},
+          {x({3, 8, 128})}, PagedAttrs{static_cast<int64_t>(dtype_)});
+    for (const auto& [what, stored] : {std::pair{"int8", DType::int8}, {"float8", DType::float8_e4m3fn}}) {
+      const Operand pages = tensor(is_float8(stored) ? DType::uint8 : stored, {40, 16, 2, 128}),
+                    scale = tensor(DType::float32, {40, 16, 2});
+      add(OpId::paged_attention, what,
+          {x({3, 8, 128}), pages, pages, table, lengths, scale, scale, number(), number(DType::int64), number()},
+          {x({3, 8, 128})}, PagedAttrs{static_cast<int64_t>(stored)});
+    }
   }
   // Halves of which 16 bytes are read at a time, and others.
   void rotary() {

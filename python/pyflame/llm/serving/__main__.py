@@ -47,6 +47,7 @@ def _arguments(words):
     p.add_argument("--max_num_seqs", type=int, default=8)
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--kv_cache_bytes", type=int)
+    p.add_argument("--kv_cache_dtype", default="auto")
     p.add_argument("--swap_space", type=float, default=0.0)
     p.add_argument("--tensor_parallel_size", type=int, default=1)
     p.add_argument("--replicas", type=int, default=1)
@@ -183,7 +184,8 @@ def _engine(args, dtype):
     from ._replicas import Replicas
 
     options = dict(max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes, max_waiting=args.max_choices,
-                   speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space, tensor_parallel_size=args.tensor_parallel_size)  # fmt: skip
+                   speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space, tensor_parallel_size=args.tensor_parallel_size,
+                   kv_cache_dtype=args.kv_cache_dtype)  # fmt: skip
     processes = args.replicas * args.tensor_parallel_size
     if processes == 1:
         with _progress(f"loading {args.model}"):
@@ -219,6 +221,8 @@ def _run(args):
     for name in ("tensor_parallel_size", "replicas"):
         if pools and getattr(args, name) != 1:
             raise ValueError(f"serve: --{name} belongs to models that write texts; got {getattr(args, name)} with one for embeddings; expected 1")
+    if pools and args.kv_cache_dtype != "auto":
+        raise ValueError(f"serve: --kv_cache_dtype belongs to models that write texts; got {args.kv_cache_dtype} with one for embeddings; expected none")
     if pools:
         with _progress(f"loading {args.model}"):
             model = load_embedding(args.model, dtype, args.device, args.pooler_config)

@@ -1,10 +1,12 @@
-"""Attention over pages: grouped heads, windows, soft caps, lengths around the sizes of pages and of the parts of keys."""
+"""Attention over pages: grouped heads, windows, soft caps, lengths around the sizes of pages and of the parts of keys, pages of 8 bits with scales."""
 
 import numpy as np
 
 from ..tolerance import EPS
 from . import FLOATS, Case, Spec
 from .attention import plain
+from .float8 import encoded
+from .float8 import table as values_of_codes
 
 
 def paged_attention(q, keys, values, table, lengths, scale=None, window=None, softcap=None):
@@ -26,15 +28,36 @@ def _or_small(values, small):
     return lambda rng, shape: values if tuple(shape) == values.shape else rng.integers(0, small + 1, shape)
 
 
-def _case(name, dtype, lengths, heads=(2, 2), dim=8, page=4, **options):
+def _pages(shape, dtype, stored):
+    """(Spec of keys or values, that of their scales). Without `stored` they have no scales; float8 ones are codes."""
+    if stored is None:
+        return (Spec(shape, dtype, plain),)
+    if stored == "int8":
+        return Spec(shape, "int8", lambda rng, shape: rng.integers(-127, 128, shape)), Spec(shape[:-1], "float32", lambda rng, shape: (0.5 + rng.random(shape)) / 64)
+    return Spec(shape, "uint8", lambda rng, shape: encoded(stored, plain(rng, shape))), Spec(shape[:-1], "float32", lambda rng, shape: 0.5 + rng.random(shape))
+
+
+def _case(name, dtype, lengths, heads=(2, 2), dim=8, page=4, stored=None, **options):
     columns = max(1, -(-max(lengths) // page))
     order = np.random.default_rng(len(name)).permutation(len(lengths) * columns)
     table = order.reshape(len(lengths), columns)
     table = np.where(np.arange(columns) * page < np.array(lengths)[:, None], table, 0).astype(np.int32)
-    cache = Spec((len(order), page, heads[1], dim), dtype, plain)
-    inputs = (Spec((len(lengths), heads[0], dim), dtype, plain), cache, cache, Spec(table.shape, "int32", _or_small(table, 0)), Spec((len(lengths),), "int32", _or_small(np.array(lengths, np.int32), 1)))
+    cache, *scale = _pages((len(order), page, heads[1], dim), dtype, stored)
+    inputs = (Spec((len(lengths), heads[0], dim), dtype, plain), cache, cache, Spec(table.shape, "int32", _or_small(table, 0)), Spec((len(lengths),), "int32", _or_small(np.array(lengths, np.int32), 1)), *scale, *scale)
 
-    def magnitude(q, keys, values, *where):
+    def decoded(x, scale):
+        return (x if stored == "int8" else values_of_codes(stored)[x]) * scale[..., None]
+
+    def floats(q, keys, values, table, lengths, *scales):
+        return q, *((decoded(x, s) for x, s in zip((keys, values), scales)) if scales else (keys, values)), table, lengths
+
+    def call(pf, q, keys, values, table, lengths, *scales):
+        if scales:
+            keys, values = (x.view(getattr(pf, stored)) for x in (keys, values))
+        return pf.paged_attention(q, keys, values, table, lengths, **dict(zip(("key_scale", "value_scale"), scales)), **options)
+
+    def magnitude(*x):
+        q, keys, values, *where = floats(*x)
         largest = np.abs(q).sum(-1).max() * np.abs(keys).max() * (options.get("scale") or dim**-0.5)
         size = (1 + min(largest, dim**0.5 * 10)) * np.abs(values).max()
         if dtype not in ("float16", "bfloat16"):
@@ -42,8 +65,8 @@ def _case(name, dtype, lengths, heads=(2, 2), dim=8, page=4, **options):
         # Matrix cores take the weights in the values' own half type: one more rounding of each product.
         return size + EPS[dtype] / EPS["float32"] * paged_attention(q, keys, np.abs(values), *where, **options)
 
-    return Case(f"paged-{name}-{dtype}", ("paged_attention",), ("paged_attention",), inputs, lambda pf, *x: pf.paged_attention(*x, **options),
-                lambda *x: paged_attention(*x, **options), c=2, magnitude=magnitude, fused_exact=False)
+    return Case(f"paged-{name}-{dtype}", ("paged_attention",), ("paged_attention",), inputs, call,
+                lambda *x: paged_attention(*floats(*x), **options), c=2, magnitude=magnitude, fused_exact=False)
 
 
 def rotary_store(q, k, v, cos, sin, positions, slots, keys, values):
@@ -83,7 +106,10 @@ def cases():
         out.append(_rotary_case("a-part-of-them", dtype, 3, (3, 1), 20, 6))
         out.append(_case("lengths", dtype, (1, 4, 5, 0, 17)))
         out.append(_case("grouped", dtype, (9, 70, 131), (6, 2), 16))
+        for stored in ("int8", "float8_e4m3fn", "float8_e5m2"):
+            out.append(_case(stored, dtype, (9, 70, 131, 0), (6, 2), 16, stored=stored))
         if dtype in ("float32", "bfloat16"):
+            out.append(_case("int8-window-softcap", dtype, (3, 64, 200), (4, 1), 5, 16, stored="int8", window=70, softcap=2.0))
             out.append(_case("one-head-of-keys", dtype, (3, 65), (9, 1), 24, 16))
             out.append(_case("window", dtype, (3, 64, 200), (4, 2), 16, 16, window=70))
             out.append(_case("short-window", dtype, (3, 64, 200), (2, 1), 8, 16, window=1))

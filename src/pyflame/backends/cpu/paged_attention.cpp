@@ -1,11 +1,13 @@
 // Attention of one query for each sequence over keys and values in pages, which are read in place. A task is a sequence and a head of keys,
-// with all query heads that share it; each page is read once for them. Pages of 16-bit types are converted one at a time.
+// with all query heads that share it; each page is read once for them. Pages of 16 or 8 bits are converted one at a time.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/vec.h"
 #include "pyflame/ops/sequences.h"
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame::cpu {
 
@@ -22,6 +24,11 @@ class PagedAttention final : public Exec {
     pages_ = k[0], page_ = k[1], kv_heads_ = k[2], columns_ = node.ins[3].shape[1];
     together_ = heads_ / kv_heads_;
     direct_ = node.ins[1].dtype == compute_dtype<T>();
+    params_ = node.ins.size() - 3;
+    const auto stored = static_cast<DType>(node.attr<PagedAttrs>().stored);
+    scaled_ = stored != node.ins[0].dtype, coded_ = is_float8(stored);
+    for (size_t i = 0; coded_ && i < values_.size(); ++i)
+      values_[i] = static_cast<T>(float8_value(stored, static_cast<uint8_t>(i)));
   }
 
   void run(const RunContext& ctx) override {
@@ -29,7 +36,7 @@ class PagedAttention final : public Exec {
     T* out = out_.begin(ctx);
     const auto* table = ctx.ptr<const int32_t>(node_.ins[3]);
     const auto* lengths = ctx.ptr<const int32_t>(node_.ins[4]);
-    const int64_t window = ctx.params[node_.ins[6].param].as_i64();
+    const int64_t window = ctx.params[node_.ins[params_ + 1].param].as_i64();
     std::vector<PageList> lists;
     int64_t longest = 1;
     for (int64_t s = 0; s < sequences_; ++s) {
@@ -60,9 +67,17 @@ class PagedAttention final : public Exec {
     if (direct_) return {ctx.ptr<const T>(node_.ins[operand]) + at, ld, count};
     const DType dtype = node_.ins[operand].dtype;
     const char* from = ctx.ptr<const char>(node_.ins[operand]);
-    for (int64_t i = 0; i < count; ++i)
-      load_run(from + (at + i * ld) * dtype_size(dtype), dtype, dim_, buffer + i * dim_);
+    for (int64_t i = 0; i < count; ++i) {
+      T* const to = buffer + i * dim_;
+      if (coded_) decode(reinterpret_cast<const uint8_t*>(from) + at + i * ld, to);
+      else load_run(from + (at + i * ld) * dtype_size(dtype), dtype, dim_, to);
+      if (scaled_)
+        vec::scale(to, static_cast<T>(ctx.ptr<const float>(node_.ins[operand + 4])[(at + i * ld) / dim_]), dim_);
+    }
     return {buffer, dim_, count};
+  }
+  void decode(const uint8_t* from, T* to) const {
+    for (int64_t i = 0; i < dim_; ++i) to[i] = values_[from[i]];
   }
   template <class F>
   void for_pages(const PageList& list, const F& f) const {
@@ -70,8 +85,8 @@ class PagedAttention final : public Exec {
   }
 
   void attend(const RunContext& ctx, const T* q, T* out, const int32_t* table, const PageList& list, int64_t h) const {
-    const auto scale = static_cast<T>(ctx.params[node_.ins[5].param].as_f64());
-    const auto cap = static_cast<T>(ctx.params[node_.ins[7].param].as_f64());
+    const auto scale = static_cast<T>(ctx.params[node_.ins[params_].param].as_f64());
+    const auto cap = static_cast<T>(ctx.params[node_.ins[params_ + 2].param].as_f64());
     const int64_t n = list.end - list.first;
     std::fill_n(out, together_ * dim_, T(0));
     if (n == 0) return;
@@ -103,7 +118,9 @@ class PagedAttention final : public Exec {
   In<T> q_;
   Out<T> out_;
   int64_t sequences_ = 0, heads_ = 0, dim_ = 0, pages_ = 0, page_ = 1, kv_heads_ = 1, columns_ = 0, together_ = 1;
-  bool direct_ = true;
+  size_t params_ = 5;  // where they begin among the inputs
+  bool direct_ = true, scaled_ = false, coded_ = false;
+  std::array<T, 256> values_{};  // of the codes of an 8-bit float
 };
 
 Refusal accept_pages(const Problem& p) {

@@ -8,6 +8,7 @@
 
 #include "pyflame/backends/reference/access.h"
 #include "pyflame/ops/sequences.h"
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame::reference {
 namespace {
@@ -185,10 +186,24 @@ void run_attention_grad(const Call& c) {
 }
 void run_varlen_attn_grad(const Call& c) { run_attention_grad(c); }
 
+// Keys (1) or values (2) of paged_attention; those of 8 bits times their scales.
+std::vector<double> read_pages(const Call& c, int i) {
+  std::vector<double> x = read_all<double>(c.in(i));
+  const auto stored = static_cast<DType>(c.node.attr<PagedAttrs>().stored);
+  if (stored == c.in(0).dtype) return x;
+  const std::vector<double> scale = read_all<double>(c.in(i + 4));
+  const size_t dim = x.size() / std::max<size_t>(1, scale.size());
+  for (size_t at = 0; at < x.size(); ++at) {
+    if (is_float8(stored)) x[at] = static_cast<double>(float8_value(stored, static_cast<uint8_t>(x[at])));
+    x[at] *= scale[at / dim];
+  }
+  return x;
+}
+
 void run_paged_attention(const Call& c) {
   const View qv = c.in(0), kv = c.in(1);
   const int64_t heads = qv.shape[1], dim = qv.shape[2], page = kv.shape[1], kv_heads = kv.shape[2];
-  const std::vector<double> q = read_all<double>(qv), k = read_all<double>(kv), v = read_all<double>(c.in(2));
+  const std::vector<double> q = read_all<double>(qv), k = read_pages(c, 1), v = read_pages(c, 2);
   const std::vector<int64_t> table = read_all<int64_t>(c.in(3)), lengths = read_all<int64_t>(c.in(4));
   const int64_t columns = c.in(3).shape[1], window = c.integer(1);
   const double scale = c.number(0), cap = c.number(2);

@@ -17,6 +17,19 @@ template <class X>
 constexpr X kPagedBase = (X)1;
 template <>
 constexpr float kPagedBase<float> = 1.44269504088896340736f;
+// Elements of pages as a type of their own: the codes of 8-bit floats F.
+template <class F>
+struct PagedCode {
+  u8 v;
+};
+template <class S>
+PF_DEVICE C<S> paged_load(const S* p) {
+  return load(p);
+}
+template <class F>
+PF_DEVICE float paged_load(const PagedCode<F>* p) {
+  return F::value(p->v);
+}
 PF_DEVICE float paged_none() { return float_of_bits(0xff800000u); }  // minus infinity: no key was seen
 
 // The keys of a sequence that its query sees, and the parts that they are divided into.
@@ -55,11 +68,14 @@ PF_DEVICE void divide_sums(X (&x)[kCount]) {
 }
 
 // kTeam lanes share a key: each has kPieces vectors of kVec elements, kTeam * kVec apart. Of the scores, a lane has the one of key `my_key` and
-// query head `my_head`; all lanes have the sums of all heads for their own elements.
-template <class T, int kVec, int kTeam, int kPieces, int kHeads, int kAhead, int kThreads>
-PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const int* table, const int* lengths, T* out,
-                               C<T>* parts, const PagedAttention& p) {
+// query head `my_head`; all lanes have the sums of all heads for their own elements. S: the type of keys and values. If it has 8 bits, the rows of a
+// head have scales: the score is multiplied by the key's, the weight by the value's.
+template <class T, class S, int kVec, int kTeam, int kPieces, int kHeads, int kAhead, int kThreads>
+PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const int* table, const int* lengths,
+                               const float* key_scales, const float* value_scales, T* out, C<T>* parts,
+                               const PagedAttention& p) {
   using X = C<T>;
+  constexpr bool kScaled = sizeof(S) == 1;
   constexpr int kTeams = kThreads / kTeam, kSize = kPieces * kVec, kRow = kTeam * kSize + 2;
   static_assert(kHeads <= 8);
   constexpr int kScores = (kHeads > 4 ? 8 : kHeads > 2 ? 4 : kHeads) * kAhead;
@@ -117,16 +133,23 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
   X top = paged_none(), total = 0;  // of this lane's head; total: of this lane's keys
   const i64 row = p.kv_heads * p.dim, mask = ((i64)1 << p.page_log2) - 1;
   for (i64 base = begin; base < end; base += kTeams * kAhead) {
-    Vec<T, kVec> k[kAhead][kPieces], v[kAhead][kPieces];
-    bool there = false;  // is this lane's key
+    Vec<S, kVec> k[kAhead][kPieces], v[kAhead][kPieces];
+    bool there = false;                // is this lane's key
+    X key_scale = 1, value_scale = 1;  // of this lane's key
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const i64 key = base + team * kAhead + a;
-      const i64 at = (((i64)page[a] << p.page_log2) + (key & mask)) * row + kv * p.dim;
+      const i64 slot = ((i64)page[a] << p.page_log2) + (key & mask), at = slot * row + kv * p.dim;
       there |= my_key == a && page[a] >= 0;
+      if constexpr (kScaled) {
+        if (my_key == a && page[a] >= 0) {
+          key_scale = (X)key_scales[slot * p.kv_heads + kv];
+          value_scale = (X)value_scales[slot * p.kv_heads + kv];
+        }
+      }
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {
-        k[a][j] = v[a][j] = Vec<T, kVec>{};
+        k[a][j] = v[a][j] = Vec<S, kVec>{};
         if (page[a] >= 0 && column(j) < p.dim) {
           k[a][j] = load_once<kVec>(keys + at + column(j));
           v[a][j] = load_once<kVec>(values + at + column(j));
@@ -144,10 +167,10 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
 #pragma unroll
         for (int i = 0; i < kVec; ++i)
           dots[s] = paged_fused(query[s / kAhead < kHeads ? s / kAhead : 0][j * kVec + i],
-                                (X)load(&k[s % kAhead][j].v[i]), dots[s]);
+                                (X)paged_load(&k[s % kAhead][j].v[i]), dots[s]);
     }
     divide_sums<kTeam / 2, kScores>(dots);  // this lane's is that of key my_key and head me / (kSame * kAhead)
-    X score = dots[0];
+    X score = kScaled ? dots[0] * key_scale : dots[0];
     if (cap > 0) score = cap * m_tanh(score / cap) * kPagedBase<X>;
     if (!there) score = paged_none();
     X best = score;
@@ -170,16 +193,17 @@ PF_DEVICE void paged_attention(const T* q, const T* keys, const T* values, const
     }
     const X weight = there ? paged_exp(score - top) : (X)0;
     total += weight;
+    const X share = kScaled ? weight * value_scale : weight;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h)
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        const X w = from_lane(weight, team0 + (h * kAhead + a) * kSame);
+        const X w = from_lane(share, team0 + (h * kAhead + a) * kSame);
 #pragma unroll
         for (int j = 0; j < kPieces; ++j)
 #pragma unroll
           for (int i = 0; i < kVec; ++i)
-            sums[h][j * kVec + i] = paged_fused(w, (X)load(&v[a][j].v[i]), sums[h][j * kVec + i]);
+            sums[h][j * kVec + i] = paged_fused(w, (X)paged_load(&v[a][j].v[i]), sums[h][j * kVec + i]);
       }
   }
 #pragma unroll

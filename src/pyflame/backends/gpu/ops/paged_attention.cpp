@@ -1,5 +1,6 @@
 // paged_attention: kernels/attention/paged.h.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <optional>
 
@@ -17,6 +18,14 @@ constexpr int64_t kPagedThreads = 128, kMostTeam = 32, kMostHeads = 8;
 constexpr int64_t kRegisters = 64;  // elements of queries that a lane holds, and as many sums; half as many of keys
 constexpr int64_t kMostAhead = 4;
 
+bool has_scales(const Node& n) { return static_cast<DType>(n.attr<PagedAttrs>().stored) != n.ins[0].dtype; }
+
+// The type of keys and values in the kernel's text.
+std::string pages_type(const Node& n) {
+  const auto stored = static_cast<DType>(n.attr<PagedAttrs>().stored);
+  return is_float8(stored) ? fmt::format("pf::PagedCode<pf::{}>", dtype_name(stored)) : stored_type(stored);
+}
+
 class PagedAttention final : public Executable {
  public:
   explicit PagedAttention(const Problem& p, std::optional<AttentionKind> on_matrix_cores = std::nullopt)
@@ -28,6 +37,7 @@ class PagedAttention final : public Executable {
     const int64_t room = shape_.columns * k[1];
     shape_.most_parts = static_cast<int>(std::clamp<int64_t>(ceil_div(room, pf::kPagedKeys), 1, pf::kPagedParts));
     stored_ = stored_type(node_.ins[0].dtype);
+    params_ = node_.ins.size() - 3;
     const int64_t vec = 16 / dtype_size(node_.ins[0].dtype);
     vec_ = shape_.dim % vec == 0 ? vec : 1;
     together_ = shape_.heads / shape_.kv_heads;
@@ -48,8 +58,9 @@ class PagedAttention final : public Executable {
   }
   void run(const RunContext& ctx) override {
     pf::PagedAttention s = shape_;
-    s.scale = ctx.params[node_.ins[5].param].as_f64(), s.window = ctx.params[node_.ins[6].param].as_i64();
-    s.cap = ctx.params[node_.ins[7].param].as_f64();
+    s.scale = ctx.params[node_.ins[params_].param].as_f64();
+    s.window = ctx.params[node_.ins[params_ + 1].param].as_i64();
+    s.cap = ctx.params[node_.ins[params_ + 2].param].as_f64();
     s.fault = fault_of(ctx), s.site = ctx.site;
     const auto in = [&](size_t i) -> const void* { return ctx.bindings[node_.ins[i].binding]; };
     void* const out = ctx.bindings[node_.outs[0].binding];
@@ -58,10 +69,15 @@ class PagedAttention final : public Executable {
       if (reinterpret_cast<uintptr_t>(in(i)) % 16 != 0) vec = 1;
     const bool tiled = on_matrix_cores_ && vec == vec_;
     const int64_t chunks = ceil_div(together_, tiled ? 16 : lanes_of(vec).heads);
-    (tiled ? tiles() : kernel(vec))
-        .launch(ctx.device,
-                {static_cast<unsigned>(s.sequences * s.kv_heads * chunks), static_cast<unsigned>(s.most_parts), 1},
-                in(0), in(1), in(2), in(3), in(4), out, ctx.workspace, s);
+    const std::array<unsigned, 3> grid{static_cast<unsigned>(s.sequences * s.kv_heads * chunks),
+                                       static_cast<unsigned>(s.most_parts), 1};
+    if (tiled) {
+      tiles().launch(ctx.device, grid, in(0), in(1), in(2), in(3), in(4), out, ctx.workspace, s);
+    } else {
+      const void *key_scale = has_scales(node_) ? in(5) : nullptr, *value_scale = has_scales(node_) ? in(6) : nullptr;
+      kernel(vec).launch(ctx.device, grid, in(0), in(1), in(2), in(3), in(4), key_scale, value_scale, out,
+                         ctx.workspace, s);
+    }
     if (combine_)
       combine_->launch(ctx.device, {static_cast<unsigned>(s.sequences * s.heads), 1, 1}, ctx.workspace, in(4), out, s);
   }
@@ -100,11 +116,12 @@ class PagedAttention final : public Executable {
     k.emplace(
         type_, l.threads,
         kernel_source({"device/mma.h", "attention/paged.h"}, l.threads,
-                      fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
-                                  "lengths, {0}* out, pf::C<{0}>* parts, pf::PagedAttention p) {{ "
-                                  "pf::paged_attention<{0}, {1}, {2}, {3}, {4}, {5}, {6}>(q, keys, values, "
-                                  "table, lengths, out, parts, p); }}",
-                                  stored_, vec, l.team, l.pieces, l.heads, l.ahead, l.threads)));
+                      fmt::format("(const {0}* q, const {7}* keys, const {7}* values, const int* table, const int* "
+                                  "lengths, const float* key_scale, const float* value_scale, {0}* out, pf::C<{0}>* "
+                                  "parts, pf::PagedAttention p) {{ "
+                                  "pf::paged_attention<{0}, {7}, {1}, {2}, {3}, {4}, {5}, {6}>(q, keys, values, "
+                                  "table, lengths, key_scale, value_scale, out, parts, p); }}",
+                                  stored_, vec, l.team, l.pieces, l.heads, l.ahead, l.threads, pages_type(node_))));
     return *k;
   }
 
@@ -114,6 +131,7 @@ class PagedAttention final : public Executable {
   pf::PagedAttention shape_;
   const char* stored_ = "";
   int64_t vec_ = 1, together_ = 1;
+  size_t params_ = 5;  // where they begin among the inputs
   std::optional<Kernel> kernels_[2], combine_, tiles_;
 };
 
@@ -127,6 +145,7 @@ AttentionKind kind_of(const Problem& p) {
 Refusal accept_tiles(const Problem& p) {
   const Operand &q = p.root().ins[0], &keys = p.root().ins[1];
   if (dtype_size(q.dtype) != 2) return "takes float16 and bfloat16";
+  if (has_scales(p.root())) return "takes keys of the queries' dtype";
   if (q.shape[2] % 8 != 0 || q.shape[2] > kMostPagedWidth)
     return fmt::format("takes head sizes that are multiples of 8, up to {}", kMostPagedWidth);
   if (keys.shape[0] * keys.shape[1] >= int64_t{1} << 31) return "has more than 2^31 keys";
