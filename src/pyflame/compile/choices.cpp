@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -64,11 +65,16 @@ std::atomic<int> g_forks = 0;
 
 }  // namespace
 
-bool clearly_faster(const Measurement& m, const Measurement& own) {
+namespace {
+template <class Times>
+bool is_clearly_faster(const Times& m, const Times& own) {
   constexpr double kWins = 0.97;  // what is gained must be worth a change of the order of sums
   if (m.us >= kWins * own.us || m.us * (1 + m.spread / 2) >= own.us) return false;
   return own.warm_us == 0 || (m.warm_us > 0 && m.warm_us <= own.warm_us);
 }
+}  // namespace
+
+bool clearly_faster(const Measurement& m, const Measurement& own) { return is_clearly_faster(m, own); }
 
 const Environment& environment_of(const Backend& backend, int index) {
   static std::mutex mutex;
@@ -213,39 +219,65 @@ std::string key_of(const Environment& e) {
 }  // namespace
 
 struct Choices::Row {
-  std::string_view entry;
+  const Row* next;  // of the same bucket
+  std::string_view op, problem, entry;
   int64_t environment, tries;
   double us, spread, warm_us;
   bool sound, own;
-  const Row* next;  // of the same problem
 };
 
-// Rows by their problem. One block of memory after another has them all, because a file of 10,000 rows is read within the first look-up.
-struct Choices::Table {
-  static constexpr const char* kColumns = "environment, entry, sound, tries, us, spread, own, warm_us";
+// Rows by their problem: a hash table whose buckets are lists. Rows and texts are behind one another in large blocks, so that 10,000 rows
+// can be read within the first look-up.
+class Choices::Table {
+ public:
+  static constexpr const char* kColumns = "op, problem, environment, entry, sound, tries, us, spread, own, warm_us";
 
-  explicit Table(int64_t rows) { first.reserve(static_cast<size_t>(std::max<int64_t>(rows, 16))); }
+  explicit Table(int64_t rows) : buckets_(std::bit_ceil(static_cast<size_t>(std::max<int64_t>(rows, 64)))) {}
 
+  // Adds a row of a statement that selects kColumns.
+  void add(const Statement& s) {
+    const std::string_view op = s.text(0), problem = s.text(1);
+    const bool as_last = last_ && last_->op == op && last_->problem == problem;
+    const Row*& bucket = bucket_of(op, problem);
+    auto* row = static_cast<Row*>(arena_.allocate(sizeof(Row), alignof(Row)));
+    *row = {bucket,
+            as_last ? last_->op : kept(op),
+            as_last ? last_->problem : kept(problem),
+            kept(s.text(3)),
+            s.integer(2),
+            s.integer(5),
+            s.real(6),
+            s.real(7),
+            s.real(9),
+            s.integer(4) != 0,
+            s.integer(8) != 0};
+    bucket = last_ = row;
+  }
+  // In the order of their times.
+  std::vector<const Row*> rows_of(std::string_view op, std::string_view problem) {
+    std::vector<const Row*> rows;
+    rows.reserve(16);
+    for (const Row* r = bucket_of(op, problem); r; r = r->next)
+      if (r->op == op && r->problem == problem) rows.push_back(r);
+    std::sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) { return a->us < b->us; });
+    return rows;
+  }
+
+ private:
   std::string_view kept(std::string_view text) {
     if (text.empty()) return {};
-    char* at = static_cast<char*>(arena.allocate(text.size(), 1));
+    char* at = static_cast<char*>(arena_.allocate(text.size(), 1));
     std::memcpy(at, text.data(), text.size());
     return {at, text.size()};
   }
-  // The first row of a problem; null: it has none yet.
-  const Row*& of(std::string_view key) {
-    const auto at = first.find(key);
-    return at != first.end() ? at->second : first[kept(key)];
-  }
-  // Adds a row of a statement whose columns begin with kColumns.
-  void add(const Row*& of_problem, const Statement& s) {
-    auto* row = static_cast<Row*>(arena.allocate(sizeof(Row), alignof(Row)));
-    of_problem = new (row) Row{kept(s.text(1)), s.integer(0),      s.integer(3),      s.real(4), s.real(5),
-                               s.real(7),       s.integer(2) != 0, s.integer(6) != 0, of_problem};
+  const Row*& bucket_of(std::string_view op, std::string_view problem) {
+    const std::hash<std::string_view> hash;
+    return buckets_[(hash(problem) + 31 * hash(op)) & (buckets_.size() - 1)];
   }
 
-  std::pmr::monotonic_buffer_resource arena{1 << 16};
-  std::pmr::unordered_map<std::string_view, const Row*> first{&arena};
+  std::pmr::monotonic_buffer_resource arena_{1 << 16};
+  std::vector<const Row*> buckets_;
+  const Row* last_ = nullptr;
 };
 
 Choices::~Choices() = default;
@@ -253,35 +285,33 @@ Choices::~Choices() = default;
 // What the rows of a problem say, in the order of their times.
 Choices::Known Choices::known_from(const std::vector<const Row*>& rows, const Place& place) {
   Known known;
-  std::vector<Measurement> sound_here;
-  const auto is_elsewhere = [&](const Row& r) {
-    return std::find(place.elsewhere.begin(), place.elsewhere.end(), r.environment) != place.elsewhere.end();
-  };
+  std::vector<const Row*> sound_here;
+  const Row* own = nullptr;
   for (const Row* r : rows) {
     const bool good = r->sound && r->tries == 0;
     if (r->environment != place.here) {
-      if (good && !known.elsewhere && is_elsewhere(*r)) known.elsewhere = r->entry;
-      continue;
+      const auto end = place.elsewhere.end();
+      if (good && !known.elsewhere && std::find(place.elsewhere.begin(), end, r->environment) != end)
+        known.elsewhere = r->entry;
+    } else if (r->tries == 0 || r->tries >= kMostTries) {
+      known.tried.emplace_back(r->entry);
+      if (good) sound_here.push_back(r);
+      if (good && r->own && !own) own = r;
     }
-    if (r->tries > 0 && r->tries < kMostTries) continue;
-    known.tried.emplace_back(r->entry);
-    if (!good) continue;
-    Measurement& m = sound_here.emplace_back();
-    m.entry = r->entry, m.us = r->us, m.spread = r->spread, m.warm_us = r->warm_us, m.own = r->own;
   }
-  const auto end = sound_here.end();
-  const auto own = std::find_if(sound_here.begin(), end, [](const Measurement& m) { return m.own; });
-  for (auto m = sound_here.begin(); m != end && m <= own; ++m) {
-    if (own != end && m != own && !clearly_faster(*m, *own)) continue;
-    if (!known.best) known.best = std::move(m->entry);
-    else known.next.push_back(std::move(m->entry));
+  for (const Row* r : sound_here) {
+    if (!own || r == own || is_clearly_faster(*r, *own)) {
+      if (!known.best) known.best = r->entry;
+      else known.next.emplace_back(r->entry);
+    }
+    if (r == own) break;
   }
   return known;
 }
 
 void Choices::forget() {
-  stamp_ = {}, looked_ = {}, asked_ = 0, row_count_ = -1, has_all_ = false;
-  table_.reset(), places_.clear(), tiers_.clear();
+  stamp_ = {}, looked_ = {}, row_count_ = -1, has_all_ = false;
+  table_.reset(), asked_.clear(), places_.clear(), tiers_.clear();
 }
 
 // A call of the system instead of a query, which locks the file.
@@ -296,9 +326,9 @@ void Choices::forget_if_changed() {
 }
 
 const Choices::Place& Choices::place_of(const Environment& e) {
-  const auto [at, is_new] = places_.try_emplace(key_of(e));
-  Place& place = at->second;
-  if (!is_new) return place;
+  for (const auto& [known, place] : places_)
+    if (known == e) return place;
+  Place& place = places_.emplace_back(e, Place{}).second;
   place.here = environment_id(e, false).value_or(-1);
   Statement s(db_, "SELECT id FROM environments WHERE device = ? AND architecture = ?");
   s << e.device << e.architecture;
@@ -308,52 +338,31 @@ const Choices::Place& Choices::place_of(const Environment& e) {
 }
 
 bool Choices::reading_all_pays() {
-  if (has_read_all_ && asked_ == 0) return false;
+  if (has_read_all_ && asked_.empty()) return false;
   if (row_count_ < 0) {
     Statement s(db_, "SELECT max(rowid) FROM measurements");  // it need not count them
     row_count_ = s.step() == sqlite::kRow ? s.integer(0) : 0;
   }
-  return row_count_ <= kRowsOfAQuery * asked_ + (has_read_all_ ? 0 : kRowsAtOnce);
+  return row_count_ <= kRowsOfAQuery * std::ssize(asked_) + (has_read_all_ ? 0 : kRowsAtOnce);
 }
 
 // If the file cannot be read to its end, single problems are asked for.
 void Choices::read_all() {
-  ++queries_, has_read_all_ = true, asked_ = 0;
+  ++queries_, has_read_all_ = true;
   auto all = std::make_unique<Table>(row_count_);
-  Statement s(db_, fmt::format("SELECT {}, op, problem FROM measurements", Table::kColumns).c_str());
-  std::string key, last;
-  const Row** rows = nullptr;
+  Statement s(db_, fmt::format("SELECT {} FROM measurements", Table::kColumns).c_str());
   int state = 0;
-  while ((state = s.step()) == sqlite::kRow) {
-    key = s.text(8), key += '\n', key += s.text(9);
-    if (!rows || key != last) rows = &all->of(key), key.swap(last);
-    all->add(*rows, s);
-  }
+  while ((state = s.step()) == sqlite::kRow) all->add(s);
   if (state == sqlite::kDone) table_ = std::move(all), has_all_ = true;
 }
 
-// In the order of their times.
-std::vector<const Choices::Row*> Choices::rows_of(const std::string& op, const std::string& problem) {
-  const std::string key = op + '\n' + problem;
-  const auto is_there = [&] { return table_ && table_->first.contains(key); };
-  if (!has_all_ && !is_there()) {
-    if (reading_all_pays()) read_all();
-    if (!has_all_) read_one(op, problem, key);
-  }
-  std::vector<const Row*> rows;
-  if (const auto at = table_->first.find(key); at != table_->first.end())
-    for (const Row* r = at->second; r; r = r->next) rows.push_back(r);
-  std::sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) { return a->us < b->us; });
-  return rows;
-}
-
-void Choices::read_one(const std::string& op, const std::string& problem, const std::string& key) {
-  ++queries_, ++asked_;
-  if (!table_) table_ = std::make_unique<Table>(0);
-  const Row*& rows = table_->of(key);
+void Choices::read_one(const std::string& op, const std::string& problem) {
+  if (!asked_.insert(op + '\n' + problem).second) return;
+  ++queries_;
+  if (!table_) table_ = std::make_unique<Table>(1024);
   Statement s(db_, fmt::format("SELECT {} FROM measurements WHERE op = ? AND problem = ?", Table::kColumns).c_str());
   s << op << problem;
-  while (s.step() == sqlite::kRow) table_->add(rows, s);
+  while (s.step() == sqlite::kRow) table_->add(s);
 }
 
 Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem) {
@@ -361,7 +370,9 @@ Choices::Known Choices::known(const Environment& e, const std::string& op, const
   if (!trouble_.empty()) return {};
   forget_if_changed();
   const Place& place = place_of(e);
-  return known_from(rows_of(op, problem), place);
+  if (!has_all_ && reading_all_pays()) read_all();
+  if (!has_all_) read_one(op, problem);
+  return known_from(table_->rows_of(op, problem), place);
 }
 
 std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std::string& op, const std::string& tier) {

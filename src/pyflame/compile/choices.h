@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "pyflame/backends/backend.h"
@@ -32,6 +33,7 @@ bool clearly_faster(const Measurement& m, const Measurement& own);
 
 struct Environment {
   std::string device, architecture, driver, libraries, pyflame;
+  bool operator==(const Environment&) const = default;
 };
 const Environment& environment_of(const Backend& backend, int index);
 
@@ -92,15 +94,14 @@ class Choices {
     std::vector<int64_t> elsewhere;  // this device with other versions
   };
   struct Row;
-  struct Table;
+  class Table;
   explicit Choices(const std::string& path);
   void forget();
   void forget_if_changed();
   const Place& place_of(const Environment& e);
   bool reading_all_pays();
   void read_all();
-  void read_one(const std::string& op, const std::string& problem, const std::string& key);
-  std::vector<const Row*> rows_of(const std::string& op, const std::string& problem);
+  void read_one(const std::string& op, const std::string& problem);
   static Known known_from(const std::vector<const Row*>& rows, const Place& place);
   void forget_begun();
   void find_tiers();
@@ -116,11 +117,12 @@ class Choices {
   std::chrono::steady_clock::time_point looked_;  // when the stamp was compared
   std::unique_ptr<Table> table_;                  // rows of the file
   std::unordered_map<std::string, std::vector<std::string>> tiers_;  // what faster_in_tier() has found
-  std::unordered_map<std::string, Place> places_;
-  bool has_all_ = false;             // table_ has every row of the file
-  bool has_read_all_ = false;        // once, perhaps before the file has changed
-  int64_t queries_ = 0, asked_ = 0;  // asked_: since the file has changed
-  int64_t row_count_ = -1;           // of the file, about; -1: it was not asked for
+  std::vector<std::pair<Environment, Place>> places_;                // a process has few environments
+  std::unordered_set<std::string> asked_;  // problems that were asked for alone since the file has changed
+  bool has_all_ = false;                   // table_ has every row of the file
+  bool has_read_all_ = false;              // once, perhaps before the file has changed
+  int64_t queries_ = 0;
+  int64_t row_count_ = -1;  // of the file, about; -1: it was not asked for
 };
 
 }  // namespace pyflame
