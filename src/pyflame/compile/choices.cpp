@@ -93,7 +93,10 @@ const Environment& environment_of(const Backend& backend, int index) {
 
 std::string problem_key(const Problem& p) {
   std::string key;
-  for (size_t i = 0; i < p.size(); ++i) key += (i ? " | " : "") + describe_node(p.graph, p.node(i));
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (i > 0) key += " | ";
+    key += describe_node(p.graph, p.node(i));
+  }
   return key;
 }
 
