@@ -16,6 +16,9 @@ PLACES = [pf, pf.Tensor, nn, nn.Module, F, rocm, pf.optim, pf.data]
 NOT_PYTHON = {"doctor", "report", "rocm", "cuda"}  # commands and devices, in code spans too
 
 
+TEST = re.compile(r"[A-Z]\w+\.[A-Z]\w+")  # of GoogleTest: suite and name
+
+
 def spans(text):
     return re.findall(r"`([^`\n]+)`", text)
 
@@ -73,10 +76,34 @@ def test_what_coverage_says_of_the_guides_functions():
     for _, asked, here in rows("coverage.md", "PyFlame's GPU backend"):
         (missing if here.startswith("not yet") else there).extend(spans(asked))
         there += spans(here)
-    names = {name_of(s) for s in there if re.fullmatch(r"[\w.]+(\(\)(\.\w+(\(\))?)?)?", s) and not s.isupper()} - NOT_PYTHON - {"bce_loss"}
+    names = {name_of(s) for s in there if re.fullmatch(r"[\w.]+(\(\)(\.\w+(\(\))?)?)?", s) and not s.isupper() and not s.startswith("test_") and not TEST.fullmatch(s)} - NOT_PYTHON - {"bce_loss"}
     assert len(names) > 25 and "conv3d" in names
     assert [n for n in names if not is_there(n)] == []
     assert [s for s in missing if is_there(name_of(s))] == []
+
+
+def test_tests_that_coverage_names_are_there():
+    """Functions of pytest, tests of GoogleTest as Suite.Name, and files. A file without its folder is one of the folder tests/python or beside."""
+    page = (ROOT / "docs/coverage.md").read_text()
+    sources = {p: p.read_text(encoding="utf-8") for pattern in ("*.py", "*.cpp") for p in (ROOT / "tests").rglob(pattern)}
+    functions = {p: set(re.findall(r"^def (test_\w+)", text, re.M)) for p, text in sources.items()}
+    everywhere = set().union(*functions.values())
+    cpp = {f"{suite}.{name}" for text in sources.values() for suite, name in re.findall(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", text, re.M)}
+    files = {p.name for p in sources}
+    wrong = []
+    for span in sorted({s for s in spans(page) if re.search(r"(^|/)test_|^tests/", s)}):
+        file, _, function = span.rpartition("::")
+        if file:
+            there = function in functions.get(ROOT / file, ())
+        elif "/" in span:
+            there = (ROOT / span).exists()
+        else:
+            there = span in everywhere or span in files
+        if not there:
+            wrong.append(span)
+    suites = {name.split(".")[0] for name in cpp}
+    wrong += [s for s in spans(page) if TEST.fullmatch(s) and s.split(".")[0] in suites and s not in cpp]
+    assert not wrong
 
 
 def test_levels_of_debug():

@@ -104,7 +104,7 @@ Statement& Statement::operator<<(int64_t x) {
   return *this;
 }
 int Statement::step() { return s_ ? functions().step(s_) : -1; }
-std::string Statement::text(int column) const {
+std::string_view Statement::text(int column) const {
   const auto* t = functions().text(s_, column);
   return t ? reinterpret_cast<const char*>(t) : "";
 }

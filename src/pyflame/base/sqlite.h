@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace pyflame::sqlite {
 
@@ -38,8 +39,8 @@ class Statement {
   Statement& operator<<(const std::string& x);
   Statement& operator<<(double x);
   Statement& operator<<(int64_t x);
-  int step();  // kRow, kDone, or another number: it failed
-  std::string text(int column) const;
+  int step();                               // kRow, kDone, or another number: it failed
+  std::string_view text(int column) const;  // until the next step
   int64_t integer(int column) const;
   double real(int column) const;
 

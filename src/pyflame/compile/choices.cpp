@@ -1,14 +1,18 @@
 // The SQLite file of measurements.
 #include "pyflame/compile/choices.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory_resource>
 #include <mutex>
 
 #include "pyflame/base/env.h"
@@ -24,8 +28,11 @@ using sqlite::Statement;
 
 constexpr int kSchema = 2;
 constexpr int kMostTries = 2;  // of an entry during whose measurement the process ended
-// A query takes as long as reading ten rows. A program reads all rows at once when its queries have cost as much as that.
-constexpr int64_t kRowsOfAQuery = 10, kLeastQueries = 8;
+// The first look-up reads all rows of a file that has no more than this; that takes some milliseconds. Otherwise, and after the file has
+// changed, all rows are read when the queries for single problems have cost as much as that. A query takes as long as reading a hundred rows.
+constexpr int64_t kRowsAtOnce = 20000, kRowsOfAQuery = 100;
+// How often the system is asked whether the file has changed. Programs are compiled faster than it answers.
+constexpr std::chrono::microseconds kBetweenLooks{200};
 
 constexpr const char* kCreate =
     "BEGIN IMMEDIATE;"
@@ -53,14 +60,21 @@ constexpr const char* kCreateTiers =
 constexpr Tier kTiers[] = {Tier::bucket, Tier::any_size};
 
 std::mutex g_mutex;
+std::atomic<int> g_forks = 0;
+[[maybe_unused]] const int g_counts_forks = pthread_atfork(nullptr, nullptr, [] { ++g_forks; });
 
 }  // namespace
 
-bool clearly_faster(const Measurement& m, const Measurement& own) {
+namespace {
+template <class Times>
+bool is_clearly_faster(const Times& m, const Times& own) {
   constexpr double kWins = 0.97;  // what is gained must be worth a change of the order of sums
   if (m.us >= kWins * own.us || m.us * (1 + m.spread / 2) >= own.us) return false;
   return own.warm_us == 0 || (m.warm_us > 0 && m.warm_us <= own.warm_us);
 }
+}  // namespace
+
+bool clearly_faster(const Measurement& m, const Measurement& own) { return is_clearly_faster(m, own); }
 
 const Environment& environment_of(const Backend& backend, int index) {
   static std::mutex mutex;
@@ -79,7 +93,10 @@ const Environment& environment_of(const Backend& backend, int index) {
 
 std::string problem_key(const Problem& p) {
   std::string key;
-  for (size_t i = 0; i < p.size(); ++i) key += (i ? " | " : "") + describe_node(p.graph, p.node(i));
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (i > 0) key += " | ";
+    key += describe_node(p.graph, p.node(i));
+  }
   return key;
 }
 
@@ -108,28 +125,32 @@ void set_choices_file(std::string file) {
 }
 bool uses_choices() { return env::tuned(); }
 
-Choices& Choices::in(const std::string& file) {
+namespace {
+auto& all_files() {
   static auto* all = new std::map<std::string, std::unique_ptr<Choices>>;
+  return *all;
+}
+}  // namespace
+
+Choices& Choices::in(const std::string& file) {
   std::lock_guard lock(g_mutex);
-  std::unique_ptr<Choices>& c = (*all)[file];
+  std::unique_ptr<Choices>& c = all_files()[file];
   // A connection must not be used in a child of the process that opened it, nor closed there.
-  if (c && c->pid_ != getpid()) static_cast<void>(c.release());
+  if (c && c->forks_ != g_forks) static_cast<void>(c.release());
   if (!c) c.reset(new Choices(file));
   return *c;
 }
 
 Choices* Choices::if_present(const std::string& file) {
-  static std::map<std::string, bool>* there = new std::map<std::string, bool>;
   {
     std::lock_guard lock(g_mutex);
-    bool& known = (*there)[file];
-    if (!known) known = std::filesystem::exists(file);
-    if (!known) return nullptr;
+    const auto at = all_files().find(file);
+    if (at != all_files().end() && at->second && at->second->forks_ == g_forks) return at->second.get();
   }
-  return &in(file);
+  return std::filesystem::exists(file) ? &in(file) : nullptr;
 }
 
-Choices::Choices(const std::string& path) : db_(path), path_(path), trouble_(db_.trouble()), pid_(getpid()) {
+Choices::Choices(const std::string& path) : db_(path), path_(path), trouble_(db_.trouble()), forks_(g_forks) {
   if (trouble_.empty()) trouble_ = prepare(path);
   if (!trouble_.empty())
     fmt::print(stderr, "pyflame: measured choices are neither read nor kept ({}); printed once\n", trouble_);
@@ -163,7 +184,7 @@ void Choices::find_tiers() {
   if (!db_.run(kCreateTiers)) return static_cast<void>(db_.run("ROLLBACK"));
   {
     Statement s(db_, "SELECT DISTINCT op, problem FROM measurements");
-    while (s.step() == sqlite::kRow) add_tiers(s.text(0), s.text(1));
+    while (s.step() == sqlite::kRow) add_tiers(std::string(s.text(0)), std::string(s.text(1)));
   }
   if (!db_.run("COMMIT")) db_.run("ROLLBACK");
 }
@@ -198,135 +219,177 @@ std::string key_of(const Environment& e) {
   return e.device + '\n' + e.architecture + '\n' + e.driver + '\n' + e.libraries + '\n' + e.pyflame + '\n';
 }
 
-// The rows of one problem, the fastest first, and what they say.
-class ProblemRows {
+}  // namespace
+
+struct Choices::Row {
+  const Row* next;  // of the same bucket
+  std::string_view op, problem, entry;
+  int64_t environment, tries;
+  double us, spread, warm_us;
+  bool sound, own;
+};
+
+// Rows by their problem: a hash table whose buckets are lists. Rows and texts are behind one another in large blocks, so that 10,000 rows
+// can be read within the first look-up.
+class Choices::Table {
  public:
-  explicit ProblemRows(int64_t here) : here_(here) {}
-  // Columns from `first` on: environment, entry, sound, tries, us, spread, own, warm_us.
-  void add(const Statement& s, int first) {
-    const bool sound = s.integer(first + 2) != 0;
-    const int64_t tries = s.integer(first + 3);
-    std::string entry = s.text(first + 1);
-    if (s.integer(first) != here_) {
-      if (sound && tries == 0 && !known_.elsewhere) known_.elsewhere = std::move(entry);
-    } else if (tries == 0 || tries >= kMostTries) {
-      if (sound && tries == 0) {
-        Measurement& m = sound_here_.emplace_back();
-        m.entry = entry, m.us = s.real(first + 4), m.spread = s.real(first + 5), m.own = s.integer(first + 6) != 0,
-        m.warm_us = s.real(first + 7);
-      }
-      known_.tried.push_back(std::move(entry));
-    }
+  static constexpr const char* kColumns = "op, problem, environment, entry, sound, tries, us, spread, own, warm_us";
+
+  explicit Table(int64_t rows) : buckets_(std::bit_ceil(static_cast<size_t>(std::max<int64_t>(rows, 64)))) {}
+
+  // Adds a row of a statement that selects kColumns.
+  void add(const Statement& s) {
+    const std::string_view op = s.text(0), problem = s.text(1);
+    const bool as_last = last_ && last_->op == op && last_->problem == problem;
+    const Row*& bucket = bucket_of(op, problem);
+    auto* row = static_cast<Row*>(arena_.allocate(sizeof(Row), alignof(Row)));
+    *row = {bucket,
+            as_last ? last_->op : kept(op),
+            as_last ? last_->problem : kept(problem),
+            kept(s.text(3)),
+            s.integer(2),
+            s.integer(5),
+            s.real(6),
+            s.real(7),
+            s.real(9),
+            s.integer(4) != 0,
+            s.integer(8) != 0};
+    bucket = last_ = row;
   }
-  Choices::Known finish() {
-    const auto end = sound_here_.end();
-    const auto own = std::find_if(sound_here_.begin(), end, [](const Measurement& m) { return m.own; });
-    const auto wins = [&](const Measurement& m) { return own == end || clearly_faster(m, *own); };
-    for (auto m = sound_here_.begin(); m != end && m <= own; ++m) {
-      if (m != own && !wins(*m)) continue;
-      if (!known_.best) known_.best = std::move(m->entry);
-      else known_.next.push_back(std::move(m->entry));
-    }
-    return std::move(known_);
+  // In the order of their times.
+  std::vector<const Row*> rows_of(std::string_view op, std::string_view problem) {
+    std::vector<const Row*> rows;
+    rows.reserve(16);
+    for (const Row* r = bucket_of(op, problem); r; r = r->next)
+      if (r->op == op && r->problem == problem) rows.push_back(r);
+    std::sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) { return a->us < b->us; });
+    return rows;
   }
 
  private:
-  int64_t here_;
-  Choices::Known known_;
-  std::vector<Measurement> sound_here_;
+  std::string_view kept(std::string_view text) {
+    if (text.empty()) return {};
+    char* at = static_cast<char*>(arena_.allocate(text.size(), 1));
+    std::memcpy(at, text.data(), text.size());
+    return {at, text.size()};
+  }
+  const Row*& bucket_of(std::string_view op, std::string_view problem) {
+    const std::hash<std::string_view> hash;
+    return buckets_[(hash(problem) + 31 * hash(op)) & (buckets_.size() - 1)];
+  }
+
+  std::pmr::monotonic_buffer_resource arena_{1 << 16};
+  std::vector<const Row*> buckets_;
+  const Row* last_ = nullptr;
 };
 
-}  // namespace
+Choices::~Choices() = default;
 
-// A look-up that finds the file as it was costs one call of the system instead of a query, which locks the file.
+// What the rows of a problem say, in the order of their times.
+Choices::Known Choices::known_from(const std::vector<const Row*>& rows, const Place& place) {
+  Known known;
+  std::vector<const Row*> sound_here;
+  const Row* own = nullptr;
+  for (const Row* r : rows) {
+    const bool good = r->sound && r->tries == 0;
+    if (r->environment != place.here) {
+      const auto end = place.elsewhere.end();
+      if (good && !known.elsewhere && std::find(place.elsewhere.begin(), end, r->environment) != end)
+        known.elsewhere = r->entry;
+    } else if (r->tries == 0 || r->tries >= kMostTries) {
+      known.tried.emplace_back(r->entry);
+      if (good) sound_here.push_back(r);
+      if (good && r->own && !own) own = r;
+    }
+  }
+  for (const Row* r : sound_here) {
+    if (!own || r == own || is_clearly_faster(*r, *own)) {
+      if (!known.best) known.best = r->entry;
+      else known.next.emplace_back(r->entry);
+    }
+    if (r == own) break;
+  }
+  return known;
+}
+
+void Choices::forget() {
+  stamp_ = {}, looked_ = {}, row_count_ = -1, has_all_ = false;
+  table_.reset(), asked_.clear(), places_.clear(), tiers_.clear();
+}
+
+// A call of the system instead of a query, which locks the file.
 void Choices::forget_if_changed() {
+  const auto time = std::chrono::steady_clock::now();
+  if (time - looked_ < kBetweenLooks) return;
   struct stat s {};
   Stamp now;
   if (stat(path_.c_str(), &s) == 0) now = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
-  if (now == stamp_) return;
-  stamp_ = now, asked_ = 0, rows_ = -1;
-  read_.clear(), here_.clear(), all_.clear(), tiers_.clear();
+  if (now != stamp_) forget();
+  stamp_ = now, looked_ = time;
 }
 
-int64_t Choices::environment_here(const Environment& e, const std::string& key) {
-  const auto [at, is_new] = here_.try_emplace(key, -1);
-  if (is_new) at->second = environment_id(e, false).value_or(-1);
-  return at->second;
-}
-
-int64_t Choices::rows() {
-  if (rows_ < 0) {
-    Statement s(db_, "SELECT max(rowid) FROM measurements");  // about the number of rows, and it need not count them
-    rows_ = s.step() == sqlite::kRow ? s.integer(0) : 0;
-  }
-  return rows_;
-}
-
-// Reads what is known of all problems. False if the file cannot be read.
-bool Choices::read_all(const Environment& e, const std::string& environment_key) {
-  ++queries_;
-  const int64_t here = environment_here(e, environment_key);
-  Statement s(db_,
-              "SELECT m.op, m.problem, m.environment, m.entry, m.sound, m.tries, m.us, m.spread, m.own, m.warm_us FROM "
-              "measurements m JOIN environments e ON e.id = m.environment WHERE e.device = ? AND e.architecture = ? "
-              "ORDER BY m.op, m.problem, m.us");
+const Choices::Place& Choices::place_of(const Environment& e) {
+  for (const auto& [known, place] : places_)
+    if (known == e) return place;
+  Place& place = places_.emplace_back(e, Place{}).second;
+  place.here = environment_id(e, false).value_or(-1);
+  Statement s(db_, "SELECT id FROM environments WHERE device = ? AND architecture = ?");
   s << e.device << e.architecture;
-  std::string key;
-  ProblemRows rows(here);
-  int state = 0;
-  while ((state = s.step()) == sqlite::kRow) {
-    std::string next = environment_key + s.text(0) + '\n' + s.text(1);
-    if (next != key) {
-      if (!key.empty()) read_[key] = rows.finish();
-      key = std::move(next), rows = ProblemRows(here);
-    }
-    rows.add(s, 2);
-  }
-  if (state != sqlite::kDone) return false;
-  if (!key.empty()) read_[key] = rows.finish();
-  all_.insert(environment_key);
-  return true;
+  while (s.step() == sqlite::kRow)
+    if (s.integer(0) != place.here) place.elsewhere.push_back(s.integer(0));
+  return place;
 }
 
-Choices::Known Choices::read_one(const Environment& e, const std::string& environment_key, const std::string& op,
-                                 const std::string& problem) {
-  ++queries_, ++asked_;
-  ProblemRows rows(environment_here(e, environment_key));
-  Statement s(
-      db_,
-      "SELECT m.environment, m.entry, m.sound, m.tries, m.us, m.spread, m.own, m.warm_us FROM measurements m JOIN "
-      "environments e ON e.id = m.environment WHERE m.op = ? AND m.problem = ? AND e.device = ? AND "
-      "e.architecture = ? ORDER BY m.us");
-  s << op << problem << e.device << e.architecture;
-  while (s.step() == sqlite::kRow) rows.add(s, 0);
-  return rows.finish();
+bool Choices::reading_all_pays() {
+  if (has_read_all_ && asked_.empty()) return false;
+  if (row_count_ < 0) {
+    Statement s(db_, "SELECT max(rowid) FROM measurements");  // it need not count them
+    row_count_ = s.step() == sqlite::kRow ? s.integer(0) : 0;
+  }
+  return row_count_ <= kRowsOfAQuery * std::ssize(asked_) + (has_read_all_ ? 0 : kRowsAtOnce);
+}
+
+// If the file cannot be read to its end, single problems are asked for.
+void Choices::read_all() {
+  ++queries_, has_read_all_ = true;
+  auto all = std::make_unique<Table>(row_count_);
+  Statement s(db_, fmt::format("SELECT {} FROM measurements", Table::kColumns).c_str());
+  int state = 0;
+  while ((state = s.step()) == sqlite::kRow) all->add(s);
+  if (state == sqlite::kDone) table_ = std::move(all), has_all_ = true;
+}
+
+void Choices::read_one(const std::string& op, const std::string& problem) {
+  if (!asked_.insert(op + '\n' + problem).second) return;
+  ++queries_;
+  if (!table_) table_ = std::make_unique<Table>(1024);
+  Statement s(db_, fmt::format("SELECT {} FROM measurements WHERE op = ? AND problem = ?", Table::kColumns).c_str());
+  s << op << problem;
+  while (s.step() == sqlite::kRow) table_->add(s);
 }
 
 Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return {};
   forget_if_changed();
-  const std::string environment_key = key_of(e), key = environment_key + op + '\n' + problem;
-  if (const auto at = read_.find(key); at != read_.end()) return at->second;
-  bool all = all_.contains(environment_key);
-  if (!all && asked_ >= kLeastQueries && rows() <= kRowsOfAQuery * asked_) all = read_all(e, environment_key);
-  if (!all) return read_[key] = read_one(e, environment_key, op, problem);
-  return read_[key];
+  const Place& place = place_of(e);
+  if (!has_all_ && reading_all_pays()) read_all();
+  if (!has_all_) read_one(op, problem);
+  return known_from(table_->rows_of(op, problem), place);
 }
 
 std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std::string& op, const std::string& tier) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return {};
   forget_if_changed();
-  const std::string environment_key = key_of(e);
-  const auto [at, is_new] = tiers_.try_emplace(environment_key + op + '\n' + tier);
+  const auto [at, is_new] = tiers_.try_emplace(key_of(e) + op + '\n' + tier);
   if (!is_new) return at->second;
   ++queries_;
   Statement s(db_,
               "SELECT m.problem, m.entry, m.us, m.spread, m.own, m.warm_us FROM tiers t JOIN measurements m ON m.op = "
               "t.op AND m.problem = t.problem WHERE t.op = ? AND t.tier = ? AND m.environment = ? AND m.sound AND "
               "m.tries = 0 ORDER BY m.problem, m.own DESC");
-  s << op << tier << environment_here(e, environment_key);
+  s << op << tier << place_of(e).here;
   struct Wins {
     size_t problems = 0;
     double product = 0;  // the sum of the logarithms of its times relative to the own entry's
@@ -338,9 +401,9 @@ std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std
   while (s.step() == sqlite::kRow) {
     Measurement m;
     m.entry = s.text(1), m.us = s.real(2), m.spread = s.real(3), m.own = s.integer(4) != 0, m.warm_us = s.real(5);
-    if (std::string next = s.text(0); next != problem) {
+    if (const std::string_view next = s.text(0); next != problem) {
       // Without the own entry there is nothing to compare with.
-      problem = std::move(next), own = m.own ? m : Measurement{};
+      problem = next, own = m.own ? m : Measurement{};
       problems += m.own;
     } else if (own.own && !m.own && clearly_faster(m, own)) {
       Wins& w = wins[m.entry];
@@ -359,7 +422,7 @@ std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std
 void Choices::begin(const Environment& e, const std::string& op, const std::string& problem, const std::string& entry) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return;
-  stamp_ = {};
+  forget();
   forget_begun();
   const auto id = environment_id(e, true);
   if (!id) return;
@@ -393,7 +456,7 @@ void Choices::store(const Environment& e, const std::string& op, const std::stri
                     const std::vector<Measurement>& all) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return;
-  stamp_ = {};                              // a file that changes twice within a tick of its clock has the same stamp
+  forget();                                 // a file that changes twice within a tick of its clock has the same stamp
   if (!db_.run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
   bool ok = false;
   if (const auto id = environment_id(e, true)) {

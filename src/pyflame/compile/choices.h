@@ -2,11 +2,12 @@
 // measurement belongs to an environment (device, architecture, driver, libraries, PyFlame's version) and decides nothing
 // in any other. If the file cannot be opened, read or written, it counts as empty, and a message says so once.
 #pragma once
+#include <chrono>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "pyflame/backends/backend.h"
@@ -32,6 +33,7 @@ bool clearly_faster(const Measurement& m, const Measurement& own);
 
 struct Environment {
   std::string device, architecture, driver, libraries, pyflame;
+  bool operator==(const Environment&) const = default;
 };
 const Environment& environment_of(const Backend& backend, int index);
 
@@ -50,6 +52,7 @@ bool uses_choices();
 
 class Choices {
  public:
+  ~Choices();
   // The measurements in a file, which is created if it is missing.
   static Choices& in(const std::string& file);
   // The same, but null if there is no such file.
@@ -77,7 +80,7 @@ class Choices {
   void store(const Environment& e, const std::string& op, const std::string& problem,
              const std::vector<Measurement>& all);
   const std::string& trouble() const { return trouble_; }  // why the file is not used; empty: it is used
-  int64_t queries() const { return queries_; }             // how often known() has asked the file; for tests
+  int64_t queries() const { return queries_; }             // how often look-ups have asked the file; for tests
 
  private:
   // What tells that a file has changed.
@@ -85,13 +88,21 @@ class Choices {
     int64_t size = -1, seconds = 0, nanoseconds = 0;
     bool operator==(const Stamp&) const = default;
   };
+  // The rows of environments in the file. An environment that the file does not have is -1.
+  struct Place {
+    int64_t here = -1;
+    std::vector<int64_t> elsewhere;  // this device with other versions
+  };
+  struct Row;
+  class Table;
   explicit Choices(const std::string& path);
+  void forget();
   void forget_if_changed();
-  int64_t environment_here(const Environment& e, const std::string& key);
-  int64_t rows();
-  bool read_all(const Environment& e, const std::string& environment_key);
-  Known read_one(const Environment& e, const std::string& environment_key, const std::string& op,
-                 const std::string& problem);
+  const Place& place_of(const Environment& e);
+  bool reading_all_pays();
+  void read_all();
+  void read_one(const std::string& op, const std::string& problem);
+  static Known known_from(const std::vector<const Row*>& rows, const Place& place);
   void forget_begun();
   void find_tiers();
   void add_tiers(const std::string& op, const std::string& problem);
@@ -100,14 +111,18 @@ class Choices {
   sqlite::Database db_;
   std::string path_;
   std::string trouble_;
-  int pid_ = 0;
-  int64_t begun_ = 0;                            // the row of the note; 0: there is none
-  Stamp stamp_;                                  // of the file when read_, here_ and all_ were filled
-  std::unordered_map<std::string, Known> read_;  // what known() has found
+  int forks_ = 0;                                 // how many forks there were before this object
+  int64_t begun_ = 0;                             // the row of the note; 0: there is none
+  Stamp stamp_;                                   // of the file when table_, places_ and tiers_ were filled
+  std::chrono::steady_clock::time_point looked_;  // when the stamp was compared
+  std::unique_ptr<Table> table_;                  // rows of the file
   std::unordered_map<std::string, std::vector<std::string>> tiers_;  // what faster_in_tier() has found
-  std::unordered_map<std::string, int64_t> here_;  // the rows of environments; -1: the file does not have it
-  std::set<std::string> all_;                      // environments of which read_ has everything
-  int64_t queries_ = 0, asked_ = 0, rows_ = -1;    // asked_, rows_: since the file has changed
+  std::vector<std::pair<Environment, Place>> places_;                // a process has few environments
+  std::unordered_set<std::string> asked_;  // problems that were asked for alone since the file has changed
+  bool has_all_ = false;                   // table_ has every row of the file
+  bool has_read_all_ = false;              // once, perhaps before the file has changed
+  int64_t queries_ = 0;
+  int64_t row_count_ = -1;  // of the file, about; -1: it was not asked for
 };
 
 }  // namespace pyflame

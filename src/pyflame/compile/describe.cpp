@@ -54,28 +54,48 @@ std::string placement_of(const Placement& at) {
 
 }  // namespace
 
+namespace {
+// By hand, because each new problem is described to be looked up in the tuning database.
+void append_operand(std::string& text, const Operand& o) {
+  if (o.is_param) text += "param ";
+  text += dtype_name(o.dtype);
+  if (o.is_param) return;
+  text += o.shape.str();
+  if (!o.contiguous) text += " strides ", text += o.strides.str();
+}
+
+void append_operands(std::string& text, std::span<const Operand> all, size_t most) {
+  for (size_t i = 0; i < all.size() && i < most; ++i) {
+    if (i > 0) text += ", ";
+    append_operand(text, all[i]);
+  }
+  if (all.size() > most) text += fmt::format(", … {} more", all.size() - most);
+}
+}  // namespace
+
 std::string describe_operand(const Operand& o) {
-  if (o.is_param) return fmt::format("param {}", dtype_name(o.dtype));
-  return fmt::format("{}{}{}", dtype_name(o.dtype), o.shape.str(),
-                     o.contiguous ? "" : fmt::format(" strides {}", o.strides.str()));
+  std::string text;
+  append_operand(text, o);
+  return text;
 }
 
 std::string describe_node(const Graph& g, const Node& n) {
   (void)g;
-  std::string text = fmt::format("{}(", shown_name(n.op, n.attrs));
-  for (size_t i = 0; i < n.ins.size() && i < 8; ++i) text += (i ? ", " : "") + describe_operand(n.ins[i]);
-  if (n.ins.size() > 8) text += fmt::format(", … {} more", n.ins.size() - 8);
-  text += ")";
+  std::string text = shown_name(n.op, n.attrs);
+  text.reserve(128);
+  text += '(';
+  append_operands(text, n.ins, 8);
+  text += ')';
   std::string_view names = n.info().attr_names;
   for (size_t i = 0; i < n.attrs.size(); ++i) {
     const size_t comma = names.find(',');
     const std::string_view field = names.substr(0, comma);
-    text += fmt::format(" {}={}", field, field == "axes" ? axes_of(n.attrs[i]) : std::to_string(n.attrs[i]));
+    text += ' ', text += field, text += '=';
+    text += field == "axes" ? axes_of(n.attrs[i]) : std::to_string(n.attrs[i]);
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
   }
   text += " -> ";
-  for (size_t i = 0; i < n.outs.size() && i < 4; ++i) text += (i ? ", " : "") + describe_operand(n.outs[i]);
-  if (n.outs.size() > 4) text += fmt::format(", … {} more", n.outs.size() - 4);
+  append_operands(text, n.outs, 4);
   return text;
 }
 

@@ -46,7 +46,7 @@ std::vector<Candidate> other_candidates(const Backend& backend, const Problem& p
 
 Candidate find_candidate(std::span<const Impl> impls, const std::string& name) {
   const size_t colon = name.find(':');
-  const std::string impl = name.substr(0, colon);
+  const std::string_view impl = std::string_view(name).substr(0, colon);
   for (const Impl& i : impls)
     if (impl == i.name) return {&i, colon == std::string::npos ? "" : name.substr(colon + 1)};
   return {};
@@ -101,14 +101,13 @@ Preference prefer(const Backend& backend, const Problem& p, const Selection& s) 
   Preference result{first};
   if (known.best && uses_choices()) {
     // A plug-in that was the fastest may be missing in this process.
-    std::vector<std::string> order{*known.best};
-    order.insert(order.end(), known.next.begin(), known.next.end());
-    for (const std::string& name : order) {
+    const auto takes = [&](const std::string& name) {
       const Candidate best = find_candidate(s.impls, name);
-      if (!best.impl || refusal_of(*best.impl, p)) continue;
+      if (!best.impl || refusal_of(*best.impl, p)) return false;
       result.chosen = best, result.measured = best.name() != first.name();
-      break;
-    }
+      return true;
+    };
+    if (!takes(*known.best)) static_cast<void>(std::find_if(known.next.begin(), known.next.end(), takes));
   }
   if (budget == 0) {
     if (!known.best && uses_choices())
