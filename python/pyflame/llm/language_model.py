@@ -384,7 +384,7 @@ def load(path, dtype=None, device=None):
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
     Without a dtype, matrices of a GGUF file, and those of folders with integers that fit such blocks, stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights are the file's,
-    and the input of a product is rounded to 8 bits (on GPUs for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
+    and the input of a product is rounded to 15 bits (on GPUs to 8 bits, for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
     are decoded while the file is read.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
     NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights of another kind than GPTQ, AWQ, fp8 and those of
