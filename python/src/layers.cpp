@@ -271,7 +271,8 @@ void bind_embedding(nb::module_& m) {
       "result differs from the exact product by at most the sum over these blocks of max|x| / 32512 times sum|W|, "
       "beside float32 rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives "
       "NaN.\n"
-      "GPUs do so for at most 32 rows, with integers of 8 bits: 127 and 254 in these numbers. For more rows they decode "
+      "GPUs do so for at most 32 rows, with integers of 8 bits: 127 and 254 in these numbers. For more rows they "
+      "decode "
       "the weights to the input's dtype and multiply exactly. A sum has the same order in every run.\n"
       "Inference only. TypeError, ValueError; NotImplementedError for other types and for gradients.");
   m.def(

@@ -33,7 +33,7 @@ void RoundRows(const float* x, int64_t rows, const RoundedRows& to) {
   int8_t* q = to.q;
   for (int64_t b = 0; b < rows * to.blocks(); ++b, x += kTileBlock, q += kTileBlock) {
     if (b != 0 && b % to.blocks() == 0) q += to.columns;  // over the row's low plane
-    auto largest = hn::Zero(d), bad = hn::Zero(d);  // x * 0 is NaN where x is not finite
+    auto largest = hn::Zero(d), bad = hn::Zero(d);        // x * 0 is NaN where x is not finite
     for (int64_t i = 0; i < kTileBlock; i += lanes) {
       const auto v = hn::LoadU(d, x + i);
       largest = hn::Max(largest, hn::Abs(v));
@@ -76,9 +76,11 @@ HWY_INLINE __m256i Part(const uint8_t* data) { return _mm256_loadu_si256(reinter
 
 // The planes of some rows: high and low of the first, then of the next.
 template <int kRows>
-using Planes = const int8_t* [kPlanes * kRows];
+using Planes = const int8_t * [kPlanes * kRows];
 
-HWY_INLINE __m256i Joined(__m256i high, __m256i low) { return _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low); }
+HWY_INLINE __m256i Joined(__m256i high, __m256i low) {
+  return _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low);
+}
 
 // Sums over 32 elements. Eight products of pairs of nibbles with bytes are at most 8 * 2 * 15 * 127 < 2^15.
 template <int kRows>
