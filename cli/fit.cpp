@@ -99,8 +99,8 @@ void add_fit(CLI::App& app, Run& run) {
       "fit", "Say what a model takes for inference and training, on which GPUs it fits, and what to change");
   auto s = std::make_shared<FitSettings>();
   cmd->add_option("model", s->model,
-                  "A folder with config.json, a GGUF file, other files of weights, or FILE.py:function, which returns "
-                  "a model, or (model, inputs), or (model, inputs, loss)")
+                  "A folder with config.json, a GGUF file, an installed package with one of these, other files of "
+                  "weights, or FILE.py:function, which returns a model, or (model, inputs), or (model, inputs, loss)")
       ->required();
   cmd->add_option(
       "--device", s->device,

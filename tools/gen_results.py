@@ -1,4 +1,4 @@
-"""Pages with measured figures: README's section on speed, docs/install.md's on the first hour and on sizes, docs/performance.md and its pictures, from tools/results/*.md and benchmarks/results. With
+"""Pages with measured figures: README's section on speed, docs/install.md's on the first hour and on sizes, docs/language-models.md's on accuracy, docs/performance.md and its pictures, from tools/results/*.md and benchmarks/results. With
 --check: fails when something is not what would be written.
 
 A template's {{ expression }} is Python over the names of `Figures`: no measured figure is typed by hand, and tests/tools/test_gen_results.py
@@ -54,6 +54,7 @@ GPU_ROWS = [
     ("convolution 64×56², 64 of 3×3, batch 64, bfloat16, channels-last (cuDNN both)", "conv_64x56_64_3x3_s1"),
     ("the same, forward and backward", "conv_64x56_64_3x3_s1_backward"),
 ]
+ACCURACY_ROWS = [("float32", "PyFlame, float32"), ("transformers", "transformers, float32"), ("packed", "PyFlame, packed"), ("llama.cpp", "llama.cpp, packed")]
 
 
 def load(machine, name):
@@ -66,7 +67,7 @@ class Figures:
     def __init__(self):
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
         self.onnx_file, self.hour, self.clone = load(CPU, "compare_onnx"), load(CPU, "first_hour"), load(CPU, "first_hour_clone")
-        self.packages = load(CPU, "packages")
+        self.packages, self.accuracy = load(CPU, "packages"), load(CPU, "llm_accuracy")
         self.database, self.repeats = load(CPU, "tuning_database"), load(CPU, "bench_repeats")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(GPU, "compare_ops")
         self.decode_file = load(DECODE_GPU, "llm_decode_8b")
@@ -196,6 +197,24 @@ class Figures:
         lines = ["| what | file | installed |", "|---|--:|--:|"]
         return "\n".join(lines + [f"| {r['what']} | {self.mb(r['file_bytes']) if 'file_bytes' in r else ''} | {self.mb(r['installed_bytes'])} |" for r in self.packages["rows"]])
 
+    def accuracy_table(self):
+        """What each program's logits of a language model differ from those of float32 weights."""
+        rows = self.accuracy["programs"]
+        small = lambda x: f"{x:.0e}".replace("e-0", "e-") if 0 < x < 1e-3 else f"{x:.2g}"  # noqa: E731
+        lines = ["| | largest difference of a logit | mean | same likeliest token | KL, mean | KL, most | perplexity |", "|---|--:|--:|--:|--:|--:|--:|"]
+        lines += [f"| {title} | {small(r['largest_difference'])} | {small(r['mean_difference'])} | {self.percent(r['top_1_agreement'])} | {small(r['kl_mean'])} | {small(r['kl_most'])} | {r['perplexity']:.2f} |"
+                  for name, title in ACCURACY_ROWS for r in [rows[name]]]
+        return "\n".join(lines)
+
+    def accuracy_answers(self):
+        return "\n".join(["| | answer |", "|---|---|"] + [f"| {title} | {self.accuracy['programs'][name]['answer']} |" for name, title in ACCURACY_ROWS])
+
+    def accuracy_cpu(self, name):
+        return f"{self.accuracy['programs'][name]['cpu_ms_per_token']:.0f} ms"
+
+    def accuracy_margin(self, name):
+        return f"{self.accuracy['programs'][name]['margin']:.2f}"
+
     def other_images(self):
         """Images of others, as their users or makers reported them."""
         gb = lambda row, name: f"{row[name]:.1f} GB" if name in row else ""  # noqa: E731
@@ -306,6 +325,7 @@ def outputs(figures):
     performance += fill((TEMPLATES / "performance.md").read_text(encoding="utf-8"), figures)
     return {ROOT / "README.md": with_sections(ROOT / "README.md", ["readme"], figures),
             ROOT / "docs" / "install.md": with_sections(ROOT / "docs" / "install.md", ["first_hour", "packages"], figures),
+            ROOT / "docs" / "language-models.md": with_sections(ROOT / "docs" / "language-models.md", ["llm_accuracy"], figures),
             ROOT / "docs" / "performance.md": performance,
             ROOT / "docs" / "images" / "bytes.svg": bytes_picture(figures), ROOT / "docs" / "images" / "step.svg": step_picture(figures)}
 

@@ -28,7 +28,7 @@ class Int8WeightOnlyConfig:
     """How quantize_ stores weights.
 
     group_size: None, int8 with one float32 scale for each row of a weight; each call decodes the weight to the input's dtype and multiplies exactly. This saves memory, not time.
-    32: blocks of 32 int8 numbers with a float16 scale, GGUF's Q8_0, more accurate weights, which pf.quantized_linear multiplies as they are. It rounds inputs to 8 bits as well where
+    32: blocks of 32 int8 numbers with a float16 scale, GGUF's Q8_0, more accurate weights, which pf.quantized_linear multiplies as they are. It rounds inputs to 15 bits, or 8 on GPUs, where
     its documentation says so. in_features must be a multiple of 32. ValueError for another size."""
 
     group_size: typing.Optional[int] = None

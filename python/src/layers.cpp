@@ -289,14 +289,13 @@ void bind_embedding(nb::module_& m) {
       "input's dtype -> [..., N] of that dtype.\n"
       "weight: uint8 [N, bytes of a row], blocks of the type 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K' or "
       "'Q6_K'; with tiled_rows=N the tensor that weight_tiles made of them.\n"
-      "The CPU rounds each 32 elements of the input to integers of 8 bits times their largest magnitude / 127. So a "
-      "result "
-      "differs from the exact product by at most the sum over these blocks of max|x| / 254 times sum|W|, beside "
-      "float32 "
-      "rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives NaN.\n"
-      "So do GPUs for at most 32 rows; for more rows they decode the weights to the input's dtype and multiply "
-      "exactly. A "
-      "sum has the same order in every run.\n"
+      "The CPU rounds each 32 elements of the input to integers of 15 bits times their largest magnitude / 16256. So a "
+      "result differs from the exact product by at most the sum over these blocks of max|x| / 32512 times sum|W|, "
+      "beside float32 rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives "
+      "NaN.\n"
+      "GPUs do so for at most 32 rows, with integers of 8 bits: 127 and 254 in these numbers. For more rows they "
+      "decode "
+      "the weights to the input's dtype and multiply exactly. A sum has the same order in every run.\n"
       "Inference only. TypeError, ValueError; NotImplementedError for other types and for gradients.");
   m.def(
       "quantized_grouped_mm",

@@ -150,6 +150,21 @@ def test_the_function_of_a_program(run, script):
     assert "returns a model without inputs" in run("fit", script + ":alone").stdout
 
 
+def test_a_package_stands_for_its_model(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    info = tmp_path / "small_model-1.0.dist-info"
+    (tmp_path / "small_model").mkdir()
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: small-model\nVersion: 1.0\n")
+    path = folder(tmp_path / "small_model" / "gpt2", GPT2)
+    (info / "RECORD").write_text("small_model/gpt2/config.json,,\nsmall_model/gpt2/model.safetensors,,\n")
+    pf.save({"w": pf.zeros(3, 5)}, path + "/model.safetensors")
+    assert pf.memory.fit("small-model").as_dict() == pf.memory.fit(path).as_dict()
+    (info / "RECORD").write_text("small_model/gpt2/config.json,,\n")
+    with pytest.raises(ValueError, match="fit: the package 'small-model' is no language model; got 0 GGUF files or folders with config.json in it; expected one"):
+        pf.memory.fit("small-model")
+
+
 def test_the_table_of_the_command(run, tmp_path):
     path = folder(tmp_path / "llama", LLAMA)
     out = run("fit", path, "--device", "MI300X", "--for", "inference").stdout
@@ -159,7 +174,8 @@ def test_the_table_of_the_command(run, tmp_path):
 
 
 @pytest.mark.parametrize("words, code, message", [
-    (["{tmp}/none"], 1, "pyflame fit: there is no such file or folder; got '{tmp}/none'; expected weights, a folder with config.json, or FILE.py:function"),
+    (["{tmp}/none"], 1, "pyflame fit: there is no such file, folder or installed package; got '{tmp}/none'; expected weights, a folder with config.json, a package with a model, or FILE.py:function"),
+    (["no-such-model"], 1, "pyflame fit: there is no such file, folder or installed package; got 'no-such-model'"),
     (["{tmp}/bad"], 1, "pyflame fit: bad does not describe a transformer; got no whole number for layers, heads; hint: FILE.py:function plans any model"),
     (["{tmp}/broken/config.json"], 1, "is not JSON"),
     (["{tmp}"], 1, "has no files with weights"),

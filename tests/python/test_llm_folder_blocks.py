@@ -73,7 +73,7 @@ def test_logits_of_the_decoded_weights(form, act_order, tmp_path):
 @pytest.mark.parametrize("form, act_order, type", [({**GPTQ, "group_size": 32}, False, "Q4_1"), ({**AWQ, "group_size": 32}, False, "Q4_1"), ({**GPTQ, "group_size": -1}, False, "Q4_1"),
                                                    ({**GPTQ, "group_size": 32}, True, None), ({**GPTQ, "bits": 8, "group_size": 32}, False, None), (GPTQ, False, None)])  # fmt: skip
 def test_weights_stay_in_blocks(form, act_order, type, tmp_path):
-    """Where 32 numbers that follow each other have one scale and one zero. Products then round their inputs to 8 bits."""
+    """Where 32 numbers that follow each other have one scale and one zero. Products then round their inputs."""
     packed, plain = write(tmp_path, form, act_order)
     model, exact = pf.llm.load(packed), pf.llm.load(plain)
     weight = model._network.layers[0]["down"][0]

@@ -142,7 +142,7 @@ def test_logits_of_the_decoded_weights(case, tmp_path):
 
 @pytest.mark.parametrize("case, type", [("int8", "Q8_0"), ("4 bits in rows", "Q4_0"), ("4 bits in groups of 32", "Q4_0"), ("4 bits in groups", None), ("matrix", None)])
 def test_integers_stay_in_blocks(case, type, tmp_path):
-    """Where blocks of 32 have one scale each. Products then round their inputs to 8 bits; the weights differ by a float16 scale's rounding."""
+    """Where blocks of 32 have one scale each. Products then round their inputs; the weights differ by a float16 scale's rounding."""
     packed, plain = write(tmp_path, *CASES[case])
     model, exact = pf.llm.load(packed), pf.llm.load(plain)
     weight, want = model._network.layers[0]["down"][0], exact._network.layers[0]["down"][0].numpy()

@@ -109,7 +109,7 @@ def packed(tmp_path, inner):
 
 
 def test_packed_weights_are_divided_between_blocks(tmp_path):
-    # The input of a product is rounded to 8 bits, so a difference in a last bit may become one of such a step.
+    # The input of a product is rounded, so a difference in a last bit may become one of such a step.
     path = packed(tmp_path, 128)
     got, wanted = written(path, tensor_parallel_size=2), written(path)
     for a, b in zip(got, wanted):

@@ -25,7 +25,7 @@ def test_pages_are_what_the_results_give():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs`"
 
 
-@pytest.mark.parametrize("name", ["readme", "performance", "first_hour", "packages"])
+@pytest.mark.parametrize("name", ["readme", "performance", "first_hour", "packages", "llm_accuracy"])
 def test_no_measured_figure_is_typed_by_hand(name):
     assert typed_by_hand((gen_results.TEMPLATES / f"{name}.md").read_text(encoding="utf-8")) == []
 

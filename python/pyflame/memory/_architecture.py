@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+from .._model_packages import model_in
 
 program = None  # the path of the pyflame program, if it started this process
 
@@ -135,9 +136,11 @@ def _has_weights(folder):
 
 
 def read(path):
-    """The Architecture of a folder with config.json, of a config.json or of a GGUF file; Weights of other files. OSError, ValueError."""
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"fit: there is no such file or folder; got '{path}'; expected weights, a folder with config.json, or FILE.py:function")
+    """The Architecture of a folder with config.json, of a config.json or of a GGUF file, or of an installed package with one of these; Weights of other files. OSError, ValueError."""
+    given = path
+    path = model_in("fit", given)
+    if path is None or not os.path.exists(path):
+        raise FileNotFoundError(f"fit: there is no such file, folder or installed package; got '{given}'; expected weights, a folder with config.json, a package with a model, or FILE.py:function")
     if path.endswith(".py"):
         raise ValueError(f"fit: a program is named with a function of it; got '{path}'; expected '{path}:function', which returns a model")
     if path.endswith(".json") and not path.endswith(".index.json"):

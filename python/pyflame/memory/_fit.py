@@ -121,7 +121,8 @@ def fit(model, *, device=None, batch=1, context=None, dtype="stored", precision=
     """What a model takes for inference and for training, as a Fit: which GPUs of the table it fits on, and what to change where it does not. Nothing is
     loaded, and nothing is allocated.
 
-    model: a folder with config.json (with or without weights), a GGUF file, other files of weights (their size alone is known), or 'FILE.py:function'.
+    model: a folder with config.json (with or without weights), a GGUF file, the name of an installed package with one of these, other files of weights
+    (their size alone is known), or 'FILE.py:function'.
     device: the name of a GPU, or bytes such as '24GiB'; None: all GPUs of the table, without advice.
     batch, context: sequences, and tokens in each; context is the model's own unless given, and at most 4096 then.
     dtype: of the weights in inference: 'stored' (bfloat16 where there are no weights), 'float32', 'bfloat16', 'float16'.

@@ -1,5 +1,5 @@
 // Products with weights in GGUF's blocks, in the versions for each instruction set of this processor. The inputs are integers, which rounding
-// to 8 bits keeps, so results are those of decoded weights up to float32 rounding.
+// to 15 bits keeps, so results are those of decoded weights up to float32 rounding.
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
@@ -50,7 +50,8 @@ void expect_products(const std::string& name, const std::vector<size_t>& scales)
   const gguf::Type& type = *gguf::find_type(std::string_view(name));
   const Tensor weight = blocks(type, scales);
   std::vector<float> x(kInputs * kColumns);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = i % 32 == 5 ? -127.0F : static_cast<float>(i * 37 % 255) - 127.0F;
+  constexpr float kMost = 127 * 128;  // each block has it, so that the scale is 1
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i % 32 == 5 ? -kMost : static_cast<float>(i * 7919 % 32513) - kMost;
   const Tensor input = from_host(x.data(), {kInputs, kColumns}, DType::float32);
   const Tensor decoded = cast(decode_blocks(weight, name), DType::float64);
   const Tensor want = matmul(cast(input, DType::float64), transpose(decoded, 0, 1));

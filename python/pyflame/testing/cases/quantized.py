@@ -62,7 +62,7 @@ def decoded(name, rows):
 
 
 def _magnitude(name, dtype):
-    """What the tolerance's epsilon is multiplied with: the sum of the terms, and by how much rounding 32 elements to 8 bits may change a product."""
+    """What the tolerance's epsilon is multiplied with: the sum of the terms, and by how much rounding 32 elements to 8 bits, as GPUs do, may change a product."""
 
     def magnitude(x, blocks, bias=None):
         w = np.abs(decoded(name, blocks))

@@ -1,4 +1,4 @@
-// Products with weights of a few bits. Each row of x is rounded once to integers of 8 bits with a scale for every 32 elements. Then each tile of
+// Products with weights of a few bits. Each row of x is rounded once to integers of 15 bits with a scale for every 32 elements. Then each tile of
 // eight outputs is read once and multiplied with all rows by integer products. Rows of blocks become tiles on the way; tiles that were made
 // before (make_tile) are read as they are.
 #include <algorithm>
@@ -30,7 +30,7 @@ class Products : public Exec {
       : x_(x, ws_), y_(y, ws_), weight_(weight) {
     rows_ = x.shape[0], tiled_ = a.rows != 0;
     shape_ = shape_of(a, y.shape[1], x.shape[1]);
-    q_ = ws_.take(static_cast<size_t>(x.numel()));
+    q_ = ws_.take(static_cast<size_t>(vec::kPlanes * x.numel()));
     scale_ = ws_.take(blocks() * sizeof(float)), sum_ = ws_.take(blocks() * sizeof(float));
   }
 
@@ -46,7 +46,7 @@ class Products : public Exec {
   void multiply(const uint8_t* weight, const vec::RoundedRows& x, int64_t rows, float* y) const {
     const int64_t grain = std::max<int64_t>(1, kTileGrain / (shape_.tile_bytes() * std::max<int64_t>(1, rows / 2)));
     parallel_for(shape_.tiles(), grain, [&](int64_t begin, int64_t end) {
-      const int64_t some = std::max<int64_t>(4, kRowsInCache / shape_.columns / 4 * 4);
+      const int64_t some = std::max<int64_t>(4, kRowsInCache / (vec::kPlanes * shape_.columns) / 4 * 4);
       for (int64_t row = 0; row < rows; row += some)
         products(weight, begin, end, x.from(row), std::min(some, rows - row), y + row * shape_.rows);
     });

@@ -32,13 +32,14 @@ void RoundRows(const float* x, int64_t rows, const RoundedRows& to) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int8_t* q = to.q;
   for (int64_t b = 0; b < rows * to.blocks(); ++b, x += kTileBlock, q += kTileBlock) {
-    auto largest = hn::Zero(d), bad = hn::Zero(d);  // x * 0 is NaN where x is not finite
+    if (b != 0 && b % to.blocks() == 0) q += to.columns;  // over the row's low plane
+    auto largest = hn::Zero(d), bad = hn::Zero(d);        // x * 0 is NaN where x is not finite
     for (int64_t i = 0; i < kTileBlock; i += lanes) {
       const auto v = hn::LoadU(d, x + i);
       largest = hn::Max(largest, hn::Abs(v));
       bad = hn::Add(bad, hn::Mul(v, hn::Zero(d)));
     }
-    constexpr float kMost = 127, kLeast = 1e-30F;
+    constexpr float kMost = kMostRounded, kLeast = 1e-30F;
     const float not_finite = hn::GetLane(hn::SumOfLanes(d, bad)), most = hn::GetLane(hn::MaxOfLanes(d, largest));
     const bool counts = most >= kLeast && not_finite == 0;
     const auto factor = hn::Set(d, counts ? kMost / most : 0.0F);
@@ -47,7 +48,9 @@ void RoundRows(const float* x, int64_t rows, const RoundedRows& to) {
       // Not a number times zero would not be an integer.
       const auto n = counts ? hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), factor)) : hn::Zero(di);
       sum = hn::Add(sum, n);
-      hn::StoreU(hn::DemoteTo(d8, n), d8, q + i);
+      const auto high = hn::ShiftRight<kLowBits>(hn::Add(n, hn::Set(di, 1 << (kLowBits - 1))));
+      hn::StoreU(hn::DemoteTo(d8, high), d8, q + i);
+      hn::StoreU(hn::DemoteTo(d8, hn::Sub(n, hn::ShiftLeft<kLowBits>(high))), d8, q + to.columns + i);
     }
     to.scale[b] = (counts ? most / kMost : 0.0F) + not_finite;
     to.sum[b] = to.scale[b] * static_cast<float>(hn::GetLane(hn::SumOfLanes(di, sum)));
@@ -71,38 +74,50 @@ HWY_INLINE __m256i FourElements(const int8_t* q) {
 }
 HWY_INLINE __m256i Part(const uint8_t* data) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data)); }
 
+// The planes of some rows: high and low of the first, then of the next.
+template <int kRows>
+using Planes = const int8_t * [kPlanes * kRows];
+
+HWY_INLINE __m256i Joined(__m256i high, __m256i low) {
+  return _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low);
+}
+
 // Sums over 32 elements. Eight products of pairs of nibbles with bytes are at most 8 * 2 * 15 * 127 < 2^15.
 template <int kRows>
-HWY_INLINE void NibbleSums(const uint8_t* data, const int8_t* const (&q)[kRows], int64_t at, __m256i (&sums)[kRows]) {
+HWY_INLINE void NibbleSums(const uint8_t* data, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
   const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-  __m256i pairs[kRows];
-  for (int n = 0; n < kRows; ++n) pairs[n] = _mm256_setzero_si256();
+  __m256i pairs[kPlanes * kRows];
+  for (__m256i& p : pairs) p = _mm256_setzero_si256();
   for (int part = 0; part < 4; ++part) {
     const __m256i w = Part(data + part * 32);
     const __m256i first = _mm256_and_si256(w, low), last = _mm256_and_si256(_mm256_srli_epi16(w, 4), low);
-    for (int n = 0; n < kRows; ++n) {
+    for (int n = 0; n < kPlanes * kRows; ++n) {
       const int8_t* x = q[n] + at + part * 4;
       pairs[n] = _mm256_add_epi16(pairs[n], _mm256_maddubs_epi16(first, FourElements(x)));
       pairs[n] = _mm256_add_epi16(pairs[n], _mm256_maddubs_epi16(last, FourElements(x + 16)));
     }
   }
-  for (int n = 0; n < kRows; ++n) sums[n] = _mm256_madd_epi16(pairs[n], ones);
+  for (int n = 0; n < kRows; ++n)
+    sums[n] = Joined(_mm256_madd_epi16(pairs[2 * n], ones), _mm256_madd_epi16(pairs[2 * n + 1], ones));
 }
 // Sums over the 16 elements of four parts. Weights of 6 bits: 4 * 2 * 32 * 127 < 2^15; those of 8 bits are widened at once.
 template <bool kSix, int kRows>
-HWY_INLINE void ByteSums(const uint8_t* data, const int8_t* const (&q)[kRows], int64_t at, __m256i (&sums)[kRows]) {
+HWY_INLINE void ByteSums(const uint8_t* data, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int n = 0; n < kRows; ++n) sums[n] = _mm256_setzero_si256();
+  __m256i all[kPlanes * kRows];
+  for (__m256i& s : all) s = _mm256_setzero_si256();
   for (int part = 0; part < 4; ++part) {
     const __m256i w = Part(data + part * 32), size = _mm256_abs_epi8(w);
-    for (int n = 0; n < kRows; ++n) {
+    for (int n = 0; n < kPlanes * kRows; ++n) {
       const __m256i signed_x = _mm256_sign_epi8(FourElements(q[n] + at + part * 4), w);
       const __m256i pairs = _mm256_maddubs_epi16(size, signed_x);
-      sums[n] = kSix ? _mm256_add_epi16(sums[n], pairs) : _mm256_add_epi32(sums[n], _mm256_madd_epi16(pairs, ones));
+      all[n] = kSix ? _mm256_add_epi16(all[n], pairs) : _mm256_add_epi32(all[n], _mm256_madd_epi16(pairs, ones));
     }
   }
-  if (kSix)
-    for (int n = 0; n < kRows; ++n) sums[n] = _mm256_madd_epi16(sums[n], ones);
+  for (int n = 0; n < kRows; ++n) {
+    const __m256i high = all[2 * n], low = all[2 * n + 1];
+    sums[n] = kSix ? Joined(_mm256_madd_epi16(high, ones), _mm256_madd_epi16(low, ones)) : Joined(high, low);
+  }
 }
 
 template <bool kNibbles, TileScales kScales, int kZero, int kRows>
@@ -111,9 +126,10 @@ void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows&
   constexpr bool kNested = kScales == TileScales::Nested, kFiner = kScales == TileScales::Finer;
   constexpr bool kMinima = kScales == TileScales::WithMinima;
   const int64_t blocks = x.blocks(), data = form.data_bytes();
-  const int8_t* q[kRows];
+  Planes<kRows> q;
   __m256 total[kRows];
-  for (int n = 0; n < kRows; ++n) q[n] = x.q + n * x.columns, total[n] = _mm256_setzero_ps();
+  for (int n = 0; n < kPlanes * kRows; ++n) q[n] = x.q + n * x.columns;
+  for (__m256& t : total) t = _mm256_setzero_ps();
   __m256 outer = _mm256_setzero_ps(), outer_minimum = outer;
   for (int64_t b = 0; b < blocks; ++b) {
     __m256 scale = outer, minimum = outer, last_scale = outer;
@@ -181,15 +197,16 @@ HWY_INLINE float HalfAt(const uint8_t* p, int64_t i) {
   std::memcpy(&h, p + 2 * i, sizeof h);
   return static_cast<float>(h);
 }
-// sums[r] += the products of n elements of row r
+// sums[r] += the products of n elements of row r. x: the high plane; the low one is `columns` after it.
 template <bool kNibbles>
-HWY_INLINE void Sums(const uint8_t* data, const int8_t* x, int64_t n, int32_t* sums) {
+HWY_INLINE void Sums(const uint8_t* data, const int8_t* x, int64_t columns, int64_t n, int32_t* sums) {
+  const auto joined = [&](int64_t i) { return (int32_t{x[i]} << kLowBits) + x[columns + i]; };
   for (int64_t part = 0; part < n / 4; ++part)
     for (int64_t r = 0; r < kTileRows; ++r)
       for (int64_t j = 0; j < 4; ++j) {
         const uint8_t byte = data[(part * kTileRows + r) * 4 + j];
-        if (kNibbles) sums[r] += (byte & 15) * x[part * 4 + j] + (byte >> 4) * x[part * 4 + j + 16];
-        else sums[r] += static_cast<int8_t>(byte) * x[part * 4 + j];
+        if (kNibbles) sums[r] += (byte & 15) * joined(part * 4 + j) + (byte >> 4) * joined(part * 4 + j + 16);
+        else sums[r] += static_cast<int8_t>(byte) * joined(part * 4 + j);
       }
 }
 
@@ -212,9 +229,9 @@ void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, in
       const uint8_t* fine = at;
       if (kNested || kFiner) at += 16;
       int32_t sums[kTileRows] = {}, last[kTileRows] = {};
-      const int8_t* q = x.q + i * x.columns + b * kTileBlock;
-      Sums<kNibbles>(at, q, 16, sums);
-      if (!kNibbles) Sums<kNibbles>(at + 128, q + 16, 16, last);
+      const int8_t* q = x.q + i * kPlanes * x.columns + b * kTileBlock;
+      Sums<kNibbles>(at, q, x.columns, 16, sums);
+      if (!kNibbles) Sums<kNibbles>(at + 128, q + 16, x.columns, 16, last);
       at += form.data_bytes();
       const float step = x.scale[i * x.blocks() + b], sum = x.sum[i * x.blocks() + b];
       for (int64_t r = 0; r < kTileRows; ++r) {
