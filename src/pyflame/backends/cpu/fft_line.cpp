@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "pyflame/backends/cpu/fft.h"
@@ -202,7 +203,7 @@ HWY_INLINE void write(D d, const Line<T>& y, int64_t at, V a, V b) {
 
 #if HWY_TARGET == HWY_SCALAR
 template <int R, class D, class V, class T>
-HWY_INLINE void store_transposed(D d, const V* v, T* to) {
+HWY_INLINE void store_transposed(D d, const V* v, T* to, int64_t) {
   for (int k = 0; k < R; ++k) hn::StoreU(v[k], d, to + k);
 }
 #else
@@ -237,20 +238,21 @@ HWY_INLINE void transpose_blocks(D d, V* t) {
   }
 }
 template <int R, int kBlock, class D, class V, class T>
-HWY_INLINE void store_block(D d, const V* t, T* to) {
+HWY_INLINE void store_block(D d, const V* t, T* to, int64_t pitch) {
   constexpr int kN = 16 / sizeof(T), kGroups = (R + kN - 1) / kN;
   if constexpr (kBlock * kN < static_cast<int>(hn::MaxLanes(D()))) {
     const hn::CappedTag<T, kN> block;
     PYFLAME_UNROLL
     for (int j = 0; j < kN; ++j) PYFLAME_UNROLL
     for (int q = 0; q < kGroups; ++q)
-      hn::StoreU(block_of<kBlock>(d, t[q * kN + j]), block, to + R * (kN * kBlock + j) + kN * q);
-    store_block<R, kBlock + 1>(d, t, to);
+      hn::StoreU(block_of<kBlock>(d, t[q * kN + j]), block, to + pitch * (kN * kBlock + j) + kN * q);
+    store_block<R, kBlock + 1>(d, t, to, pitch);
   }
 }
-// Lane l of vector k goes to to[R * l + k]; up to three elements behind the last one are written too.
+// Lane l of vector k goes to to[pitch * l + k]; up to three elements behind those of a lane are written too, in the order of
+// the lanes.
 template <int R, class D, class V, class T>
-HWY_INLINE void store_transposed(D d, const V* v, T* to) {
+HWY_INLINE void store_transposed(D d, const V* v, T* to, int64_t pitch) {
   constexpr int kN = 16 / sizeof(T), kGroups = (R + kN - 1) / kN;
   V t[kGroups * kN];
   PYFLAME_UNROLL
@@ -259,7 +261,7 @@ HWY_INLINE void store_transposed(D d, const V* v, T* to) {
     for (int j = 0; j < kN; ++j) t[q * kN + j] = v[q * kN + j < R ? q * kN + j : R - 1];
     transpose_blocks<kN>(d, t + q * kN);
   }
-  store_block<R, 0>(d, t, to);
+  store_block<R, 0>(d, t, to, pitch);
 }
 #endif
 
@@ -277,7 +279,7 @@ HWY_NOINLINE void pass_first(D d, int64_t m, const T* w_re, const T* w_im, const
     PYFLAME_UNROLL
     for (int k = 1; k < R; ++k)
       twiddle(a[k], b[k], hn::LoadU(d, w_re + (k - 1) * m + g), hn::LoadU(d, w_im + (k - 1) * m + g));
-    store_transposed<R>(d, a, out.re + R * g), store_transposed<R>(d, b, out.im + R * g);
+    store_transposed<R>(d, a, out.re + R * g, R), store_transposed<R>(d, b, out.im + R * g, R);
     if (g + lanes >= m) return;
   }
 }
@@ -332,8 +334,22 @@ HWY_NOINLINE void pass_halves(D d, const Pass& p, const T* w_re, const T* w_im, 
 }
 #endif
 
+// The only one of a line of R elements.
+template <int R, class T>
+HWY_NOINLINE void pass_alone(const Line<T>& in, const Line<T>& out, T scale) {
+  const hn::CappedTag<T, 1> d;
+  const int64_t x = in.pairs ? 2 : 1, y = out.pairs ? 2 : 1;
+  hn::Vec<decltype(d)> a[R], b[R];
+  PYFLAME_UNROLL
+  for (int k = 0; k < R; ++k) a[k] = hn::Set(d, in.re[k * x]), b[k] = hn::Set(d, in.im[k * x]);
+  small_dft<R>(d, a, b);
+  PYFLAME_UNROLL
+  for (int k = 0; k < R; ++k) out.re[k * y] = hn::GetLane(a[k]) * scale, out.im[k * y] = hn::GetLane(b[k]) * scale;
+}
+
 template <int R, class T>
 void pass(const Plan<T>& plan, const Pass& p, const Line<T>& in, const Line<T>& out, T scale) {
+  if (p.m * p.s == 1) return pass_alone<R>(in, out, scale);
   const hn::CappedTag<T, kMostLanes> d;
   const T* w_re = plan.re.data() + p.twiddles;
   const T* w_im = plan.im.data() + p.twiddles;
@@ -410,22 +426,23 @@ void copy_from_arrays(const Line<T>& in, const Line<T>& out, T scale, int64_t n)
 
 template <class T>
 void run_passes(const Plan<T>& plan, const Line<T>& in, const Line<T>& out, T scale, T* work) {
-  const int64_t n = plan.n, pitch = n + kSlack;
+  const int64_t n = plan.n, pitch = pitch_of(n);
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::CappedTag<T, kMostLanes>()));
   const Line<T> buffers[2] = {{work, work + pitch, false}, {work + 2 * pitch, work + 3 * pitch, false}};
   const size_t count = plan.passes.size();
+  if (count == 1) return any_pass(plan, plan.passes[0], in, out, scale);
   Line<T> now = in;
   // Vectors reach beyond a short line.
   if (count == 0 || plan.passes[0].m < lanes) copy_to_arrays(in, now = buffers[1], T{1}, n);
   for (size_t i = 0; i < count; ++i) {
     const Pass& p = plan.passes[i];
-    const bool direct = i + 1 == count && p.kind == Pass::kNeighbours && p.s >= lanes;
+    const bool direct = i + 1 == count && p.s >= lanes;
     const Line<T>& to = direct ? out : buffers[i % 2];
     any_pass(plan, p, now, to, scale);
     if (direct) return;
     now = to;
   }
-  copy_from_arrays(now, out, count < 2 ? scale : T{1}, n);
+  copy_from_arrays(now, out, count == 0 ? scale : T{1}, n);
 }
 
 // By the transform of the other side of a convolution.
@@ -497,6 +514,75 @@ void transform_f32(const Plan<float>& plan, const Line<float>& in, const Line<fl
 void transform_f64(const Plan<double>& plan, const Line<double>& in, const Line<double>& out, double scale,
                    double* work) {
   transform_line(plan, in, out, scale, work);
+}
+
+// --- lines that lie apart
+
+// Pairs of float are moved as one double.
+template <class T>
+HWY_INLINE void transpose_square(const double* from, int64_t from_pitch, double* to, int64_t to_pitch, T d) {
+  hn::Vec<T> v[kPairsOfLine];
+  PYFLAME_UNROLL
+  for (int k = 0; k < kPairsOfLine; ++k) v[k] = hn::LoadU(d, from + k * from_pitch);
+  store_transposed<kPairsOfLine>(d, v, to, to_pitch);
+}
+template <bool kFromFar>
+HWY_NOINLINE void transpose_some(const double* from, int64_t from_pitch, int64_t rows, int64_t columns, double* to,
+                                 int64_t to_pitch) {
+  const hn::CappedTag<double, 8> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t whole_rows = rows / kPairsOfLine * kPairsOfLine, whole_columns = columns / lanes * lanes;
+  constexpr int64_t kAhead = 16;
+  if constexpr (kFromFar) {
+    for (int64_t k = 0; k < whole_rows; k += kPairsOfLine) {
+      for (int64_t r = k + kAhead; r < std::min(rows, k + kAhead + kPairsOfLine); ++r)
+        for (int64_t l = 0; l < columns; l += kPairsOfLine) __builtin_prefetch(from + r * from_pitch + l, 0, 2);
+      for (int64_t l = 0; l < whole_columns; l += lanes)
+        transpose_square(from + k * from_pitch + l, from_pitch, to + l * to_pitch + k, to_pitch, d);
+    }
+  } else {
+    for (int64_t l = 0; l < whole_columns; l += lanes) {
+      for (int64_t r = l + kAhead; r < std::min(columns, l + kAhead + lanes); ++r)
+        for (int64_t k = 0; k < rows; k += kPairsOfLine) __builtin_prefetch(to + r * to_pitch + k, 1, 2);
+      for (int64_t k = 0; k < whole_rows; k += kPairsOfLine)
+        transpose_square(from + k * from_pitch + l, from_pitch, to + l * to_pitch + k, to_pitch, d);
+    }
+  }
+  for (int64_t k = 0; k < rows; ++k)
+    for (int64_t l = k < whole_rows ? whole_columns : 0; l < columns; ++l)
+      std::memcpy(to + l * to_pitch + k, from + k * from_pitch + l, sizeof(double));
+}
+void transpose_f32(bool from_far, const double* from, int64_t from_pitch, int64_t rows, int64_t columns, double* to,
+                   int64_t to_pitch) {
+  if (from_far) transpose_some<true>(from, from_pitch, rows, columns, to, to_pitch);
+  else transpose_some<false>(from, from_pitch, rows, columns, to, to_pitch);
+}
+
+// Eight factors at a time; all eight are multiplied by `step` for the next eight places.
+void times_powers_f32(int64_t n, const float* re, const float* im, double* w_re, double* w_im, double step_re,
+                      double step_im, float* to) {
+  const hn::CappedTag<double, 8> d;
+  const hn::Rebind<float, decltype(d)> narrow;
+  constexpr int64_t kLanes = hn::MaxLanes(d), kParts = 8 / kLanes;
+  using V = hn::Vec<decltype(d)>;
+  V c[kParts], s[kParts];
+  for (int p = 0; p < kParts; ++p) c[p] = hn::LoadU(d, w_re + p * kLanes), s[p] = hn::LoadU(d, w_im + p * kLanes);
+  const V by_re = hn::Set(d, step_re), by_im = hn::Set(d, step_im);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    PYFLAME_UNROLL
+    for (int p = 0; p < kParts; ++p) {
+      auto x = hn::LoadU(narrow, re + i + p * kLanes), y = hn::LoadU(narrow, im + i + p * kLanes);
+      twiddle(x, y, hn::DemoteTo(narrow, c[p]), hn::DemoteTo(narrow, s[p]));
+      hn::StoreInterleaved2(x, y, narrow, to + 2 * (i + p * kLanes));
+      twiddle(c[p], s[p], by_re, by_im);
+    }
+  }
+  for (int p = 0; p < kParts; ++p) hn::StoreU(c[p], d, w_re + p * kLanes), hn::StoreU(s[p], d, w_im + p * kLanes);
+  for (int64_t l = 0; i < n; ++i, ++l) {
+    const float a = static_cast<float>(w_re[l]), b = static_cast<float>(w_im[l]);
+    to[2 * i] = re[i] * a - im[i] * b, to[2 * i + 1] = re[i] * b + im[i] * a;
+  }
 }
 
 // X_k = (z_k + conj z_(h-k)) / 2 - i w_k (z_k - conj z_(h-k)) / 2, and X_(h-k) is the conjugate of the same with +.
@@ -591,6 +677,8 @@ HWY_EXPORT(split_f64);
 HWY_EXPORT(join_f32);
 HWY_EXPORT(join_f64);
 HWY_EXPORT(lanes_of);
+HWY_EXPORT(transpose_f32);
+HWY_EXPORT(times_powers_f32);
 
 template <>
 void transform(const Plan<float>& p, const Line<float>& in, const Line<float>& out, float scale, float* work) {
@@ -619,6 +707,22 @@ void pairs_of_frequencies(int64_t h, const double* i, const double* c, const dou
   HWY_DYNAMIC_DISPATCH(join_f64)(h, i, c, e, a, b);
 }
 
+template <>
+void transpose_pairs(bool from_far, const float* from, int64_t from_pitch, int64_t rows, int64_t columns, float* to,
+                     int64_t to_pitch) {
+  HWY_DYNAMIC_DISPATCH(transpose_f32)
+  (from_far, reinterpret_cast<const double*>(from), from_pitch, rows, columns, reinterpret_cast<double*>(to), to_pitch);
+}
+template <>
+void transpose_pairs(bool, const double* from, int64_t from_pitch, int64_t rows, int64_t columns, double* to,
+                     int64_t to_pitch) {
+  for (int64_t k = 0; k < rows; ++k)
+    for (int64_t l = 0; l < columns; ++l) std::copy_n(from + 2 * (k * from_pitch + l), 2, to + 2 * (l * to_pitch + k));
+}
+void times_powers(int64_t n, const float* re, const float* im, double* w_re, double* w_im, double step_re,
+                  double step_im, float* to) {
+  HWY_DYNAMIC_DISPATCH(times_powers_f32)(n, re, im, w_re, w_im, step_re, step_im, to);
+}
 template <>
 int64_t lanes<float>() {
   return HWY_DYNAMIC_DISPATCH(lanes_of)(false);
