@@ -1,4 +1,4 @@
-// Fourier transforms of one line on the CPU: the plan of a length, and the kernels of fft_line.cpp.
+// Fourier transforms of one line on the CPU: the plan of a length, and the kernels of fft_line.cpp and fft_sides.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
