@@ -41,6 +41,47 @@ def test_hermitian_in_several_dims_is_the_inverse_of_its_inverse():
     close(pf.fft.ihfftn(pf.tensor(X), dim=(0, 2)), np.fft.ifft(np.fft.ihfft(X, axis=2), axis=0))
 
 
+# 8 first: half a vector of 16 lanes; odd counts of groups; a radix once; primes by Rader's algorithm (n - 1 has small factors: 37, 251, 337) and by
+# Bluestein's (47, 107, 1019); products of those.
+LENGTHS = (5, 9, 11, 16, 24, 37, 40, 47, 72, 74, 81, 104, 107, 120, 125, 143, 144, 250, 251, 256, 288, 337, 343, 360, 500, 512, 625, 729, 1001, 1008, 1019, 1024, 2401, 4096)
+
+
+@pytest.mark.parametrize("dtype, limit", [(np.complex64, 2e-6), (np.complex128, 1e-14)])
+def test_lengths(dtype, limit):
+    for n in LENGTHS:
+        z = (RNG.standard_normal((2, n, 11)) + 1j * RNG.standard_normal((2, n, 11))).astype(dtype)
+        for name in ("fft", "ifft"):
+            want = getattr(np.fft, name)(z.astype(np.complex128), axis=1)
+            size = np.sqrt((np.abs(want) ** 2).mean())
+            columns = getattr(pf.fft, name)(pf.tensor(z), dim=1).numpy()
+            assert np.abs(columns - want).max() < limit * size, (n, name)
+            lines = getattr(pf.fft, name)(pf.tensor(np.ascontiguousarray(z.transpose(0, 2, 1)))).numpy()
+            assert np.abs(lines.transpose(0, 2, 1) - want).max() < limit * size, (n, name)
+
+
+@pytest.mark.parametrize("n", [65536, 65536 + 32, 90000, 3 << 16])
+def test_long_lines_both_ways(n):
+    z = (RNG.standard_normal((2, n)) + 1j * RNG.standard_normal((2, n))).astype(np.complex64)
+    for name in ("fft", "ifft"):
+        want = getattr(np.fft, name)(z.astype(np.complex128))
+        got = getattr(pf.fft, name)(pf.tensor(z)).numpy()
+        assert np.abs(got - want).max() < 3e-6 * np.sqrt((np.abs(want) ** 2).mean()), name
+
+
+@pytest.mark.parametrize("shape, dim", [((3, 64, 40), 1), ((90000,), 0), ((40, 1009), 1)])
+def test_bits_do_not_depend_on_the_number_of_threads(shape, dim):
+    z = pf.tensor((RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(np.complex64))
+    before = pf.get_num_threads()
+    try:
+        bits = []
+        for threads in (1, 2):
+            pf.set_num_threads(threads)
+            bits.append(pf.fft.fft(z, dim=dim).numpy().tobytes())
+    finally:
+        pf.set_num_threads(before)
+    assert bits[0] == bits[1]
+
+
 def test_orders():
     for n in (1, 4, 5):
         close(pf.fft.fftfreq(n, 0.5), np.fft.fftfreq(n, 0.5))

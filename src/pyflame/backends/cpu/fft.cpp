@@ -17,6 +17,8 @@ namespace {
 
 enum Kind : int64_t { kComplex = 0, kFromReal = 1, kToReal = 2 };
 constexpr int64_t kNeighbours = 8;
+constexpr int64_t kPadding =
+    8;  // of gathered lines, so that those of 2^k elements do not compete for the same lines of the cache
 
 // The transform of a line of any length.
 template <class T>
@@ -73,7 +75,7 @@ class Fft : public Exec {
     const int64_t blocks = outer_shape_.empty() ? 1 : lines_ / outer_shape_.back() * in_row;
     const auto cost = static_cast<int64_t>(std::log2(static_cast<double>(n_) + 1)) * n_ * together;
     const auto some = [&](int64_t begin, int64_t end) {
-      T* room = scratch<T>(0, 2 * together * count_ + transform_.work() + 2 * n_ + 64);
+      T* room = scratch<T>(0, 2 * together * (count_ + kPadding) + transform_.work() + 2 * n_ + 64);
       for (int64_t b = begin; b < end; ++b) {
         const int64_t first = b % in_row * together;
         const int64_t many = outer_shape_.empty() ? 1 : std::min(together, outer_shape_.back() - first);
@@ -100,14 +102,19 @@ class Fft : public Exec {
   void block(const T* x, T* y, int64_t line, int64_t many, T* room) const {
     const int64_t out_line = attrs_.kind == kToReal ? n_ : 2 * results_;
     const int64_t apart = outer_shape_.empty() ? 0 : outer_strides_.back();
-    T* work = room + 2 * many * count_;
+    T* work = room + 2 * many * (count_ + kPadding);
     if (whole_) {
       for (int64_t l = 0; l < many; ++l) one(const_cast<T*>(x) + l * apart, y + (line + l) * out_line, work);
       return;
     }
     // Each line as pairs, or as real numbers.
-    const int64_t gathered = (attrs_.kind == kFromReal ? 1 : 2) * count_;
     const bool real = attrs_.kind == kFromReal, adjacent = part_step_ == 1;
+    const int64_t gathered = (real ? 1 : 2) * (count_ + kPadding);
+    if (adjacent && apart == 2) {
+      fft::transpose_pairs<T>(true, x, step_ / 2, count_, many, room, count_ + kPadding);
+      for (int64_t l = 0; l < many; ++l) one(room + l * gathered, y + (line + l) * out_line, work);
+      return;
+    }
     for (int64_t k = 0; k < count_; ++k) {
       const T* from = x + k * step_;
       T* to = room + (real ? k : 2 * k);

@@ -30,27 +30,10 @@ int64_t divisor(int64_t n) {
   return a;
 }
 
-// Rows are far apart, and often a power of 2 apart: the processor does not foresee the next ones.
-constexpr int64_t kAhead = 16;
-template <class T, bool kToWrite = false>
-void foresee(const T* row) {
-  __builtin_prefetch(row, kToWrite, 2);
-  __builtin_prefetch(reinterpret_cast<const char*>(row) + 64, kToWrite, 2);
-}
-
 template <class T>
 struct Pair {
   T first, second;
 };
-template <class T>
-const Pair<T>* pairs_of(const Line<T>& x) {
-  return reinterpret_cast<const Pair<T>*>(std::min(x.re, x.im));
-}
-template <class T>
-Pair<T>* pairs_of_result(const Line<T>& x) {
-  return reinterpret_cast<Pair<T>*>(std::min(x.re, x.im));
-}
-
 // Scratch memory for some lines of n elements, each as pairs and then as two arrays. Lines are a little longer than n, so that those of 2^k
 // elements do not compete for the same lines of the cache.
 template <class T>
@@ -108,11 +91,7 @@ template <class T>
 void LongLine<T>::columns(const Line<T>& in, int64_t first, int64_t count, T* middle) const {
   const Room<T> room(of_columns_, kTogether<T>);
   if (in.pairs) {
-    const Pair<T>* from = pairs_of(in) + first;
-    for (int64_t i = 0; i < a_; ++i, from += b_) {
-      if (i + kAhead < a_) foresee(from + kAhead * b_);
-      for (int64_t j = 0; j < count; ++j) room.line_of_pairs(j)[i] = from[j];
-    }
+    transpose_pairs<T>(true, std::min(in.re, in.im) + 2 * first, b_, a_, count, room.pairs, room.pitch);
   } else {
     const T *re = in.re + first, *im = in.im + first;
     for (int64_t i = 0; i < a_; ++i, re += b_, im += b_)
@@ -144,27 +123,13 @@ void LongLine<T>::times_factors(int64_t column, const T* re, const T* im, T* to)
     w_re[l] = f.re, w_im[l] = f.im;
   }
   const Factor step = factor(kLanes * column % (a_ * b_));
-  for (int64_t i = 0; i < a_; i += kLanes) {
-    const int64_t n = std::min(kLanes, a_ - i);
-    for (int64_t l = 0; l < n; ++l) {
-      const T c = static_cast<T>(w_re[l]), s = static_cast<T>(w_im[l]), x = re[i + l], y = im[i + l];
-      to[2 * (i + l)] = x * c - y * s, to[2 * (i + l) + 1] = x * s + y * c;
-    }
-    for (int64_t l = 0; l < kLanes; ++l) {
-      const double c = w_re[l] * step.re - w_im[l] * step.im;
-      w_im[l] = w_re[l] * step.im + w_im[l] * step.re, w_re[l] = c;
-    }
-  }
+  if constexpr (sizeof(T) == 4) times_powers(a_, re, im, w_re, w_im, step.re, step.im, to);
 }
 
 template <class T>
 void LongLine<T>::rows(const T* middle, int64_t first, int64_t count, const Line<T>& out, T scale) const {
   const Room<T> room(of_rows_, kTogether<T>);
-  const Pair<T>* from = reinterpret_cast<const Pair<T>*>(middle) + first;
-  for (int64_t i = 0; i < b_; ++i, from += a_) {
-    if (i + kAhead < b_) foresee(from + kAhead * a_);
-    for (int64_t j = 0; j < count; ++j) room.line_of_pairs(j)[i] = from[j];
-  }
+  transpose_pairs<T>(true, middle + 2 * first, a_, b_, count, room.pairs, room.pitch);
   const bool exchanged = out.pairs && out.re > out.im;
   for (int64_t j = 0; j < count; ++j) {
     T* line = room.pairs + 2 * j * room.pitch;
@@ -173,12 +138,7 @@ void LongLine<T>::rows(const T* middle, int64_t first, int64_t count, const Line
     fft::transform<T>(of_rows_, {line, line + 1, true}, result, scale, room.work);
   }
   if (out.pairs) {
-    Pair<T>* to = pairs_of_result(out) + first;
-    for (int64_t i = 0; i < b_; ++i, to += a_) {
-      if (i + kAhead < b_) foresee<Pair<T>, true>(to + kAhead * a_);
-      for (int64_t j = 0; j < count; ++j) to[j] = room.line_of_pairs(j)[i];
-    }
-    return;
+    return transpose_pairs<T>(false, room.pairs, room.pitch, count, b_, std::min(out.re, out.im) + 2 * first, a_);
   }
   T *re = out.re + first, *im = out.im + first;
   for (int64_t i = 0; i < b_; ++i, re += a_, im += a_)

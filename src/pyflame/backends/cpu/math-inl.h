@@ -245,8 +245,31 @@ HWY_INLINE V cos(D d, V x) {
   return patch(d, x, y, hn::Not(hn::Lt(hn::Abs(x), num(d, 30000))), [](auto v) { return std::cos(v); });
 }
 
+// x - q pi / 2 is between -pi / 4 and pi / 4. Its tangent by Cephes' polynomial, of which an odd q takes the negative inverse.
+template <class D, class V>
+HWY_INLINE V tan_of_bounded(D d, V x) {
+  const auto q = hn::NearestInt(hn::Mul(x, num(d, 0.63661977236758134308)));
+  const V turns = hn::ConvertTo(d, q);
+  V r = hn::MulAdd(turns, num(d, -1.5703125), x);
+  r = hn::MulAdd(turns, num(d, -0.00048351287841796875), r);
+  r = hn::MulAdd(turns, num(d, -3.13855707645416259765625e-7), r);
+  r = hn::MulAdd(turns, num(d, -6.077100628276710381e-11), r);
+  const V z = hn::Mul(r, r);
+  V p = hn::MulAdd(num(d, 9.38540185543e-3), z, num(d, 3.11992232697e-3));
+  p = hn::MulAdd(p, z, num(d, 2.44301354525e-2));
+  p = hn::MulAdd(p, z, num(d, 5.34112807005e-2));
+  p = hn::MulAdd(p, z, num(d, 1.33387994085e-1));
+  p = hn::MulAdd(p, z, num(d, 3.33331568548e-1));
+  const V t = hn::MulAdd(hn::Mul(p, z), r, r);
+  const auto odd = hn::RebindMask(d, hn::TestBit(q, hn::Set(hn::RebindToSigned<D>(), 1)));
+  return hn::IfThenElse(odd, hn::Div(num(d, -1), t), t);
+}
 template <class D, class V>
 HWY_INLINE V tan(D d, V x) {
+  if constexpr (kIsFloat<D>) {
+    const auto far = hn::Not(hn::Lt(hn::Abs(x), num(d, 30000)));
+    return patch(d, x, tan_of_bounded(d, hn::IfThenZeroElse(far, x)), far, [](auto v) { return std::tan(v); });
+  }
   return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, hn::Div(sin(d, x), cos(d, x)));
 }
 
