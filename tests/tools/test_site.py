@@ -10,10 +10,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "site"))
 
+import arguments  # noqa: E402
 import build  # noqa: E402
 import check  # noqa: E402
 import cpp_comments  # noqa: E402
 import cpp_reference  # noqa: E402
+import python_reference  # noqa: E402
 import versions  # noqa: E402
 
 
@@ -184,3 +186,14 @@ int hidden(int x);
 }  // namespace a
 """
     assert cpp_comments.lacking(text) == ["BARE", "bare_function", "Bare", "bare_template", "BareEnum"]
+
+
+def test_common_arguments_are_explained_in_one_place():
+    headings = re.findall(r"^## `(\w+)`$", (ROOT / "docs" / "common-arguments.md").read_text(), re.M)
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "common-arguments.md").read_text(), re.M)
+    assert set(table) == arguments.COMMON and set(headings) == arguments.COMMON - {"name"}
+    assert set(re.findall(r"common-arguments\.md#(\w+)", python_reference.COMMON)) == set(headings)
+
+
+def test_pages_of_the_reference_link_the_common_arguments():
+    assert "(../../docs/common-arguments.md)" in python_reference.page("`pyflame.fft`", "Text.", [])

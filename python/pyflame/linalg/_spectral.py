@@ -140,7 +140,7 @@ def old_svd(input, some=True, compute_uv=True):
 
 @accepting
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
-    """The number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
+    """The rank of matrices A [.., M, N]: the number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
     precision unless given. tol is the old name of atol, with rtol 0."""
     _linalg.check_matrices("linalg.matrix_rank", A, hermitian)
     atol = tol if atol is None else atol
