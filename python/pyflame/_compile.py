@@ -21,7 +21,7 @@ CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newa
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False, **kwargs):
-    """Returns its argument, which is noted once: every window of ops is compiled by itself, with no call for it. Also a decorator.
+    """Returns its argument, and says so in one message: PyFlame compiles all ops without being asked, so there is nothing to do. Also a decorator.
 
     model: a module or a function. fullgraph, dynamic, backend, mode, options, disable and kwargs are accepted for PyTorch's programs and change
     nothing.

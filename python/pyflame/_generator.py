@@ -6,7 +6,13 @@ from . import _C
 
 
 class Generator:
-    """Random numbers of its own, independent of the global ones. They are a function of the seed and of how many were drawn."""
+    """Random numbers of its own, independent of the global ones. They are a function of the seed and of how many were drawn.
+
+    device: what the attribute `device` says. Functions may use the generator for tensors of any device.
+
+        generator = pf.Generator().manual_seed(7)
+        pf.rand(3, generator=generator)
+    """
 
     def __init__(self, device="cpu"):
         self.device = _C.device(device)

@@ -113,8 +113,9 @@ def random_(input, from_=None, to=None, *, generator=None, **other):
 
 
 def bernoulli(input, p=None, *, generator=None):
-    """1 with the probability that each element of input gives, or with probability p in the input's shape, otherwise 0. ArgumentError unless
-    0 <= p <= 1."""
+    """1 with the probability that each element of input gives, or with probability p in the input's shape, otherwise 0.
+
+    ArgumentError unless 0 <= p <= 1 for a number p. The probabilities of a tensor are not checked: one above 1 counts as 1, one below 0 as 0."""
     if p is None:
         if not input.is_floating_point():
             raise TypeError(f"bernoulli: the probabilities are not floats; got {str(input.dtype).rpartition('.')[2]}; expected a floating dtype")

@@ -588,7 +588,8 @@ void bind_convert(nb::module_& m, TensorClass& c) {
         return leaf(make_tensor("tensor", data, dtype, device), requires_grad);
       },
       "data"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false,
-      "A new tensor with a copy of data (numbers, nested sequences, arrays, tensors). Python floats become float32, "
+      "A new tensor with a copy of data (numbers, nested sequences, arrays, tensors). Python floats become the default "
+      "dtype, "
       "ints int64, bools bool;\n"
       "arrays keep their dtype. ValueError for ragged sequences, TypeError for what is not a number.");
   auto as = [](nb::handle data, DTypeArg dtype, DeviceArg device) -> nb::object {

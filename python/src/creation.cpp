@@ -6,8 +6,9 @@ namespace pyflame::python {
 namespace {
 
 #define OPTIONS nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false
-#define OPTIONS_DOC \
-  "\nsize: integers or one sequence. dtype: float32 unless given. device: the current one unless given."
+#define OPTIONS_DOC                                                                                                   \
+  "\nsize: integers or one sequence. dtype: the default dtype unless given (float32 until set_default_dtype changes " \
+  "it). device: the current one unless given."
 
 using Maker = Tensor (*)(const Dims&, DTypeOpt, DeviceOpt);
 
@@ -105,7 +106,7 @@ void bind_likes(nb::module_& m, TensorClass& c) {
 void bind_ranges(nb::module_& m) {
   constexpr const char* text =
       "start, start + step, ... below end (above it for a negative step), 1-D. int64 when all numbers are integers, "
-      "otherwise float32.\nValueError for step 0.";
+      "otherwise of the default dtype.\nValueError for step 0.";
   m.def(
       "arange",
       [](Scalar end, DTypeArg dtype, DeviceArg device, bool requires_grad) {

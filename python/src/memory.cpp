@@ -164,9 +164,11 @@ void bind_memory(nb::module_& m) {
       "memory_report", [](nb::handle device) { return memory_report(device_or_current(device)); },
       "device"_a.none() = nb::none(),
       "Where a device's memory is, as text: what is live and for what, what is cached, what others hold.");
-  m.def("memory_stats", &memory_dict, "device"_a.none() = nb::none(),
-        "Of a device (default: the current one): bytes allocated now and at the peak, bytes cached for reuse, bytes of "
-        "the arena, the limit.");
+  m.def(
+      "memory_stats", &memory_dict, "device"_a.none() = nb::none(),
+      "A dict of bytes of a device (default: the current one): allocated now, peak_allocated, cached for reuse, arena "
+      "(results in between), kept (results that depend on parameters alone), limit (0: none); and allocations, their "
+      "number. Devices with memory of their own have more: memory.stats explains them.");
   m.def(
       "reset_peak_memory", [](nb::handle device) { reset_peak_memory(device_or_current(device)); },
       "device"_a.none() = nb::none(), "The peaks start from what is allocated and reserved now.");

@@ -97,7 +97,9 @@ void bind_views(nb::module_& m, TensorClass& c) {
         return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
       },
       "tensor"_a, "split_size_or_sections"_a, "dim"_a = 0,
-      "Views of `size` entries each (the last may be smaller), or of these sizes.");
+      "Views of the tensor along a dim. split_size_or_sections: a number of entries for each view (the last may be "
+      "smaller), "
+      "or a list with the size of each view.");
   c.def(
       "split",
       [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
@@ -106,7 +108,8 @@ void bind_views(nb::module_& m, TensorClass& c) {
                  "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(size));
         return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
       },
-      "split_size"_a, "dim"_a = 0, "Views of `split_size` entries each (the last may be smaller), or of these sizes.");
+      "split_size"_a, "dim"_a = 0,
+      "Views along a dim of `split_size` entries each (the last may be smaller); a list has the size of each view.");
   both(
       m, c, "chunk", [](const Tensor& x, int64_t chunks, int64_t dim) { return tuple_of(chunk(x, chunks, dim)); },
       "chunks"_a, "dim"_a = 0, "At most this many views of equal size (the last may be smaller).");
@@ -195,14 +198,16 @@ void bind_indices(nb::module_& m, TensorClass& c) {
   both(
       m, c, "gather", [](const Tensor& x, int64_t dim, const Tensor& index) { return gather(x, dim, index); }, "dim"_a,
       "index"_a,
-      "out[i][j] = input[index[i][j]][j] for dim 0, likewise for others. index: int64, as many dims as input. "
-      "IndexError out of range.");
+      "out[i][j] = input[index[i][j]][j] for dim 0, likewise for others. index: int64 or int32, with as many dims as "
+      "input; the result has its shape. IndexError out of range.");
   both(
       m, c, "scatter_add",
       [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
         return scatter_add(x, dim, index, src);
       },
-      "dim"_a, "index"_a, "src"_a, "input plus src at index along dim (the opposite of gather).");
+      "dim"_a, "index"_a, "src"_a,
+      "input plus src at index along dim, as a copy: out[index[i][j]][j] += src[i][j] for dim 0. Several that go to "
+      "one place are all added.");
   both(
       m, c, "index_select",
       [](const Tensor& x, int64_t dim, const Tensor& index) { return index_select(x, dim, index); }, "dim"_a, "index"_a,

@@ -28,6 +28,7 @@
 
 namespace pyflame::extension {
 
+// The sizes of a tensor's dims.
 using Shape = std::vector<int64_t>;
 
 // A tensor: contiguous elements, those of the last dim next to each other. T: float, double, float16, bfloat16, int64_t, int32_t, int16_t, int8_t,
@@ -58,10 +59,12 @@ class Tensor {
   const pyflame_plugin_tensor* t_;
   int64_t size_ = 1;
 };
+// A tensor that the op reads.
 template <class T>
 struct Input : Tensor<const T> {
   using Tensor<const T>::Tensor;
 };
+// A tensor that the op writes, every element of it.
 template <class T>
 struct Output : Tensor<T> {  // the op writes every element
   using Tensor<T>::Tensor;
@@ -215,6 +218,7 @@ Variant variant(void (*)(A...)) {
 
 #ifndef PYFLAME_NO_OPS  // cpp_extension.load defines it for nvcc, whose version 13 does not survive what follows
 
+// One op of the extension, as Ops::add() returns it.
 class Op {
  public:
   // The shapes of the outputs, from the arguments. Without it, each output has the shape of the first input.

@@ -9,9 +9,11 @@
 extern "C" {
 #endif
 
+// The version of this interface.
 #define PYFLAME_PLUGIN_VERSION 1
 #define PYFLAME_PLUGIN_NUMBER \
   0  // the device_type of a number, which stands behind the tensors in the inputs of an extension's op
+// The most dims that a tensor may have.
 #define PYFLAME_PLUGIN_MAX_RANK 8
 
 // The members of DLPack's DLTensor, in its layout. Strides are in elements and never null.
@@ -26,6 +28,7 @@ typedef struct {
   uint64_t byte_offset;  // 0
 } pyflame_plugin_tensor;
 
+// One call of a function: what is asked, with which tensors.
 typedef struct pyflame_plugin_call {
   uint32_t version;  // PYFLAME_PLUGIN_VERSION
   // 1: say whether you would compute this, and set workspace_bytes; write to no tensor. 0: compute it.
@@ -49,12 +52,14 @@ typedef int (*pyflame_plugin_function)(pyflame_plugin_call* call);
 
 // --- extensions. extension.h writes all of this.
 
+// Shape and dtype of one output.
 typedef struct {
   int64_t shape[PYFLAME_PLUGIN_MAX_RANK];
   int32_t rank;
   uint8_t type_code, bits;
 } pyflame_plugin_result;
 
+// One op of an extension.
 typedef struct {
   const char* signature;  // "name(x, number) -> out, more"
   const char*
@@ -66,6 +71,7 @@ typedef struct {
   void* context;
 } pyflame_extension_op;
 
+// The ops of an extension's library.
 typedef struct {
   uint32_t version;  // PYFLAME_PLUGIN_VERSION
   int32_t count;

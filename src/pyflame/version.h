@@ -2,4 +2,5 @@
 // one, so that all build trees compile with the same command lines and share the compiler cache.
 #pragma once
 
+// The version as text.
 #define PYFLAME_VERSION "0.1.0"

@@ -237,6 +237,7 @@ CASES = {
     "GroupNorm": (ValueError, "GroupNorm: num_groups must divide num_channels; got 2 and 3", lambda x, y, r: nn.GroupNorm(2, 3)),
     "group_norm": (ValueError, "group_norm: the groups do not divide the channels; got input .2, 3. and 2 groups", lambda x, y, r: nn.functional.group_norm(x, 2)),
     "reduction": (ValueError, "mse_loss: no such reduction; got 'avg'", lambda x, y, r: pf.mse_loss(x, x, reduction="avg")),
+    "KLDivLoss reduction": (ValueError, "KLDivLoss: unknown reduction; got 'avg'; expected 'none', 'mean', 'sum' or 'batchmean'", lambda x, y, r: nn.KLDivLoss("avg")),
     "loss reduction": (ValueError, "MSELoss: unknown reduction; got 'avg'", lambda x, y, r: nn.MSELoss("avg")),
     "mse_loss": (ValueError, "mse_loss: shapes differ", lambda x, y, r: pf.mse_loss(x, y)),
     "Linear sizes": (ValueError, "Linear: sizes must not be negative", lambda x, y, r: nn.Linear(-1, 2)),

@@ -56,3 +56,9 @@ def test_an_example_is_linked_by_its_section():
     assert uses.headings_of(text) == [(3, "One `x`, two", "#one-x-two"), (9, "Same", "#same"), (11, "Same", "#same-1")]
     title, link = uses.uses(INVENTORY)["pyflame.heaviside"][0]
     assert (title, link) == ("Arithmetic, element by element: Signs", "../../docs/examples/arithmetic.md#signs")
+
+
+def test_modules_that_are_imported_with_the_package_are_public():
+    listed = names.module_names(pyflame)
+    assert {"pyflame.linalg", "pyflame.fft", "pyflame.nn.functional"} <= set(listed) and len(listed) == len(set(listed))
+    assert "pyflame.linalg.svd" in INVENTORY and "pyflame._functions" not in listed

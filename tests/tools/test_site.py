@@ -1,4 +1,5 @@
 """The documentation site's own checks (tools/site): what must fail does, and what the site says is public has a text."""
+import fnmatch
 import pathlib
 import re
 import subprocess
@@ -9,8 +10,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "site"))
 
+import arguments  # noqa: E402
 import build  # noqa: E402
 import check  # noqa: E402
+import cpp_comments  # noqa: E402
+import cpp_reference  # noqa: E402
+import python_reference  # noqa: E402
 import versions  # noqa: E402
 
 
@@ -107,3 +112,88 @@ def test_versions_that_cannot_be_listed(tmp_path):
     version_of(tmp_path, "0.1.0")
     with pytest.raises(SystemExit, match="the address does not end with /; got '/pyflame'"):
         versions.write(tmp_path, "/pyflame")
+
+
+def headers_of_the_reference():
+    return [path for listed in cpp_reference.HEADERS.values() for path in listed]
+
+
+def test_every_installed_header_has_a_page_or_a_reason():
+    installed, public = cpp_reference.installed(), headers_of_the_reference()
+    assert len(installed) > 100 and not set(public) - set(installed)
+    without = [p for p in installed if p not in public and cpp_reference.internal(p) is None]
+    assert not without, f"installed headers that are neither in HEADERS nor in INTERNAL of tools/site/cpp_reference.py: {', '.join(without)}"
+
+
+def test_reasons_are_of_installed_headers_without_a_page():
+    installed, public = cpp_reference.installed(), headers_of_the_reference()
+    assert len(public) == len(set(public)) and [p for p in public if cpp_reference.internal(p)] == []
+    patterns = [p for _, listed in cpp_reference.INTERNAL for p in listed.split()]
+    assert [p for p in patterns if not any(fnmatch.fnmatch(path, p) for path in installed)] == []
+
+
+def test_a_header_of_a_public_folder_is_no_exemption_by_itself():
+    assert [cpp_reference.internal(p) for p in ("ops/other.h", "runtime/other.h", "backends/other.h", "other.h")] == [None] * 4
+
+
+def test_headers_of_examples_have_a_page():
+    included = {path for file in (ROOT / "examples").rglob("*.cpp") for path in re.findall(r'#include [<"]pyflame/([^">]+)', file.read_text())}
+    assert "ops/ops.h" in included and not included - set(headers_of_the_reference())
+
+
+def test_declarations_of_public_headers_have_comments():
+    lacking = cpp_comments.all_lacking()
+    assert not lacking, f"declarations without a comment that says what they do: {lacking}"
+
+
+def test_declarations_without_a_comment_are_found():
+    text = """// A header.
+#pragma once
+#include <string>
+#define BARE 1
+// What it is for.
+#define SAID 1
+
+#define TABLE(x) int x;
+#include "table.def"
+namespace a {
+struct Later;
+// Two of them.
+int first(int x);
+const std::string& second(int x);
+
+[[noreturn]] void bare_function(int x);
+int with_it(int x,
+            int y);  // on the last line
+struct Bare {
+  int method();
+};
+// A class.
+template <class T>
+class Said {
+ public:
+  int method() { return 1; }
+};
+template <class T>
+T bare_template(T x) {
+  // Inside.
+  return x;
+}
+enum class BareEnum { a };
+namespace detail {
+int hidden(int x);
+}
+}  // namespace a
+"""
+    assert cpp_comments.lacking(text) == ["BARE", "bare_function", "Bare", "bare_template", "BareEnum"]
+
+
+def test_common_arguments_are_explained_in_one_place():
+    headings = re.findall(r"^## `(\w+)`$", (ROOT / "docs" / "common-arguments.md").read_text(), re.M)
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "common-arguments.md").read_text(), re.M)
+    assert set(table) == arguments.COMMON and set(headings) == arguments.COMMON - {"name"}
+    assert set(re.findall(r"common-arguments\.md#(\w+)", python_reference.COMMON)) == set(headings)
+
+
+def test_pages_of_the_reference_link_the_common_arguments():
+    assert "(../../docs/common-arguments.md)" in python_reference.page("`pyflame.fft`", "Text.", [])

@@ -2,7 +2,7 @@
 
 A parameter is named where its name stands in the docstring as a word, for a class in that of the class or of its __init__. "The arguments are those of X"
 counts for the parameters that X has and names, X being a path below the package, or below one of the modules of PLACES. COMMON has the
-parameters that mean the same everywhere; they are not looked for.
+parameters that mean the same everywhere; docs/common-arguments.md explains them, and they are not looked for.
 """
 import enum
 import inspect

@@ -3,6 +3,7 @@
 A page has the header's first comment as text and the public declarations with their comments as they stand in the header. Private parts of classes
 and bodies of functions are left out.
 """
+import fnmatch
 import pathlib
 import re
 import sys
@@ -11,12 +12,47 @@ from python_reference import first_sentence, literal, text_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = {
-    "Tensors and ops": ["tensor/tensor.h", "tensor/dtype.h", "tensor/device.h", "tensor/dims.h", "ops/ops.h", "ops/linalg.h", "ops/recurrent.h", "ops/autocast.h"],
-    "Gradients and training": ["autograd/autograd.h", "nn/module.h", "nn/layers.h", "nn/init.h", "optim/optim.h", "optim/schedule.h"],
+    "Tensors and ops": ["tensor/tensor.h", "tensor/dtype.h", "tensor/default_dtype.h", "tensor/device.h", "tensor/dims.h", "ops/ops.h", "ops/linalg.h", "ops/recurrent.h", "ops/autocast.h"],
+    "Gradients and training": ["autograd/autograd.h", "tensor/grad_node.h", "nn/module.h", "nn/layers.h", "nn/init.h", "optim/optim.h", "optim/schedule.h"],
     "Data and files": ["data/text.h", "data/tokenizer.h", "io/safetensors.h", "io/checkpoint.h"],
-    "Devices and processes": ["runtime/device.h", "runtime/explain.h", "runtime/profiler.h", "base/error.h", "distributed/group.h"],
+    "Devices and processes": ["runtime/device.h", "runtime/explain.h", "runtime/profiler.h", "base/error.h", "distributed/group.h", "version.h"],
     "Extensions": ["plugin.h", "extension.h", "backends/backend.h"],
 }
+# The other installed headers, which have no page: (why, patterns of their paths). They are installed because public headers include some of them.
+INTERNAL = [
+    ("kernels and backends, which programs reach by ops and by runtime/device.h", "kernels/* backends/*/* backends/communicator.h backends/plugin_call.h"),
+    ("the recorder and the compiler, which programs reach by ops", "record/* compile/*"),
+    ("the runtime's parts; pages show what programs may ask for: device.h, explain.h and profiler.h", """
+        runtime/added.h runtime/address_space.h runtime/allocator.h runtime/blame.h runtime/choose.h runtime/communicators.h runtime/debug_memory.h
+        runtime/debugged_run.h runtime/device_times.h runtime/event.h runtime/executor.h runtime/explain_log.h runtime/guard_pages.h runtime/in_flight.h
+        runtime/kept.h runtime/libraries.h runtime/markers.h runtime/memory_log.h runtime/memory_trace.h runtime/readback.h runtime/replayer.h
+        runtime/searches.h runtime/segments.h runtime/state.h runtime/taint.h runtime/uninitialised.h"""),
+    ("tools of the library's own code: locks, threads, numbers of 16 bits, environment, logs", """
+        base/embedded.h base/env.h base/events.h base/exit.h base/fallbacks.h base/fork.h base/gpu_arch.h base/half.h base/indexed.h base/location.h
+        base/markers.h base/packages.h base/philox.h base/pool.h base/ref.h base/signal_stack.h base/sqlite.h base/threads.h base/env.def"""),
+    ("what a tensor is made of, and weights in the layouts of kernels", """
+        tensor/alias.h tensor/float8.h tensor/gguf_blocks.h tensor/lasting.h tensor/layout.h tensor/print.h tensor/runtime_hooks.h tensor/storage.h
+        tensor/weight_planes.h tensor/weight_tiles.h"""),
+    ("what the functions of ops.h are made of", """
+        ops/attrs.h ops/complex.h ops/complex_scans.h ops/family.h ops/helpers.h ops/op.h ops/ops.def ops/sequences.h ops/user_kernel.h
+        ops/view_dtype.h ops/windows.h"""),
+    ("hooks for the library's own optimizers", "autograd/ready.h"),
+    ("readers of one file format each, behind safetensors.h and checkpoint.h or called from Python", """
+        io/atomic_file.h io/gguf_file.h io/input_file.h io/pickle.h io/safetensors_file.h io/torch_file.h io/zip_file.h"""),
+    ("the parts of a Group", "distributed/peer.h distributed/reduce.h distributed/ring.h"),
+]
+
+
+def installed():
+    """The paths of the headers that the install rule of CMakeLists.txt copies, from the folder of that rule."""
+    rule = re.search(r"install\(DIRECTORY (src/pyflame) DESTINATION[^)]*?FILES_MATCHING((?: PATTERN \"[^\"]+\")+)\)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))
+    folder, patterns = ROOT / rule.group(1), re.findall(r'"([^"]+)"', rule.group(2))
+    return sorted({str(p.relative_to(folder)) for pattern in patterns for p in folder.rglob(pattern)})
+
+
+def internal(path):
+    """Why an installed header has no page, or None."""
+    return next((why for why, patterns in INTERNAL if any(fnmatch.fnmatch(path, p) for p in patterns.split())), None)
 
 
 def intro_and_rest(lines):

@@ -1,6 +1,7 @@
 """The public Python names of the package: what the reference documents and what tests/tools/test_docstrings.py looks at.
 
-Public modules are `pyflame`, its submodules that a program reaches as attributes, and the modules of SUBMODULES. A name of such a module is public
+Public modules are `pyflame`, its submodules that a program reaches as attributes, those that are imported with it and those that are imported
+when they are first used, and the modules of SUBMODULES. A name of such a module is public
 when it begins with a letter and is in `__all__`, or, where there is no `__all__`, is a function, a class or an object of a class that the package
 defines. One object has one entry, under the first of its public paths; the others are its aliases.
 """
@@ -13,7 +14,7 @@ SUBMODULES = """
 autograd.forward_ad autograd.functional autograd.graph backend.rocm cuda.amp cuda.nvtx cuda.profiler
 distributed.checkpoint distributed.checkpoint.state_dict distributed.device_mesh distributed.fsdp distributed.nn distributed.optim
 distributed.tensor distributed.tensor.parallel distributions.constraints distributions.kl llm.serving
-nn.attention nn.functional nn.init nn.parallel nn.utils nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn
+nn.attention nn.attention.bias nn.attention.flex_attention nn.attention.varlen nn.functional nn.init nn.parallel nn.utils nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn
 nn.utils.stateless optim.lr_scheduler optim.swa_utils signal.windows utils.checkpoint utils.cpp_extension utils.data utils.dlpack
 utils.tensorboard
 """.split()
@@ -63,7 +64,8 @@ def member_doc(cls, name):
 
 def module_names(root):
     names = [root.__name__]
-    names += [f"{root.__name__}.{m}" for m in sorted(root._SUBMODULES - LEFT_OUT)]
+    imported = {name for name, value in vars(root).items() if isinstance(value, types.ModuleType) and value.__name__ == f"{root.__name__}.{name}" and name[0] != "_"}
+    names += [f"{root.__name__}.{m}" for m in sorted((root._SUBMODULES | imported) - LEFT_OUT)]
     names += [f"{root.__name__}.{m}" for m in SUBMODULES]
     return names
 

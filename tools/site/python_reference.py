@@ -13,6 +13,8 @@ import sys
 import names
 
 PER_PAGE = 90  # names on a page of the package
+COMMON_PAGE = "../../docs/common-arguments.md"
+COMMON = "Arguments that mean the same in every entry (" + ", ".join(f"[`{n}`]({COMMON_PAGE}#{n})" for n in ("dtype", "device", "requires_grad", "out", "generator")) + f") are explained in [common arguments]({COMMON_PAGE})."
 CODE = re.compile(r"(`+[^`]*`+)")
 
 
@@ -175,7 +177,7 @@ def table(entries):
 
 
 def page(title, intro, entries, *of_entries):
-    return "\n".join([f"# {title}", "", intro, *[entry_text(e, *of_entries) for e in entries], ""])
+    return "\n".join([f"# {title}", "", intro, "", COMMON, *[entry_text(e, *of_entries) for e in entries], ""])
 
 
 def divided(entries):
@@ -219,10 +221,10 @@ def write(folder):
         letters = [part[i].path.rpartition(".")[2] for i in (0, -1)]
         children.append(f"`pyflame`: {letters[0]} to {letters[1]} <{name}>")
         (folder / f"{name}.md").write_text(page(f"`pyflame`: {letters[0]} to {letters[1]}", "Functions and classes of the package itself.", part, uses, tried, None, entry_of), encoding="utf-8")
-    package = ["# `pyflame`", "", "```{py:module} pyflame\n```", "", text_of(names.doc_of(pyflame)), "", "```{toctree}", ":hidden:", "", *children, "```", "", table(own), ""]
+    package = ["# `pyflame`", "", "```{py:module} pyflame\n```", "", text_of(names.doc_of(pyflame)), "", COMMON, "", "```{toctree}", ":hidden:", "", *children, "```", "", table(own), ""]
     (folder / "pyflame.md").write_text("\n".join(package), encoding="utf-8")
     examples = sum(1 for p in inventory if p in uses)
-    index = ["# Python", "", f"{len(inventory)} public names of {len(listed) + 1} modules, from their signatures and docstrings; {examples} of them are used in an example that CI runs.", "",
+    index = ["# Python", "", f"{len(inventory)} public names of {len(listed) + 1} modules, from their signatures and docstrings; {examples} of them are used in an example that CI runs.", "", COMMON, "",
              "```{toctree}", ":hidden:", "", "pyflame", *[m for m, _, _ in listed], "```", "", "| module | names | |", "|---|---|---|", f"| [`pyflame`](pyflame.md) | {len(own)} | tensors, ops, settings |",
              *[f"| [`{m}`]({m}.md) | {n} | {literal(d)} |" for m, d, n in listed], ""]
     (folder / "index.md").write_text("\n".join(index), encoding="utf-8")

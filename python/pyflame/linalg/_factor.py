@@ -69,7 +69,7 @@ def _lu_factor(op, A, pivot):  # noqa: N803
 def lu_factor(A, *, pivot=True):  # noqa: N803
     """The compact form of P L U: (LU, pivots), with L below LU's diagonal and U above it; pivots (int32) are the rows that changed places, from 1 on.
 
-    RuntimeError where U has a zero on its diagonal: a sync point; lu_factor_ex has none. Gradients of LU, for every shape.
+    LinAlgError where U has a zero on its diagonal: a sync point; lu_factor_ex has none. Gradients of LU, for every shape.
     """
     LU, pivots, info = _lu_factor("linalg.lu_factor", A, pivot)
     check("linalg.lu_factor", info, _zero_pivot("linalg.lu_factor")[1])

@@ -50,7 +50,9 @@ def _dims(x, dim):
 
 @accepting
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
-    """(sum of |x|^ord)^(1/ord) over dims, or of all elements; inf and -inf are the largest and the smallest |x|, 0 counts what is not zero."""
+    """(sum of |x|^ord)^(1/ord) over dims, or of all elements; inf and -inf are the largest and the smallest |x|, 0 counts what is not zero.
+
+    x: floating or complex. dim: a number or a tuple; keepdim: these dims stay, with size 1. dtype: what x is cast to first."""
     _floating("linalg.vector_norm", x)
     raise_for("linalg.vector_norm", isinstance(ord, str), f"the order is not a number; got {ord!r}; hint: use linalg.norm or linalg.matrix_norm")
     x = x if dtype is None else x.to(dtype)
@@ -72,7 +74,9 @@ def _check_order(ord, dims):
 @accepting
 def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # noqa: N803
     """The norm of matrices in two dims: 'fro' (of all elements), 'nuc' (the sum of the singular values), 2 and -2 (the largest and the smallest of
-    them), 1 and -1 (of the sums of columns), inf and -inf (of the sums of rows)."""
+    them), 1 and -1 (the largest and the smallest sum of |x| of a column), inf and -inf (of a row).
+
+    A: [.., M, N], floating or complex. ord: which norm. dim: the dims of rows and columns. keepdim: they stay, with size 1. dtype: what A is cast to first."""
     _floating("linalg.matrix_norm", A)
     raise_for("linalg.matrix_norm", A.ndim < 2, f"The input tensor A must have at least 2 dimensions. Got {A.ndim}")
     dims = tuple(dim)
@@ -97,7 +101,9 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # no
 
 @accepting
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):  # noqa: N803
-    """vector_norm or matrix_norm: of matrices if ord is text, or if there are two dims and an order; of all elements as a vector without both."""
+    """vector_norm or matrix_norm: of matrices if ord is text, or if there are two dims and an order; of all elements as a vector without both.
+
+    A: floating or complex. dim: one dim of vectors, or two of matrices. keepdim: they stay, with size 1. dtype: what A is cast to first."""
     if dim is not None or ord is not None:
         dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
         count = A.ndim if dims is None else len(dims)

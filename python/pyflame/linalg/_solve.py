@@ -57,7 +57,10 @@ def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
 
 @accepting
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N803
-    """X with A X = B (or X A = B) for triangular A; only its triangle is read, and with unitriangular not its diagonal. Batches broadcast."""
+    """X with A X = B for triangular A [.., N, N] and B [.., N, K]; batches broadcast.
+
+    upper: whether A is upper triangular; the other triangle is not read. left=False: X A = B. unitriangular: the diagonal counts as ones and is
+    not read."""
     if left:
         return _linalg.triangular_solve(A, B, upper, unitriangular)
     return _linalg.triangular_solve(A.mT, B.mT, not upper, unitriangular).mT
@@ -65,7 +68,9 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N
 
 @accepting
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False):  # noqa: N803
-    """X with A X = B (X A = B, or with A' instead of A), of what lu_factor gave for A."""
+    """X with A X = B, where LU and pivots are what lu_factor gave for A. B: [.., N, K]; batches broadcast.
+
+    left=False: X A = B. adjoint: A' in place of A."""
     op = "linalg.lu_solve"
     _linalg.check_matrices(op, LU, True)
     _linalg.check_matrices(op, B, False)
@@ -148,7 +153,7 @@ def cutoff(values, shape, atol, rtol):
 
 @accepting
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
-    """The pseudoinverse of matrices [.., M, N]. Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(M, N) times the
+    """The pseudoinverse of matrices A [.., M, N]: [.., N, M]. Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(M, N) times the
     precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle."""
     from ._spectral import eigh, svd
 

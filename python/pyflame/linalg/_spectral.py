@@ -113,7 +113,7 @@ def _svd(A, full, vectors):  # noqa: N803
 def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
     """A = U diag(S) Vh of matrices [.., M, N], with S descending. Without full_matrices U is [.., M, K] and Vh [.., K, N], K = min(M, N).
 
-    LinAlgError for a matrix with NaN or infinity: a sync point. driver is for GPUs in PyTorch, and has no meaning here. The gradient of U and Vh is
+    LinAlgError for a matrix with NaN or infinity: a sync point. driver: None; a name of PyTorch's GPU routines is a RuntimeError. The gradient of U and Vh is
     infinite where singular values repeat. The common phase of complex vectors is arbitrary: the gradient of a result that depends on it is an error.
     """
     raise_for("linalg.svd", driver is not None, f"keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend; got {driver!r}")
@@ -140,7 +140,7 @@ def old_svd(input, some=True, compute_uv=True):
 
 @accepting
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
-    """The number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
+    """The rank of matrices A [.., M, N]: the number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
     precision unless given. tol is the old name of atol, with rtol 0."""
     _linalg.check_matrices("linalg.matrix_rank", A, hermitian)
     atol = tol if atol is None else atol
@@ -154,7 +154,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa:
 @accepting
 def cond(A, p=None):  # noqa: N803
     """The condition number: the norm of A times that of its inverse, for p as of matrix_norm. None and 2: the largest singular value by the
-    smallest; -2 the inverse of it. Infinity for a singular matrix."""
+    smallest; -2 the inverse of it. Infinity for a singular matrix, NaN for zeros."""
     _linalg.check_matrices("linalg.cond", A, p not in (None, 2, -2))
     if p in (None, 2, -2):
         if A.numel() == 0:

@@ -74,7 +74,7 @@ def stats(device=None):
     fragmentation: the part of reserved that is free but lies beside live blocks, so that it cannot be given back, 0 to 1. 0 on the CPU.
     limit: what configure() set; 0: none.
 
-    There are also cached, arena, peak_allocated, allocations and, except on the CPU, peak_reserved, split, largest_hole, segments, retries,
+    There are also device (its name), cached, arena, kept (results that depend on parameters alone), peak_allocated, allocations and, except on the CPU, peak_reserved, split, largest_hole, segments, retries,
     failures, tensors and replays. The device 'null' has addresses and no memory: total and free are 0. DeviceError if the device is absent."""
     name = _machine.name_of(device)
     s = _C.memory_stats(name)

@@ -21,7 +21,7 @@ class ReLU(Module):
 
 
 class GELU(Module):
-    """x * P(Z <= x) for a standard normal Z."""
+    """x * P(Z <= x) for a standard normal Z. approximate: 'none', or 'tanh' for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
 
     def __init__(self, approximate="none"):
         super().__init__()
@@ -91,7 +91,7 @@ class LeakyReLU(Module):
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along dim; without one, F.softmax chooses."""
+    """exp(x) / sum(exp(x)) along dim. Without dim, a warning, and dim 0 for inputs of 0, 1 or 3 dims, otherwise 1."""
 
     def __init__(self, dim=None):
         super().__init__()

@@ -19,7 +19,9 @@ class _DropoutNd(Module):
 
 
 class Dropout(_DropoutNd):
-    """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p)."""
+    """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p). In evaluation (module.eval()), the input is returned.
+
+    inplace: writes over the input. ValueError unless 0 <= p <= 1."""
 
     def forward(self, input):
         # p = 0 makes no random call, so that it costs nothing and moves no random state.

@@ -9,6 +9,8 @@ from .module import Module
 
 
 class _Loss(Module):
+    _reductions = ("none", "mean", "sum")
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "__init__" in cls.__dict__ and cls.__module__.startswith("pyflame."):
@@ -16,29 +18,43 @@ class _Loss(Module):
 
     def __init__(self, reduction="mean"):
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"{type(self).__name__}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
+        if reduction not in self._reductions:
+            known = ", ".join(f"'{name}'" for name in self._reductions[:-1])
+            raise ValueError(f"{type(self).__name__}: unknown reduction; got '{reduction}'; expected {known} or '{self._reductions[-1]}'")
         self.reduction = reduction
 
     __init__ = with_size_average(__init__)
 
 
 class MSELoss(_Loss):
-    """(input - target)^2, reduced."""
+    """(input - target)^2 of each element. input and target have the same shape: a ValueError otherwise, nothing is broadcast.
+
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. Floating dtypes."""
 
     def forward(self, input, target):
         return _C.mse_loss(input, target, self.reduction)
 
 
 class L1Loss(_Loss):
-    """|input - target|, reduced."""
+    """|input - target| of each element. input and target have the same shape: a ValueError otherwise, nothing is broadcast.
+
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. Floating dtypes."""
 
     def forward(self, input, target):
         return _C.l1_loss(input, target, self.reduction)
 
 
 class CrossEntropyLoss(_Loss):
-    """Cross entropy of logits [N, C] with classes [N] or probabilities [N, C]; weight [C] is what each class counts. The arguments are those of nn.functional.cross_entropy."""
+    """-log(softmax(input)[target]) for logits [N, C, ...] and classes [N, ...] (int64 or int32), or -sum(target log(softmax(input))) for probabilities of the
+    input's shape. Also without a batch: [C] and a class.
+
+    - weight [C]: a factor for the losses of each class. ignore_index: a class whose places count 0.
+    - reduction: 'mean' (the sum divided by that of the weights of the targets; of probabilities, by the number of places), 'sum', or 'none': one loss for each
+      place. The mean of no places is NaN.
+    - label_smoothing: the part of each target that is spread evenly over all classes, 0 to 1.
+
+    IndexError for a class that is not in [0, C).
+    The arguments are those of nn.functional.cross_entropy."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
         super().__init__(reduction)
@@ -79,7 +95,11 @@ class LinearCrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]; weight [C] is what each class counts. The arguments are those of nn.functional.nll_loss."""
+    """-weight[target[i]] input[i, target[i]] for log-probabilities [N, C, ...] and classes [N, ...] (int64 or int32).
+
+    weight [C]: a factor for each class. ignore_index: a class whose places count 0. reduction: 'mean' (the sum divided by that of the weights of the
+    targets), 'sum', or 'none': one loss for each place. IndexError for a class that is not in [0, C).
+    The arguments are those of nn.functional.nll_loss."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
         super().__init__(reduction)
@@ -95,7 +115,10 @@ class NLLLoss2d(NLLLoss):
 
 
 class BCELoss(_Loss):
-    """Binary cross entropy of probabilities; a logarithm is at least -100."""
+    """-(target log(input) + (1 - target) log(1 - input)) times weight, for probabilities; a logarithm counts at least -100.
+
+    input and target have the same shape, and weight broadcasts to it. Probabilities outside of [0, 1] are not checked and give NaN.
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element."""
 
     def __init__(self, weight=None, reduction="mean"):
         super().__init__(reduction)
@@ -106,7 +129,11 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Binary cross entropy of logits x: -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x))), times weight, reduced. Floating dtypes; target has the shape of the input. The arguments are those of nn.functional.binary_cross_entropy_with_logits."""
+    """Binary cross entropy of logits x: -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x))), times weight.
+
+    Floating dtypes. target has the shape of the input: a ValueError otherwise. weight and pos_weight broadcast to it.
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element.
+    The arguments are those of nn.functional.binary_cross_entropy_with_logits."""
 
     def __init__(self, weight=None, reduction="mean", pos_weight=None):
         super().__init__(reduction)
@@ -118,7 +145,9 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """A parabola where |input - target| < beta, |input - target| - beta / 2 beyond."""
+    """d^2 / (2 beta) where d = |input - target| is below beta, and d - beta / 2 beyond. With beta 0 it is the L1Loss.
+
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element."""
 
     def __init__(self, reduction="mean", beta=1.0):
         super().__init__(reduction)
@@ -129,7 +158,9 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """SmoothL1Loss times its bound, which is called delta here."""
+    """d^2 / 2 where d = |input - target| is at most delta, and delta (d - delta / 2) beyond.
+
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element."""
 
     def __init__(self, reduction="mean", delta=1.0):
         super().__init__(reduction)
@@ -140,11 +171,16 @@ class HuberLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """target * (log(target) - input) for log-probabilities; with log_target, the targets are logarithms too."""
+    """target (log(target) - input) of each element, for inputs that are log-probabilities, and 0 where the target is 0. input and target have the same shape.
+
+    log_target: the targets are logarithms too. reduction: 'mean' of all elements, 'batchmean' (the sum divided by the first size, the divergence as
+    mathematics has it), 'sum' or 'none'."""
+
+    _reductions = ("none", "mean", "sum", "batchmean")
 
     def __init__(self, reduction="mean", log_target=False):
-        super().__init__("sum" if reduction == "batchmean" else reduction)
-        self.reduction, self.log_target = reduction, log_target
+        super().__init__(reduction)
+        self.log_target = log_target
 
     def forward(self, input, target):
         return F.kl_div(input, target, self.reduction, self.log_target)

@@ -9,7 +9,21 @@ from .state import StateDict
 
 
 class Module(_C._ModuleBase, StateDict, Hooked):
-    """Base class of layers and models: define __init__ (calling super().__init__() first) and forward."""
+    """Base class of layers and models: define __init__ (calling super().__init__() first) and forward. Calling the module calls forward.
+
+    A Parameter or a Module that is assigned to an attribute becomes a parameter or a child of the module: parameters(), state_dict(), to() and train() reach
+    it. register_buffer() makes a tensor part of the module that is not trained.
+
+        class Net(pf.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = pf.nn.Linear(3, 2)
+
+            def forward(self, x):
+                return pf.relu(self.fc(x))
+
+        Net()(pf.ones(4, 3)).shape  # (4, 2)
+    """
 
     _version, call_super_init, dump_patches, T_destination = 1, False, False, dict
 

@@ -10,7 +10,8 @@ from .parameter import Parameter
 
 class MultiheadAttention(Module):
     """Multi-head attention with a packed input projection, or one for each input where kdim or vdim differ. Inputs are [B, T, E] with batch_first,
-    otherwise [T, B, E]; without a batch, [T, E].
+    otherwise [T, B, E]; without a batch, [T, E]. A call returns (output, weights): the output has the shape of the query, and the weights are [B, T, S], the
+    mean over the heads (average_attn_weights=False: [B, heads, T, S]), for S keys. need_weights=False gives None in their place, which is faster.
 
     - embed_dim: the size E of queries and results; num_heads divides it. kdim, vdim: the sizes of keys and values; E unless given.
     - dropout: the probability with which weights of the attention become 0 in training. bias: of the projections.

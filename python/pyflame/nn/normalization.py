@@ -74,7 +74,8 @@ class BatchNorm2d(_BatchNorm):
     """Normalises every channel of [N, C, H, W]: (x - mean) / sqrt(var + eps) * weight + bias, with the statistics of the batch in training.
 
     - num_features: the number of channels C. eps: is added to the variance, against a division by 0.
-    - momentum: the running statistics become (1 - momentum) running + momentum batch; None: the mean of all batches.
+    - momentum: the running statistics become (1 - momentum) running + momentum batch; None: the mean of all batches. The variance of a batch is divided by
+      n to normalise, and by n - 1 in running_var.
     - affine: whether weight and bias are learned; bias=False: only the weight.
     - track_running_stats: whether running statistics are kept, which evaluation uses; without them it uses those of the batch.
     - device, dtype: of the parameters; the current ones unless given."""

@@ -205,11 +205,12 @@ class RNN(RNNBase):
 
 class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997): input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch) or a PackedSequence,
-    (h_0, c_0) each [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], (h_n, c_n). With proj_size, h has that size.
+    (h_0, c_0) each [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], (h_n, c_n). h_0 and c_0 are zeros unless given.
+    With proj_size P, each h_t is projected to P elements: outputs are [T, N, directions * P], h_0 and h_n [layers * directions, N, P]; c keeps H.
     The other arguments are those of RNN.
 
     input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one before. bias: whether there are bias_ih and
-    bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; it needs several layers.
+    bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; with one layer it does nothing.
     bidirectional: also from the end to the beginning.
     """
 
@@ -224,7 +225,7 @@ class GRU(RNNBase):
     those of RNN.
 
     input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one before. bias: whether there are bias_ih and
-    bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; it needs several layers.
+    bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; with one layer it does nothing.
     bidirectional: also from the end to the beginning.
     """
 

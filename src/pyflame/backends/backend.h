@@ -32,6 +32,7 @@ enum class Role : uint8_t {
   ColReduce,  // a Reduce node whose reduced axes are exactly the outer dims; no node of the group reads it
 };
 
+// Nodes that one implementation computes together.
 struct Group {
   GroupKind kind = GroupKind::Single;
   std::vector<NodeId> nodes;  // in a valid order
@@ -63,6 +64,7 @@ struct Problem {
 // Of each binding: pointer to the first element of its operands (null when elided).
 using Pointers = IndexedView<BindingId, void* const>;
 
+// What an Executable gets for one run.
 struct RunContext {
   Pointers bindings;
   Params params;
@@ -103,6 +105,7 @@ struct Configurations {
 
 struct Plugin;  // compile/plugins.h
 
+// One implementation. accepts() says why it refuses a problem, or nothing; make() makes what computes it.
 struct Impl {
   const char* name;  // "cpu.tile", "onednn.matmul", "reference"
   Refusal (*accepts)(const Problem&);
@@ -111,6 +114,7 @@ struct Impl {
   const Plugin* plugin = nullptr;  // not null: it comes from outside and stands in for accepts and make, which are null
 };
 
+// How many ops and how many bytes of results a window may have.
 struct Limits {
   int first_ops, max_ops;  // window limits: after a sync point, and the largest
   int64_t first_bytes, max_bytes;
@@ -121,6 +125,7 @@ struct FaultReport {
   int32_t site = 0, kind = 0;  // site 0: nothing was reported here yet
   int64_t value = 0, limit = 0;
 };
+// The reports of one device.
 struct FaultTable {
   int32_t claims = 0, unused = 0;  // how often an entry was taken
   std::array<FaultReport, 64> reports;
@@ -201,6 +206,7 @@ struct ImageResult {
   MemoryFormat given;              // channels_last where an input is
 };
 
+// One kind of device: its implementations, its memory, and what the engine asks about it.
 class Backend {
  public:
   virtual ~Backend() = default;

@@ -8,8 +8,10 @@
 
 namespace pyflame {
 
+// The kinds of errors: Value is Python's ValueError, OutOfMemory and Device are PyFlame's own.
 enum class ErrorKind { Value, Type, Index, Key, Runtime, NotImplemented, OutOfMemory, OS, Device };
 
+// The exception that every function of the library raises.
 class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {}
@@ -21,6 +23,7 @@ class Error : public std::exception {
   std::string message_;
 };
 
+// Raises an Error.
 [[noreturn]] void fail(ErrorKind kind, std::string message);
 
 }  // namespace pyflame
@@ -32,4 +35,5 @@ class Error : public std::exception {
       ::pyflame::fail(::pyflame::ErrorKind::kind, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 
+// PF_FAIL(Type, "op: got {}", x) raises always.
 #define PF_FAIL(kind, ...) ::pyflame::fail(::pyflame::ErrorKind::kind, ::fmt::format(__VA_ARGS__))

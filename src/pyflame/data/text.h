@@ -13,6 +13,7 @@
 
 namespace pyflame::data {
 
+// A text, and how many files it is made of.
 struct TextSource {
   std::string text;
   int64_t files = 0, skipped = 0;  // skipped: not UTF-8, or empty
@@ -31,6 +32,7 @@ enum class Stream : uint64_t { train = uint64_t{1} << 63, eval = (uint64_t{1} <<
 std::vector<int64_t> batch_starts(uint64_t seed, Stream stream, int64_t index, int64_t batch, int64_t tokens,
                                   int64_t block);
 
+// Tokens in two parts, of which batches are drawn.
 class TokenDataset {
  public:
   // ValueError if either part is too short for one row of block + 1 tokens.

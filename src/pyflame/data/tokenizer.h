@@ -8,6 +8,7 @@
 
 namespace pyflame::data {
 
+// The number of a character or byte.
 using Token = uint16_t;
 
 // The code points of valid UTF-8; otherwise a ValueError names `op` and the byte.
@@ -17,6 +18,7 @@ std::string encode_utf8(std::u32string_view text);
 // A character for a message: the character itself if it is printable, and its code.
 std::string describe_char(char32_t c);
 
+// A vocabulary: bytes, or characters. Two are made alike from the JSON text of one.
 class Tokenizer {
  public:
   static Tokenizer bytes();

@@ -28,6 +28,7 @@ struct Call {
 
 struct Peer;
 
+// This process as one rank of a group. The calls block until the rank's part is done.
 class Group {
  public:
   // The sockets of each peer, by rank in the group; -1 for this rank itself. `memory`: for each rank, the memory file with the rings in which it

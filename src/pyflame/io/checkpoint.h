@@ -8,6 +8,7 @@
 
 namespace pyflame {
 
+// What a checkpoint holds.
 struct Checkpoint {
   NamedTensors model, optimizer;
   Metadata state;  // name -> JSON text

@@ -11,8 +11,10 @@
 
 namespace pyflame {
 
+// Tensors with names, in an order.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
+// What a file holds.
 struct SafetensorsFile {
   NamedTensors tensors;  // in the order of the header, which is that of save_safetensors's argument
   Metadata metadata;

@@ -12,6 +12,7 @@
 
 namespace pyflame::nn {
 
+// x W' + b: [.., in] -> [.., out].
 struct Linear {
   Tensor weight;  // [out, in]
   Tensor bias;    // [out], or undefined
@@ -24,6 +25,7 @@ struct Linear {
   }
 };
 
+// Cross-correlation of images: [N, in, H, W] -> [N, out, H', W'], H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded down.
 struct Conv2d {
   Tensor weight;  // [out, in / groups, kh, kw]
   Tensor bias;
@@ -39,6 +41,7 @@ struct Conv2d {
   }
 };
 
+// The adjoint of Conv2d: [N, in, H, W] -> [N, out, H', W'], H' = (H - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1.
 struct ConvTranspose2d {
   Tensor weight;  // [in, out / groups, kh, kw]
   Tensor bias;
@@ -56,6 +59,7 @@ struct ConvTranspose2d {
   }
 };
 
+// Conv2d for sequences: [N, in, L] -> [N, out, L'].
 struct Conv1d {
   Tensor weight;  // [out, in / groups, k]
   Tensor bias;
@@ -70,6 +74,7 @@ struct Conv1d {
   }
 };
 
+// Normalizes each channel of [N, C, H, W] over N, H and W: by the batch while training, else by the running mean and variance.
 struct BatchNorm2d {
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   double eps, momentum;
@@ -87,6 +92,7 @@ struct BatchNorm2d {
   }
 };
 
+// Normalizes the last dims, which are `shape`, to mean 0 and variance 1; then times weight plus bias.
 struct LayerNorm {
   Tensor weight, bias;
   Dims shape;
@@ -100,6 +106,7 @@ struct LayerNorm {
   }
 };
 
+// Divides by the root of the mean square over the last dims, which are `shape`; then times weight.
 struct RMSNorm {
   Tensor weight;
   Dims shape;
@@ -112,6 +119,7 @@ struct RMSNorm {
   }
 };
 
+// The maximum of each window: [N, C, H, W] -> [N, C, H', W']. Without a stride, it is the kernel.
 struct MaxPool2d {
   Pair kernel;
   std::optional<Pair> stride;
@@ -123,6 +131,7 @@ struct MaxPool2d {
   void visit(V&) {}
 };
 
+// The mean of windows whose sizes are chosen so that the result is [N, C, out.h, out.w].
 struct AdaptiveAvgPool2d {
   Pair out;
   explicit AdaptiveAvgPool2d(Pair out_) : out(out_) {}
@@ -131,6 +140,7 @@ struct AdaptiveAvgPool2d {
   void visit(V&) {}
 };
 
+// While training, each element is zero with probability p, and the others are divided by 1 - p.
 struct Dropout {
   double p;
   bool is_training = true;
@@ -143,6 +153,7 @@ struct Dropout {
   }
 };
 
+// Rows of weight: indices [..] -> [.., dim]. The row padding_idx gets no gradient.
 struct Embedding {
   Tensor weight;  // [count, dim]
   std::optional<int64_t> padding_idx;
@@ -154,6 +165,7 @@ struct Embedding {
   }
 };
 
+// One dim in place of the dims from start_dim to end_dim.
 struct Flatten {
   int64_t start_dim = 1, end_dim = -1;
   Tensor operator()(const Tensor& x) const { return flatten(x, start_dim, end_dim); }
@@ -175,18 +187,21 @@ PF_NN_ACTIVATION(Softplus, softplus(x))
 PF_NN_ACTIVATION(Identity, x)
 #undef PF_NN_ACTIVATION
 
+// x times the normal distribution function of x; approximate: "none" or "tanh".
 struct GELU {
   std::string approximate = "none";
   Tensor operator()(const Tensor& x) const { return gelu(x, approximate); }
   template <class V>
   void visit(V&) {}
 };
+// x where it is positive, else negative_slope x.
 struct LeakyReLU {
   double negative_slope = 0.01;
   Tensor operator()(const Tensor& x) const { return leaky_relu(x, negative_slope); }
   template <class V>
   void visit(V&) {}
 };
+// exp(x) divided by its sum along dim.
 struct Softmax {
   int64_t dim = -1;
   Tensor operator()(const Tensor& x) const { return softmax(x, dim); }

@@ -13,6 +13,7 @@
 
 namespace pyflame::nn {
 
+// Calls `fn` for each parameter and buffer of a module, with its name such as "fc.weight".
 struct TensorVisitor {
   using Fn = std::function<void(const std::string& name, Tensor& t, bool is_parameter)>;
   Fn fn;
@@ -35,6 +36,7 @@ struct TensorVisitor {
   void training(bool&) {}
 };
 
+// Sets the mode (training or not) of a module and of everything inside it.
 struct ModeVisitor {
   bool on;
   void parameter(const char*, Tensor&) {}
@@ -46,23 +48,27 @@ struct ModeVisitor {
   void training(bool& flag) { flag = on; }
 };
 
+// Calls fn(name, tensor, is_parameter) for each parameter and buffer, in the order of the visits.
 template <class M>
 void for_each_tensor(M& module, TensorVisitor::Fn fn) {
   TensorVisitor v{std::move(fn), {}};
   module.visit(v);
 }
+// Calls fn(name, tensor) for each parameter.
 template <class M>
 void for_each_parameter(M& module, const std::function<void(const std::string&, Tensor&)>& fn) {
   for_each_tensor(module, [&](const std::string& name, Tensor& t, bool is_parameter) {
     if (is_parameter) fn(name, t);
   });
 }
+// The parameters with their names.
 template <class M>
 NamedTensors named_parameters(M& module) {
   NamedTensors r;
   for_each_parameter(module, [&](const std::string& name, Tensor& t) { r.emplace_back(name, t); });
   return r;
 }
+// The parameters.
 template <class M>
 Tensors parameters(M& module) {
   Tensors r;
@@ -82,6 +88,7 @@ void train(M& module, bool on = true) {
   ModeVisitor v{on};
   module.visit(v);
 }
+// The number of elements of all parameters.
 template <class M>
 int64_t count_parameters(M& module) {
   int64_t n = 0;

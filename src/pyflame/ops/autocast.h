@@ -8,14 +8,17 @@
 
 namespace pyflame::autocast {
 
+// Whether mixed precision is on, and the 16-bit type that it casts to.
 struct State {
   bool enabled = false;
   DType dtype = DType::bfloat16;
 };
+// This thread's state for a kind of device.
 State state(DeviceType type);
 // TypeError unless the dtype is float16 or bfloat16.
 void set_state(DeviceType type, State s);
 
+// Whether mixed precision is on for the tensor's device.
 bool active(const Tensor& x);
 Tensor lower(const Tensor& x);  // float32 -> the 16-bit type; other tensors, and undefined ones, are returned unchanged
 Tensor raise(const Tensor& x);  // 16-bit types -> float32
@@ -28,6 +31,7 @@ decltype(auto) input(const Tensor& x) {
   else return active(x) ? operand(op, x) : x;
 }
 
+// Turns mixed precision off for a scope, on this thread.
 class Off {
  public:
   Off();

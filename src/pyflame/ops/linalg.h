@@ -17,9 +17,11 @@ std::pair<Tensor, Tensor> cholesky(const Tensor& a);  // L, info; reads the lowe
 // X with A X = B; A and B broadcast. Only the triangle is read; unit: nor its diagonal.
 Tensor triangular_solve(const Tensor& a, const Tensor& b, bool upper, bool unit);
 
+// P' A = L U in LAPACK's form: L below the diagonal and U above in `lu`, the exchanged rows in `pivots` (int32, from 1), and info.
 struct Lu {
   Tensor lu, pivots, info;
 };
+// The factors of A.
 Lu lu_factor(const Tensor& a);
 // The row of A at each place of P' A, or the place of each row.
 Tensor row_order(const Tensor& pivots, int64_t rows, bool inverse);

@@ -50,15 +50,19 @@ Tensor one_hot(const Tensor& index, int64_t num_classes = -1);  // -1 reads the 
 
 // ---- random (random.cpp). Counter-based: each call takes its own offset from the thread-safe global generator when it is recorded.
 void manual_seed(uint64_t seed);
+// The state of the global generator: its seed, and how many offsets were taken.
 struct RngState {
   uint64_t seed, offset;
 };
+// Reads and sets that state, for all threads.
 RngState get_rng_state();
 void set_rng_state(RngState s);
+// Uniform in [0, 1), standard normal, integers in [low, high), a permutation of 0 to n - 1.
 Tensor rand(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor randn(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor randint(int64_t low, int64_t high, const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor randperm(int64_t n, DTypeOpt dtype = {}, DeviceOpt device = {});
+// 1 with probability p, else 0; and x with each element zero with probability p, the others divided by 1 - p (x itself unless training).
 Tensor bernoulli(const Tensor& p);
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
@@ -169,6 +173,7 @@ std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false
 Tensor sum_to(const Tensor& x, const Dims& shape);  // undoes broadcasting; the same handle if nothing changes
 Tensor norm(const Tensor& x);                       // 2-norm of all elements
 
+// Running extrema, and running logarithms of sums of exponentials, along a dim.
 std::pair<Tensor, Tensor> cummax(const Tensor& x, int64_t dim);  // values, indices
 std::pair<Tensor, Tensor> cummin(const Tensor& x, int64_t dim);
 Tensor logcumsumexp(const Tensor& x, int64_t dim);
@@ -209,6 +214,7 @@ struct Pair {
   Pair(int64_t v) : h(v), w(v) {}
   Pair(int64_t hh, int64_t ww) : h(hh), w(ww) {}
 };
+// Cross-correlation: x [N, C, H, W] and weight [O, C / groups, KH, KW] to [N, O, H', W'].
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
               Pair dilation = 1, int64_t groups = 1);
 // conv2d's gradient of its input: with weight [C, O / groups, KH, KW], x [N, C, H, W] becomes [N, O, H', W'], where H'
@@ -336,6 +342,7 @@ Tensor index(const Tensor& x, const Tensors& indices);
 Tensor index_put(const Tensor& x, const Tensors& indices, const Value& value, bool accumulate = false);
 Tensor index_put_(const Tensor& x, const Tensors& indices, const Value& value, bool accumulate = false);
 
+// Triangles of matrices (the others are zero), and elements in order. topk and sort return values and indices (int64).
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
 std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
@@ -357,12 +364,15 @@ struct SgdStep {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, maximize, first;
 };
+// One update of all tensors in place.
 void sgd_step(const Tensors& params, const Tensors& grads, const Tensors& momentum_buffers, const SgdStep& s);
+// The numbers of one step of Adam; with `decoupled`, of AdamW.
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
   int64_t step;  // 1 at the first update
   bool decoupled, maximize;
 };
+// One update of all tensors in place.
 void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_avg, const Tensors& exp_avg_sq,
                const AdamStep& s);
 Tensor total_norm(const Tensors& xs);                                // 0-d float32, 2-norm over all

@@ -9,11 +9,13 @@
 
 namespace pyflame::optim {
 
+// PyTorch's arguments of SGD.
 struct SgdOptions {
   double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false, maximize = false;
 };
 
+// Stochastic gradient descent with momentum, as torch.optim.SGD.
 class SGD {
  public:
   using Options = SgdOptions;
@@ -40,12 +42,14 @@ class SGD {
   std::vector<Group> groups_;
 };
 
+// PyTorch's arguments of Adam and AdamW.
 struct AdamOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool maximize = false;
   bool decoupled = false;  // true is AdamW
 };
 
+// Adam, as torch.optim.Adam. The methods are those of SGD.
 class Adam {
  public:
   using Options = AdamOptions;

@@ -12,6 +12,7 @@
 
 namespace pyflame::optim {
 
+// base times gamma for each step_size updates that are over.
 struct StepLR {
   double base;
   int64_t step_size;
@@ -23,6 +24,7 @@ struct StepLR {
   }
 };
 
+// Half a cosine from base to eta_min at update t_max.
 struct CosineAnnealingLR {
   double base;
   int64_t t_max;
@@ -34,6 +36,7 @@ struct CosineAnnealingLR {
   }
 };
 
+// base times a factor that goes from start_factor to end_factor over total_iters updates, then constant.
 struct LinearLR {
   double base;
   double start_factor = 1.0 / 3, end_factor = 1;
@@ -45,12 +48,14 @@ struct LinearLR {
   }
 };
 
+// base times factor(step).
 struct LambdaLR {
   double base;
   std::function<double(int64_t)> factor;
   double operator()(int64_t step) const { return base * factor(step); }
 };
 
+// A cosine from max_lr / div_factor up to max_lr, for the part pct_start of the updates, and one down to 1 / final_div_factor of the first rate.
 struct OneCycleLR {
   double max_lr;
   int64_t total_steps;

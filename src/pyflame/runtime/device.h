@@ -15,6 +15,7 @@ const Backend* registered_backend(DeviceType type);
 
 void set_current_device(Device d);  // DeviceError with the reason and advice if it is not available
 
+// Whether a kind of device can be used here, and how many of it there are.
 bool device_available(DeviceType type);
 int device_count(DeviceType type);
 // Empty if the device is available; otherwise one sentence with the reason and a remedy.

@@ -9,6 +9,7 @@
 
 namespace pyflame {
 
+// What ran: programs, and the windows that ran them.
 struct Explained {
   // A program, with the number of its runs. It is a copy, whose ops have the lines of the first window here: the program
   // in the cache has those of the window that it was made for.

@@ -11,6 +11,7 @@
 
 namespace pyflame::profiler {
 
+// Begins a recording. RuntimeError if one is under way.
 void start(const events::Options& options = {});
 // Raises what failed in the region; then the recording is discarded.
 events::Recording stop();
@@ -37,6 +38,7 @@ class Range {
   int64_t start_ = 0;
 };
 
+// One row of the totals.
 struct Average {
   std::string name, args, place, work;
   events::Kind kind = events::Kind::Range;

@@ -6,9 +6,11 @@
 
 namespace pyflame {
 
+// The kinds of devices.
 enum class DeviceType : uint8_t { cpu, reference, null, rocm, cuda };
 constexpr int kNumDeviceTypes = 5;
 
+// A device: its kind, and its number among those of this kind.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int8_t index = 0;

@@ -11,8 +11,10 @@
 
 namespace pyflame {
 
+// The most dims that a tensor may have.
 constexpr int kMaxDims = 8;
 
+// A shape, strides or a list of dims: at most kMaxDims numbers. ValueError for more.
 class Dims {
  public:
   Dims() = default;

@@ -36,18 +36,22 @@ namespace pyflame {
   X(float8_e5m2fnuz, 2, 16, NanAtMinusZero)
 // clang-format on
 
+// All dtypes: DType::float32, DType::bool_, ...
 enum class DType : uint8_t {
 #define X(name, ...) name,
   PF_DTYPES(X) PF_COMPLEX_DTYPES(X) PF_FLOAT8_DTYPES(X)
 #undef X
 };
+// The number of dtypes.
 constexpr int kNumDTypes = 16;
 
+// The kinds of dtypes; promotion goes to the higher one.
 enum class Category : uint8_t { Bool = 0, Integer = 1, Float = 2, Complex = 3 };
 
 std::string_view dtype_name(DType d);          // "float32"; bool_ is "bool"
 DType dtype_from_name(std::string_view name);  // ValueError lists the names
 
+// Bytes of one element.
 constexpr int64_t dtype_size(DType d) {
   using float32_part = float;
   using float64_part = double;
@@ -64,6 +68,7 @@ constexpr int64_t dtype_size(DType d) {
   };
   return sizes[static_cast<int>(d)];
 }
+// The kind of a dtype; 8-bit floats are Float.
 constexpr Category dtype_category(DType d) {
   constexpr int categories[] = {
 #define X(name, type, category) category,
@@ -78,7 +83,9 @@ constexpr Category dtype_category(DType d) {
   };
   return static_cast<Category>(categories[static_cast<int>(d)]);
 }
+// Whether the dtype is a real floating one, 16-bit and 8-bit ones included.
 constexpr bool is_float(DType d) { return dtype_category(d) == Category::Float; }
+// Whether the dtype is one of the 8-bit floats.
 constexpr bool is_float8(DType d) { return d >= DType::float8_e4m3fn; }
 // Whether kernels see the dtype. Operands of other dtypes are recorded as others (record/pairs.h, record/float8.h).
 constexpr bool has_kernels(DType d) { return d <= DType::bool_; }
@@ -98,6 +105,7 @@ constexpr bool is_half(DType d) { return d == DType::float16 || d == DType::bflo
 // Result dtype of two tensors of equal standing (PyTorch's table). TypeError: a float8 dtype and another one.
 DType promote(DType a, DType b);
 
+// Raises the TypeError of dispatch().
 [[noreturn]] void refuse_dispatch(DType d);
 
 // Calls fn.template operator()<T>() with T the C++ type of d. TypeError for a dtype that kernels do not see.

@@ -19,6 +19,7 @@ namespace pyflame {
 
 class GradNode;
 
+// Where the gradient of one input goes: to an output of another node, or to a leaf. An input that needs no gradient has neither.
 struct Edge {
   Ref<GradNode> node;  // null for leaves and for inputs that need no gradient
   uint32_t index = 0;  // which output of `node`
@@ -62,6 +63,7 @@ class SavedTensor {
 using Tensors = std::vector<Tensor>;
 using TensorHook = std::function<Tensor(const Tensor&)>;  // may return an undefined Tensor: the gradient is unchanged
 
+// One differentiable call of an op. It computes the gradients of the inputs from those of the outputs.
 class GradNode : public RefCounted {
  public:
   explicit GradNode(std::string name);
@@ -96,6 +98,7 @@ class GradNode : public RefCounted {
 // view_epoch of a view that was made while gradients were off: it has no history and cannot get one.
 constexpr uint32_t kUntrackedView = 0xffffffffu;
 
+// What autograd knows of one tensor.
 struct AutogradMeta {
   static void* operator new(size_t bytes) { return pool::take(bytes); }
   static void operator delete(void* p, size_t bytes) noexcept { pool::give(p, bytes); }
@@ -115,6 +118,7 @@ struct AutogradMeta {
 AutogradMeta& autograd_meta(const Tensor& t);  // makes it if it is missing
 
 namespace grad_mode {
+// Of this thread: whether gradients are recorded, and whether inference mode is on. set() sets both.
 bool enabled();
 bool inference();
 struct Guard {  // sets the thread's mode for a scope
@@ -126,9 +130,11 @@ struct Guard {  // sets the thread's mode for a scope
  private:
   bool before_, inference_before_;
 };
+// Sets this thread's mode until the next call; Guard does it for a scope.
 void set(bool on, bool inference_on);
 }  // namespace grad_mode
 
+// A node whose gradient is a function object.
 template <class F>
 class FnNode final : public GradNode {
  public:

@@ -19,6 +19,7 @@ struct AutogradMeta;  // tensor/grad_node.h
 
 class Tensor;
 
+// What the handles of one tensor share. Programs use Tensor.
 class TensorImpl : public RefCounted {
  public:
   TensorImpl(Ref<Storage> storage, const Dims& shape, const Dims& strides, int64_t offset, DType dtype);
@@ -32,6 +33,7 @@ class TensorImpl : public RefCounted {
   std::unique_ptr<AutogradMeta> autograd;  // null until gradients are needed
 };
 
+// A handle to a tensor. A default-made one is undefined: false as a bool, and only to be assigned to.
 class Tensor {
  public:
   Tensor() = default;

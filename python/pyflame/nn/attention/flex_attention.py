@@ -70,7 +70,9 @@ class BlockMask:
 
 
 def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
-    """The bool mask [B, H, Q_LEN, KV_LEN] of a mask_mod, or the float scores that a score_mod adds to zeros; B and H None count as 1."""
+    """The bool mask [B, H, Q_LEN, KV_LEN] of a mask_mod, or the float scores that a score_mod adds to zeros; B and H None count as 1.
+
+    mod_fn: the mask_mod (4 arguments) or score_mod (5). Q_LEN, KV_LEN: the numbers of queries and keys."""
     import inspect
 
     sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
@@ -81,7 +83,10 @@ def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
 
 
 def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False):
-    """A BlockMask of mask_mod(b, h, q_idx, kv_idx), which is true where a query sees a key. B and H None count as 1."""
+    """A BlockMask of mask_mod(b, h, q_idx, kv_idx), which is true where a query sees a key. B and H None count as 1.
+
+    Q_LEN, KV_LEN: the numbers of queries and keys. BLOCK_SIZE: a number, or one for queries and one for keys; it is what to_dense() and sparsity() count
+    in, and changes no result. _compile changes nothing."""
     blocks = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), device, blocks)
 
@@ -91,7 +96,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
 
     query [B, Hq, Q, E], key [B, Hkv, K, E], value [B, Hkv, K, Ev]; the result is [B, Hq, Q, Ev]. score_mod(score, b, h, q_idx, kv_idx) gives the new
     scores; scale is 1 / sqrt(E) without one. enable_gqa: Hkv divides Hq, and Hq / Hkv queries share a key. return_lse: also the logarithms of the sums of
-    exponentials of scores [B, Hq, Q]. A query that sees no key gives zeros. RuntimeError: block_mask is for other lengths. kernel_options changes nothing."""
+    exponentials of scores [B, Hq, Q]. A query that sees no key gives zeros. RuntimeError: block_mask is for other lengths. kernel_options changes nothing. return_aux is a NotImplementedError; return_lse does its work."""
     op = "flex_attention"
     if return_aux is not None:
         raise NotImplementedError(f"{op}: return_aux is not available; expected None; hint: return_lse=True")

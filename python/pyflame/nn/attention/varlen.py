@@ -8,7 +8,8 @@ def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=F
     with Tq and Tk. Sequences may be empty; none is longer than max_q and max_k. Offsets that do not fit are a ValueError: at the call
     where their values are at hand on the host, and when the result is read otherwise.
 
-    is_causal, or window_size=(-1, 0): the last query of a sequence sees all of its keys, the one before all but the last, and so on."""
+    is_causal, or window_size=(-1, 0): the last query of a sequence sees all of its keys, the one before all but the last, and so on. Other windows are a NotImplementedError.
+    scale: 1 / sqrt(D) unless given. enable_gqa: key and value have fewer heads, whose number divides H."""
     window = tuple(window_size)
     if window not in ((-1, -1), (-1, 0)):
         raise NotImplementedError(f"varlen_attn: window_size {window_size} is not available; expected (-1, -1) or (-1, 0)")

@@ -6,20 +6,20 @@ from .base import LambdaScheduler, LRScheduler, positive
 
 
 class LambdaLR(LambdaScheduler):
-    """base * lr_lambda(step); one function, or one per group.
+    """The rate is base * lr_lambda(step), where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
-    """
+    lr_lambda: one function, or a list of one for each group. optimizer: the one whose groups get the rate.
+    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
 
     def _rate(self, i, step):
         return self.base_lrs[i] * self.lr_lambdas[i](step)
 
 
 class StepLR(LRScheduler):
-    """base * gamma ^ (step // step_size).
+    """The rate is base * gamma ^ (step // step_size), where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
-    """
+    step_size: after how many steps the rate falls. optimizer: the one whose groups get the rate.
+    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
         positive("StepLR", "step_size", step_size)
@@ -62,10 +62,11 @@ class LinearLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2.
+    """The rate is eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2: half a cosine from base, the rate that the group has at first, to eta_min.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
-    """
+    T_max: the step at which the rate is eta_min; after it, the rate rises again. step counts the calls of step(), from 0. optimizer: the one whose
+    groups get the rate.
+    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
         positive("CosineAnnealingLR", "T_max", T_max)
@@ -98,10 +99,11 @@ class MultiplicativeLR(LambdaScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """base * gamma ^ (number of milestones that are not after the step).
+    """The rate is base * gamma ^ k, where k is the number of milestones that are at most step. base is the rate that the group has at first, and step
+    counts the calls of step(), from 0.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
-    """
+    milestones: a list of steps. optimizer: the one whose groups get the rate.
+    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
 
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -136,10 +138,10 @@ class ConstantLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """base * gamma ^ step.
+    """The rate is base * gamma ^ step, where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
-    """
+    optimizer: the one whose groups get the rate.
+    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
 
     def __init__(self, optimizer, gamma, last_epoch=-1):
         self.gamma = gamma
