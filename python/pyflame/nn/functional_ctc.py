@@ -11,10 +11,10 @@ _NONE = -1e30  # the logarithm of probability 0: finite, so that differences and
 _IMPOSSIBLE = -1e29  # what is less has probability 0
 
 
-def _log_sum(a, b, c):
-    """log of the sum of exponentials."""
-    top = _C.maximum(_C.maximum(a, b), c)
-    return _C.log(_C.exp(a - top) + _C.exp(b - top) + _C.exp(c - top)) + top
+def _log_sum(a, b):
+    """log(exp(a) + exp(b)) of finite numbers."""
+    top = _C.maximum(a, b)
+    return _C.softplus(_C.minimum(a, b) - top) + top
 
 
 def _steps_by_ops(here, no_jump, first, begins):
@@ -24,7 +24,7 @@ def _steps_by_ops(here, no_jump, first, begins):
     # Columns of all steps: each, the one before it, the one two before it.
     into, one, two = (table.narrow(3, k, width).unbind(0) for k in (2, 1, 0))
     for t, now in enumerate(here.unbind(0)):
-        value = _log_sum(into[t - 1], one[t - 1], two[t - 1] + no_jump) + now if t else _NONE
+        value = _log_sum(_log_sum(into[t - 1], one[t - 1]), two[t - 1] + no_jump) + now if t else _NONE
         if t in at_begin:
             value = _C.where(begin_steps == t, first + now, value)
         into[t].copy_(value)
