@@ -183,6 +183,34 @@ void normal_double(const Args& a) {
   });
 }
 
+// low + x modulo range, for ranges up to kSmallRange, in whole vectors of doubles. The rest of x's upper half is put before the lower half, which
+// makes a number below 2^53, so each step is exact. Returns how many numbers were made.
+constexpr uint64_t kSmallRange = uint64_t{1} << 20;
+int64_t small_integers(const uint64_t* x, int64_t count, uint64_t range, int64_t low, int64_t* out) {
+  const hn::ScalableTag<double> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto zero = hn::Zero(d), divisor = hn::Set(d, static_cast<double>(range));
+  const auto inverse = hn::Set(d, 1 / static_cast<double>(range)), two52 = hn::Set(d, 0x1p52);
+  const auto exponent = hn::BitCast(du, two52), lower = hn::Set(du, uint64_t{0xffffffff});
+  const auto mantissa = hn::Set(du, (uint64_t{1} << 52) - 1), first = hn::Set(du, static_cast<uint64_t>(low));
+  const auto number = [&](auto bits) HWY_ATTR { return hn::Sub(hn::BitCast(d, hn::Or(bits, exponent)), two52); };
+  const auto rest = [&](auto v) HWY_ATTR {  // the quotient is at most one too small or too large
+    const auto r = hn::NegMulAdd(hn::Floor(hn::Mul(v, inverse)), divisor, v);
+    const auto above = hn::IfThenElse(hn::Lt(r, zero), hn::Add(r, divisor), r);
+    return hn::IfThenElse(hn::Ge(above, divisor), hn::Sub(above, divisor), above);
+  };
+  int64_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    const auto words = hn::LoadU(du, x + k);
+    const auto upper = rest(number(hn::ShiftRight<32>(words)));
+    const auto whole = rest(hn::MulAdd(upper, hn::Set(d, 0x1p32), number(hn::And(words, lower))));
+    const auto found = hn::And(hn::BitCast(du, hn::Add(whole, two52)), mantissa);
+    hn::StoreU(hn::Add(found, first), du, reinterpret_cast<uint64_t*>(out) + k);
+  }
+  return k;
+}
+
 // x modulo range by a multiplication with 2^64 / range, which is at most two too small.
 template <class T>
 void integers(const Args& a) {
@@ -192,7 +220,17 @@ void integers(const Args& a) {
   __extension__ using Wide = unsigned __int128;
   for_parts<2>(a, [&](const Words& words, int64_t i, int64_t count, int64_t skip) HWY_ATTR {
     T* out = static_cast<T*>(a.dst) + i;
-    for (int64_t k = 0; k < count; ++k) {
+    int64_t done = 0;
+    if (range <= kSmallRange) {
+      if constexpr (sizeof(T) == 8) {
+        done = small_integers(words.v + skip, count, range, low, reinterpret_cast<int64_t*>(out));
+      } else {
+        int64_t wide[2 * kBlocks];
+        done = small_integers(words.v + skip, count, range, low, wide);
+        for (int64_t k = 0; k < done; ++k) out[k] = static_cast<T>(wide[k]);
+      }
+    }
+    for (int64_t k = done; k < count; ++k) {
       const uint64_t x = words.v[skip + k], quotient = static_cast<uint64_t>(static_cast<Wide>(x) * inverse >> 64);
       uint64_t rest = x - quotient * range;
       rest -= rest >= range ? range : 0;
