@@ -134,19 +134,14 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
   const i64 row = p.kv_heads * p.dim, mask = ((i64)1 << p.page_log2) - 1;
   for (i64 base = begin; base < end; base += kTeams * kAhead) {
     Vec<S, kVec> k[kAhead][kPieces], v[kAhead][kPieces];
-    bool there = false;                // is this lane's key
-    X key_scale = 1, value_scale = 1;  // of this lane's key
+    bool there = false;  // is this lane's key
+    int my_page = 0;     // of this lane's key, where there are scales
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const i64 key = base + team * kAhead + a;
-      const i64 slot = ((i64)page[a] << p.page_log2) + (key & mask), at = slot * row + kv * p.dim;
+      const i64 at = (((i64)page[a] << p.page_log2) + (key & mask)) * row + kv * p.dim;
       there |= my_key == a && page[a] >= 0;
-      if constexpr (kScaled) {
-        if (my_key == a && page[a] >= 0) {
-          key_scale = (X)key_scales[slot * p.kv_heads + kv];
-          value_scale = (X)value_scales[slot * p.kv_heads + kv];
-        }
-      }
+      if (kScaled && my_key == a) my_page = page[a];
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {
         k[a][j] = v[a][j] = Vec<S, kVec>{};
@@ -155,6 +150,11 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
           v[a][j] = load_once<kVec>(values + at + column(j));
         }
       }
+    }
+    X key_scale = 1, value_scale = 1;  // of this lane's key
+    if (kScaled && there) {
+      const i64 at = (((i64)my_page << p.page_log2) + ((base + team * kAhead + my_key) & mask)) * p.kv_heads + kv;
+      key_scale = (X)key_scales[at], value_scale = (X)value_scales[at];
     }
     look_up(base + kTeams * kAhead, page);
     X dots[kScores];

@@ -530,15 +530,18 @@ PF_DEVICE i64 div_complex(T a, T b) {
 // --- 8-bit floats: the value of a code, and the code of the nearest value. tensor/float8.h has the formats.
 enum Float8Codes { InfinityAndNan, OneNan, NanAtMinusZero };
 
+// Without conditions, which need scalar registers on AMD. The fields of the code are those of a float, possibly a subnormal one, whose exponent has
+// another bias, so that one exact product gives the value.
 template <int kFraction, int kBias, int kCodes>
 PF_DEVICE float float8_to_float(u32 code) {
   const u32 size = code & 127u;
-  const float tiny = (float)(i32)size * float_of_bits((u32)(128 - kBias - kFraction) << 23);
-  float value = size >> kFraction ? float_of_bits((size << (23 - kFraction)) + ((u32)(127 - kBias) << 23)) : tiny;
-  if (kCodes == InfinityAndNan && size >= 0x7cu) value = float_of_bits(0x7f800000u | (size & 3u) << 21);
-  if (kCodes == OneNan && size == 127u) value = float_of_bits(0x7fc00000u);
-  if (kCodes == NanAtMinusZero && code == 128u) return float_of_bits(0x7fc00000u);
-  return code & 128u ? -value : value;
+  const u32 finite = bits_of_float(float_of_bits(size << (23 - kFraction)) * float_of_bits((u32)(254 - kBias) << 23));
+  const u32 special = kCodes == InfinityAndNan ? (size + 4) >> 7
+                      : kCodes == OneNan       ? (size + 1) >> 7
+                                               : ((code ^ 128u) - 1) >> 31;
+  const u32 ones =
+      kCodes == InfinityAndNan ? 0x7f800000u : 0x7fc00000u;  // of infinity, whose fraction decides about NaN, or NaN
+  return float_of_bits(finite | ((0u - special) & ones) | (code & 128u) << 24);
 }
 template <int kFraction, int kBias, int kCodes>
 PF_DEVICE u8 float_to_float8(float x) {
