@@ -581,6 +581,17 @@ def test_passes_ahead_write_the_same(lm, mixed, ahead, options, fused, monkeypat
     assert ahead[0] > 5
 
 
+def test_passes_ahead_after_a_prompts_part_of_one_token(lm, ahead, monkeypatch):
+    """With batch_invariant, such a part is a pass of one row, and the next pass has the rows of a full batch."""
+    prompts = [[5 + i % 40 for i in range(n)] for n in (1, 16, 17, 33)]
+    with Engine(lm, batch_invariant=True, max_num_batched_tokens=16) as engine:
+        got = [written(engine, [p], [6])[0].ids for p in prompts]
+    assert ahead[0] > 5
+    monkeypatch.setattr(engines, "_on_gpu", lambda device: False)
+    with Engine(lm, batch_invariant=True, max_num_batched_tokens=16) as engine:
+        assert got == [written(engine, [p], [6])[0].ids for p in prompts]
+
+
 def test_passes_ahead_with_few_blocks(lm, mixed, ahead):
     prompts, counts, want = mixed
     with Engine(lm, kv_cache_bytes=cache_of(lm, 12), max_model_len=160) as engine:

@@ -561,10 +561,11 @@ class Engine(Intake):
     def _begin_next(self, parts, step):
         """Begins the pass after one that has begun: the same requests, with the tokens that this one finds. None where something else may follow: a request
         ends or begins, reads its prompt or has been cancelled (one that waits, too), or there are no blocks."""
+        rows = step.rows if self._chunk is None else self._rows  # of the pass that begins
         with self._wake:
             admits = self._waiting and len(self._running) < self.max_num_seqs
             ends = any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting)  # without a place
-            if admits or ends or self.speculative_config is not None or self._closing == "cancel" or len(parts) != len(self._running) or step.next_ids.shape[0] != step.rows:
+            if admits or ends or self.speculative_config is not None or self._closing == "cancel" or len(parts) != len(self._running) or step.next_ids.shape[0] != rows:
                 return None
             if any(len(p.ids) != 1 or not p.wanted or r.finished is not None or r._cancelled or p.end + 2 > self._limit(r) for r, p in parts):
                 return None
