@@ -137,7 +137,7 @@ def ldl_factor(A, *, hermitian=False):  # noqa: N803
 
 @accepting
 def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
-    """X with A X = B, of what ldl_factor gave for A."""
+    """X with A X = B [.., N, K]. LD, pivots: what ldl_factor gave for A; hermitian: as it was given there, whether A is hermitian and not symmetric."""
     return _linalg.ldl_solve(LD, pivots, B, hermitian)
 
 

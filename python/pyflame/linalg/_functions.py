@@ -93,7 +93,7 @@ def vecdot(x, y, *, dim=-1):
 
 
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):  # noqa: N803
-    """Tensor.diagonal of the last two dims."""
+    """The elements of A whose places in dim1 and dim2 differ by offset, as Tensor.diagonal, of the last two dims unless given. Positive offsets lie above the diagonal."""
     return A.diagonal(offset, dim1, dim2)
 
 

@@ -48,7 +48,10 @@ def solve(A, B, *, left=True):  # noqa: N803
 
 @accepting
 def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
-    """solve without its error: (result, info), where info is 0, or the place of the first zero on U's diagonal."""
+    """solve without its error: (result, info), where info is 0, or the place of the first zero on U's diagonal.
+
+    A, B and left: as in linalg.solve. check_errors: True raises LinAlgError where an info is not 0, and so reads it: a sync point.
+    """
     X, info = _solve("linalg.solve_ex", A, B, left)
     if check_errors:
         check("linalg.solve_ex", info, _singular)
@@ -186,7 +189,8 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
     """Least squares: X that makes |A X - B| smallest, (solution, residuals, rank, singular_values). A [.., M, N], B [.., M, K] or [.., M].
 
     driver: LAPACK's 'gelsy' (default), 'gels' (full rank), 'gelsd' or 'gelss'. The residuals are empty for gelsy, for M <= N, and where the rank is
-    not full: then the rank is read, a sync point. singular_values are those of gelsd and gelss. The gradient is that of pinv(A) @ B.
+    not full: then the rank is read, a sync point. rcond: singular values below rcond times the largest count as 0; default max(M, N) times the dtype's epsilon; gels does not use
+    it, and gelsy estimates them. singular_values are those of gelsd and gelss. The gradient is that of pinv(A) @ B.
     """
     op = "linalg.lstsq"
     _linalg.check_matrices(op, A, False)

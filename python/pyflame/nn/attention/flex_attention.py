@@ -6,7 +6,7 @@ from ... import _C, _refused
 
 
 def noop_mask(batch, head, token_q, token_kv):
-    """A mask_mod that hides nothing."""
+    """A mask_mod that hides nothing. batch, head, token_q and token_kv: indices, of which only the device counts."""
     return _C.ones((), dtype=_C.bool_, device=batch.device)
 
 
@@ -39,7 +39,9 @@ def _indices(sizes, device):
 
 
 class BlockMask:
-    """What a mask_mod shows, for flex_attention. shape: (B, H, Q, K); B and H may be 1 for all. The function is called again for each attention, with its indices."""
+    """What a mask_mod shows, for flex_attention. shape: (B, H, Q, K); B and H may be 1 for all. The function is called again for each attention, with its indices.
+
+    mask_mod: a function of (batch, head, query, key), indices, that gives True where a score counts. sizes: the shape. device: where masks are made. block_size: rows and columns of a block, a pair."""
 
     def __init__(self, mask_mod, sizes, device, block_size):
         self.mask_mod, self.shape, self.device, self.BLOCK_SIZE = mask_mod, tuple(sizes), device, block_size
