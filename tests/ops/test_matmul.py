@@ -122,3 +122,28 @@ def test_the_library_does_it(name, groups):
     with pf.no_grad():
         text = pf.explain(lambda: ACTIVATIONS[name](F.linear(x, w, b), r))
     assert text.count("gpu.blas") >= 1 and "gpu.loop" not in text if groups == 1 else "gpu.loop" in text, text
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="the CPU's kernel for vectors")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_vector_times_a_matrix_and_what_follows_are_one_step(dtype, transposed, batch, kept):
+    x, w = random(*batch, 1, 70).astype(dtype), random(*batch, 70, 300).astype(dtype)
+    b = random(300).astype(dtype)
+    px, pb = pf.tensor(x), pf.tensor(b)
+    pw = pf.tensor(np.ascontiguousarray(w.swapaxes(-1, -2))).transpose(-1, -2) if transposed else pf.tensor(w)
+
+    def step():
+        product = px @ pw
+        result = pf.relu(product + pb)
+        return (result, product) if kept else result
+
+    assert "cpu.gemv, matmul with epilogue" in pf.explain(step)
+    got = step()
+    result, product = got if kept else (got, None)
+    tolerance = 1e-5 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(result.numpy(), np.maximum(x @ w + b, 0), rtol=tolerance, atol=10 * tolerance)
+    if kept:
+        np.testing.assert_allclose(product.numpy(), x @ w, rtol=tolerance, atol=10 * tolerance)

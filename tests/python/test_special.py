@@ -192,3 +192,14 @@ def test_gradients_where_pytorch_has_none():
 def test_errors(call, kind, text):
     with pytest.raises(kind, match=text):
         call()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8"])
+def test_gcd_of_all_numbers_of_a_type(dtype):
+    """Zeros, the least number, equal ones, and each length of the last vector."""
+    limits, rng = np.iinfo(dtype), np.random.default_rng(1)
+    for low, high in ((limits.min, limits.max), (max(limits.min, -12), 12)):
+        for size in (1, 5, 16, 1003):
+            a, b = (rng.integers(low, high, size, dtype=dtype, endpoint=True) for _ in range(2))
+            a[::7], b[::5], b[::11] = limits.min, 0, a[::11]
+            np.testing.assert_array_equal(pf.gcd(pf.tensor(a), pf.tensor(b)).numpy(), np.gcd(a, b))

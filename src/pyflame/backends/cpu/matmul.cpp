@@ -315,8 +315,11 @@ class Matmul : public Exec {
 template <class T>
 class Gemv : public Exec {
  public:
-  explicit Gemv(const Node& node) : a_(node.ins[0], ws_), b_(node.ins[1], ws_), y_(node.outs[0], ws_) {
-    const MatrixView c(node.outs[0]);
+  explicit Gemv(const Problem& p) : a_(p.root().ins[0], ws_), b_(p.root().ins[1], ws_) {
+    const Operand& out = p.root().outs[0];
+    elided_ = !p.group.stores(out);
+    if (!elided_) y_ = Out<T>(out, ws_);
+    const MatrixView c(out);
     vector_first_ = c.rows == 1;
     k_ = a_.view.cols;
     n_ = vector_first_ ? c.cols : c.rows;
@@ -329,6 +332,8 @@ class Gemv : public Exec {
     if (n_ <= 1) j_stride_ = k_stride_ == 1 || k_ <= 1 ? k_ : 1;
     if (k_ <= 1) k_stride_ = j_stride_ == 1 ? n_ : 1;
     batch_ = c.batch;
+    if (elided_) product_ = ws_.take(static_cast<size_t>(batch_.numel() * n_) * sizeof(T));
+    if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, n_);
   }
 
   void run(const RunContext& ctx) override {
@@ -336,7 +341,7 @@ class Gemv : public Exec {
     if (count * n_ == 0) return;
     const T* a = a_.get(ctx);
     const T* b = b_.get(ctx);
-    T* y = y_.begin(ctx);
+    T* y = elided_ ? this->template at<T>(ctx, product_) : y_.begin(ctx);
     // Strips of whole cache lines; their bounds do not affect the order of any sum.
     const int64_t strip = 128, strips = ceil_div(n_, strip);
     parallel_for(count * strips, std::max<int64_t>(1, 4 * kGrainElements / (strip * std::max<int64_t>(k_, 1))),
@@ -347,7 +352,10 @@ class Gemv : public Exec {
                      i += last - first;
                    }
                  });
-    y_.finish(ctx);
+    if (!elided_) y_.finish(ctx);
+    if (epilogue_)
+      parallel_for(count, std::max<int64_t>(1, kGrainElements / n_),
+                   [&](int64_t begin, int64_t end) { epilogue_->run(ctx, y + begin * n_, begin, end - begin); });
   }
 
  private:
@@ -370,7 +378,9 @@ class Gemv : public Exec {
 
   Side<T> a_, b_;
   Out<T> y_;
-  bool vector_first_ = false;
+  bool elided_ = false, vector_first_ = false;
+  size_t product_ = 0;  // in the workspace, if it is not an output
+  std::unique_ptr<TileEpilogue> epilogue_;
   int64_t k_ = 0, n_ = 0, k_stride_ = 0, j_stride_ = 0, x_stride_ = 0;
   Dims batch_;
 };
@@ -475,8 +485,15 @@ constexpr Configurations kBlocks{list_blocks, make_blocked, true};
 
 Refusal accept_gemv(const Problem& p) {
   if (!is_matmul_group(p)) return "takes matmul";
-  if (auto r = accept_float(p)) return r;
-  const MatrixView c(p.root().outs[0]);
+  const Operand& out = p.root().outs[0];
+  const MatrixView c(out);
+  if (p.group.kind == GroupKind::Epilogue) {
+    if (auto r = TileEpilogue::accepts(p)) return r;
+    if (out.dtype != DType::float32 && out.dtype != DType::float64) return "takes float32 and float64 with an epilogue";
+    if (c.rows != 1 || !out.contiguous) return "takes a vector times a matrix with an epilogue";
+  } else if (auto r = accept_float(p)) {
+    return r;
+  }
   if (c.rows != 1 && c.cols != 1) return "takes a matrix times a vector; both sides are matrices here";
   const int64_t rank = p.root().ins[0].shape.size();
   if (rank > 2 && c.batch.numel() > 1) {
@@ -490,7 +507,10 @@ Refusal accept_gemv(const Problem& p) {
   return {};
 }
 
-std::unique_ptr<Executable> make_gemv(const Problem& p) { return make_by_type<Gemv>(p); }
+std::unique_ptr<Executable> make_gemv(const Problem& p) {
+  if (p.root().outs[0].dtype == DType::float64) return std::make_unique<Gemv<double>>(p);
+  return std::make_unique<Gemv<float>>(p);
+}
 
 Refusal accept_matmul_integer(const Problem& p) {
   if (!is_matmul_group(p)) return "takes matmul";

@@ -74,10 +74,48 @@ PF_INT2(bitwise_left_shift,
         y < 0 || y >= static_cast<T>(kEighth * sizeof(T)) ? W{0} : static_cast<W>(static_cast<W>(x) << y))
 PF_INT2(bitwise_right_shift,
         y < 0 || y >= static_cast<T>(kEighth * sizeof(T)) ? static_cast<T>(x < 0 ? -1 : 0) : static_cast<T>(x >> y))
+// How many zeros follow the last 1 of numbers other than 0: the exponent of that bit as a float.
+template <class U, class V>
+HWY_INLINE V trailing_zeros(U u, V v) {
+  using T = hn::TFromD<U>;
+  constexpr int kMantissa = sizeof(T) == 8 ? 52 : 23;
+  constexpr T kBias = sizeof(T) == 8 ? 1023 : 127;
+  const auto last = hn::And(v, hn::Sub(hn::Zero(u), v));
+  const auto bits = hn::BitCast(u, hn::ConvertTo(hn::RebindToFloat<U>(), last));
+  return hn::Sub(hn::ShiftRight<kMantissa>(bits), hn::Set(u, kBias));
+}
+// Stein's algorithm on all lanes at once: odd numbers have the greatest common divisor of the smaller one and of their
+// difference, which is even.
+struct VectorGcd {
+  template <class D>
+  HWY_INLINE VectorGcd(const Args&, D) {}
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V x, V y) const {
+    const hn::RebindToUnsigned<D> u;
+    const auto one = hn::Set(u, 1);
+    auto a = hn::BitCast(u, hn::Abs(x)), b = hn::BitCast(u, hn::Abs(y));
+    const auto either = hn::Or(a, b), none = hn::Zero(u);
+    const auto has_zero = hn::Or(hn::Eq(a, none), hn::Eq(b, none));  // the result is the other number
+    a = hn::IfThenElse(has_zero, one, a);
+    b = hn::IfThenElse(has_zero, one, b);
+    const auto twos = trailing_zeros(u, hn::Or(a, b));
+    a = a >> trailing_zeros(u, a);
+    while (true) {
+      b = b >> trailing_zeros(u, b);
+      const auto least = hn::Min(a, b), difference = hn::Sub(hn::Max(a, b), least);
+      a = least;
+      const auto equal = hn::Eq(difference, none);
+      if (hn::AllTrue(u, equal)) break;
+      b = hn::IfThenElse(equal, a, difference);
+    }
+    return hn::BitCast(d, hn::IfThenElse(has_zero, either, a << twos));
+  }
+};
 template <class T>
 void gcd_int(const Args& a) {
   using U = std::make_unsigned_t<T>;
-  plain_loop2<T, T>(a, [](T x, T y) { return static_cast<T>(std::gcd(magnitude<U>(x), magnitude<U>(y))); });
+  if constexpr (sizeof(T) >= 4) vector_loop<T, VectorGcd, 2>(a);  // Highway shifts and counts in these
+  else plain_loop2<T, T>(a, [](T x, T y) { return static_cast<T>(std::gcd(magnitude<U>(x), magnitude<U>(y))); });
 }
 PF_INT_COMPARE(eq, ==)
 PF_INT_COMPARE(ne, !=)
