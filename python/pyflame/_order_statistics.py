@@ -117,10 +117,10 @@ def mode(input, dim=-1, keepdim=False):
     if input.shape[dim] == 0:
         raise IndexError(f"mode: no elements along the dim; got shape {tuple(input.shape)} and dim {dim}")
     ordered, order = _C.sort(input.detach().transpose(dim, -1).contiguous(), -1)
-    begin = _C._searchsorted(ordered, ordered, False)
-    size = _C._searchsorted(ordered, ordered, True) - begin
-    best = _C.argmax(size, -1, keepdim=True)  # the first of its equals; NaN has a size of 0
-    at = _C.gather(order, -1, best + _C.clamp(_C.gather(size, -1, best) - 1, min=0))
+    begin = _C._searchsorted(ordered, ordered, False)  # of the elements that are equal to each; of NaN the number of all elements
+    before = _C.clamp(_C.arange(ordered.shape[-1], device=input.device) - begin, min=0)
+    best = _C.argmax(before, -1, keepdim=True)  # the last one of the largest group; of several groups, of the first
+    at = _C.gather(order, -1, best)
     return _picked(_Mode, input, at.transpose(dim, -1), dim, keepdim)
 
 

@@ -311,3 +311,17 @@ def test_mode_of_nan():
     for line, value, index in (([1, 1, nan, nan, nan], 1, 1), ([nan, 2, 1], 1, 2), ([nan, 1, 2, 2, nan, nan], 2, 3), ([nan, nan, nan], nan, 0), ([nan], nan, 0)):
         got = pf.mode(pf.tensor(line, dtype=pf.float32))
         np.testing.assert_equal((got.values.item(), got.indices.item()), (value, index))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "uint8"])
+@pytest.mark.parametrize("shape", [(1,), (3, 1000), (65537,), (200001,)])
+def test_sort_of_integers_in_every_range(dtype, shape):
+    """Rows whose differences need few bits, and all bits."""
+    limits, rng = np.iinfo(dtype), np.random.default_rng(2)
+    for low, high in ((limits.min, limits.max), (limits.min, limits.min + 3), (limits.max - 5, limits.max), (0, 0)):
+        a = rng.integers(low, high, shape, dtype=dtype, endpoint=True)
+        for descending in (False, True):
+            values, indices = (t.numpy() for t in pf.tensor(a).sort(descending=descending, stable=True))
+            want = np.argsort(~a if descending else a, axis=-1, kind="stable")
+            np.testing.assert_array_equal(indices, want)
+            np.testing.assert_array_equal(values, np.take_along_axis(a, want, -1))

@@ -1,6 +1,8 @@
 // sort and topk. An element becomes a key whose order is that of sorting (kernels/order/keys.h), with its position in the low bits, so keys
-// are all different, and any way to sort them gives the stable order. Values come back from the keys.
+// are all different, and any way to sort them gives the stable order. Values come back from the keys. Keys of integers begin at the least one
+// of the row: if they and the positions fit into fewer bits, smaller words are sorted.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 
@@ -40,7 +42,10 @@ struct Stored<bool> {
   using type = pf::bool8;
 };
 
-bool before(uint64_t a, uint64_t b) { return a < b; }
+template <class W>
+bool before(W a, W b) {
+  return a < b;
+}
 bool before(const Key128& a, const Key128& b) { return a.high < b.high || (a.high == b.high && a.low < b.low); }
 
 // Merges two sorted runs.
@@ -104,7 +109,7 @@ class Leading : public Exec {
     const T* x = reinterpret_cast<const T*>(x_.get(ctx));
     T* y = ctx.ptr<T>(y_);
     int64_t* index = positions_ ? ctx.ptr<int64_t>(index_) : nullptr;
-    if (rows_ == 1 && n_ >= kLongRow && k_ == n_) return long_row(x, y, index, at<Packed>(ctx, space_));
+    if (rows_ == 1 && n_ >= kLongRow && k_ == n_) return long_row(x, y, index, at<void>(ctx, space_));
     parallel_for(rows_, std::max<int64_t>(1, kGrainElements / (8 * n_)), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) row(x + r * n_, y + r * k_, index ? index + r * k_ : nullptr);
     });
@@ -112,58 +117,104 @@ class Leading : public Exec {
 
  private:
   Key key_of(T x) const { return pf::Key<T>::of(x) ^ flip_; }
-  Packed pack(Key key, int64_t i) const {
-    if constexpr (kWide) return {static_cast<uint64_t>(i), key};
-    else return static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(i);
+  // Words with a whole key and a position.
+  struct Whole {
+    using Word = Packed;
+    Packed pack(Key key, int64_t i) const {
+      if constexpr (kWide) return {static_cast<uint64_t>(i), key};
+      else return static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(i);
+    }
+    Key key(const Packed& p) const {
+      if constexpr (kWide) return p.high;
+      else return static_cast<Key>(p >> 32);
+    }
+    int64_t position(const Packed& p) const {
+      if constexpr (kWide) return static_cast<int64_t>(p.low);
+      else return static_cast<int64_t>(p & 0xffffffffu);
+    }
+  };
+  // Words with the difference from the least key, and a position of some bits.
+  template <class W>
+  struct Narrow {
+    using Word = W;
+    Key least;
+    int bits;
+    W pack(Key key, int64_t i) const { return static_cast<W>(static_cast<W>(key - least) << bits | static_cast<W>(i)); }
+    Key key(W p) const { return static_cast<Key>(static_cast<Key>(p >> bits) + least); }
+    int64_t position(W p) const { return static_cast<int64_t>(p & ((W{1} << bits) - 1)); }
+  };
+  template <class Words>
+  void pack_all(const Words& words, const T* x, typename Words::Word* keys, int64_t begin, int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) keys[i] = words.pack(key_of(x[i]), i);
   }
-  void put(const Packed& p, const T* x, T& value, int64_t* index) const {
-    Key key;
-    int64_t i;
-    if constexpr (kWide) key = p.high, i = static_cast<int64_t>(p.low);
-    else key = static_cast<Key>(p >> 32), i = static_cast<int64_t>(p & 0xffffffffu);
-    key ^= flip_;
-    value = pf::Key<T>::exact(key) ? pf::Key<T>::back(key) : x[i];
-    if (index) *index = i;
+  template <class Words>
+  void put_all(const Words& words, const typename Words::Word* keys, const T* x, T* y, int64_t* index, int64_t begin,
+               int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) {
+      const Key key = words.key(keys[i]) ^ flip_;
+      const int64_t at = words.position(keys[i]);
+      y[i] = pf::Key<T>::exact(key) ? pf::Key<T>::back(key) : x[at];
+      if (index) index[i] = at;
+    }
   }
-  void pack_all(const T* x, Packed* keys, int64_t begin, int64_t end) const {
-    for (int64_t i = begin; i < end; ++i) keys[i] = pack(key_of(x[i]), i);
+
+  // The least and the largest key of the row.
+  std::pair<Key, Key> bounds(const T* x) const {
+    constexpr int64_t kParts = 16;
+    std::array<std::pair<Key, Key>, kParts> parts;
+    const int64_t per = ceil_div(n_, kParts);
+    parallel_for(kParts, std::max<int64_t>(1, kGrainElements / per), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        T low = x[0], high = x[0];
+        for (int64_t i = k * per; i < std::min(n_, (k + 1) * per); ++i)
+          low = std::min(low, x[i]), high = std::max(high, x[i]);
+        parts[static_cast<size_t>(k)] = {key_of(flip_ ? high : low), key_of(flip_ ? low : high)};
+      }
+    });
+    auto [low, high] = parts[0];
+    for (const auto& [l, h] : parts) low = std::min(low, l), high = std::max(high, h);
+    return {low, high};
   }
-  void put_all(const Packed* keys, const T* x, T* y, int64_t* index, int64_t begin, int64_t end) const {
-    for (int64_t i = begin; i < end; ++i) put(keys[i], x, y[i], index ? index + i : nullptr);
+  // Calls f with the kind of words that the row needs.
+  template <class F>
+  void with_words(const T* x, const F& f) const {
+    const int bits = std::bit_width(static_cast<uint64_t>(n_ - 1));
+    if constexpr (pf::Key<T>::kBits <= 16) {
+      if (bits <= 16) return f(Narrow<uint32_t>{0, 16});
+    } else if constexpr (std::is_integral_v<T>) {
+      const auto [low, high] = bounds(x);
+      const int all = bits + std::bit_width(static_cast<uint64_t>(high - low));
+      if (all <= 32 && bits < 32) return f(Narrow<uint32_t>{low, bits});
+      if (kWide && all <= 64) return f(Narrow<uint64_t>{low, bits});
+    }
+    f(Whole());
   }
-  void long_row(const T* x, T* y, int64_t* index, Packed* space) const {
-    Packed* keys = space + n_;
-    parallel_for(n_, kGrainElements, [&](int64_t begin, int64_t end) { pack_all(x, keys, begin, end); });
-    sort_long(keys, n_, space);
-    parallel_for(n_, kGrainElements, [&](int64_t begin, int64_t end) { put_all(space, x, y, index, begin, end); });
+  void long_row(const T* x, T* y, int64_t* index, void* workspace) const {
+    with_words(x, [&](const auto& words) {
+      using Word = typename std::decay_t<decltype(words)>::Word;
+      Word* space = static_cast<Word*>(workspace);
+      Word* keys = space + n_;
+      parallel_for(n_, kGrainElements, [&](int64_t begin, int64_t end) { pack_all(words, x, keys, begin, end); });
+      sort_long(keys, n_, space);
+      parallel_for(n_, kGrainElements,
+                   [&](int64_t begin, int64_t end) { put_all(words, space, x, y, index, begin, end); });
+    });
   }
   void row(const T* x, T* y, int64_t* index) const {
-    if (n_ < 65536 && short_row(x, y, index)) return;
-    if (4 * k_ < n_) return some(x, y, index);
-    Packed* keys = scratch<Packed>(0, n_);
-    pack_all(x, keys, 0, n_);
-    vec::sort_keys(keys, n_);
-    put_all(keys, x, y, index, 0, k_);
-  }
-  // Keys of 16 bits and positions of 16 bits are one word.
-  bool short_row(const T* x, T* y, int64_t* index) const {
-    if constexpr (pf::Key<T>::kBits > 16) {
-      return false;
-    } else {
-      uint32_t* keys = scratch<uint32_t>(0, n_);
-      for (int64_t i = 0; i < n_; ++i) keys[i] = key_of(x[i]) << 16 | static_cast<uint32_t>(i);
+    if (4 * k_ < n_ && (pf::Key<T>::kBits > 16 || n_ >= 65536)) return some(x, y, index);
+    with_words(x, [&](const auto& words) {
+      auto* keys = scratch<typename std::decay_t<decltype(words)>::Word>(0, n_);
+      pack_all(words, x, keys, 0, n_);
       vec::sort_keys(keys, n_);
-      for (int64_t i = 0; i < k_; ++i)
-        put(static_cast<uint64_t>(keys[i] >> 16) << 32 | (keys[i] & 0xffffu), x, y[i], index ? index + i : nullptr);
-      return true;
-    }
+      put_all(words, keys, x, y, index, 0, k_);
+    });
   }
   // Collects the elements that come before the last of the best ones so far, and drops the others when there are too many.
   void some(const T* x, T* y, int64_t* index) const {
     const int64_t most = 2 * k_ + 256;
     Packed* kept = scratch<Packed>(0, most);
     int64_t i = std::min(most, n_), count = i;
-    pack_all(x, kept, 0, i);
+    pack_all(Whole(), x, kept, 0, i);
     while (true) {
       if (count > k_)
         std::nth_element(kept, kept + k_ - 1, kept + count, [](auto& a, auto& b) { return before(a, b); });
@@ -172,15 +223,14 @@ class Leading : public Exec {
       i += collect(x, i, kept, k_, most, &count);
     }
     vec::sort_keys(kept, k_);
-    put_all(kept, x, y, index, 0, k_);
+    put_all(Whole(), kept, x, y, index, 0, k_);
   }
   // Adds the elements from i on that come before the bound, kept[k - 1], until there is little room for more. Of equals, the earlier ones
   // are kept. Returns how many elements were looked at.
   int64_t collect(const T* x, int64_t i, Packed* kept, int64_t k, int64_t most, int64_t* count) const {
-    Key bound;
-    int64_t where;
-    if constexpr (kWide) bound = kept[k - 1].high, where = static_cast<int64_t>(kept[k - 1].low);
-    else bound = static_cast<Key>(kept[k - 1] >> 32), where = static_cast<int64_t>(kept[k - 1] & 0xffffffffu);
+    const Whole words;
+    const Key bound = words.key(kept[k - 1]);
+    const int64_t where = words.position(kept[k - 1]);
     if constexpr (std::is_arithmetic_v<T>) {
       using V = std::conditional_t<std::is_same_v<T, pf::i64>, int64_t, T>;
       int64_t* at = scratch<int64_t>(1, most);
@@ -189,7 +239,7 @@ class Leading : public Exec {
                                             descending_, most - *count, at, &scanned);
       for (int64_t j = 0; j < found; ++j) {  // without a branch
         const Key key = key_of(x[i + at[j]]);
-        kept[*count] = pack(key, i + at[j]);
+        kept[*count] = words.pack(key, i + at[j]);
         *count += key < bound;
       }
       return scanned;
@@ -197,7 +247,7 @@ class Leading : public Exec {
       int64_t j = i;
       for (; j < n_ && *count < most; ++j) {
         const Key key = key_of(x[j]);
-        if (key < bound) kept[(*count)++] = pack(key, j);
+        if (key < bound) kept[(*count)++] = words.pack(key, j);
       }
       return j - i;
     }
