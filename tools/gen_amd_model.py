@@ -69,6 +69,48 @@ def works():
         yield convolution("ResNet-50", "conv_large", 64, c, out, size, window)
 
 
+class Decoder:
+    """A Llama whose steps write one token for one text. `bits`: of a weight, scales included."""
+
+    def __init__(self, title, bits, context, layers=32, hidden=4096, keys=1024, inner=14336, vocabulary=128256, published=None):
+        self.title, self.published = title, published or {}
+        weights = layers * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner) + vocabulary * hidden
+        self.moved = weights * bits / 8 + 2 * 2 * layers * keys * context  # keys and values have 16 bits
+
+
+SEVEN = {"keys": 4096, "inner": 11008, "vocabulary": 32000}
+DECODERS = (
+    Decoder("8 billion, bfloat16", 16, 550),
+    Decoder("8 billion, Q8_0", 8.5, 550),
+    Decoder("8 billion, Q4_K_M", 4.89, 64, published={"gfx1100": "106 (llama.cpp, pull request 26284)"}),
+    Decoder("7 billion, Q4_0", 4.5, 64, **SEVEN, published={"gfx1100": "129 to 144 with HIP, 167 to 177 with Vulkan (llama.cpp, issue 20934)"}),
+)
+# The part of the peak that kernels reach which only read. MI300X: arXiv 2510.27583. RX 7900 XTX: assumed. H200: 4.3 of 4.8 TB/s.
+REACHED = {"gfx942": 0.81, "gfx1100": 0.85}
+MEASURED, MEASURED_BANDWIDTH = kernel_code.ROOT / "benchmarks" / "results" / "nvidia-h200" / "llm_decode_8b.json", 4.3e12
+
+
+def writing(peaks):
+    """The section with predicted tokens per second."""
+    row = next(r for r in json.loads(MEASURED.read_text())["rows"] if r["program"] == "pyflame" and r["sequences"] == 1)
+    rest = row["ms"] * 1e-3 - DECODERS[0].moved / MEASURED_BANDWIDTH
+    lines = ["", "## Writing text: a prediction", "",
+             "A step of a language model that writes one token for one text reads all weights and the text's keys and values once. The table predicts tokens per",
+             "second by `1 / (bytes / bandwidth + rest)`. The bandwidth is " + " and ".join(f"{REACHED[gfx]:.0%} of the peak of the {name.removeprefix('AMD ')}" for gfx, name in GPUS) + ": the first was",
+             "published (arXiv 2510.27583), the second is assumed. The rest is what small kernels and the gaps between kernels take. It was measured on an H200",
+             f"([file](../{MEASURED.relative_to(kernel_code.ROOT)})): a step of {row['ms']:.2f} ms, of which {DECODERS[0].moved / MEASURED_BANDWIDTH * 1e3:.2f} ms would read the bytes at 4.3 TB/s, so the rest is {rest * 1e3:.2f} ms.",
+             "**No part of this was measured on an AMD GPU**, and a kernel that is limited by arithmetic, as unpacking 4-bit weights may be, is slower.", "",
+             "| Llama of | bytes of a step | " + " | ".join(f"{name.removeprefix('AMD ')}: at the peak | predicted | published" for _, name in GPUS) + " |", "|---|--:|" + "--:|--:|---|" * len(GPUS)]
+    for d in DECODERS:
+        cells = [d.title, quantity(d.moved, "B")]
+        for gfx, _ in GPUS:
+            peak = peaks[gfx]["bandwidth_gbs"] * 1e9
+            cells += [f"{peak / d.moved:,.0f}", f"{1 / (d.moved / (REACHED[gfx] * peak) + rest):,.0f}", d.published.get(gfx, "none found")]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", "For the MI300X, published figures are of many texts at a time, or of larger models on eight GPUs: AMD's page of vLLM has 131 tokens per second for one",
+            "text of Llama-3.1-70B in 8-bit floats on eight MI300X, which is 22 % of what their memory allows."]
+
+
 def quantity(x, unit, base=1000):
     steps = ("", "k", "M", "G", "T") if base == 1000 else ("", "Ki", "Mi", "Gi", "Ti")
     step = min(int(math.log(x, base)), len(steps) - 1) if x >= 1 else 0
@@ -112,7 +154,8 @@ def page(budgets, peaks, compiler):
               "| work | kernel | bytes | operations | " + " | ".join(f"{name.rsplit('AMD ', 1)[-1]}: VGPRs | waves | µs | bound" for name in names) + " |",
               "|---|---|" + "--:|--:|" + "--:|--:|--:|---|" * len(GPUS)]
     lines += [row(w, budgets, peaks) for w in every]
-    lines += ["", "All kernels with a budget, also those that no benchmark uses:", "",
+    lines += writing(peaks)
+    lines += ["", "## All kernels", "", "All kernels with a budget, also those that no benchmark uses:", "",
               "| kernel | " + " | ".join(f"{gfx}: VGPRs | LDS | waves | load, store | matrix" for gfx, _ in GPUS) + " |", "|---|" + "--:|--:|--:|--:|---|" * len(GPUS)]
     for name, archs in sorted(budgets.items()):
         cells = [f"`{name}`"]
