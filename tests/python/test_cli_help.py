@@ -7,6 +7,7 @@ import re
 import shlex
 import struct
 import subprocess
+import sys
 import termios
 
 import pytest
@@ -94,6 +95,12 @@ def test_every_command_that_prints_facts_has_json(helps):  # noqa: F811
 
 def test_bench_llm_has_json(run):
     assert "--json" in run("bench", "llm", "--help").stdout
+
+
+def test_bench_llm_by_the_interpreter():
+    """The words that name the interpreter are not among those that Python reads."""
+    done = subprocess.run([sys.executable, "-m", "pyflame", "bench", "llm", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "--batch_sizes" in done.stdout, done.stderr
 
 
 def test_every_command_has_examples_that_exist(helps):  # noqa: F811
