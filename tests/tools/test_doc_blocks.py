@@ -136,11 +136,10 @@ def test_env_page_is_up_to_date():
     assert result.returncode == 0, result.stderr
 
 
-PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if p.parent.name != "decisions"]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_each_page_has_an_example_that_runs(page):
-    """Decisions are records of choices and need none."""
     blocks = [f.groups() for f in map(run_doc_blocks.FENCE.match, page.read_text(encoding="utf-8").splitlines()) if f and f[2]]
     assert [words for _, language, words in blocks if "no-run" not in words and (language in ("python", "bash") or language == "cpp" and "run" in words)], f"{page.name} has no block that runs"
