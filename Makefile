@@ -130,7 +130,7 @@ docs: install-venv  ## regenerate the generated pages of docs/
 	$(PY) tools/gen_results.py
 	$(PY) tools/gen_pictures.py
 
-docs-check: install-venv  ## generated pages are up to date, and the code blocks of README and docs run
+docs-check: install-venv  ## generated pages are up to date, and the code blocks of the pages run
 	$(PY) tools/gen_env_docs.py --check
 	$(PY) tools/gen_support.py --check
 	$(PY) tools/gen_cli_docs.py --check

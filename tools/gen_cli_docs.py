@@ -1,6 +1,7 @@
-"""The option tables of docs/cli.md, from `pyflame COMMAND --help`. With --check: fails when the page is not what would be written.
+"""The tables of options and examples of docs/cli.md, from `pyflame COMMAND --help`. With --check: fails when the page is not what would be written.
 
-A table stands between `<!-- options: COMMAND -->` and `<!-- end -->`; the rest of the page is written by hand.
+The tables stand between `<!-- options: COMMAND -->` and `<!-- end -->`; the rest of the page is written by hand. tests/python/test_cli_help.py checks that
+the examples name commands and options that exist.
 """
 import argparse
 import os
@@ -29,6 +30,12 @@ def options(text):
     return found
 
 
+def examples(text):
+    """(command, what it does) of each example at the end of a help."""
+    lines = text.partition("\nExamples:\n")[2].rstrip("\n").split("\n")
+    return [(command.strip(), says.strip()) for command, says in zip(lines[::2], lines[1::2], strict=True)] if lines != [""] else []
+
+
 def row(names, kind, description):
     names = [n for n in names if n.startswith("--")] or names  # a positional has one name, without dashes
     kind = re.sub(r"\s*\b(?:Excludes|Needs): \S+", "", kind)
@@ -50,7 +57,9 @@ def table(program, command):
     rows = [row(*o) for o in options(run.stdout) if "--help" not in o[0]]
     if not rows:
         raise SystemExit(f"gen_cli_docs: `pyflame {command} --help` has no options that are understood:\n{run.stdout}")
-    return "\n".join(["| option | value | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+    shown = ["| `{}` | {} |".format(*(cell.replace("|", "\\|") for cell in e)) for e in examples(run.stdout)]
+    shown = ["", "| example | what it does |", "|---|---|", *shown] if shown else []
+    return "\n".join(["| option | value | default | meaning |", "|---|---|---|---|", *rows, *shown]) + "\n"
 
 
 def main(argv):

@@ -1,4 +1,4 @@
-"""Runs the code blocks of README.md and docs/**/*.md, so that what they show is true.
+"""Runs the code blocks of README.md, ARCHITECTURE.md, CONTRIBUTING.md, SECURITY.md and docs/**/*.md, so that what they show is true.
 
     ```python            runs. The python blocks of one page run one after the other in one process, like a notebook;
                          a block whose first line is `# fresh` begins a new one.
@@ -42,6 +42,11 @@ find_package(pyflame REQUIRED)
 add_executable(block block.cpp)
 target_link_libraries(block PRIVATE pyflame::pyflame)
 """
+
+
+def pages():
+    """The pages that have examples."""
+    return [*(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "SECURITY")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(text):
@@ -183,14 +188,13 @@ def run_page(page, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", type=pathlib.Path, help="default: README.md and docs/**/*.md")
+    parser.add_argument("pages", nargs="*", type=pathlib.Path, help="default: all pages that have examples")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a block may take")
     parser.add_argument("--step", help="runs the blocks of this step of .ci/run alone")
     parser.add_argument("--folder", type=pathlib.Path, help="all blocks run in this folder; default: each in an empty one")
     arguments = parser.parse_args()
-    pages = arguments.pages or [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if p.is_file()]
-    counts = [run_page(page, arguments) for page in pages]
+    counts = [run_page(page, arguments) for page in arguments.pages or [p for p in pages() if p.is_file()]]
     count, failed, skipped = (sum(n) for n in zip(*counts))
     print(f"doc blocks: {count} run, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or arguments.step and not count else 0

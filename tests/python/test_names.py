@@ -130,6 +130,12 @@ def test_what_is_refused_says_what_to_do(message):
         REFUSED[message]()
 
 
+@pytest.mark.parametrize("name", ["pipelining", "rpc", "elastic", "algorithms"])
+def test_absent_modules_of_distributed(name):
+    with pytest.raises(AttributeError, match=f"module 'pyflame.distributed' has no attribute '{name}'"):
+        getattr(pf.distributed, name)
+
+
 def test_decorators_give_the_function_back():
     f = lambda x: x  # noqa: E731
     for decorate in (pf.jit.ignore, pf.jit.unused, pf.jit.export, pf.compiler.disable, pf._dynamo.disable, pf.compiler.allow_in_graph, pf.fx.wrap):

@@ -18,7 +18,7 @@ from test_cli_shells import commands_of, options_of  # noqa: E402
 
 import pyflame  # noqa: E402
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = run_doc_blocks.pages()
 SHELLS = run_doc_blocks.SHELLS
 
 

@@ -114,6 +114,12 @@ def test_versions_that_cannot_be_listed(tmp_path):
         versions.write(tmp_path, "/pyflame")
 
 
+def test_a_header_names_code_that_includes_it():
+    assert cpp_reference.programs_with("ops/ops.h")[0] == "examples/mnist_cnn.cpp" and cpp_reference.programs_with("no/such.h") == []
+    assert "Code that uses it, which CI runs: [docs/" in cpp_reference.page("extension.h", "// Extensions.\n#pragma once\n")
+    assert "Code that uses it" not in cpp_reference.page("no/such.h", "// Nothing.\n#pragma once\n")
+
+
 def headers_of_the_reference():
     return [path for listed in cpp_reference.HEADERS.values() for path in listed]
 

@@ -4,6 +4,7 @@ A page has the header's first comment as text and the public declarations with t
 and bodies of functions are left out.
 """
 import fnmatch
+import itertools
 import pathlib
 import re
 import sys
@@ -91,11 +92,21 @@ def without_private(text):
     return "\n".join(out)
 
 
+def programs_with(path, most=3):
+    """Files that include a header and that CI runs: examples and pages first, then programs, tests, and the Python module."""
+    include = re.compile(rf'#include [<"]pyflame/{re.escape(path)}[>"]')
+    files = [f for pattern in ("examples/*.cpp", "tests/consumer/*.cpp", "docs/**/*.md", "src/apps/**/*.*", "tests/cpp/**/*.*", "python/src/*.*") for f in sorted(ROOT.glob(pattern))]
+    found = (f.relative_to(ROOT).as_posix() for f in files if include.search(f.read_text(encoding="utf-8", errors="replace")))
+    return list(itertools.islice(found, most))
+
+
 def page(path, text):
     intro, rest = intro_and_rest(text.split("\n"))
     body = "\n".join(line for line in rest if not re.match(r"#(pragma once|include|ifndef \w+_H\b|define \w+_H\b)", line))
     body = re.sub(r"\n{3,}", "\n\n", without_private(without_bodies(body))).strip()
-    return f"# `pyflame/{path}`\n\n{text_of(chr(10).join(intro))}\n\n```cpp\n#include \"pyflame/{path}\"\n```\n\n## Declarations\n\n````cpp\n{body}\n````\n"
+    programs = ", ".join(f"[{name}](../../{name})" for name in programs_with(path))
+    use = f"Code that uses it, which CI runs: {programs}.\n\n" if programs else ""
+    return f"# `pyflame/{path}`\n\n{text_of(chr(10).join(intro))}\n\n```cpp\n#include \"pyflame/{path}\"\n```\n\n{use}## Declarations\n\n````cpp\n{body}\n````\n"
 
 
 def write(folder):

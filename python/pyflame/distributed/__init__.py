@@ -89,6 +89,6 @@ def __getattr__(name):
         return import_module("." + name, __name__)
     if name in ("DeviceMesh", "init_device_mesh"):
         return getattr(import_module(".device_mesh", __name__), name)
-    if name in ("rpc", "elastic", "algorithms"):
+    if name in ("rpc", "elastic", "algorithms", "pipelining"):
         raise AttributeError(f"module 'pyflame.distributed' has no attribute '{name}'")
     return _everything_else(name)
