@@ -12,7 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cli.md"
-PLACE = re.compile(r"(<!-- options: ([a-z ]+) -->\n).*?(<!-- end -->)", re.S)
+PLACE = re.compile(r"(<!-- options: ([a-z -]+) -->\n).*?(<!-- end -->)", re.S)
 OPTION = re.compile(r"^  ([-\w]\S*)(?: (\S.*?))?(?:\s{2,}(\S.*))?$")
 
 

@@ -592,6 +592,56 @@ def test_commands(run, folder, lm):
     assert r.stdout == want + "\n" and "chat: there is no such command; got /odd" in r.stderr
 
 
+def printed_objects(capsys, *words):
+    assert command([*map(str, words)]) == 0
+    out, err = capsys.readouterr()
+    return [json.loads(line) for line in out.splitlines()], err
+
+
+@pytest.mark.parametrize("words", [(), ("--kv_cache_dtype", "int8")])
+def test_generate_as_json(folder, lm, capsys, words):
+    settings = ("--temperature", 0, *words)
+    (found,), err = printed_objects(capsys, "generate", "--model", folder, "--prompt", "the end", "--max_tokens", 8, "--json", *settings)
+    assert (found["object"], found["prompt"], found["finish_reason"], err) == ("text_completion", "the end", "length", "")
+    assert found["prompt_token_ids"] == lm.tokenizer.encode("the end") and found["text"] == lm.tokenizer.decode(found["prompt_token_ids"] + found["token_ids"]).removeprefix("the end")
+    if not words:
+        assert found["text"] == lm.generate("the end", max_tokens=8, temperature=0)
+    count = len(found["prompt_token_ids"])
+    assert found["usage"] == {"prompt_tokens": count, "completion_tokens": 8, "total_tokens": count + 8}
+    assert 0 < found["seconds_to_first_token"] <= found["seconds"] and found["tokens_per_second"] > 0
+    stop = found["text"][-2:]
+    (cut,), _ = printed_objects(capsys, "generate", "--model", folder, "--prompt", "the end", "--max_tokens", 8, "--json", "--stop", stop, *settings)
+    assert cut["finish_reason"] == "stop" and cut["text"] == found["text"][: found["text"].index(stop)]
+    (none,), _ = printed_objects(capsys, "generate", "--model", folder, "--prompt", "the end", "--max_tokens", 0, "--json")
+    assert (none["text"], none["finish_reason"], none["token_ids"], none["seconds_to_first_token"], none["tokens_per_second"]) == ("", "length", [], None, None)
+
+
+def test_generate_as_json_ends_at_the_end_of_a_grammar(folder, tmp_path, capsys):
+    (tmp_path / "g.gbnf").write_text('root ::= "ab"')
+    (found,), _ = printed_objects(capsys, "generate", "--model", folder, "--prompt", "x", "--grammar", tmp_path / "g.gbnf", "--json")
+    assert (found["text"], found["finish_reason"]) == ("ab", "stop")
+
+
+def test_chat_as_json_from_a_pipe(folder, lm, monkeypatch, capsys):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n/help\n/clear\nhello\n"))
+    answers, err = printed_objects(capsys, "chat", "--model", folder, "--max_tokens", 5, "--seed", 2, "--json")
+    want = lm.chat("hello", max_tokens=5, seed=2)
+    assert [a["message"] for a in answers] == 2 * [{"role": "assistant", "content": want}] and "/clear forgets" in err
+    for a in answers:
+        assert a["object"] == "chat.completion" and a["finish_reason"] in ("stop", "length") and a["usage"]["completion_tokens"] == len(a["token_ids"]) > 0
+        assert a["prompt_token_ids"] == list(lm.chat_ids([{"role": "user", "content": "hello"}])) and a["seconds"] > 0
+
+
+def test_chat_as_json_in_a_terminal_asks_on_standard_error(folder, monkeypatch, capsys):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+    terminal = io.StringIO("hello\n/exit\n")
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    answers, err = printed_objects(capsys, "chat", "--model", folder, "--max_tokens", 2, "--json")
+    assert len(answers) == 1 and err.count("> ") == 2
+
+
 def test_chat_in_a_terminal_goes_on_after_errors(folder, lm, monkeypatch, capsys):
     pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
 

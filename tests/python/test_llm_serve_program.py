@@ -1,5 +1,6 @@
 """`pyflame serve` as a program: how it starts, and how it ends at a signal. Real sockets."""
 import json
+import logging
 import os
 import re
 import shutil
@@ -11,12 +12,14 @@ import sys
 import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import pytest
 
 for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
 from llm_client import CHAT, COMPLETE, ECHO, HELLO, Running, everything_is_free, lm, start, text_of, until  # noqa: E402, F401
+from pyflame.llm.serving._log import JsonLines  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 # The end.
@@ -49,12 +52,12 @@ def test_an_end_that_does_not_wait(start):
 
 
 class Program:
-    """`python -m pyflame.llm.serving` and what it writes to standard error."""
+    """`python -m pyflame.llm.serving` and what it writes to standard error, or to another output."""
 
-    def __init__(self, *words, **environment):
-        self.process = subprocess.Popen([sys.executable, "-m", "pyflame.llm.serving", *map(str, words)], stderr=subprocess.PIPE, text=True, env={**os.environ, "PYFLAME_NUM_THREADS": "1", **environment})
+    def __init__(self, *words, output="stderr", **environment):
+        self.process = subprocess.Popen([sys.executable, "-m", "pyflame.llm.serving", *map(str, words)], **{output: subprocess.PIPE}, text=True, env={**os.environ, "PYFLAME_NUM_THREADS": "1", **environment})
         self.lines = []
-        self._reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stderr.readline, "")), daemon=True)
+        self._reader = threading.Thread(target=lambda: self.lines.extend(iter(getattr(self.process, output).readline, "")), daemon=True)
         self._reader.start()
 
     def find(self, pattern):
@@ -97,6 +100,33 @@ def test_the_program(served):
     p.find("SIGTERM: new requests are refused; answers that are finished first, for at most 30 s: [01];")
     assert stream.rest()[-1]["usage"]["completion_tokens"] == 300
     assert p.end() == 0 and "every answer was finished" in p.lines[-1]
+
+
+def test_each_line_of_the_log_is_an_object_with_json(served):
+    p = served("--host", "0.0.0.0", "--max_model_len", 2000, "--max_num_seqs", 2, "--json", output="stdout")
+    client = Running.__new__(Running)
+    client.port = int(p.find(r'"url": "http://0.0.0.0:(\d+)"').group(1))
+    client.ask(COMPLETE, {"prompt": "x", "max_tokens": 5, "ignore_eos": True}, headers={"X-Request-Id": "mine"})
+    assert client.raw("/nothing")[0] == 404
+    p.find('"status": 404')
+    p.process.send_signal(signal.SIGTERM)
+    assert p.end() == 0
+    lines = [json.loads(line) for line in p.lines]
+    events = {line["event"]: line for line in lines}
+    assert [line["event"] for line in lines if line["event"] != "message"] == ["loading", "loaded", "start", "example", "no_api_key", "request", "request", "drain", "end"]
+    assert all(datetime.fromisoformat(line["time"]).utcoffset().total_seconds() == 0 and line["message"] for line in lines) and events["no_api_key"]["level"] == "WARNING"
+    assert (events["start"]["model"], events["start"]["port"]) == ("small", client.port) and events["drain"]["signal"] == "SIGTERM" and events["end"]["unfinished_answers"] == 0
+    first = next(line for line in lines if line.get("request_id") == "mine")
+    assert (first["method"], first["path"], first["status"], first["completion_tokens"]) == ("POST", COMPLETE, 200, 5) and first["prompt_tokens"] > 0 and first["seconds"] > 0
+
+
+def test_an_error_in_the_log_has_its_traceback():
+    try:
+        raise KeyError("mine")
+    except KeyError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "%s failed", ("it",), sys.exc_info())
+    found = json.loads(JsonLines().format(record))
+    assert (found["level"], found["event"], found["message"]) == ("ERROR", "message", "it failed") and found["exception"].endswith("KeyError: 'mine'")
 
 
 def test_a_second_signal_ends_at_once(served):

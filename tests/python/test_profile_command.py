@@ -71,6 +71,26 @@ def test_a_module(run, folder):
     assert r.stdout.startswith("arguments: ['4', '0']") and (folder / "out/report.html").exists()
 
 
+def profiled(*words):
+    """`pyflame profile` without the program's own reading of the command line: (exit code, output, errors)."""
+    r = subprocess.run([sys.executable, "-m", "pyflame.profiler", *map(str, words)], capture_output=True, text=True, timeout=300)
+    return r.returncode, r.stdout, r.stderr
+
+
+def test_the_document_goes_to_a_file(program, folder):
+    words = ("--pyflame", program, "--out", "out", "--skip", 2, "--steps", 3, "--no-stacks")
+    code, out, _ = profiled(*words, "--json", "found.json", "--", "train.py", 8, 7)
+    assert code == 7 and out == "arguments: ['8', '7'] loss: True\n", "standard output and the exit code are the program's"
+    document = json.loads((folder / "found.json").read_text())
+    assert document["time"]["steps"]["count"] == 2 and document == json.loads((folder / "out/report.json").read_text())
+    code, out, err = profiled(*words, "--json", "none/found.json", "--", "train.py", 8, 0)
+    assert (code, out) == (1, "") and re.search(r"the folder of --json does not exist; got '.*none/found.json'; expected a path in a folder that exists", err)
+    code, out, err = profiled(*words, "--json", folder, "--", "train.py", 8, 0)
+    assert code == 1 and out and "the file of --json cannot be written; got " in err and "Is a directory" in err
+    code, _, err = profiled("--pyflame", "/bin/false", *words[2:], "--json", "other.json", "--", "train.py", 8, 0)
+    assert code == 1 and "there is no document for --json: " in err and not (folder / "other.json").exists()
+
+
 def test_a_program_that_fails_is_reported_all_the_same(run, folder):
     (folder / "fails.py").write_text("import pyflame as pf\nprint(pf.ones(2).sum().item())\nraise KeyError('mine')\n")
     r = run("profile", "--out", "out", "--python", sys.executable, "fails.py", code=1)

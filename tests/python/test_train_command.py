@@ -92,6 +92,36 @@ def test_a_script(tmp_path, capsys):
         call(capsys, tmp_path / "raises.py")
 
 
+def objects(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_json_has_the_records_of_the_file_and_the_result(table, tmp_path, capsys):
+    code, out, err = call(capsys, "mlp", "--data", table, "--epochs", 2, "--hidden_sizes", 4, "--log_interval", 3, "--out", tmp_path / "run", "--json")
+    *lines, result = objects(out)
+    assert code == 0 and lines == records(tmp_path / "run") and any("lr" in r for r in lines) and [r["epoch"] for r in lines if "end_of_epoch" in r] == [1, 2]
+    assert result["end_of_training"] is True and (result["epoch"], result["step"], result["loss"]) == (2, lines[-1]["step"], lines[-1]["loss"])
+    assert result["out"] == str(tmp_path / "run") and result["total_seconds"] > 0 and "epoch 2/2 done" in err
+    code, out, _ = call(capsys, "mlp", "--data", table, "--epochs", 2, "--out", tmp_path / "run", "--hidden_sizes", 4, "--resume_from_checkpoint", "--json")
+    assert code == 0 and [(r["end_of_training"], r["epoch"], r["step"]) for r in objects(out)] == [(True, 2, result["step"])], "nothing was left to train"
+
+
+def test_json_of_a_smoke_run_of_a_cnn(tmp_path, capsys):
+    code, out, err = call(capsys, "cnn", "--data", images(tmp_path / "i.npz"), "--epochs", 1, "--smoke", "--json")
+    assert code == 0 and objects(out)[-1]["smoke"] is True and objects(out)[-1]["loss"] > 0 and "smoke: passed" in err
+
+
+def test_with_json_the_words_of_a_script_go_to_standard_error(tmp_path, capsys):
+    (tmp_path / "s.py").write_text("print('read')\n" + SCRIPT.replace("    x =", "    print('made')\n    x ="))
+    code, out, err = call(capsys, tmp_path / "s.py", "--epochs", 1, "--json")
+    assert code == 0 and objects(out)[-1]["end_of_training"] and err.startswith("read\nmade\n")
+
+
+def test_with_json_an_error_is_on_standard_error(tmp_path, capsys):
+    code, out, err = call(capsys, "mlp", "--data", tmp_path / "none.csv", "--json")
+    assert (code, out) == (1, "") and "no such file" in err
+
+
 def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
     np.savez(tmp_path / "n.npz", z=np.ones(3))
     np.savez(tmp_path / "flat.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))

@@ -33,6 +33,7 @@ def _arguments(words):
     parser.add_argument("--lora")
     parser.add_argument("--tensor_parallel_size", type=int, default=1)
     parser.add_argument("--kv_cache_dtype", default="auto")
+    parser.add_argument("--json", action="store_true")
     return parser.parse_args(words)
 
 
@@ -87,13 +88,38 @@ def _write(pieces):
 
 
 def _generate(args, lm, of_model):
-    begin = time.perf_counter()
-    pieces = lm._generate(args.prompt, True, stream=True, **_options(args), **of_model)  # wrong arguments fail here, before anything is printed
+    clock = _Clock()
+    pieces = lm._generate(args.prompt, True, stream=True, **_timed(lm, {**_options(args), **of_model}, clock))  # wrong arguments fail here, before anything is printed
+    if args.json:
+        _print_object({"object": "text_completion", "model": args.model, "prompt": args.prompt, **_result("text", pieces, clock)})
+        return 0
     sys.stdout.write(args.prompt)
     text = _write(pieces)
-    seconds, tokens = time.perf_counter() - begin, len(lm.tokenizer.encode(text, add_special=False))
+    seconds, tokens = time.perf_counter() - clock.begin, len(lm.tokenizer.encode(text, add_special=False))
     print(f"{tokens} tokens in {seconds:.2f} s, with the prompt", file=sys.stderr)
     return 0
+
+
+def _print_object(document):
+    """One JSON object on a line, at once: a program may wait for it."""
+    print(json.dumps(document), flush=True)
+
+
+def _result(name, pieces, clock):
+    """The fields that generate and chat share, once the text is written. name: of the text; finish_reason and usage are OpenAI's, the lists of ids vLLM's."""
+    text = []
+    while True:
+        try:
+            text.append(next(pieces))
+        except StopIteration as end:
+            stopped = end.value
+            break
+    seconds, prompt, written = time.perf_counter() - clock.begin, clock.prompt, clock.written
+    return {
+        name: "".join(text), "finish_reason": "stop" if stopped else clock.reason, "prompt_token_ids": prompt, "token_ids": written,
+        "usage": {"prompt_tokens": len(prompt), "completion_tokens": len(written), "total_tokens": len(prompt) + len(written)},
+        "seconds": seconds, "seconds_to_first_token": clock.first and clock.first - clock.begin, "tokens_per_second": clock.rate,
+    }  # fmt: skip
 
 
 # Of a chat with a model whose files name no settings of sampling: where any token may come, small models soon write nonsense.
@@ -109,30 +135,55 @@ _HELP = "/clear forgets the conversation, /system TEXT sets what the model is to
 
 
 class _Clock:
-    """Counts the tokens of an answer, and says how fast they were written."""
+    """Counts the tokens of a text, and says how fast they were written. prompt, written: the ids; reason: why the text ended, None where it was cut off at a stop text."""
 
     def __init__(self):
-        self.count, self.begin, self.first, self.last = 0, time.perf_counter(), None, None
+        self.prompt, self.written, self.reason = [], [], None
+        self.begin, self.first, self.last = time.perf_counter(), None, None
 
-    def tokens(self, written):
-        """The tokens of an iterator, counted."""
-        for token in written:
-            self.count, self.last = self.count + 1, time.perf_counter()
+    def tokens(self, prompt, written):
+        """The tokens of a generator, counted. written: what LanguageModel._tokens or SingleWriter.tokens returns."""
+        self.prompt = list(prompt)
+        while True:
+            try:
+                token = next(written)
+            except StopIteration as end:
+                self.reason = end.value
+                return
+            self.written.append(token)
+            self.last = time.perf_counter()
             self.first = self.first or self.last
             yield token
 
+    @property
+    def rate(self):
+        """Tokens per second after the first one, None for fewer than two."""
+        return (len(self.written) - 1) / (self.last - self.first) if self.written and self.last > self.first else None
+
     def __str__(self):
-        if not self.count:
+        count = len(self.written)
+        if not count:
             return "0 tokens"
-        rate = f", then {(self.count - 1) / (self.last - self.first):.1f} tokens/s" if self.last > self.first else ""
-        return f"{self.count} token{'s' * (self.count != 1)}: the first after {self.first - self.begin:.2f} s{rate}"
+        rate = "" if self.rate is None else f", then {self.rate:.1f} tokens/s"
+        return f"{count} token{'s' * (count != 1)}: the first after {self.first - self.begin:.2f} s{rate}"
 
 
-def _answer(lm, ids, options):
-    """Prints an answer as it is written. (its text, its _Clock)"""
-    clock = _Clock()
+def _timed(lm, options, clock):
+    """The options with tokens that the clock counts."""
     write = options.get("tokens") or partial(lm.tokens, speculative_config=options["speculative_config"], lora=options["lora"])
-    return _write(lm._generate(ids, False, stream=True, **{**options, "tokens": lambda *what: clock.tokens(write(*what))})), clock
+    return {**options, "tokens": lambda ids, *what: clock.tokens(ids, write(ids, *what))}
+
+
+def _answer(args, lm, ids, options):
+    """Prints an answer: as it is written, or as an object with --json. (its text, its _Clock)"""
+    clock = _Clock()
+    pieces = lm._generate(ids, False, stream=True, **_timed(lm, options, clock))
+    if not args.json:
+        return _write(pieces), clock
+    result = _result("message", pieces, clock)
+    text = result["message"]
+    _print_object({"object": "chat.completion", "model": args.model, **result, "message": {"role": "assistant", "content": text}})
+    return text, clock
 
 
 def _chat(args, lm, of_model):
@@ -143,8 +194,7 @@ def _chat(args, lm, of_model):
         print(f"{lm}\n{_HELP}", file=sys.stderr)
     while True:
         if interactive:
-            sys.stdout.write("> ")
-            sys.stdout.flush()
+            print("> ", end="", file=sys.stderr if args.json else sys.stdout, flush=True)
         line = sys.stdin.readline()
         words = line.strip()
         if not line or words == "/exit":
@@ -161,7 +211,7 @@ def _chat(args, lm, of_model):
         elif words:
             asked = [*messages, {"role": "user", "content": words}]
             try:
-                text, clock = _answer(lm, lm.chat_ids(asked), options)
+                text, clock = _answer(args, lm, lm.chat_ids(asked), options)
                 messages = [*asked, {"role": "assistant", "content": text}]
                 if interactive:
                     print(f"({clock})", file=sys.stderr)

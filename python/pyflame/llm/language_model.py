@@ -165,6 +165,7 @@ class LanguageModel:
         return Sampler(sampling, None if sampling.grammar is None else sampling.grammar.matcher(self._vocabulary()))
 
     def _tokens(self, ids, max_tokens, sampler, stop_ids, drafter=None, lora=None):
+        """The ids of new tokens. The generator returns why it ended: 'stop' (an end token, or the end of the grammar) or 'length'."""
         ids, known, prompt, begin = list(ids), self._known(), len(ids), len(ids)
         end = min(begin + max_tokens, self.config.context)
         adapt = None if lora is None else lora.all_rows(0)
@@ -190,11 +191,12 @@ class LanguageModel:
             for i in range(len(guesses) + 1):
                 token = sampler(logits[i, :known], ids, prompt, stop_ids)
                 if token in stop_ids or sampler.ended:
-                    return
+                    return "stop"
                 ids.append(token)
                 yield token
                 if i == len(guesses) or token != guesses[i]:
                     break
+        return "length"
 
     def _sampling(self, given):
         values = {k: v for k, v in self.defaults.items() if k in Sampling.__dataclass_fields__}
@@ -229,14 +231,16 @@ class LanguageModel:
         return any(self.tokenizer.token_bytes(i) for i in ids if i < self.tokenizer.vocab_size)
 
     def _pieces(self, tokens, stops, continues=False):
+        """The text of tokens in pieces, up to the first stop text. The generator returns whether one was found."""
         pieces = Pieces(self.tokenizer, stops, continues)
         for token in tokens:
             if piece := pieces.feed(token):
                 yield piece
             if pieces.stopped:
-                return
+                return True
         if piece := pieces.finish():
             yield piece
+        return pieces.stopped
 
     def tool_format(self):
         """How the model writes calls of functions, a Format of pyflame.llm.tools, or None where its chat template does not say."""

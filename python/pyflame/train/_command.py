@@ -1,8 +1,11 @@
 """The command line of `pyflame train`: which model, which data, and the settings of the Trainer. A script brings model and data itself."""
 import argparse
+import contextlib
+import json
 import os
 import runpy
 import sys
+import time
 
 import numpy as np
 
@@ -169,6 +172,7 @@ def parse(argv):
     option("log_interval", type=int, default=50, help="optimizer steps between two lines")
     option("tensorboard", action="store_true", help="write event files to OUT/tensorboard")
     option("seed", type=int, default=0, help="of initial values, order of the data, dropout")
+    option("json", action="store_true", help="print one JSON object for each record of metrics.jsonl, then one with the result; all else goes to standard error")
     a = p.parse_args(argv)
     if a.model not in _MODELS and not a.model.endswith(".py"):
         p.error(f"there is no model '{a.model}'; expected {', '.join(_MODELS)}, gpt, or the path of a Python file")
@@ -185,7 +189,10 @@ def main(argv=None):
                     smoke=a.smoke, log_interval=a.log_interval, tensorboard=a.tensorboard, distributed=a.distributed, seed=a.seed, log=_say)
     try:
         _C.manual_seed(a.seed)
-        (of_data if a.model in _MODELS else of_script)(a, settings).fit()
+        if a.json:
+            _train_as_json(a, settings)
+        else:
+            _trainer(a, settings).fit()
     except KeyboardInterrupt:
         print("pyflame train: interrupted" + ("" if a.out is None else f"; the last checkpoint is in {a.out}"), file=sys.stderr)
         return 130
@@ -195,6 +202,25 @@ def main(argv=None):
         print(f"pyflame train: {str(error).removeprefix('train: ')}", file=sys.stderr)
         return 1
     return 0
+
+
+def _trainer(a, settings):
+    return (of_data if a.model in _MODELS else of_script)(a, settings)
+
+
+def _train_as_json(a, settings):
+    """Trains; standard output has the records of metrics.jsonl and then the result, an object a line. What else is printed, also by a script, goes to standard error."""
+    output, begin = sys.stdout, time.perf_counter()
+
+    def write(record):
+        print(json.dumps(record), file=output, flush=True)
+
+    with contextlib.redirect_stdout(sys.stderr):
+        trainer = _trainer(a, settings)
+        trainer._records = write
+        epochs = trainer.fit() or [{}]
+    if trainer._rank == 0:
+        write({"end_of_training": True, "epoch": trainer.epoch, "step": trainer.step, **epochs[-1], "smoke": a.smoke, "out": a.out, "total_seconds": time.perf_counter() - begin})
 
 
 def _say(line):

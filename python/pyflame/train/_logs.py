@@ -5,10 +5,12 @@ import os
 
 class Logs:
     """write: a function that takes a line. folder: of metrics.jsonl; None: no file. active: whether this process logs at all. resumed: None, or a
-    pair (steps, epochs) of the checkpoint that a run goes on from; what the file has from later on was lost, and is removed."""
+    pair (steps, epochs) of the checkpoint that a run goes on from; what the file has from later on was lost, and is removed. records: None, or a function that
+    takes each record of metrics.jsonl, a dict; it is also called without a folder."""
 
-    def __init__(self, write, folder, tensorboard, active, resumed):
+    def __init__(self, write, folder, tensorboard, active, resumed, records=None):
         self.write, self.active, self.file, self.board = write, active, None, None
+        self.records = records if active else None
         if not active or folder is None:
             return
         os.makedirs(folder, exist_ok=True)
@@ -55,6 +57,8 @@ class Logs:
         self._keep({"end_of_epoch": True, **numbers}, {k: v for k, v in numbers.items() if k not in ("epoch", "step")}, numbers["step"], "epoch/")
 
     def _keep(self, record, numbers, step, prefix):
+        if self.records is not None:
+            self.records(record)
         if self.file:
             self.file.write(json.dumps(record) + "\n")
             self.file.flush()

@@ -112,6 +112,7 @@ class Trainer:
         self._distributed = bool(distributed)
         self._begin_processes()
         self.model, self._log = model.to(self.device), log
+        self._records = None  # of `pyflame train --json`: a function that takes each record of metrics.jsonl
         self.train_loader = self._loader(train, shuffle=True)
         self.validation_loader = None if validation is None else self._loader(validation, shuffle=False)
         self.epoch = self.step = 0
@@ -152,7 +153,7 @@ class Trainer:
         self._prepare()
         if self.smoke:
             return self._smoke()
-        with Logs(self._log, self.out, self.tensorboard, self._rank == 0, (self.step, self.epoch) if self._resumed else None) as logs:
+        with Logs(self._log, self.out, self.tensorboard, self._rank == 0, (self.step, self.epoch) if self._resumed else None, self._records) as logs:
             self._watch_memory()
             while self.epoch < self.epochs:
                 numbers = self._epoch(logs, None)
@@ -373,7 +374,7 @@ class Trainer:
         epochs, self.epochs = self.epochs, min(self.epochs, _SMOKE_EPOCHS)
         found = []
         try:
-            with Logs(self._log, None, False, self._rank == 0, None) as logs:
+            with Logs(self._log, None, False, self._rank == 0, None, self._records) as logs:
                 self._watch_memory()
                 while self.epoch < self.epochs:
                     found.append(self._epoch(logs, short))

@@ -16,10 +16,7 @@ import time
 
 import pyflame as pf
 from pyflame.llm import EmbeddingModel
-
-
-def _say(text):
-    print(f"pyflame serve: {text}", file=sys.stderr, flush=True)
+from pyflame.llm.serving._log import Log
 
 
 def _object(name, text):
@@ -62,6 +59,7 @@ def _arguments(words):
     p.add_argument("--lora_modules", action="append", default=[])
     p.add_argument("--ssl_certfile")
     p.add_argument("--ssl_keyfile")
+    p.add_argument("--json", action="store_true")
     args = p.parse_args(words)
     args.api_key += [k for k in os.environ.get("PYFLAME_API_KEY", "").split(",") if k]
     if not all(args.api_key):
@@ -122,7 +120,7 @@ def _is_loopback(host):
 
 
 @contextlib.contextmanager
-def _progress(text):
+def _progress(log, text):
     """A line with the seconds that something takes; on a terminal it counts."""
     begin, done = time.monotonic(), threading.Event()
 
@@ -130,11 +128,11 @@ def _progress(text):
         while not done.wait(0.5):
             print(f"\rpyflame serve: {text} … {time.monotonic() - begin:.0f} s", end="", file=sys.stderr, flush=True)
 
-    thread = threading.Thread(target=count, daemon=True) if sys.stderr.isatty() else None
+    thread = threading.Thread(target=count, daemon=True) if sys.stderr.isatty() and not log.as_json else None
     if thread:
         thread.start()
     else:
-        _say(text)
+        log.say(text, "loading")
     try:
         yield
     finally:
@@ -142,20 +140,22 @@ def _progress(text):
         if thread:
             thread.join()
             print("\r", end="", file=sys.stderr)
-    _say(f"{text}: done in {time.monotonic() - begin:.1f} s")
+    seconds = time.monotonic() - begin
+    log.say(f"{text}: done in {seconds:.1f} s", "loaded", seconds=seconds)
 
 
-def _announce(server, host, port, keys, scheme):
+def _announce(log, server, host, port, keys, scheme):
     shown = f"[{host}]" if ":" in host else host
     key = " -H 'Authorization: Bearer KEY'" if keys else ""
-    _say(f"{server.name} is at {scheme}://{shown}:{port} (a page to chat; OpenAI's API below /v1)")
+    url = f"{scheme}://{shown}:{port}"
+    log.say(f"{server.name} is at {url} (a page to chat; OpenAI's API below /v1)", "start", model=server.name, url=url, host=host, port=port)
     path, body = ("embeddings", '{"input": "Hello"}') if isinstance(server.model, EmbeddingModel) else ("chat/completions", '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}')
-    _say(f"try: curl {scheme}://{shown}:{port}/v1/{path} -H 'Content-Type: application/json'{key} -d '{body}'")
+    log.say(f"try: curl {url}/v1/{path} -H 'Content-Type: application/json'{key} -d '{body}'", "example")
     if not keys and not _is_loopback(host):
-        _say(f"WARNING: {host} can be reached from other machines, and there is no API key: everybody may use the model; hint: --api_key KEY, or --host 127.0.0.1")
+        log.say(f"WARNING: {host} can be reached from other machines, and there is no API key: everybody may use the model; hint: --api_key KEY, or --host 127.0.0.1", "no_api_key", logging.WARNING, host=host)
 
 
-async def serve(server, listener, drain_seconds, ready):
+async def serve(server, listener, drain_seconds, ready, log):
     """Serves until SIGINT or SIGTERM, then finishes what runs; a second signal ends at once. ready() is called once requests are answered. Returns the exit code: 0 if
     every answer was finished."""
     loop, signals = asyncio.get_running_loop(), asyncio.Queue()
@@ -164,7 +164,8 @@ async def serve(server, listener, drain_seconds, ready):
     await server.start(listener)
     ready()
     number = await signals.get()
-    _say(f"{signal.Signals(number).name}: new requests are refused; answers that are finished first, for at most {drain_seconds:g} s: {len(server.answers)}; a second signal ends at once")
+    name, waiting = signal.Signals(number).name, len(server.answers)
+    log.say(f"{name}: new requests are refused; answers that are finished first, for at most {drain_seconds:g} s: {waiting}; a second signal ends at once", "drain", signal=name, answers=waiting)
     drained, second = loop.create_task(server.drain(drain_seconds)), loop.create_task(signals.get())
     await asyncio.wait((drained, second), return_when=asyncio.FIRST_COMPLETED)
     whole = drained.done() and drained.result()
@@ -172,11 +173,11 @@ async def serve(server, listener, drain_seconds, ready):
     for task in (drained, second):
         task.cancel()
     await server.stop()
-    _say("every answer was finished" if whole else f"ended; answers that were not finished: {left}")
+    log.say("every answer was finished" if whole else f"ended; answers that were not finished: {left}", "end", unfinished_answers=0 if whole else left)
     return 0 if whole else 128 + number
 
 
-def _engine(args, dtype):
+def _engine(args, dtype, log):
     """The Engine, or what stands for several."""
     from .._workers import devices_of
     from ..engine import Engine
@@ -188,10 +189,10 @@ def _engine(args, dtype):
                    kv_cache_dtype=args.kv_cache_dtype)  # fmt: skip
     processes = args.replicas * args.tensor_parallel_size
     if processes == 1:
-        with _progress(f"loading {args.model}"):
+        with _progress(log, f"loading {args.model}"):
             model = pf.llm.load(args.model, dtype, args.device)
         return Engine(model, **options)
-    with _progress(f"loading {args.model} in {processes} processes"):
+    with _progress(log, f"loading {args.model} in {processes} processes"):
         if args.replicas == 1:
             return Engine(Source(args.model, dtype, args.device), **options)
         devices = devices_of(args.device, processes)[::args.tensor_parallel_size]
@@ -204,7 +205,8 @@ def _run(args):
     from . import Limits, Server
     from ._embeddings import Embedder
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    log = Log(args.json)
+    log.begin()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < args.max_clients + 256:
         wanted = args.max_clients + 256
@@ -224,11 +226,11 @@ def _run(args):
     if pools and args.kv_cache_dtype != "auto":
         raise ValueError(f"serve: --kv_cache_dtype belongs to models that write texts; got {args.kv_cache_dtype} with one for embeddings; expected none")
     if pools:
-        with _progress(f"loading {args.model}"):
+        with _progress(log, f"loading {args.model}"):
             model = load_embedding(args.model, dtype, args.device, args.pooler_config)
         engine = Embedder(model)
     else:
-        engine = _engine(args, dtype)
+        engine = _engine(args, dtype, log)
         model = engine.model
     if model.tokenizer is None:
         engine.close(drain=False)
@@ -236,7 +238,7 @@ def _run(args):
     limits = Limits(body_bytes=args.max_body_bytes, clients=args.max_clients, choices=args.max_choices, request_seconds=args.request_seconds)
     name = args.model_name or os.path.basename(os.path.abspath(args.model)).removesuffix(".gguf")
     server = Server(model, engine, name, args.api_key, limits, args.cors, context)
-    code = asyncio.run(serve(server, listener, args.drain_seconds, lambda: _announce(server, args.host, listener.getsockname()[1], args.api_key, "https" if context else "http")))
+    code = asyncio.run(serve(server, listener, args.drain_seconds, lambda: _announce(log, server, args.host, listener.getsockname()[1], args.api_key, "https" if context else "http"), log))
     engine.close(drain=False)
     return code
 

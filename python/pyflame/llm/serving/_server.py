@@ -33,10 +33,19 @@ _QUIET = ("/", "/health", "/metrics")  # not in the log where all is well
 
 
 class _Notes:
-    """What is known of a request while it is answered. status: of what was said in a stream, whose head has said 200."""
+    """What is known of a request while it is answered. counts: by the names of OpenAI's usage; status: of what was said in a stream, whose head has said 200."""
 
     def __init__(self, id):
-        self.id, self.counts, self.status = id, "", None
+        self.id, self.counts, self.status = id, {}, None
+
+
+_SHORT = {"prompt_tokens": "prompt", "completion_tokens": "written", "vectors": "vectors"}  # names of counts in a line for people
+
+
+def _log_request(notes, request, status, seconds):
+    path, counts = request.rel_url.raw_path[:80], "".join(f" {_SHORT[name]} {count}" for name, count in notes.counts.items())
+    fields = {"request_id": notes.id, "client": request.remote, "method": request.method, "path": path, "status": status, **notes.counts, "seconds": seconds}
+    log.info("%s %s %s %s %d%s %.3f s", notes.id, request.remote, request.method, path, status, counts, seconds, extra={"event": "request", "fields": fields})
 
 
 _notes = ContextVar("notes")  # of the task that answers a request
@@ -185,7 +194,7 @@ class Server:
             return response
         finally:
             if status >= 400 or request.path not in _QUIET:
-                log.info("%s %s %s %s %d%s %.3f s", notes.id, request.remote, request.method, request.rel_url.raw_path[:80], status, notes.counts, time.monotonic() - begin)
+                _log_request(notes, request, status, time.monotonic() - begin)
 
     @staticmethod
     def _error(e):
@@ -312,7 +321,7 @@ class Server:
             except (ValueError, RuntimeError, MemoryError) as e:
                 raise RequestError(str(e), status=500, code="error") from None
             self._metrics.request(time.monotonic() - begin)
-            _notes.get().counts = f" prompt {sum(map(len, job.ids))} vectors {len(job.ids)}"
+            _notes.get().counts = {"prompt_tokens": sum(map(len, job.ids)), "vectors": len(job.ids)}
             return web.Response(body=encoded(embedding_document(job, vectors, self.name)), content_type="application/json")
         finally:
             self._busy -= 1
@@ -363,7 +372,7 @@ class Server:
             del self.answers[answer]
             answer.cancel()
             self._metrics.request(time.monotonic() - answer.begin)
-            _notes.get().counts = f" prompt {answer.prompt_tokens} written {answer.completion_tokens}"
+            _notes.get().counts = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
 
     def _expire(self, answer):
         self._break_off(answer, RequestError(f"{answer.op}: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout"))
