@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 import pyflame as pf
-from pyflame.llm import Grammar, SpeculativeConfig
+from pyflame.llm import Grammar, SpeculativeConfig, _loading
 from pyflame.llm._kv_cache import check_name
 from pyflame.llm._single import SingleWriter
 from pyflame.llm._speculation import draft_model
@@ -56,11 +56,14 @@ def _writer(args):
     config = _speculation(args)
     check_name(args.command, args.kv_cache_dtype)
     if args.tensor_parallel_size == 1 and args.kv_cache_dtype == "auto":
-        lm = pf.llm.load(args.model, device=args.device)
-        draft_model(config, lm)  # loads it once
+        with _loading.shown(f"loading {args.model}"):
+            lm = pf.llm.load(args.model, device=args.device)
+            draft_model(config, lm)  # loads it once
         yield lm, {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
         return
-    with SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype) as writer:
+    with _loading.shown(f"loading {args.model}"):
+        writer = SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype)
+    with writer:
         yield writer.model, {"tokens": writer.tokens}
 
 

@@ -11,11 +11,9 @@ import signal
 import socket
 import ssl
 import sys
-import threading
-import time
 
 import pyflame as pf
-from pyflame.llm import EmbeddingModel
+from pyflame.llm import EmbeddingModel, _loading
 
 
 def _say(text):
@@ -123,26 +121,12 @@ def _is_loopback(host):
 
 @contextlib.contextmanager
 def _progress(text):
-    """A line with the seconds that something takes; on a terminal it counts."""
-    begin, done = time.monotonic(), threading.Event()
-
-    def count():
-        while not done.wait(0.5):
-            print(f"\rpyflame serve: {text} … {time.monotonic() - begin:.0f} s", end="", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=count, daemon=True) if sys.stderr.isatty() else None
-    if thread:
-        thread.start()
-    else:
+    """A line with the seconds that something takes; on a terminal one that says how many bytes of a model have been read, too."""
+    if not sys.stderr.isatty():
         _say(text)
-    try:
+    with _loading.shown(f"pyflame serve: {text}") as loading:
         yield
-    finally:
-        done.set()
-        if thread:
-            thread.join()
-            print("\r", end="", file=sys.stderr)
-    _say(f"{text}: done in {time.monotonic() - begin:.1f} s")
+    _say(f"{text}: done in {loading.seconds:.1f} s" + (f", {_loading.size_text(loading.total)}" if loading.total else ""))
 
 
 def _announce(server, host, port, keys, scheme):
