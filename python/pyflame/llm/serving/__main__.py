@@ -13,7 +13,7 @@ import ssl
 import sys
 
 import pyflame as pf
-from pyflame.llm import EmbeddingModel, _loading
+from pyflame.llm import EmbeddingModel, _kv_cache_gate, _loading
 
 
 def _say(text):
@@ -46,6 +46,7 @@ def _arguments(words):
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--kv_cache_bytes", type=int)
     p.add_argument("--kv_cache_dtype", default="auto")
+    p.add_argument("--kv_cache_gate", default=str(_kv_cache_gate.DEFAULT))
     p.add_argument("--swap_space", type=float, default=0.0)
     p.add_argument("--tensor_parallel_size", type=int, default=1)
     p.add_argument("--replicas", type=int, default=1)
@@ -69,6 +70,7 @@ def _arguments(words):
     for name in ("pooler_config", "speculative_config"):
         if getattr(args, name) is not None:
             setattr(args, name, _object(name, getattr(args, name)))
+    args.kv_cache_gate = _kv_cache_gate.limit_of("serve", args.kv_cache_gate)
     if args.replicas < 1:
         raise ValueError(f"serve: --replicas is out of range; got {args.replicas}; expected a whole number from 1 upwards")
     if args.ssl_keyfile and not args.ssl_certfile:
@@ -169,7 +171,7 @@ def _engine(args, dtype):
 
     options = dict(max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes, max_waiting=args.max_choices,
                    speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space, tensor_parallel_size=args.tensor_parallel_size,
-                   kv_cache_dtype=args.kv_cache_dtype)  # fmt: skip
+                   kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.kv_cache_gate)  # fmt: skip
     processes = args.replicas * args.tensor_parallel_size
     if processes == 1:
         with _progress(f"loading {args.model}"):
