@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 
-from . import _kv_cache_gate
+from . import _attention_backend, _kv_cache_gate
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
 from ._intake import Intake
@@ -59,14 +59,18 @@ class Engine(Intake):
     kv_cache_dtype: what keys and values are stored as, by vLLM's names: 'auto', the model's dtype; 'fp8' or 'fp8_e4m3', 'fp8_e5m2', 'int8': 8 bits, rounded with a float32 scale for each token
     and head, so that the cache has room for more tokens. It holds for a draft model, too.
     kv_cache_gate: how much worse such a cache may make the perplexity of a short text, as a part of it, or None. It is measured when the engine begins, and logged; the text is read twice for that.
+    attention_backend: 'auto', or the name of the implementation of the op paged_attention that computes attention over pages for tokens that are written, as pf.tuning.force takes it
+    ('reference', 'gpu.paged_attention'). It holds for the whole process until the engine is closed, so all engines that are open have the same. stats() has what is used.
     kv_cache_check then has the numbers: a CacheCheck with kv_cache_dtype, tokens, auto and perplexity (with 'auto' and with this dtype), change and seconds, otherwise None.
     tensor_parallel_size: the number of processes that compute each step together (_workers.py), each with its part of the weights, and with the keys and values of its heads; swap_space and
     kv_cache_bytes are those of each process. The others are started here and read the files that pf.llm.load has read; engine.model has this process's part, and only the engine computes with it.
-    ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses; MemoryError."""
+    ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses, and an attention_backend that does not exist for the device;
+    NotImplementedError for one that cannot compute attention of this model; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT):
+                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT, attention_backend="auto"):
         check_name("Engine", kv_cache_dtype)
+        _attention_backend.check_name("Engine", attention_backend)
         _kv_cache_gate.check_limit("Engine", kv_cache_gate)
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
                                  ("max_waiting", max_waiting, 1), ("tensor_parallel_size", tensor_parallel_size, 1)):
@@ -79,14 +83,21 @@ class Engine(Intake):
         self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
         self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
         self._workers, self.kv_cache_dtype, self.kv_cache_gate, self.kv_cache_check = None, kv_cache_dtype, kv_cache_gate, None
+        self.attention_backend = attention_backend
         if tensor_parallel_size > 1:
             if getattr(model, "source", model) is None:
                 raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
             self._workers = Workers(getattr(model, "source", model), tensor_parallel_size, self._lost_rank)
             model = self._workers.model
+            self._workers.send("attention_backend", attention_backend)
+        is_held = False
         try:
+            _attention_backend.hold(attention_backend)
+            is_held = True
             self._make(model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space)
         except BaseException:
+            if is_held:
+                _attention_backend.release(attention_backend)
             if self._workers is not None:
                 self._workers.close()
             raise
@@ -156,6 +167,11 @@ class Engine(Intake):
             count = min(count, one * self.max_num_seqs)
         self.max_model_len = min(length, count * BLOCK)
         self._blocks = Blocks(count, BLOCK, first=1)
+        self._backend = _attention_backend.measured(self._network, self._new_pages(1, self.kv_cache_dtype), self.attention_backend)
+        if self._draft:
+            _attention_backend.measured(self._draft, Pages(self._draft, 1, self.kv_cache_dtype), self.attention_backend)
+        if self.attention_backend != "auto":
+            _log.info("attention over pages: %s", self._backend[0])
         if self.kv_cache_dtype != "auto" and self.kv_cache_gate is not None:
             self._check_cache()
         self._make_pages()
@@ -302,11 +318,12 @@ class Engine(Intake):
 
     def stats(self):
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
-        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total. With swap_space also
+        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total; attention_backend and attention_backend_reason: the implementation of attention over pages, a text (None within pf.explain), and why it is that one. With swap_space also
         cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. Also
         kv_cache_perplexity and kv_cache_perplexity_auto where kv_cache_gate has measured them. With speculative_config also spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
         with self._wake:
-            found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals}
+            found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals,
+                     "attention_backend": self._backend[0], "attention_backend_reason": self._backend[1]}
             if self._swap_count:
                 found["cpu_cache_usage"] = 1 - self._swap_blocks / self._swap_count
             if self.kv_cache_check is not None:
@@ -336,6 +353,7 @@ class Engine(Intake):
             if not isinstance(e, Exception):
                 raise
         finally:
+            _attention_backend.release(self.attention_backend)
             if self._workers is not None:
                 self._workers.close()
 

@@ -236,7 +236,9 @@ class Replicas(Intake):
         total = {}
         for key in dict.fromkeys(k for s in each for k in s):
             values = [s[key] for s in each if key in s]
-            if isinstance(values[0], list):
+            if not isinstance(values[0], (int, float, list)):  # such as a name, which all have alike
+                total[key] = values[0]
+            elif isinstance(values[0], list):
                 total[key] = [sum(v) for v in zip(*values)]
             else:
                 total[key] = sum(values) / len(values) if key.endswith("_usage") or "_perplexity" in key else sum(values)
