@@ -88,4 +88,4 @@ def check(found, limit):
     """ValueError where a CacheCheck is beyond the limit, or says nothing because numbers are not finite."""
     if not found.change <= limit:
         raise ValueError(f"Engine: kv_cache_dtype {found.kv_cache_dtype!r} makes the model worse than kv_cache_gate allows; got {found}; expected at most {100 * limit:+g}%; "
-                         "hint: another kv_cache_dtype, a higher kv_cache_gate, or kv_cache_gate=None (--kv_cache_gate off), which measures nothing")
+                         "hint: another kv_cache_dtype, a higher kv_cache_gate, or kv_cache_gate=None, which measures nothing")
