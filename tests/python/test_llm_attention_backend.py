@@ -76,6 +76,8 @@ def test_within_explain(lm):
     pf.explain(lambda: found.append(Engine(lm)))
     with found[0] as engine:
         assert engine.stats()["attention_backend"] is None and "within pf.explain" in engine.stats()["attention_backend_reason"]
+    with pytest.raises(ValueError, match="there is no such attention_backend for cpu; got 'gpu.paged_tiles'"):
+        pf.explain(lambda: Engine(lm, attention_backend="gpu.paged_tiles"))
 
 
 @pytest.mark.parametrize("model_type", ["gemma2", "gemma3_text", "gpt2"])

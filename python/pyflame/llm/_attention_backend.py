@@ -93,6 +93,8 @@ def measured(network, pages, name):
         if "forced that does not exist" not in str(e):
             raise
         raise _unknown(name, network, run) from None
+    if steps is None and name != "auto" and name.partition(":")[0] not in _existing(network, run).split(", "):
+        raise _unknown(name, network, run)
     if steps is None:
         return None, "not known: the engine was made within pf.explain"
     used = list(dict.fromkeys(s["impl"] for s in steps))
