@@ -135,3 +135,35 @@ def test_guessed_tokens(capsys, folder):
     with pytest.raises(SystemExit):
         bench.main([str(w) for w in words[:-1]] + ["ngram"])
     assert "--speculative_config is no JSON; got ngram" in capsys.readouterr().err
+
+
+def test_the_cache_and_attention(capsys, folder, monkeypatch):
+    """--kv_cache_dtype, --kv_cache_gate and --attention_backend reach the engine, also that of a server."""
+    made, engine = [], bench.Engine
+
+    def make(*arguments, **options):
+        made.append(engine(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(bench, "Engine", make)
+    words = [folder, "--latency", "--batch_sizes", 1, "--iters", 1, "--input_len", 9, "--output_len", 4, "--kv_cache_dtype", "int8", "--attention_backend", "reference"]
+    assert run(capsys, *words)[0] == 0 and run(capsys, *words, "--kv_cache_gate", "off")[0] == 0
+    assert [e.kv_cache_dtype for e in made] == ["int8", "int8"] and [e.kv_cache_gate for e in made] == [0.05, None] and made[0].attention_backend == "reference"
+    started = []
+    monkeypatch.setattr(bench.subprocess, "Popen", lambda words, **_: started.append(words) or (_ for _ in ()).throw(OSError("not started")))
+    assert run(capsys, folder, "--serve", "--kv-cache-dtype", "int8", "--kv_cache_gate", "0.5")[0] == 1
+    assert " ".join(started[0]).endswith("--kv_cache_dtype int8 --kv_cache_gate 0.5 --attention_backend auto")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["m", "--latency", "--kv_cache_dtype", "int4"], "invalid choice: 'int4'"),
+        (["m", "--latency", "--kv_cache_gate", "much"], "--kv_cache_gate is out of range; got 'much'; expected off, or a number from 0 upwards"),
+        (["m", "--serve", "--url", "x", "--kv_cache_dtype", "int8"], "--kv_cache_dtype belongs to a server that is started, not to --url"),
+    ],
+)
+def test_wrong_caches(capsys, words, message):
+    with pytest.raises(SystemExit):
+        bench._arguments(words)
+    assert message in capsys.readouterr().err

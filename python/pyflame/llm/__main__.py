@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 import pyflame as pf
-from pyflame.llm import Grammar, SpeculativeConfig
+from pyflame.llm import Grammar, SpeculativeConfig, _attention_backend, _kv_cache_gate, _loading
 from pyflame.llm._kv_cache import check_name
 from pyflame.llm._single import SingleWriter
 from pyflame.llm._speculation import draft_model
@@ -34,6 +34,8 @@ def _arguments(words):
     parser.add_argument("--tensor_parallel_size", type=int, default=1)
     parser.add_argument("--kv_cache_dtype", default="auto")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--attention_backend", default="auto")
+    parser.add_argument("--kv_cache_gate", default=str(_kv_cache_gate.DEFAULT))
     return parser.parse_args(words)
 
 
@@ -53,15 +55,20 @@ def _speculation(args):
 
 @contextlib.contextmanager
 def _writer(args):
-    """(the LanguageModel, the options of its texts that need it). With --tensor_parallel_size or --kv_cache_dtype an engine writes, which ends with this."""
+    """(the LanguageModel, the options of its texts that need it). With --tensor_parallel_size, --kv_cache_dtype or --attention_backend an engine writes, which ends with this."""
     config = _speculation(args)
     check_name(args.command, args.kv_cache_dtype)
-    if args.tensor_parallel_size == 1 and args.kv_cache_dtype == "auto":
-        lm = pf.llm.load(args.model, device=args.device)
-        draft_model(config, lm)  # loads it once
+    _attention_backend.check_name(args.command, args.attention_backend)
+    limit = _kv_cache_gate.limit_of(args.command, args.kv_cache_gate)
+    if args.tensor_parallel_size == 1 and args.kv_cache_dtype == args.attention_backend == "auto":
+        with _loading.shown(f"loading {args.model}"):
+            lm = pf.llm.load(args.model, device=args.device)
+            draft_model(config, lm)  # loads it once
         yield lm, {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
         return
-    with SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype) as writer:
+    with _loading.shown(f"loading {args.model}"):
+        writer = SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype, limit, args.attention_backend)
+    with writer:
         yield writer.model, {"tokens": writer.tokens}
 
 

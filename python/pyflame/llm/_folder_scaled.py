@@ -12,6 +12,7 @@ import os
 import numpy as np
 
 from .. import _C, tensor
+from . import _loading
 from ._errors import Values
 from ._packed import PackedWeight, blocks_of_4_bits, blocks_of_8_bits
 
@@ -202,6 +203,7 @@ def read(folder, form, dtype):
     found, modules = {}, {}
     for path in _paths(folder):
         for name, kind, array in _arrays(path):
+            _loading.mapped(0 if array is None else array.nbytes)
             module, _, what = name.rpartition(".")
             if what.startswith("weight_") or (what == "weight" and (kind in _FP8 or kind == "I8")):
                 modules.setdefault(module, {})[what] = kind, array

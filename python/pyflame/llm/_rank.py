@@ -34,6 +34,10 @@ class _Rank:
         self._network = load_part(path, dtype and getattr(_C, dtype), device, self._share)._network
         self._answers.send("loaded")
 
+    def attention_backend(self, name):
+        if name != "auto":
+            _C._force_entry("paged_attention", name)
+
     def meet(self, port):
         store = TCPStore("127.0.0.1", port, timeout=MEETING_SECONDS)
         self._share.group = meet(self._share.rank, self._share.size, store)

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import pyflame as pf
-from pyflame.llm import Engine, Finished, Sampling
+from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate
+from pyflame.llm._kv_cache import NAMES
 from pyflame.llm._workers import EngineDead
 from pyflame.llm.language_model import Source, load_part
 
@@ -255,6 +256,9 @@ def _arguments(words):
     p.add_argument("--goodput", type=_goodput, action="append", default=[], metavar="NAME:MS", help="a limit such as ttft:200; counts the requests within all limits")
     p.add_argument("--max_num_seqs", type=int, metavar="N", default=8, help="most texts that are written at the same time (default 8)")
     p.add_argument("--max_num_batched_tokens", type=int, metavar="N", default=512, help="most tokens of a step (default 512)")
+    p.add_argument("--kv_cache_dtype", choices=NAMES, default="auto", help="what the cache stores keys and values as (default auto, the model's dtype)")
+    p.add_argument("--kv_cache_gate", metavar="X", default=str(_kv_cache_gate.DEFAULT), help=f"by which part such a cache may raise a text's perplexity, or off (default {_kv_cache_gate.DEFAULT})")
+    p.add_argument("--attention_backend", metavar="NAME", default="auto", help="the implementation of attention over pages, as PYFLAME_FORCE names it (default auto)")
     p.add_argument("--speculative_config", metavar="JSON", help='drafts of tokens, a JSON object such as {"method": "ngram", "num_speculative_tokens": 4}')
     p.add_argument("--tensor_parallel_size", type=int, metavar="N", default=1, help="processes that compute each step together, each with its part of the weights (default 1)")
     p.add_argument("--seed", type=int, metavar="N", default=0, help="of the random prompts (default 0)")
@@ -274,6 +278,13 @@ def _arguments(words):
             p.error("--speculative_config belongs to a server that is started, not to --url")
     if args.url and args.tensor_parallel_size != 1:
         p.error("--tensor_parallel_size belongs to a server that is started, not to --url")
+    for name in ("kv_cache_dtype", "attention_backend"):
+        if args.url and getattr(args, name) != "auto":
+            p.error(f"--{name} belongs to a server that is started, not to --url")
+    try:
+        args.gate = _kv_cache_gate.limit_of("bench llm", args.kv_cache_gate)
+    except ValueError as e:
+        p.error(str(e))
     if args.url and not args.serve:
         p.error("--url belongs to --serve")
     if not args.model and not (args.url and args.dataset):
@@ -309,7 +320,8 @@ def _offline(args):
     longest = math.ceil((args.input_len + args.output_len) * (1 + args.range_ratio)) + 1 if args.dataset is None else None
     seqs = max(args.batch_sizes) if args.latency else args.max_num_seqs
     with Engine(model, seqs, max(args.max_num_batched_tokens, seqs), min(longest or context, context), max_waiting=max(1024, args.num_prompts),
-                speculative_config=getattr(args, "speculation", None), tensor_parallel_size=args.tensor_parallel_size) as engine:
+                speculative_config=getattr(args, "speculation", None), tensor_parallel_size=args.tensor_parallel_size, kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.gate,
+                attention_backend=args.attention_backend) as engine:
         lm = engine.model
         first = prompts(args, lm.tokenizer, lm._known())[:1]
         seconds = run_engine(engine, first, sampling)
@@ -341,7 +353,7 @@ def _start_server(args):
     """(process, URL) of a server of the model, in a process of its own."""
     words = [sys.executable, "-m", "pyflame.llm.serving", "--model", args.model, "--port", "0", "--max_num_seqs", str(args.max_num_seqs), "--max_num_batched_tokens", str(args.max_num_batched_tokens)]
     words += ["--tensor_parallel_size", str(args.tensor_parallel_size)]
-    for name in ("device", "dtype", "speculative_config"):
+    for name in ("device", "dtype", "speculative_config", "kv_cache_dtype", "kv_cache_gate", "attention_backend"):
         if getattr(args, name):
             words += ["--" + name, getattr(args, name)]
     environment = {k: v for k, v in os.environ.items() if k != "PYFLAME_API_KEY"}

@@ -9,8 +9,10 @@ import itertools
 import logging
 import os
 import threading
+import time
 import weakref
 
+from . import _attention_backend, _kv_cache_gate
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
 from ._intake import Intake
@@ -56,13 +58,20 @@ class Engine(Intake):
     swap_space: GiB of host memory for the keys and values of requests that are preempted. Where it has room they are copied there and back, otherwise they are computed again.
     kv_cache_dtype: what keys and values are stored as, by vLLM's names: 'auto', the model's dtype; 'fp8' or 'fp8_e4m3', 'fp8_e5m2', 'int8': 8 bits, rounded with a float32 scale for each token
     and head, so that the cache has room for more tokens. It holds for a draft model, too.
+    kv_cache_gate: how much worse such a cache may make the perplexity of a short text, as a part of it, or None. It is measured when the engine begins, and logged; the text is read twice for that.
+    attention_backend: 'auto', or the name of the implementation of the op paged_attention that computes attention over pages for tokens that are written, as pf.tuning.force takes it
+    ('reference', 'gpu.paged_attention'). It holds for the whole process until the engine is closed, so all engines that are open have the same. stats() has what is used.
+    kv_cache_check then has the numbers: a CacheCheck with kv_cache_dtype, tokens, auto and perplexity (with 'auto' and with this dtype), change and seconds, otherwise None.
     tensor_parallel_size: the number of processes that compute each step together (_workers.py), each with its part of the weights, and with the keys and values of its heads; swap_space and
     kv_cache_bytes are those of each process. The others are started here and read the files that pf.llm.load has read; engine.model has this process's part, and only the engine computes with it.
-    ValueError for arguments out of range or a cache that is too small; MemoryError."""
+    ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses, and an attention_backend that does not exist for the device;
+    NotImplementedError for one that cannot compute attention of this model; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto"):
+                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT, attention_backend="auto"):
         check_name("Engine", kv_cache_dtype)
+        _attention_backend.check_name("Engine", attention_backend)
+        _kv_cache_gate.check_limit("Engine", kv_cache_gate)
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
                                  ("max_waiting", max_waiting, 1), ("tensor_parallel_size", tensor_parallel_size, 1)):
             if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
@@ -73,15 +82,22 @@ class Engine(Intake):
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
         self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
         self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
-        self._workers, self.kv_cache_dtype = None, kv_cache_dtype
+        self._workers, self.kv_cache_dtype, self.kv_cache_gate, self.kv_cache_check = None, kv_cache_dtype, kv_cache_gate, None
+        self.attention_backend = attention_backend
         if tensor_parallel_size > 1:
             if getattr(model, "source", model) is None:
                 raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
             self._workers = Workers(getattr(model, "source", model), tensor_parallel_size, self._lost_rank)
             model = self._workers.model
+            self._workers.send("attention_backend", attention_backend)
+        is_held = False
         try:
+            _attention_backend.hold(attention_backend)
+            is_held = True
             self._make(model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space)
         except BaseException:
+            if is_held:
+                _attention_backend.release(attention_backend)
             if self._workers is not None:
                 self._workers.close()
             raise
@@ -151,11 +167,33 @@ class Engine(Intake):
             count = min(count, one * self.max_num_seqs)
         self.max_model_len = min(length, count * BLOCK)
         self._blocks = Blocks(count, BLOCK, first=1)
+        self._backend = _attention_backend.measured(self._network, self._new_pages(1, self.kv_cache_dtype), self.attention_backend)
+        if self._draft:
+            _attention_backend.measured(self._draft, Pages(self._draft, 1, self.kv_cache_dtype), self.attention_backend)
+        if self.attention_backend != "auto":
+            _log.info("attention over pages: %s", self._backend[0])
+        if self.kv_cache_dtype != "auto" and self.kv_cache_gate is not None:
+            self._check_cache()
         self._make_pages()
 
+    def _new_pages(self, count, kv_cache_dtype):
+        return (Pages if self._workers is None else self._workers.pages)(self._network, count, kv_cache_dtype)
+
+    def _check_cache(self):
+        """Measures what the cache's dtype costs in perplexity. ValueError beyond kv_cache_gate."""
+        begin, losses, ids = time.perf_counter(), [], _kv_cache_gate.ids_of(self.model, self.max_model_len)
+        if len(ids) < 2:
+            raise ValueError(f"Engine: kv_cache_gate cannot be measured; got {len(ids)} tokens in a text of max_model_len {self.max_model_len}; expected two at least; hint: kv_cache_gate=None")
+        for name in ("auto", self.kv_cache_dtype):
+            self._pages = self._new_pages(-(-len(ids) // BLOCK), name)
+            losses.append(_kv_cache_gate.loss(self._new_step, ids))
+        self._pages = None
+        self.kv_cache_check = _kv_cache_gate.CacheCheck(self.kv_cache_dtype, len(ids) - 1, *map(_kv_cache_gate.perplexity, losses), _kv_cache_gate.change(*losses), time.perf_counter() - begin)
+        _log.info("kv_cache_dtype %s: %s; measured in %.1f s", self.kv_cache_dtype, self.kv_cache_check, self.kv_cache_check.seconds)
+        _kv_cache_gate.check(self.kv_cache_check, self.kv_cache_gate)
+
     def _make_pages(self):
-        pages = Pages if self._workers is None else self._workers.pages
-        self._pages = pages(self._network, self._blocks.count, self.kv_cache_dtype)
+        self._pages = self._new_pages(self._blocks.count, self.kv_cache_dtype)
         self._draft_pages = Pages(self._draft, self._blocks.count, self.kv_cache_dtype) if self._draft else None
 
     def _invariant_rows(self):
@@ -280,13 +318,16 @@ class Engine(Intake):
 
     def stats(self):
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
-        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total. With swap_space also
-        cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. With speculative_config also
-        spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
+        generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total; attention_backend and attention_backend_reason: the implementation of attention over pages, a text (None within pf.explain), and why it is that one. With swap_space also
+        cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. Also
+        kv_cache_perplexity and kv_cache_perplexity_auto where kv_cache_gate has measured them. With speculative_config also spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
         with self._wake:
-            found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals}
+            found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals,
+                     "attention_backend": self._backend[0], "attention_backend_reason": self._backend[1]}
             if self._swap_count:
                 found["cpu_cache_usage"] = 1 - self._swap_blocks / self._swap_count
+            if self.kv_cache_check is not None:
+                found.update(kv_cache_perplexity=self.kv_cache_check.perplexity, kv_cache_perplexity_auto=self.kv_cache_check.auto)
             return {**found, "spec_decode_num_accepted_tokens_per_pos": list(self._accepted)} if self._accepted else found
 
     def __repr__(self):
@@ -312,6 +353,7 @@ class Engine(Intake):
             if not isinstance(e, Exception):
                 raise
         finally:
+            _attention_backend.release(self.attention_backend)
             if self._workers is not None:
                 self._workers.close()
 

@@ -13,7 +13,7 @@ from .._foreign_files import load_folder
 from .._model_packages import model_in
 from ..io import load as load_tensors
 from ..io import load_gguf
-from . import _architectures, _folder_blocks, _folder_scaled, _tokenizer_gguf, _tokenizer_json
+from . import _architectures, _folder_blocks, _folder_scaled, _loading, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
 from ._lora import Adapters, read_adapter
 from ._network import Cache, Network, _on_gpu, unpaired
@@ -307,7 +307,8 @@ def _dtype_beside_blocks(tensors, dtype, device):
 
 
 def _of_gguf(path, dtype, device, share=None, weights=True):
-    tensors, metadata = _read_gguf(path, dtype)
+    with _loading.file(path):
+        tensors, metadata = _read_gguf(path, dtype)
     dtype = _dtype_beside_blocks(tensors, dtype, device)
     config = _architectures.from_gguf(metadata, tensors)
     if share is not None:
@@ -334,10 +335,15 @@ def _template_of(folder, config):
     return template if isinstance(template, str) else None
 
 
+def _tensors_of(path):
+    with _loading.file(path):
+        return load_tensors(path, "cpu")
+
+
 def _add_files(folder, names):
     """Reads one file after the other: what is not kept of it is freed before the next one."""
     def add(path):
-        tensors = load_tensors(path, "cpu")
+        tensors = _tensors_of(path)
         names.add(tensors)
         _C.synchronize()  # parts that are still to be copied would keep the whole
         return dict.fromkeys(tensors)
@@ -367,7 +373,7 @@ def _of_folder(folder, dtype, device, share=None, weights=True):
     if weights:
         names = _architectures.GgufNames(config.architecture, *([partial(share.tensor, config)] if share is not None else []))
         if form:
-            names.add(_folder_blocks.taken(load_tensors(folder, "cpu"), form, dtype))
+            names.add(_folder_blocks.taken(load_folder(folder, _tensors_of), form, dtype))
         elif scaled:
             names.add(_folder_scaled.read(folder, scaled, dtype))
         else:
@@ -407,6 +413,8 @@ def load_part(path, dtype=None, device=None, share=None, weights=True):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "config.json")):
         raise FileNotFoundError(f"llm: '{path}' is no language model; got a folder without config.json; expected a GGUF file, or a folder with config.json")
+    if weights:
+        _loading.expect(path)
     if os.path.isdir(path):
         model = _of_folder(path, dtype, device, share, weights)
     elif _C.kind_of_file(path) != "gguf":

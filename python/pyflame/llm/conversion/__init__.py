@@ -16,7 +16,7 @@ from ... import _C, _foreign_files
 from ...io import _umask, _write_atomically
 from .. import _architectures
 from ..language_model import _json, _place, _template_of, load, load_tokenizer
-from . import _blocks, _descriptions, _gguf_file, _tokenizers
+from . import _blocks, _descriptions, _gguf_file, _quantized, _tokenizers
 from ._weights import Stack, Weight, of_safetensors, write_safetensors
 
 _AT_ONCE = 1 << 22  # numbers in memory
@@ -105,6 +105,7 @@ class _Plan:
     metadata: dict = None  # of a GGUF file
     documents: dict = None  # of a folder: {name: JSON}
     notes: list = field(default_factory=list)
+    copies: list = field(default_factory=list)  # files that a folder gets as they are
 
 
 def _check_layers(names, layers):
@@ -127,20 +128,34 @@ class _Folder:
 
     def __init__(self, path):
         self.path, self.document = path, _json(path, "config.json", needed=True)
-        if self.document.get("quantization_config"):
-            method = self.document["quantization_config"]
-            raise ValueError(f"convert: the folder's weights are in blocks already; got quantization_config {str(method)[:80]}; expected float32, float16 or bfloat16")
         self.config = _architectures.from_hf(self.document)
-        self.bytes, self.weights = 0, {}
-        for name, w in _foreign_files.load_folder(path, self._load).items():
+        self.bytes, self.weights, quantized = 0, {}, self.document.get("quantization_config")
+        self.is_quantized = quantized is not None
+        if self.is_quantized and self.config.architecture.transposed:
+            raise NotImplementedError(f"convert: the folder has quantized weights, which are not available for this architecture; got {self.config.architecture.hf!r}; expected float weights")
+        found = _quantized.read(path, quantized, self._check_file) if self.is_quantized else _foreign_files.load_folder(path, self._load)
+        for name, w in found.items():
             if not name.endswith(_IGNORED):
                 self.weights[name] = w
 
     def _load(self, path):
+        self._check_file(path)
+        return of_safetensors(path)
+
+    def _check_file(self, path):
         if not path.endswith(".safetensors"):
             raise ValueError(f"convert: the folder's weights are in a file of another kind; got '{path}'; expected safetensors; hint: pf.save(pf.load(PATH), 'model.safetensors') makes such a file")
         self.bytes += os.path.getsize(path)
-        return of_safetensors(path)
+
+    def to_folder(self, type):
+        """The same folder with float weights, where they are of few bits."""
+        _check_layers(self.renamed(), self.config.layers)
+        tensors = {name: (w, type or (w.type if w.type in _blocks.PLAIN else "F32")) for name, w in self.weights.items()}
+        document = {k: v for k, v in self.document.items() if k not in ("quantization_config", "dtype")}
+        document["torch_dtype"] = _dtype_name(tensors)
+        copies = [n for n in sorted(os.listdir(self.path)) if n.endswith((".json", ".jinja", ".txt", ".model")) and n not in ("config.json", "quantize_config.json", "quant_config.json")
+                  and not n.endswith(".index.json") and os.path.isfile(os.path.join(self.path, n))]  # fmt: skip
+        return _Plan(tensors, documents={"config.json": document}, copies=[os.path.join(self.path, n) for n in copies])
 
     def renamed(self):
         """{GGUF's name: Weight}, with the rows of q and k in the GGUF file's order."""
@@ -261,8 +276,7 @@ class _File:
             if name.endswith("ffn_gate_inp_shexp.weight"):
                 w = w.reshaped(1, w.columns)
             tensors[new] = w, type or (w.type if w.type in _blocks.PLAIN else "F32")
-        most = max((t for _, t in tensors.values()), key=[t for w, t in tensors.values() if w.height > 1].count)
-        document["torch_dtype"] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[most]
+        document["torch_dtype"] = _dtype_name(tensors)
         documents, notes = {"config.json": document}, []
         if "tokenizer.ggml.model" in self.metadata:
             documents["tokenizer.json"], documents["tokenizer_config.json"] = _tokenizers.to_documents(self.metadata)
@@ -272,6 +286,12 @@ class _File:
         else:
             notes.append("the source has no tokenizer")
         return _Plan(tensors, documents=documents, notes=notes)
+
+
+def _dtype_name(tensors):
+    """torch_dtype of config.json: that of most matrices."""
+    most = max((t for _, t in tensors.values()), key=[t for w, t in tensors.values() if w.height > 1].count)
+    return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[most]
 
 
 class _Transposed(Weight):
@@ -316,18 +336,19 @@ def _write_tensor(file, name, layer, weight, type):
         end = min(begin + step, weight.height)
         numbers = weight.rows(begin, end)
         if same:
-            file.write(np.ascontiguousarray(weight.raw(begin, end)).data)
+            packed = np.ascontiguousarray(weight.raw(begin, end))
         else:
             try:
                 packed = _blocks.encode(numbers, type)
             except (ValueError, OverflowError) as e:
                 raise ValueError(f"convert: the tensor '{name}' cannot be written as {type}; got {e}; expected finite numbers in the range of the type") from None
-            file.write(packed.data)
+        file.write(packed.data)
+        if not same or weight.rounds:
             difference = np.abs(_blocks.decode(packed, type) - numbers)
             differences += float(np.square(difference, dtype=np.float64).sum())
             largest = max(largest, float(difference.max()))
         before += float(np.square(numbers, dtype=np.float64).sum())
-    return ConvertedTensor(name, layer, weight.type, type, _relative(differences, before), largest, (differences, before))
+    return ConvertedTensor(name, layer, weight.source, type, _relative(differences, before), largest, (differences, before))
 
 
 def _layer(name):
@@ -358,6 +379,8 @@ def _written(plan, target, progress):
         for document, value in plan.documents.items():
             with open(os.path.join(folder, document), "w", encoding="utf-8") as f:
                 json.dump(value, f, indent=2, ensure_ascii=False)
+        for path in plan.copies:
+            shutil.copyfile(path, os.path.join(folder, os.path.basename(path)))
         os.chmod(folder, 0o777 & ~_umask())
         os.rename(folder, target)
     except BaseException:
@@ -378,7 +401,8 @@ def _checked_type(type, to_file):
 def convert(source, target, type=None, *, text=None, progress=None):
     """Converts a language model between a GGUF file and a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json), and its weights to another type. Returns a Conversion.
 
-    source: a GGUF file, a folder, or the name of an installed package, as of pf.llm.load. target: a path that ends in .gguf is a GGUF file; any other is a folder. type: the type of matrices,
+    source: a GGUF file, a folder, or the name of an installed package, as of pf.llm.load; a folder may have quantized weights, which become floats in another folder, and in a GGUF file
+    blocks where pf.llm.load keeps them in such (type=None), otherwise floats, or blocks of type. target: a path that ends in .gguf is a GGUF file; any other is a folder. type: the type of matrices,
     'F32', 'F16' or 'BF16', for GGUF also 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K' or 'Q6_K'; None: that of the source, where a folder gets float32 for blocks. In GGUF files, vectors
     are float32, and a matrix into whose rows whole blocks do not fit is Q8_0, or else F16. text: a str whose perplexity is computed before and after, by what pf.llm.load makes of source
     and target. progress: a function of (tensors written, all tensors, name of the next one).
@@ -397,9 +421,9 @@ def convert(source, target, type=None, *, text=None, progress=None):
     is_folder = os.path.isdir(source)
     if not is_folder and _C.kind_of_file(source) != "gguf":
         raise ValueError(f"convert: '{source}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
-    if is_folder and not to_file:
-        raise ValueError(f"convert: source and target are folders; got '{target}'; expected a target that ends in .gguf")
     model = _Folder(source) if is_folder else _File(source)
+    if is_folder and not to_file and not model.is_quantized:
+        raise ValueError(f"convert: source and target are folders with float weights; got '{target}'; expected a target that ends in .gguf")
     plan = model.to_gguf(type) if to_file else model.to_folder(type)
     before = None if text is None else _perplexity(source, text)
     tensors = _written(plan, target, progress)

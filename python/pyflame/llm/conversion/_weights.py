@@ -12,9 +12,13 @@ SAFETENSORS = {"F32": "F32", "F16": "F16", "BF16": "BF16"}  # dtypes of safetens
 
 
 class Weight:
-    """A tensor in a file, as rows of its last dim. shape; type: a name in _blocks.TYPES; plus: what is added to each number."""
+    """A tensor in a file, as rows of its last dim. shape; type: a name in _blocks.TYPES; plus: what is added to each number; source: what a report calls its type;
+    rounds: may the numbers of raw() differ from those of rows()."""
+
+    rounds = False
 
     def __init__(self, rows, type, shape, order=None, transposed=False, plus=0.0):
+        self.source = type
         self._rows, self.type, self.shape, self._order, self._transposed, self.plus = rows, type, tuple(shape), order, transposed, plus
 
     @staticmethod
@@ -92,14 +96,20 @@ class Stack(Weight):
 
     def __init__(self, parts):
         super().__init__(parts[0].raw(0, 0), parts[0].type, (len(parts), *parts[0].shape))
-        self._parts = parts
+        self._parts, self.source, self.rounds = parts, parts[0].source, any(p.rounds for p in parts)
 
     def raw(self, begin, end):
+        return self._joined("raw", begin, end)
+
+    def rows(self, begin, end):
+        return self._joined("rows", begin, end)
+
+    def _joined(self, of_part, begin, end):
         rows, found = self.shape[1], []
         while begin < end:
             number, first = divmod(begin, rows)
             last = min(rows, first + end - begin)
-            found.append(self._parts[number].raw(first, last))
+            found.append(getattr(self._parts[number], of_part)(first, last))
             begin += last - first
         return np.concatenate(found)
 

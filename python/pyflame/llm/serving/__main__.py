@@ -11,11 +11,9 @@ import signal
 import socket
 import ssl
 import sys
-import threading
-import time
 
 import pyflame as pf
-from pyflame.llm import EmbeddingModel
+from pyflame.llm import EmbeddingModel, _kv_cache_gate, _loading
 from pyflame.llm.serving._log import Log
 
 
@@ -45,6 +43,8 @@ def _arguments(words):
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--kv_cache_bytes", type=int)
     p.add_argument("--kv_cache_dtype", default="auto")
+    p.add_argument("--kv_cache_gate", default=str(_kv_cache_gate.DEFAULT))
+    p.add_argument("--attention_backend", default="auto")
     p.add_argument("--swap_space", type=float, default=0.0)
     p.add_argument("--tensor_parallel_size", type=int, default=1)
     p.add_argument("--replicas", type=int, default=1)
@@ -69,6 +69,7 @@ def _arguments(words):
     for name in ("pooler_config", "speculative_config"):
         if getattr(args, name) is not None:
             setattr(args, name, _object(name, getattr(args, name)))
+    args.kv_cache_gate = _kv_cache_gate.limit_of("serve", args.kv_cache_gate)
     if args.replicas < 1:
         raise ValueError(f"serve: --replicas is out of range; got {args.replicas}; expected a whole number from 1 upwards")
     if args.ssl_keyfile and not args.ssl_certfile:
@@ -121,27 +122,13 @@ def _is_loopback(host):
 
 @contextlib.contextmanager
 def _progress(log, text):
-    """A line with the seconds that something takes; on a terminal it counts."""
-    begin, done = time.monotonic(), threading.Event()
-
-    def count():
-        while not done.wait(0.5):
-            print(f"\rpyflame serve: {text} … {time.monotonic() - begin:.0f} s", end="", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=count, daemon=True) if sys.stderr.isatty() and not log.as_json else None
-    if thread:
-        thread.start()
-    else:
+    """A line with the seconds that something takes; on a terminal one that says how many bytes of a model have been read, too."""
+    if log.as_json or not sys.stderr.isatty():
         log.say(text, "loading")
-    try:
+    with _loading.shown(f"pyflame serve: {text}") as loading:
         yield
-    finally:
-        done.set()
-        if thread:
-            thread.join()
-            print("\r", end="", file=sys.stderr)
-    seconds = time.monotonic() - begin
-    log.say(f"{text}: done in {seconds:.1f} s", "loaded", seconds=seconds)
+    read = f", {_loading.size_text(loading.total)}" if loading.total else ""
+    log.say(f"{text}: done in {loading.seconds:.1f} s{read}", "loaded", seconds=loading.seconds, bytes=loading.total)
 
 
 def _announce(log, server, host, port, keys, scheme):
@@ -186,7 +173,7 @@ def _engine(args, dtype, log):
 
     options = dict(max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes, max_waiting=args.max_choices,
                    speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space, tensor_parallel_size=args.tensor_parallel_size,
-                   kv_cache_dtype=args.kv_cache_dtype)  # fmt: skip
+                   kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.kv_cache_gate, attention_backend=args.attention_backend)  # fmt: skip
     processes = args.replicas * args.tensor_parallel_size
     if processes == 1:
         with _progress(log, f"loading {args.model}"):
@@ -223,8 +210,9 @@ def _run(args):
     for name in ("tensor_parallel_size", "replicas"):
         if pools and getattr(args, name) != 1:
             raise ValueError(f"serve: --{name} belongs to models that write texts; got {getattr(args, name)} with one for embeddings; expected 1")
-    if pools and args.kv_cache_dtype != "auto":
-        raise ValueError(f"serve: --kv_cache_dtype belongs to models that write texts; got {args.kv_cache_dtype} with one for embeddings; expected none")
+    for name in ("kv_cache_dtype", "attention_backend"):
+        if pools and getattr(args, name) != "auto":
+            raise ValueError(f"serve: --{name} belongs to models that write texts; got {getattr(args, name)} with one for embeddings; expected none")
     if pools:
         with _progress(log, f"loading {args.model}"):
             model = load_embedding(args.model, dtype, args.device, args.pooler_config)

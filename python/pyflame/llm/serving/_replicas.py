@@ -231,15 +231,17 @@ class Replicas(Intake):
         return all(r.state == "ended" for r in self._replicas)
 
     def stats(self):
-        """The sums of the replicas' stats; kv_cache_usage and cpu_cache_usage are means. Each is of the last second, or of the last text that ended."""
+        """The sums of the replicas' stats; kv_cache_usage, cpu_cache_usage and perplexities are means. Each is of the last second, or of the last text that ended."""
         each = [s for _, s in self.stats_of_each()]
         total = {}
         for key in dict.fromkeys(k for s in each for k in s):
             values = [s[key] for s in each if key in s]
-            if isinstance(values[0], list):
+            if not isinstance(values[0], (int, float, list)):  # such as a name, which all have alike
+                total[key] = values[0]
+            elif isinstance(values[0], list):
                 total[key] = [sum(v) for v in zip(*values)]
             else:
-                total[key] = sum(values) / len(values) if key.endswith("_usage") else sum(values)
+                total[key] = sum(values) / len(values) if key.endswith("_usage") or "_perplexity" in key else sum(values)
         return total
 
     def stats_of_each(self):
