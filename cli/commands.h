@@ -1,5 +1,8 @@
 // The subcommands of the tools; those of the GPT program are in apps/gpt/commands.h.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "apps/command.h"
 
 namespace pyflame::apps::cli {
@@ -30,6 +33,11 @@ void add_serve(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);
 // Groups and examples of all commands, once they are there.
 void add_help(CLI::App& app);
+struct Example {
+  const char *command, *meaning;
+};
+// The examples of a command, such as "train gpt".
+std::vector<Example> examples_of(const std::string& path);
 // Without a command: what is worth trying here. Returns the exit code.
 int welcome();
 // Whether the command line is that of `run` with a Python program, whose processes launch() starts in place of this one.
@@ -39,7 +47,10 @@ bool launches(int argc, const char* const* argv);
 bool trains_in_python(int argc, const char* const* argv);
 [[noreturn]] void train_in_python(int argc, const char* const* argv);
 
-// --kv_cache_dtype, an option of several commands.
-void add_kv_cache_dtype(CLI::App* cmd, std::string& target);
+// Options of the engine's cache, which several commands have.
+struct EngineCacheSettings {
+  std::string kv_cache_dtype, kv_cache_gate, attention_backend;
+};
+void add_cache_options(CLI::App* cmd, EngineCacheSettings& s);
 
 }  // namespace pyflame::apps::cli

@@ -1,10 +1,13 @@
-// `pyflame completion` and `pyflame man`: scripts for shells and a page for man, written from the table of commands that --help shows.
+// `pyflame completion` and `pyflame man`: scripts for shells, a page for man, and a document for programs, written from the table of commands that --help
+// shows.
 #include <fmt/core.h>
 
 #include <CLI/Error.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,8 +22,8 @@ namespace {
 struct OptionRow {
   std::vector<std::string> words;    // "--json", "-h"
   std::vector<std::string> choices;  // values, where there are only these
-  std::string meaning, name;
-  bool takes_value = false, positional = false;
+  std::string meaning, name, type, initial;
+  bool takes_value = false, positional = false, required = false, repeatable = false;
 };
 
 struct CommandRow {
@@ -52,6 +55,10 @@ OptionRow row_of(const CLI::Option& option) {
   row.name = option.get_name();
   row.takes_value = option.get_items_expected_max() > 0;
   row.choices = choices_of(option.get_type_name());
+  row.type = option.get_type_name().substr(0, option.get_type_name().find(':'));
+  row.initial = option.get_default_str();
+  row.required = option.get_required();
+  row.repeatable = row.takes_value && option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   row.positional = option.get_lnames().empty() && option.get_snames().empty();
   for (const std::string& name : option.get_snames()) row.words.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) row.words.push_back("--" + name);
@@ -234,26 +241,76 @@ std::string man_page(const std::vector<CommandRow>& table) {
          "interrupted.\n";
 }
 
+nlohmann::ordered_json text_or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+}
+
+// What man_page() says, for programs. type, default and choices are null where there are none; an option without a type is a switch.
+nlohmann::ordered_json document_of(const std::vector<CommandRow>& table) {
+  nlohmann::ordered_json commands = nlohmann::ordered_json::array();
+  for (const CommandRow& command : table) {
+    nlohmann::ordered_json options = nlohmann::ordered_json::array(), examples = nlohmann::ordered_json::array();
+    for (const OptionRow& o : command.options)
+      options.push_back({{"names", o.positional ? std::vector<std::string>{o.name} : o.words},
+                         {"positional", o.positional},
+                         {"required", o.required},
+                         {"repeatable", o.repeatable},
+                         {"type", o.takes_value ? text_or_null(o.type) : nlohmann::ordered_json()},
+                         {"choices", o.choices.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(o.choices)},
+                         {"default", o.takes_value ? text_or_null(o.initial) : nlohmann::ordered_json()},
+                         {"help", o.meaning}});
+    for (const Example& e : examples_of(command.path))
+      examples.push_back({{"command", e.command}, {"meaning", e.meaning}});
+    commands.push_back({{"command", command.path},
+                        {"help", command.meaning},
+                        {"commands", command.commands},
+                        {"options", options},
+                        {"examples", examples}});
+  }
+  return {{"program", "pyflame"}, {"version", PYFLAME_VERSION}, {"commands", commands}};
+}
+
+std::string folder_of(const char* variable, const char* in_home) {
+  const char *set = std::getenv(variable), *home = std::getenv("HOME");
+  return set && *set ? set : std::string(home && *home ? home : "~") + in_home;
+}
+
+// Where a shell looks for a user's script. zsh looks only where fpath says.
+std::string file_of(const std::string& shell) {
+  if (shell == "fish") return folder_of("XDG_CONFIG_HOME", "/.config") + "/fish/completions/pyflame.fish";
+  return folder_of("XDG_DATA_HOME", "/.local/share") +
+         (shell == "zsh" ? "/zsh/site-functions/_pyflame" : "/bash-completion/completions/pyflame");
+}
+
 }  // namespace
 
 void add_completion(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("completion", "Write a script that completes commands and options in a shell");
   auto shell = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
   cmd->add_option("shell", *shell, "The shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  cmd->add_flag("--json", *as_json, "Print one JSON object: shell, script, and the file where the shell looks for it");
   const CLI::App* root = &app;
-  cmd->callback([root, &run, shell] {
-    run = [root, shell] {
+  cmd->callback([root, &run, shell, as_json] {
+    run = [root, shell, as_json] {
       std::vector<CommandRow> table;
       collect(*root, "", table);
-      print(*shell == "bash" ? bash_script(table) : *shell == "zsh" ? zsh_script(table) : fish_script(table));
+      const std::string script = *shell == "bash"  ? bash_script(table)
+                                 : *shell == "zsh" ? zsh_script(table)
+                                                   : fish_script(table);
+      if (*as_json) print_json({{"shell", *shell}, {"script", script}, {"file", file_of(*shell)}});
+      else print(script);
       return kOk;
     };
   });
-  app.add_subcommand("man", "Write the page of all commands for man: pyflame man > pyflame.1")->callback([root, &run] {
-    run = [root] {
+  CLI::App* man = app.add_subcommand("man", "Write the page of all commands for man: pyflame man > pyflame.1");
+  man->add_flag("--json", *as_json,
+                "Print one JSON document instead: all commands with their options, types, defaults and examples");
+  man->callback([root, &run, as_json] {
+    run = [root, as_json] {
       std::vector<CommandRow> table;
       collect(*root, "", table);
-      print(man_page(table));
+      print(*as_json ? document_of(table).dump(2) + "\n" : man_page(table));
       return kOk;
     };
   });

@@ -10,10 +10,6 @@ namespace pyflame::apps::cli {
 
 namespace {
 
-struct Example {
-  const char *command, *meaning;
-};
-
 struct Help {
   const char* path;   // "train gpt"
   const char* group;  // of a command of the program itself
@@ -58,7 +54,8 @@ std::vector<Help> table() {
       {"generate",
        kModels,
        {{"pyflame generate --checkpoint run --prompt 'def '", "with a model of `train gpt`"},
-        {"pyflame generate --model model.gguf --prompt Hello", "with a language model"}}},
+        {"pyflame generate --model model.gguf --prompt Hello", "with a language model"},
+        {"pyflame generate --model model.gguf --prompt Hello --json", "text, finish_reason, usage and times"}}},
       {"chat",
        kModels,
        {{"pyflame chat model.gguf", "talk with it; Ctrl-D ends"},
@@ -119,7 +116,10 @@ std::vector<Help> table() {
        kShell,
        {{"source <(pyflame completion bash)", "for this bash; ~/.bashrc keeps it"},
         {"pyflame completion fish | source", "for this fish"}}},
-      {"man", kShell, {{"pyflame man | man -l -", "read it at once"}}},
+      {"man",
+       kShell,
+       {{"pyflame man | man -l -", "read it at once"},
+        {"pyflame man --json", "all commands and options, for programs"}}},
   };
 }
 
@@ -130,6 +130,12 @@ CLI::App* find(CLI::App& app, const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<Example> examples_of(const std::string& path) {
+  for (const Help& help : table())
+    if (help.path == path) return help.examples;
+  return {};
+}
 
 void add_help(CLI::App& app) {
   for (const Help& help : table()) {

@@ -40,20 +40,25 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
                                      "lora",
                                      "speculative_config",
                                      "tensor_parallel_size",
-                                     "kv_cache_dtype"};
+                                     "kv_cache_dtype",
+                                     "kv_cache_gate",
+                                     "attention_backend"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
     for (const std::string& value : option->results()) to.add((std::string("--") + name).c_str(), value);
   }
+  if (cmd->count("--json") > 0) to.add("--json");
 }
 
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct LanguageModelSettings {
-  std::string model, python, system, device, json_schema, grammar, speculative_config, lora, kv_cache_dtype;
+  std::string model, python, system, device, json_schema, grammar, speculative_config, lora;
+  EngineCacheSettings cache;
   double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
   int64_t max_tokens = 0, top_k = 0, seed = 0, tensor_parallel_size = 0;
   std::vector<std::string> stop;
+  bool json = false;
 };
 
 void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
@@ -73,15 +78,19 @@ void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
   cmd->add_option(names("tensor_parallel_size"), s.tensor_parallel_size,
                   "Processes that compute the text together, each with its part of the weights; default: 1")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
-  add_kv_cache_dtype(cmd, s.kv_cache_dtype);
+  add_cache_options(cmd, s.cache);
 }
 
 }  // namespace
 
-void add_kv_cache_dtype(CLI::App* cmd, std::string& target) {
-  cmd->add_option(names("kv_cache_dtype"), target,
+void add_cache_options(CLI::App* cmd, EngineCacheSettings& s) {
+  cmd->add_option(names("kv_cache_dtype"), s.kv_cache_dtype,
                   "What the engine's cache stores keys and values as; default: auto, the model's type")
       ->check(CLI::IsMember({"auto", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"}));
+  cmd->add_option(names("kv_cache_gate"), s.kv_cache_gate,
+                  "By which part such a cache may raise the perplexity of a text, or off; default: 0.05");
+  cmd->add_option(names("attention_backend"), s.attention_backend,
+                  "The implementation of attention over the cache, as PYFLAME_FORCE names it; default: auto");
 }
 
 void add_generate(CLI::App& app, Run& run) {
@@ -98,7 +107,8 @@ void add_generate(CLI::App& app, Run& run) {
     const bool of_model = !s->model.empty();
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
     for (const char* name : {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar",
-                             "--speculative_config", "--lora", "--tensor_parallel_size", "--kv_cache_dtype"})
+                             "--speculative_config", "--lora", "--tensor_parallel_size", "--kv_cache_dtype",
+                             "--kv_cache_gate", "--attention_backend"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
     if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {
@@ -125,6 +135,7 @@ void add_chat(CLI::App& app, Run& run) {
                   "Choose only from the most likely tokens whose probabilities add up to this");
   cmd->add_option("--seed", s->seed, "Seed of the sampling; the same seed gives the same text");
   add_sampling(cmd, *s);
+  cmd->add_flag("--json", s->json, "Print one JSON object for each answer: message, finish_reason, usage, times");
   add_python_option(cmd, s->python);
   cmd->final_callback([&run, cmd, s] {
     run = [=]() -> int {

@@ -14,7 +14,7 @@ namespace pyflame::apps::cli {
 namespace {
 
 struct ProfileSettings {
-  std::string out, module, python;
+  std::string out, module, python, json;
   int skip = 10, steps = 20;
   double seconds = 60;
   bool no_stacks = false;
@@ -29,6 +29,7 @@ int profile(const ProfileSettings& s, const std::vector<std::string>& program) {
   c.add("--steps", std::to_string(s.steps));
   c.add("--seconds", fmt::format("{}", s.seconds));
   if (s.no_stacks) c.add("--no-stacks");
+  if (!s.json.empty()) c.add("--json", s.json);
   std::error_code ignored;
   c.add("--pyflame", std::filesystem::read_symlink("/proc/self/exe", ignored).string());
   if (!s.module.empty()) c.add("--module", s.module);
@@ -57,6 +58,9 @@ void add_profile(CLI::App& app, Run& run) {
       ->check(kAtLeastZero);
   cmd->add_option("--seconds", s->seconds, "The longest time to record")->capture_default_str()->check(kAboveZero);
   cmd->add_flag("--no-stacks", s->no_stacks, "Do not sample the Python stacks");
+  cmd->add_option("--json", s->json,
+                  "Also write the report into this file, as one JSON document; standard output belongs to the program")
+      ->type_name("FILE");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return profile(*s, program); }; });

@@ -20,12 +20,14 @@ CLI::Range seconds() { return {0.0, 1e9}; }
 // Targets of the options, which give them their types. What was given is forwarded as it was written.
 struct ServeSettings {
   std::string model, python, host, device, dtype, model_name, ssl_certfile, ssl_keyfile;
-  std::string speculative_config, runner, pooler_config, kv_cache_dtype;
+  std::string speculative_config, runner, pooler_config;
+  EngineCacheSettings cache;
   int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
   int64_t tensor_parallel_size = 0, replicas = 0;
   int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
   double request_seconds = 0, drain_seconds = 0, swap_space = 0;
   std::vector<std::string> api_key, cors, lora_modules;
+  bool json = false;
 };
 
 void forward_serve(const CLI::App* cmd, PythonCommand& to) {
@@ -35,7 +37,7 @@ void forward_serve(const CLI::App* cmd, PythonCommand& to) {
       "kv_cache_bytes", "max_clients",   "max_choices",   "max_body_bytes", "request_seconds",
       "drain_seconds",  "ssl_certfile",  "ssl_keyfile",   "lora_modules",   "speculative_config",
       "runner",         "pooler_config", "swap_space",    "replicas",       "tensor_parallel_size",
-      "kv_cache_dtype"};
+      "kv_cache_dtype", "kv_cache_gate", "attention_backend"};
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);
@@ -59,7 +61,7 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
   cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
                   "Memory for keys and values; default: what the texts need, at most 1 GiB if one fits")
       ->check(from_one());
-  add_kv_cache_dtype(cmd, s.kv_cache_dtype);
+  add_cache_options(cmd, s.cache);
   cmd->add_option(names("swap_space"), s.swap_space,
                   "GiB of host memory for keys and values of texts that make room for others; default: 0, they are "
                   "computed again")
@@ -116,6 +118,7 @@ void add_serve(CLI::App& app, Run& run) {
   add_engine_options(cmd, *s);
   add_model_options(cmd, *s);
   add_limits(cmd, *s);
+  cmd->add_flag("--json", s->json, "Write the log to standard output, one JSON object for each line");
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
   cmd->final_callback([&run, cmd, s] {
@@ -123,6 +126,7 @@ void add_serve(CLI::App& app, Run& run) {
       PythonCommand c("serve", "pyflame.llm.serving", s->python);
       c.add("--model", s->model);
       forward_serve(cmd, c);
+      if (s->json) c.add("--json");
       c.start();
     };
   });

@@ -15,15 +15,6 @@ from test_cli_shells import commands_of, helps, options_of  # noqa: F401
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "inspect" / "data"
 GROUPS = ["Look at this machine", "Train and run models", "Make a program faster", "Find what is wrong with a program", "Look into files", "Set up the shell"]
-WITHOUT_JSON = {  # the reason of each
-    "chat": "a conversation in a terminal",
-    "completion": "its output is a script for a shell",
-    "generate": "its output is the text itself, which is JSON with --json_schema",
-    "man": "its output is a page for man",
-    "profile": "the folder that it writes has report.json",
-    "serve": "it answers requests; /metrics has its facts",
-    "train gpt": "the folder of the run has metrics.jsonl",
-}
 BY_PYTHON = ("bench", "llm")  # Python reads its options, and has its --help
 
 
@@ -86,15 +77,6 @@ def test_commands_are_in_groups(run):
     text = run("--help").stdout
     assert re.findall(r"^([A-Z].*):$", text, re.M) == ["Options", *GROUPS]
     assert "pyflame COMMAND --help" in text
-
-
-def test_every_command_that_prints_facts_has_json(helps):  # noqa: F811
-    commands = [path for path, text in helps.items() if path and path != BY_PYTHON and not re.search(r"^Usage: .* SUBCOMMAND$", text, re.M)]  # not those that need one
-    assert {" ".join(path) for path in commands if "--json" not in options_of(helps[path])} == set(WITHOUT_JSON)
-
-
-def test_bench_llm_has_json(run):
-    assert "--json" in run("bench", "llm", "--help").stdout
 
 
 def test_bench_llm_by_the_interpreter():

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "apps/gpt/commands.h"
 #include "apps/gpt/trainer.h"
@@ -21,6 +22,7 @@ struct GenerateSettings {
   int64_t max_tokens = 500;
   int64_t max_repeat = 40;
   Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
+  bool json = false;
 };
 
 // Offset of the random numbers for sampling: far from those of the global generator and of the batches.
@@ -48,6 +50,49 @@ class RunLimit {
   int64_t limit_, last_ = -1, length_ = 0;
 };
 
+using Clock = std::chrono::steady_clock;
+
+// What is known of a text: the fields are those of python/pyflame/llm. It never ends before max_tokens, because a GPT of `train gpt` has no end token.
+class Written {
+ public:
+  explicit Written(bool shown) : shown_(shown) {}
+  void add(data::Token token, const std::string& text) {
+    last_ = Clock::now();
+    if (tokens_.empty()) first_ = last_;
+    tokens_.push_back(token);
+    add(text);
+  }
+  void add(const std::string& text) {
+    if (shown_) put(text);
+    else text_ += text;
+  }
+  size_t size() const { return tokens_.size(); }
+  double seconds() const { return between(start_, Clock::now()); }
+  std::string object(const GenerateSettings& s, const std::vector<data::Token>& prompt) const {
+    const double writing = between(first_, last_);
+    nlohmann::ordered_json j = {
+        {"object", "text_completion"}, {"model", s.checkpoint},      {"prompt", s.prompt},  {"text", text_},
+        {"finish_reason", "length"},   {"prompt_token_ids", prompt}, {"token_ids", tokens_}};
+    j["usage"] = {
+        {"prompt_tokens", prompt.size()}, {"completion_tokens", size()}, {"total_tokens", prompt.size() + size()}};
+    j["seconds"] = seconds();
+    j["seconds_to_first_token"] = nullptr;
+    j["tokens_per_second"] = nullptr;
+    if (size() > 0) j["seconds_to_first_token"] = between(start_, first_);
+    if (writing > 0) j["tokens_per_second"] = static_cast<double>(size() - 1) / writing;
+    return j.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+
+ private:
+  static double between(Clock::time_point a, Clock::time_point b) {
+    return std::chrono::duration<double>(b - a).count();
+  }
+  bool shown_;
+  std::string text_;
+  std::vector<data::Token> tokens_;
+  Clock::time_point start_ = Clock::now(), first_ = start_, last_ = start_;
+};
+
 int generate(const GenerateSettings& s) {
   s.sampling.check();
   PF_CHECK(s.max_tokens >= 0, Value, "generate: max_tokens must not be negative; got {}", s.max_tokens);
@@ -64,25 +109,31 @@ int generate(const GenerateSettings& s) {
                std::max<int64_t>(1, trained.model->config.block_size / 2));
   }
   catch_interrupts();
-  put(s.prompt);
+  if (!s.json) put(s.prompt);
   data::Utf8Stream stream;
   std::vector<int64_t> next(prompt.begin(), prompt.end());
   RunLimit runs(s.max_repeat);
   for (int64_t token : next) runs.see(token);
-  const auto start = std::chrono::steady_clock::now();
-  int64_t made = 0;
-  for (; made < s.max_tokens && !interrupted(); ++made) {
+  Written written(!s.json);
+  for (int64_t made = 0; made < s.max_tokens && !interrupted(); ++made) {
     std::vector<float> logits = generator.feed(next);
     runs.apply(logits);
     const double u = philox_uniform_f64(philox_element64(s.sampling.seed, kStream, made));
     const int64_t token = sample_token(logits, s.sampling, u);
-    put(stream.push(trained.tokenizer.decode(static_cast<data::Token>(token))));
+    const auto id = static_cast<data::Token>(token);
+    written.add(id, stream.push(trained.tokenizer.decode(id)));
     next = {token};
     runs.see(token);
   }
-  put(stream.finish() + "\n");
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print(stderr, "{} tokens, {:.0f} tokens/s\n", made, seconds > 0 ? static_cast<double>(made) / seconds : 0.0);
+  written.add(stream.finish());
+  if (s.json) {
+    if (!interrupted()) put(written.object(s, prompt));
+    return interrupted() ? kInterrupted : kOk;
+  }
+  put("\n");
+  const double seconds = written.seconds();
+  fmt::print(stderr, "{} tokens, {:.0f} tokens/s\n", written.size(),
+             seconds > 0 ? static_cast<double>(written.size()) / seconds : 0.0);
   return interrupted() ? kInterrupted : kOk;
 }
 
@@ -119,6 +170,8 @@ void add_generate(CLI::App& app, Run& run) {
   option("top_p", s->sampling.top_p, "Choose only from the most likely tokens whose probabilities add up to this");
   option("max_repeat", s->max_repeat, "Most times in a row that one token may occur; 0: no limit");
   option("seed", s->sampling.seed, "Seed of the sampling; the same seed gives the same text");
+  sub->add_flag("--json", s->json,
+                "Print one JSON object when the text is written: prompt, text, finish_reason, usage, times");
   sub->callback([&run, s] { run = [s] { return generate(*s); }; });
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -37,7 +38,7 @@ struct TrainSettings {
   std::string data, out, tokenizer = "chars", device = "cpu";
   int64_t max_bytes = int64_t{64} << 20;
   int64_t eval_interval = 250, checkpoint_interval = 250, log_interval = 10;
-  bool resume = false, overwrite = false;
+  bool resume = false, overwrite = false, json = false;
   CLI::App* app = nullptr;
 
   bool given(const char* name) const { return app->get_option(std::string("--") + name)->count() > 0; }
@@ -164,12 +165,49 @@ Loaded load_data(const TrainSettings& s, const data::Tokenizer* known) {
   return {std::move(tokenizer), std::move(dataset)};
 }
 
+// ---- standard output with --json
+
+// The records of metrics.jsonl and the result, an object a line. All else that is printed goes to standard error. A closed pipe does not end the run.
+class Objects {
+ public:
+  explicit Objects(bool wanted) {
+    if (!wanted) return;
+    std::fflush(stdout);
+    const int copy = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    out_ = copy >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0 ? fdopen(copy, "w") : nullptr;
+    PF_CHECK(out_ != nullptr, OS, "train gpt: standard output cannot be used; got {}; expected an open one for --json",
+             std::generic_category().message(errno));
+  }
+  ~Objects() {
+    if (out_) std::fclose(out_);
+  }
+  Objects(const Objects&) = delete;
+  Objects& operator=(const Objects&) = delete;
+  void write(const std::vector<Metric>& metrics) {
+    for (const Metric& m : metrics) write(metric_line(m));
+  }
+  void write_result(int64_t step, double loss, double val_loss, const std::string& out, double seconds) {
+    const nlohmann::ordered_json j = {{"end_of_training", true}, {"step", step}, {"loss", loss},
+                                      {"val_loss", val_loss},    {"out", out},   {"total_seconds", seconds}};
+    write(j.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  }
+
+ private:
+  void write(const std::string& line) {
+    if (!out_) return;
+    std::fwrite(line.data(), 1, line.size(), out_);
+    std::fflush(out_);
+  }
+  std::FILE* out_ = nullptr;
+};
+
 // ---- the run
 
 class TrainingRun {
  public:
-  TrainingRun(const TrainSettings& s, std::unique_ptr<GptTrainer> trainer)
+  TrainingRun(const TrainSettings& s, std::unique_ptr<GptTrainer> trainer, Objects& objects)
       : s_(s),
+        objects_(objects),
         trainer_(std::move(trainer)),
         metrics_((fs::path(s.out) / "metrics.jsonl").string(), trainer_->steps_done()),
         progress_(s.train.steps),
@@ -246,6 +284,7 @@ class TrainingRun {
 
   void write_metrics() {
     metrics_.append(ready_);
+    objects_.write(ready_);
     ready_.clear();
   }
 
@@ -296,10 +335,12 @@ class TrainingRun {
     fmt::print("done        {} steps in {}; validation loss {:.4f}\n", trainer_->steps_done() - first_step_,
                format_duration(seconds_since(start_)), val_loss_);
     fmt::print("written     {0}/{1}, {0}/metrics.jsonl, {0}/loss.svg, {0}/report.html\n", out, kCheckpointName);
+    objects_.write_result(trainer_->steps_done(), metrics_.all().back().loss, val_loss_, out, seconds_since(start_));
     return kOk;
   }
 
   const TrainSettings& s_;
+  Objects& objects_;
   std::unique_ptr<GptTrainer> trainer_;
   MetricsFile metrics_;
   Progress progress_;
@@ -376,6 +417,7 @@ std::unique_ptr<GptTrainer> resume_run(TrainSettings& s) {
 }
 
 int train_gpt(TrainSettings s) {
+  Objects objects(s.json);
   set_current_device(parse_device(s.device));
   std::unique_ptr<GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
   const GptConfig& m = trainer->model().config;
@@ -384,11 +426,12 @@ int train_gpt(TrainSettings s) {
              m.block_size, trainer->tokens_per_step());
   if (trainer->steps_done() >= s.train.steps) {
     fmt::print("done        the run has all of its {} steps; give more --steps to go on\n", s.train.steps);
+    objects.write_result(trainer->steps_done(), NAN, NAN, s.out, 0);  // nothing was trained or measured: null
     return kOk;
   }
   catch_interrupts();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe must not lose the run
-  return TrainingRun(s, std::move(trainer)).run();
+  return TrainingRun(s, std::move(trainer), objects).run();
 }
 
 }  // namespace
@@ -429,6 +472,9 @@ void add_train(CLI::App& app, Run& run) {
   option("log_interval", s->log_interval, "Updates between readings of the loss");
   sub->add_flag("--resume", s->resume, "Continue the run in --out from its checkpoint, bit for bit");
   sub->add_flag("--overwrite", s->overwrite, "Replace a run that --out already holds");
+  sub->add_flag("--json", s->json,
+                "Print one JSON object for each record of metrics.jsonl, then one with the result; all else goes to "
+                "standard error");
   sub->callback([&run, s] {
     run = [s] {
       markers::follow_environment();
