@@ -186,7 +186,7 @@ emulator: $(BUILD)/build.ninja  ## the wave emulator: build/release/emulator, fo
 test-emulator: install-venv  ## the tests of the GPU backend over the wave emulator, waves of 64 and of 32
 	@rc=0; $(BUILD)/tests/support/emulator/pyflame_emulator_test --gtest_brief=1 || rc=1; \
 	PYFLAME_TEST_EMULATOR=$(EMULATOR) $(PYTEST) tests/faults || rc=1; \
-	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py tests/python/test_kernels.py || rc=1; \
+	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py tests/python/test_kernels.py tests/python/test_llm_offload.py || rc=1; \
 	printf '%s\n' $(EMULATOR_RUNS) | xargs -P $$(nproc) -I EACH bash -c \
 	  'run=EACH; log=$(BUILD)/emulator-$${run%%:*}.log; $(MAKE) --no-print-directory emulator-run RUN=EACH >$$log 2>&1; rc=$$?; cat $$log; exit $$rc' || rc=1; \
 	exit $$rc

@@ -25,7 +25,7 @@ struct ServeSettings {
   int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
   int64_t tensor_parallel_size = 0, replicas = 0;
   int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
-  double request_seconds = 0, drain_seconds = 0, swap_space = 0;
+  double request_seconds = 0, drain_seconds = 0, swap_space = 0, cpu_offload_gb = 0;
   std::vector<std::string> api_key, cors, lora_modules;
   bool json = false;
 };
@@ -37,7 +37,7 @@ void forward_serve(const CLI::App* cmd, PythonCommand& to) {
       "kv_cache_bytes", "max_clients",   "max_choices",   "max_body_bytes", "request_seconds",
       "drain_seconds",  "ssl_certfile",  "ssl_keyfile",   "lora_modules",   "speculative_config",
       "runner",         "pooler_config", "swap_space",    "replicas",       "tensor_parallel_size",
-      "kv_cache_dtype", "kv_cache_gate", "attention_backend"};
+      "kv_cache_dtype", "kv_cache_gate", "attention_backend", "cpu_offload_gb"};
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);
@@ -65,6 +65,10 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
   cmd->add_option(names("swap_space"), s.swap_space,
                   "GiB of host memory for keys and values of texts that make room for others; default: 0, they are "
                   "computed again")
+      ->check(CLI::Range(0.0, 1e6));
+  cmd->add_option(names("cpu_offload_gb"), s.cpu_offload_gb,
+                  "GiB of weights that stay in host memory, where a GPU has no room for all; each step copies them; "
+                  "default: 0")
       ->check(CLI::Range(0.0, 1e6));
   cmd->add_option(names("tensor_parallel_size"), s.tensor_parallel_size,
                   "Processes that compute each step together, each with its part of the weights; default: 1")

@@ -50,6 +50,26 @@ def test_advice_is_planned_too(tmp_path):
     assert pf.memory.fit(path, batch=4, context=8192, checkpointing=True).fits("training", 192 * GIB)
 
 
+def test_weights_in_host_memory_are_advised(tmp_path):
+    """Layers of 0.41 GiB each: so many that what is left fits, beside the copies, which have the room of a layer."""
+    path = folder(tmp_path / "llama", LLAMA)
+    layer = 2 * (LLAMA_PARAMETERS - 2 * 128256 * 4096) // 32
+
+    def said(device, **options):
+        lines = pf.memory.fit(path, device=device, context=2048, **options).advice[options.get("kinds", ("inference",))[0]]
+        return next((line for line in lines if line.startswith("cpu_offload_gb=")), None)
+
+    line = said("12GiB", kinds=("inference",))
+    moved = float(line.partition("=")[2].split()[0]) * GIB
+    total = pf.memory.fit(path, context=2048).total("inference")
+    count = int(moved // layer)
+    assert line.endswith(", fits; each step copies these weights to the GPU") and 0 <= moved - count * layer < 0.011 * GIB
+    assert total - (count - 1) * layer <= 0.9 * 12 * GIB < total - (count - 2) * layer
+    few = said("1GiB", kinds=("inference",))  # the embedding and the head alone take 2 GiB
+    assert "does not fit" in few and abs(float(few.partition("=")[2].split()[0]) * GIB - 32 * layer) < 0.011 * GIB
+    assert said("80GiB", kinds=("inference",)) is None and said("12GiB", kinds=("training",)) is None
+
+
 def test_the_largest_batch_and_context_fit_and_more_does_not(tmp_path):
     path = folder(tmp_path / "gpt2", GPT2)
     f = pf.memory.fit(path, device="24GiB", kinds=("training",))

@@ -570,10 +570,8 @@ def ahead(monkeypatch):
     return count
 
 
-@pytest.mark.parametrize("fused", [False, True])  # rotary_store, as on GPUs
 @pytest.mark.parametrize("options", [{}, {"max_num_seqs": 3}, {"batch_invariant": True, "max_num_batched_tokens": 16}], ids=str)
-def test_passes_ahead_write_the_same(lm, mixed, ahead, options, fused, monkeypatch):
-    monkeypatch.setattr(_paged, "_on_gpu", lambda device: fused)
+def test_passes_ahead_write_the_same(lm, mixed, ahead, options):
     prompts, counts, want = mixed
     with Engine(lm, **options) as engine:
         assert [r.ids for r in written(engine, prompts, counts)] == want

@@ -86,7 +86,7 @@ def served(tmp_path):
 
 
 def test_the_program(served):
-    p = served("--max_model_len", 2000, "--max_num_seqs", 2, "--swap_space", 0.5, "--kv_cache_dtype", "int8", PYFLAME_API_KEY="secret")
+    p = served("--max_model_len", 2000, "--max_num_seqs", 2, "--swap_space", 0.5, "--cpu_offload_gb", 1, "--kv_cache_dtype", "int8", PYFLAME_API_KEY="secret")
     port = int(p.find(r"small is at http://127.0.0.1:(\d+)").group(1))
     assert p.find("try: curl .*Bearer KEY") and any("loading" in line for line in p.lines) and not any("secret" in line or "WARNING" in line for line in p.lines)
     client = Running.__new__(Running)

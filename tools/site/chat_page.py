@@ -1,10 +1,11 @@
 """Talks to the page of `pyflame serve` in a headless Chromium: chat_page.py --python PYTHON. PYTHON has the package.
 
-It starts a server with a small random model and a key. It fails where the page does not do what a person would expect of it, where its console has an error, or where it
-scrolls sideways in a window of 400 pixels. It exits with 77 and says why where there is no Playwright or no Chromium.
+It starts a server with a small random model and a key. It fails where the page does not do what a person would expect of it, where a text becomes HTML, where its console has
+an error, where it scrolls sideways in a window of 400 pixels, or where a text has too little contrast in the light or the dark scheme. It exits with 77 and says why where there is no Playwright or no Chromium.
 """
 import argparse
 import contextlib
+import json
 import pathlib
 import re
 import subprocess
@@ -17,6 +18,7 @@ import page_checks
 
 WAIT = 60  # seconds
 MARKUP = "<img src=x onerror=\"document.title='broken'\"> & <b>bold</b>"
+BACKGROUND = "getComputedStyle(document.documentElement).backgroundColor"
 
 
 @contextlib.contextmanager
@@ -38,65 +40,120 @@ def server(python, folder):
         process.communicate(timeout=60)
 
 
-def talk(page, address):
-    """What a person does, in this order. An AssertionError says what is not as expected."""
-    page.goto(address, wait_until="load")
+class Talk:
+    """What a person does with the page, step by step. An AssertionError says what is not as expected."""
 
-    def text_of(selector):
-        return [e.inner_text() for e in page.query_selector_all(selector)]
+    def __init__(self, page):
+        self.page, self.extra = page, {}
+        page.route("**/v1/chat/completions", self._send_on)
 
-    def until(condition, what):  # the page's policy refuses wait_for_function, which evaluates text inside of it
+    def _send_on(self, route):
+        """The page's request goes on to the server, with the fields `extra` that make a model of random weights write what is wanted."""
+        route.continue_(post_data=json.dumps({**route.request.post_data_json, **self.extra}))
+
+    def texts(self, selector):
+        return [e.inner_text() for e in self.page.query_selector_all(selector)]
+
+    def until(self, condition, what):  # the page's policy refuses wait_for_function, which evaluates text inside of it
         end = time.monotonic() + WAIT
-        while not page.evaluate(condition):
+        while not self.page.evaluate(condition):
             assert time.monotonic() < end, f"not seen: {what}"
-            page.wait_for_timeout(50)
+            self.page.wait_for_timeout(20)
 
-    def send(text, by_enter=True):
-        page.fill("#text", text)
+    def send(self, text, by_enter=True):
+        self.page.fill("#text", text)
         if by_enter:
-            page.press("#text", "Enter")
+            self.page.press("#text", "Enter")
         else:
-            page.click("#send")
+            self.page.click("#send")
 
-    until("document.getElementById('load').textContent.includes('API key is needed')", "the page asks for the key")
-    send("hello")
-    until("document.querySelectorAll('.error').length == 1", "an answer without the key")
-    assert "key" in text_of(".error")[0], f"the error does not name the key: {text_of('.error')}"
-    page.click("#clear")
-    assert not text_of("#talk > *"), "Clear leaves messages"
-    page.click("summary")
-    page.fill("#key", "secret")
-    page.fill("#tokens", "20")
-    page.fill("#temperature", "0")
-    send("the window is open")
-    until("document.querySelectorAll('.numbers').length == 1", "the numbers below an answer")
-    assert text_of(".user") == ["the window is open"] and text_of(".assistant")[0], "the question and its answer are shown"
-    assert re.fullmatch(r"\d+ tokens read, \d+ written, first after [\d.]+ s(, [\d.]+ tokens/s)?", text_of(".numbers")[0]), text_of(".numbers")
-    until("/running.*cache/.test(document.getElementById('load').textContent)", "the load")
-    assert text_of("#model") != ["PyFlame"], "the model's name is shown"
-    send(MARKUP, by_enter=False)
-    until("document.querySelectorAll('.numbers').length == 2", "the second answer")
-    assert text_of(".user")[1] == MARKUP and page.title() == "PyFlame" and not page.query_selector("#talk img"), "what a person writes stays text"
-    page.fill("#text", "one line")
-    page.press("#text", "Shift+Enter")
-    assert len(text_of(".user")) == 2 and page.input_value("#text") == "one line\n", "Shift and Enter begin a line"
-    page.fill("#tokens", "100000")
-    page.fill("#temperature", "1")
-    is_idle = "document.getElementById('send').textContent == 'Send'"
-    for i in range(50):  # the model may end an answer at any token, also before Stop is pressed
-        send(f"a long answer, number {i}")
-        until(f"document.querySelectorAll('.assistant')[{2 + i}]?.textContent.length > 20 || {is_idle}", "a long answer")
-        before = len(text_of(".numbers"))
-        if not page.evaluate(is_idle):
-            page.click("#send")
-            until(is_idle, "the end of an answer after Stop")
-            if len(text_of(".numbers")) == before:
-                break
-    else:
-        raise AssertionError("no answer was long enough to be stopped")
-    until("document.getElementById('load').textContent.startsWith('0 running')", "the server has stopped writing it")
-    have = page.evaluate("document.documentElement.scrollWidth")
-    assert have <= page_checks.NARROW, f"the page scrolls sideways; got {have} pixels; expected at most {page_checks.NARROW}"
+    def answered(self, count):
+        self.until(f"document.querySelectorAll('.numbers').length == {count}", f"the numbers below answer {count}")
+
+    def key(self):
+        """The page says that a key is needed; an answer without one is an error; with one it works."""
+        self.until("document.getElementById('load').textContent.includes('API key is needed')", "the page asks for the key")
+        self.send("hello")
+        self.until("document.querySelectorAll('.error').length == 1", "an answer without the key")
+        assert "key" in self.texts(".error")[0], f"the error does not name the key: {self.texts('.error')}"
+        self.looks("with an error")
+        self.page.click("#clear")
+        assert not self.texts("#talk > *"), "Clear leaves messages"
+        self.page.click("summary")
+        self.page.fill("#key", "secret")
+
+    def answer(self):
+        self.page.fill("#tokens", "20")
+        self.page.fill("#temperature", "0")
+        self.send("the window is open")
+        self.answered(1)
+        assert self.texts(".user") == ["the window is open"] and self.texts(".assistant")[0], "the question and its answer are shown"
+        assert re.fullmatch(r"\d+ tokens read, \d+ written, first after [\d.]+ s(, [\d.]+ tokens/s)?", self.texts(".numbers")[0]), self.texts(".numbers")
+        self.until(r"/^\d+ running, \d+ waiting, (\d+ tokens[/]s, )?cache \d+ %$/.test(document.getElementById('load').textContent)", "the load")
+        assert self.texts("#model") != ["PyFlame"], "the model's name is shown"
+
+    def markup(self):
+        """What a person writes stays text, and so does what the model writes."""
+        self.page.fill("#tokens", "200")
+        self.extra = {"guided_choice": [MARKUP]}
+        self.send(MARKUP, by_enter=False)
+        self.answered(2)
+        self.extra = {}
+        for who in (".user", ".assistant"):
+            assert self.texts(who)[1] == MARKUP, f"{who}: got {self.texts(who)[1]!r}; expected {MARKUP!r}"
+        made = self.page.evaluate("[...document.querySelectorAll('#talk *')].map((e) => e.tagName + '.' + e.className).filter((e) => !/^DIV[.](message (user|assistant)|numbers)$/.test(e))")
+        assert not made and self.page.title() == "PyFlame", f"a text has become elements: {made}, and the title {self.page.title()!r}"
+
+    def lines(self):
+        self.page.fill("#text", "one line")
+        self.page.press("#text", "Shift+Enter")
+        assert len(self.texts(".user")) == 2 and self.page.input_value("#text") == "one line\n", "Shift and Enter begin a line"
+
+    def stream(self):
+        """A text that would not end for long arrives in parts, the load shows it, and Stop ends it."""
+        self.page.fill("#tokens", "100000")
+        self.page.fill("#temperature", "1")
+        self.extra = {"min_tokens": 100000}
+        self.send("a long answer")
+        length = "document.querySelectorAll('.assistant')[2]?.textContent.length"
+        seen = 0
+        for part in range(5):
+            self.until(f"{length} > {seen}", f"part {part} of a streamed text")
+            seen = self.page.evaluate(length)
+        self.until("/^1 running, .*[1-9][0-9]* tokens[/]s/.test(document.getElementById('load').textContent)", "the load of a text that is written")
+        assert self.texts("#send") == ["Stop"], self.texts("#send")
+        self.page.click("#send")
+        self.until("document.getElementById('send').textContent == 'Send'", "the end of an answer after Stop")
+        written = self.page.evaluate(length)
+        self.until("document.getElementById('load').textContent.startsWith('0 running')", "the server has stopped writing it")
+        assert self.page.evaluate(length) == written and len(self.texts(".numbers")) == 2, "a stopped answer goes on"
+        assert not self.texts(".error"), f"Stop shows an error: {self.texts('.error')}"
+        self.extra = {}
+
+    def looks(self, what):
+        """In light and in dark: the page fits a narrow window, and its texts can be read."""
+        backgrounds = set()
+        for scheme in ("dark", "light"):
+            self.page.emulate_media(color_scheme=scheme)
+            problems = [*page_checks.sideways(self.page, f"the page {what}"), *page_checks.contrast(self.page, f"the page {what} in the scheme {scheme}")]
+            assert not problems, "; ".join(problems)
+            backgrounds.add(self.page.evaluate(BACKGROUND))
+        assert len(backgrounds) == 2, f"the page has one background in both schemes: {backgrounds}"
+
+
+def talk(page, address):
+    page.goto(address, wait_until="load")
+    person = Talk(page)
+    person.looks("at first")
+    person.key()
+    person.answer()
+    person.markup()
+    person.lines()
+    person.stream()
+    page.fill("#tokens", "5")
+    person.send(2000 * "w")
+    person.answered(3)
+    person.looks("with a long word")
 
 
 def main(argv):

@@ -6,10 +6,12 @@ The host reads nothing of it: which expert a token has is known on the device on
 from .. import _C
 from .._order_statistics import searchsorted
 from ..nn import functional as F
+from ._offload import on_device, to_host
 from ._packed import PackedWeight
 
 
 def _grouped(x, weight, ends):
+    weight = on_device(weight)
     return weight.grouped(x, ends) if isinstance(weight, PackedWeight) else F.grouped_mm(x, weight.transpose(1, 2), offs=ends)
 
 
@@ -22,6 +24,15 @@ class Experts:
     def __init__(self, sizes, router, weights, shared, activation, linear):
         self.sizes, self.router, self.weights, self.shared, self.activation, self.linear = sizes, router, weights, shared, activation, linear
         self.numbers = _C.arange(sizes.count, device=router.device)
+
+    def matrices(self):
+        """The weights that are worth a place in host memory: all but the router's and the shared expert's scale."""
+        return [*self.weights.values(), *(w for name, w in (self.shared or {}).items() if name != "scale")]
+
+    def offload(self):
+        """Moves the matrices to host memory."""
+        self.weights = {name: to_host(w) for name, w in self.weights.items()}
+        self.shared = self.shared and {name: w if name == "scale" else to_host(w) for name, w in self.shared.items()}
 
     def __call__(self, x):
         """x (tokens, hidden) -> (tokens, hidden), of the same dtype."""

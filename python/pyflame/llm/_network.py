@@ -9,6 +9,7 @@ import threading
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
+from . import _offload
 from ._experts import Experts
 from ._packed import PackedWeight
 
@@ -63,7 +64,7 @@ def _on_gpu(device):
 
 
 def _linear(x, weights):
-    weight, bias = weights
+    weight, bias = _offload.on_device(weights[0]), weights[1]
     return weight.linear(x, bias) if isinstance(weight, PackedWeight) else F.linear(x, weight, bias)
 
 
@@ -124,21 +125,22 @@ class Cache:
 class Network:
     """The weights of a decoder, under the names of GGUF, and its forward pass. ValueError for weights that are missing or have another shape.
 
-    share: this process's part of a model that several compute together (_share.py), or None. config is of the whole model; tensors and self.config are of the part."""
+    share: this process's part of a model that several compute together (_share.py), or None. config is of the whole model; tensors and self.config are of the part.
+    offload_bytes: of the last layers' matrices that lie in host memory (_offload.py)."""
 
-    def __init__(self, config, tensors, dtype=None, device=None, share=None):
+    def __init__(self, config, tensors, dtype=None, device=None, share=None, offload_bytes=0):
         self.whole, self.share = config, share  # the Config of the whole model
         self.config = config if share is None else share.config(config)
         self.device = _C.get_device() if device is None else _C.device(device) if isinstance(device, str) else device
         self.dtype = dtype or _C.float32
         with no_grad():
-            self._take(dict(tensors))
+            self._take(dict(tensors), offload_bytes)
         self.index, self.rope, self._growing = None, [], threading.Lock()
         self.reserve(STEP)
 
     # The weights.
 
-    def _take(self, tensors):
+    def _take(self, tensors, offload_bytes):
         c, a = self.config, self.config.architecture
         q, kv, missing, wrong, used = c.heads * c.head_dim, c.kv_heads * c.head_dim, [], [], set()
 
@@ -189,6 +191,7 @@ class Network:
             return None if missing or wrong else Experts(e, router, weights, shared, _ACTIVATIONS[c.activation], _linear)
 
         self.layers, self.experts = [], {}
+        first_offloaded = self._first_offloaded(tensors, offload_bytes)
         for i in range(c.layers):
             p, layer = f"blk.{i}.", {}
             if a.fused and p + "attn_qkv.weight" in tensors:
@@ -223,17 +226,57 @@ class Network:
                 _joined(layer, "gate_up", ("gate", "up"))
             if i in self.experts:
                 _join_stacks(self.experts[i].weights)
+            for weight in self._matrices(i):
+                if isinstance(weight, PackedWeight):
+                    weight.tile()
+            if i >= first_offloaded:
+                self._offload(i)
         if missing or wrong:
             got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")
-        of_experts = [w for e in self.experts.values() for w in [*e.weights.values(), *(e.shared or {}).values()]]
-        for weight in [self.output, *(w for layer in self.layers for w, _ in layer.values()), *of_experts]:
-            if isinstance(weight, PackedWeight):
-                weight.tile(keep_rows=weight is self.embedding)
+        if isinstance(self.output, PackedWeight):
+            self.output.tile(keep_rows=self.output is self.embedding)
         left = [name for name in tensors if name.startswith("blk.") and name not in used]
         if left:
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}' with {c.layers} layers; got {', '.join(left[:8])} ({len(left)} in all), which it does not use; "
                              "expected only the tensors of the model's description")
+
+    def _matrices(self, i):
+        """The matrices of layer i."""
+        return [*(w for w, _ in self.layers[i].values() if len(w.shape) > 1), *(self.experts[i].matrices() if i in self.experts else [])]
+
+    # Weights in host memory.
+
+    def _first_offloaded(self, tensors, nbytes):
+        """The first layer whose matrices go to host memory while they are read."""
+        layers = self.config.layers
+        if not nbytes or not _offload.can_offload(self.device):
+            return layers
+        sizes, each = [0] * layers, self.dtype.itemsize
+        for name, t in tensors.items():
+            number = name.split(".")[1] if name.startswith("blk.") else ""
+            if number.isdigit() and int(number) < layers and len(t.shape) > 1 and ".ffn_gate_inp" not in name:
+                sizes[int(number)] += t.nbytes if isinstance(t, PackedWeight) else t.numel() * each
+        return _offload.first_offloaded(sizes, nbytes)
+
+    def _offload(self, i):
+        """Moves the matrices of layer i to host memory."""
+        self.layers[i] = {name: (_offload.to_host(weight), bias) for name, (weight, bias) in self.layers[i].items()}
+        if i in self.experts:
+            self.experts[i].offload()
+
+    def offload(self, nbytes):
+        """Moves the matrices of the last layers to host memory, of nbytes at most with those that lie there already."""
+        if not nbytes or not _offload.can_offload(self.device):
+            return
+        sizes = [sum(map(_offload.nbytes_of, self._matrices(i))) for i in range(len(self.layers))]
+        with no_grad():
+            for i in range(_offload.first_offloaded(sizes, nbytes), len(self.layers)):
+                self._offload(i)
+
+    def offloaded_bytes(self):
+        """The bytes of the matrices that lie in host memory."""
+        return sum(w.nbytes for i in range(len(self.layers)) for w in self._matrices(i) if isinstance(w, _offload.HostWeight))
 
     def experts_depend_on_batch(self):
         """Whether the last bits of a token's result depend on how many other tokens have the same expert: where a CPU's library computes the products."""

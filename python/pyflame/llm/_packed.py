@@ -32,6 +32,22 @@ class PackedWeight:
         """The same matrix on a device."""
         return self if self.blocks.device == device else PackedWeight(self.blocks.to(device), self.type, self.shape[-1])
 
+    def moved(self, device):
+        """The same matrix on a device, in the order that tile() has made on this one."""
+        other = PackedWeight.__new__(PackedWeight)
+        other.type, other.shape = self.type, self.shape
+        other.blocks, other._tiles = (None if x is None else x.to(device) for x in (self.blocks, self._tiles))
+        return other
+
+    @property
+    def device(self):
+        return (self._tiles if self.blocks is None else self.blocks).device
+
+    @property
+    def nbytes(self):
+        """Of the blocks or the tiles, whichever products read."""
+        return (self.blocks if self._tiles is None else self._tiles).numel()
+
     def _rows(self):
         return self.blocks.reshape(-1, self.blocks.shape[-1])
 

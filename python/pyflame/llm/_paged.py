@@ -11,7 +11,7 @@ from .. import _C
 from .. import no_grad
 from ..nn import functional as F
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
-from ._network import STEP, _on_gpu, _rows
+from ._network import STEP, _rows
 
 BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
@@ -196,8 +196,8 @@ class Step:
             self.adapt = adapters.of_rows(chosen + [None] * (rows - len(ids)))
         self.wanted = len(last)
         network.reserve(-(-max(p.end for p in parts) // STEP) * STEP)
-        # Rows without a token write to the waste block, or nothing at all where an op of its own writes.
-        self._fused = network.config.architecture.positions == "rope" and _on_gpu(network.device) and not pages.format
+        # Rows without a token write to the waste block, or nothing at all where an op of its own writes (rotary_store, which does not write pages of 8 bits).
+        self._fused = network.config.architecture.positions == "rope" and not pages.format
         nowhere = -1 if self._fused else WASTE * BLOCK
         parts_of_it = [(at, rows, 0), (slots, rows, nowhere)]
         self._all_rows = rows == logits and last == list(range(len(last)))  # the rows are the logits' rows

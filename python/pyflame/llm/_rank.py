@@ -28,10 +28,10 @@ class _Rank:
                 return
             getattr(self, name)(*arguments)
 
-    def load(self, path, dtype, device, rank, size):
+    def load(self, path, dtype, device, rank, size, cpu_offload_gb):
         self._share = Share(rank, size)
         _C.set_device(device)
-        self._network = load_part(path, dtype and getattr(_C, dtype), device, self._share)._network
+        self._network = load_part(path, dtype and getattr(_C, dtype), device, self._share, cpu_offload_gb=cpu_offload_gb)._network
         self._answers.send("loaded")
 
     def attention_backend(self, name):

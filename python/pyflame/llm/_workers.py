@@ -81,9 +81,9 @@ class Workers:
         try:
             for rank in range(1, size):
                 self._children.append(Child("pyflame.llm._rank", f"rank {rank}", self._ended, threads))
-                self.send_to(self._children[-1], "load", source.path, _named(source.dtype), devices[rank], rank, size)
+                self.send_to(self._children[-1], "load", source.path, _named(source.dtype), devices[rank], rank, size, source.cpu_offload_gb)
             share = Share(0, size)
-            self.model = load_part(source.path, source.dtype, devices[0], share)
+            self.model = load_part(source.path, source.dtype, devices[0], share, cpu_offload_gb=source.cpu_offload_gb)
             self._meet(share)
         except BaseException:
             self.close(patience=0)

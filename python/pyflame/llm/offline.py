@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .. import _C
 from . import _kv_cache_gate, _loading
 from ._beams import BeamSearchOutput, BeamSearchParams
+from ._offload import check as check_offload
 from ._pieces import Pieces
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
@@ -224,28 +225,29 @@ class LLM:
     arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object.
 
     max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space,
-    tensor_parallel_size, kv_cache_dtype, kv_cache_gate and attention_backend: as of the Engine. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
+    tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend and cpu_offload_gb: as of the Engine; a path is loaded with the last of them. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
     """
 
     def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
                  pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT,
-                 attention_backend="auto", use_tqdm_on_load=True):
+                 attention_backend="auto", cpu_offload_gb=0, use_tqdm_on_load=True):
         with _loading.shown(f"loading {model}", use_tqdm_on_load and not isinstance(model, (LanguageModel, EmbeddingModel))):
-            self._load(model, dtype, device, runner, pooler_config, tensor_parallel_size)
+            self._load(model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb)
             self.engine = None
             if isinstance(self.model, EmbeddingModel):
                 return
             self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
                                  speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size,
-                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend)
+                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb)
         self.model = self.engine.model
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
-    def _load(self, model, dtype, device, runner, pooler_config, tensor_parallel_size):
+    def _load(self, model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb):
         """Sets self.model: a LanguageModel, the Source of one, or an EmbeddingModel. ValueError for arguments that do not fit it."""
         if runner not in ("auto", "generate", "pooling"):
             raise ValueError(f"LLM: there is no such runner; got {runner!r}; expected 'auto', 'generate' or 'pooling'")
+        check_offload("LLM", cpu_offload_gb)
         divided = tensor_parallel_size != 1
         if isinstance(model, (LanguageModel, EmbeddingModel)):
             self.model = model
@@ -258,9 +260,11 @@ class LLM:
             if runner != "pooling" and divided:
                 self.model = Source(os.path.abspath(model) if os.path.exists(model) else model, dtype, device)  # each process reads its part
             else:
-                self.model = load_embedding(model, dtype, device, pooler_config) if runner == "pooling" else load(model, dtype, device)
+                self.model = load_embedding(model, dtype, device, pooler_config) if runner == "pooling" else load(model, dtype, device, cpu_offload_gb=cpu_offload_gb)
         if divided and (runner == "pooling" or isinstance(self.model, EmbeddingModel)):
             raise ValueError(f"LLM: models for embeddings are not divided; got tensor_parallel_size {tensor_parallel_size}; expected 1")
+        if cpu_offload_gb and (runner == "pooling" or isinstance(self.model, EmbeddingModel)):
+            raise ValueError(f"LLM: weights of models for embeddings are not offloaded; got cpu_offload_gb {cpu_offload_gb}; expected 0")
         if isinstance(self.model, LanguageModel) and runner == "pooling":
             self.model = load_embedding(self.model, pooler_config=pooler_config)
         if isinstance(self.model, EmbeddingModel):

@@ -1,5 +1,6 @@
 """pf.memory.fit and `pyflame fit`: what a model takes, on which GPUs it fits, and what to change where it does not."""
 import dataclasses
+import math
 
 from . import _cards, _fit_sources, _text
 from ._fit_sources import PARTS, Settings
@@ -93,6 +94,18 @@ def _changes(kind, source, s):
     return found
 
 
+def _offload(source, settings, total, room):
+    """A line about weights in host memory, for a model that pf.llm may load, with the settings as they are. One layer's room is for the copies of matrices."""
+    if not isinstance(source, _fit_sources.OfArchitecture):
+        return []
+    layer, layers = source.layer_bytes(source.plan("inference", settings)["weights"]), source.sizes.layers
+    count = min(layers, -(-(total + layer - int(room)) // layer)) if layer else 0
+    if not count:
+        return []
+    left, moved = total - (count - 1) * layer, math.ceil(count * layer / (1 << 30) * 100) / 100
+    return [f"cpu_offload_gb={moved:g} (pf.llm.load, pyflame serve): {_text.size(left)}, {'fits' if left <= room else 'does not fit'}; each step copies these weights to the GPU"]
+
+
 def _advice(planner, source, settings, card):
     """Lines about one GPU: how far it can go, or which changes make it fit."""
     room, lines = FRACTION * card["memory_bytes"], []
@@ -111,6 +124,8 @@ def _advice(planner, source, settings, card):
     total = planner(together)
     if len(words) > 1:
         lines.append(f"{' '.join(words)}: {_text.size(total)}, {'fits' if total <= room else 'does not fit'}")
+    if planner.kind == "inference":
+        lines += _offload(source, settings, planner(settings), room)
     if total > room:
         least = -(-total // int(room))
         lines.append(f"with all of these it needs the memory of {least} such GPUs" if words else f"it needs the memory of {-(-total // int(room))} such GPUs")

@@ -82,6 +82,12 @@ class OfArchitecture:
         few_bits = self.stored_bytes is not None and self.stored_bytes < 1.5 * self.parameters
         self.note = "Weights in blocks of few bits count as stored; pf.load makes float32 of them." if few_bits else ""
 
+    def layer_bytes(self, weights):
+        """The bytes of a layer, where all weights have so many: what is not the embedding's or the head's, divided by the layers."""
+        s = self.sizes
+        around = s.vocab * s.hidden * (1 if s.tied else 2)
+        return weights * max(0, self.parameters - around) // self.parameters // s.layers
+
     def plan(self, kind, settings):
         dtype, training = _dtype(kind, settings), kind == "training"
 

@@ -46,6 +46,7 @@ def _arguments(words):
     p.add_argument("--kv_cache_gate", default=str(_kv_cache_gate.DEFAULT))
     p.add_argument("--attention_backend", default="auto")
     p.add_argument("--swap_space", type=float, default=0.0)
+    p.add_argument("--cpu_offload_gb", type=float, default=0.0)
     p.add_argument("--tensor_parallel_size", type=int, default=1)
     p.add_argument("--replicas", type=int, default=1)
     p.add_argument("--max_clients", type=int, default=1024)
@@ -173,11 +174,11 @@ def _engine(args, dtype, log):
 
     options = dict(max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes, max_waiting=args.max_choices,
                    speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space, tensor_parallel_size=args.tensor_parallel_size,
-                   kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.kv_cache_gate, attention_backend=args.attention_backend)  # fmt: skip
+                   kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.kv_cache_gate, attention_backend=args.attention_backend, cpu_offload_gb=args.cpu_offload_gb)  # fmt: skip
     processes = args.replicas * args.tensor_parallel_size
     if processes == 1:
         with _progress(log, f"loading {args.model}"):
-            model = pf.llm.load(args.model, dtype, args.device)
+            model = pf.llm.load(args.model, dtype, args.device, cpu_offload_gb=args.cpu_offload_gb)
         return Engine(model, **options)
     with _progress(log, f"loading {args.model} in {processes} processes"):
         if args.replicas == 1:
@@ -213,6 +214,8 @@ def _run(args):
     for name in ("kv_cache_dtype", "attention_backend"):
         if pools and getattr(args, name) != "auto":
             raise ValueError(f"serve: --{name} belongs to models that write texts; got {getattr(args, name)} with one for embeddings; expected none")
+    if pools and args.cpu_offload_gb:
+        raise ValueError(f"serve: --cpu_offload_gb belongs to models that write texts; got {args.cpu_offload_gb:g} with one for embeddings; expected none")
     if pools:
         with _progress(log, f"loading {args.model}"):
             model = load_embedding(args.model, dtype, args.device, args.pooler_config)

@@ -46,7 +46,7 @@ class _Replica:
         return 0
 
     def _start(self, path, dtype, device, options):
-        model = pf.llm.load(path, dtype and getattr(pf, dtype), device)
+        model = pf.llm.load(path, dtype and getattr(pf, dtype), device, cpu_offload_gb=options.get("cpu_offload_gb", 0))
         self.engine = Engine(model, **options)
         self._tell()
         self._send("ready", self.engine.max_model_len, self.engine.lora_names, self.engine._blocks.count)

@@ -136,7 +136,4 @@ std::span<const Impl> paged_attention_impls() {
   return {&impl, 1};
 }
 
-// Decoders on the CPU compose it of other ops, which fuse. Here the reference runs.
-std::span<const Impl> rotary_store_impls() { return {}; }
-
 }  // namespace pyflame::cpu
