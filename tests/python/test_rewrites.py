@@ -514,6 +514,170 @@ def test_softmaxes_that_stay(why):
     check_close(values, expected)
 
 
+# ---- found_attention with bool masks
+
+
+HIDDEN = {  # masks that are true where a key is hidden, for scores of [2, 3, 7, 7]
+    "causal": lambda: pf.tril(pf.ones(7, 7)).view(1, 1, 7, 7) == 0,
+    "keys of a batch": lambda: (pf.arange(7) >= pf.tensor([[7], [4]])).view(2, 1, 1, 7),
+    "heads": lambda: (pf.arange(7) > pf.tensor([2, 3, 4]).view(3, 1)).view(3, 1, 7),
+    "rows": lambda: pf.arange(7) > pf.arange(7).unsqueeze(1),
+    "expanded": lambda: (pf.arange(7) > pf.arange(7).unsqueeze(1)).expand(2, 3, 7, 7),
+    "full": lambda: (pf.rand(2, 3, 7, 7) > 0.6) & (pf.arange(7) > 0),
+}
+
+
+def nano(fill=float("-inf"), how="masked_fill", dropout=0.0, training=False, then=None):
+    """Attention as nanoGPT writes it without the fused op."""
+    def attend(q, k, v, hidden):
+        att = (q @ k.transpose(-2, -1)) * (1.0 / 8 ** 0.5)
+        att = {
+            "masked_fill": lambda: att.masked_fill(hidden, fill),
+            "where": lambda: pf.where(hidden, fill, att),
+            "where seen": lambda: pf.where(hidden.logical_not(), att, fill),
+        }[how]()
+        att = F.dropout(pf.softmax(att, -1), dropout, training)
+        if then is not None:
+            then(att)
+        return att @ v
+
+    return attend
+
+
+def three_of(*shape, requires_grad=False):
+    return [pf.randn(*shape, requires_grad=requires_grad) for _ in range(3)]
+
+
+@whole_windows
+@pytest.mark.parametrize("how,width", [("masked_fill", 8), ("where", 16), ("where seen", 24)])  # equal programs are compiled once
+@pytest.mark.parametrize("mask", list(HIDDEN))
+def test_a_bool_mask_becomes_the_mask_of_attention(mask, how, width):
+    args, fn = [*three_of(2, 3, 7, width), HIDDEN[mask]()], nano(how=how)
+    expected = reference(fn, *args)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", fn, *args)
+        with pf.no_grad():
+            text = str(pf.explain(lambda: fn(*args)))
+    assert count == 1
+    assert "attention(" in text and "matmul(" not in text and "softmax(" not in text
+    check_close(values, expected)
+
+
+@whole_windows
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_causal_block_that_makes_its_mask(dtype):
+    """The mask is made from a buffer in the same window, and q, k and v are parts of one layer's output."""
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c_attn, self.c_proj = nn.Linear(32, 96), nn.Linear(32, 32)
+            self.register_buffer("bias", pf.tril(pf.ones(16, 16)).view(1, 1, 16, 16))
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (y.view(b, t, 4, c // 4).transpose(1, 2) for y in self.c_attn(x).split(c, dim=2))
+            att = (q @ k.transpose(-2, -1)) * (1.0 / (c // 4) ** 0.5)
+            att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
+            att = F.dropout(F.softmax(att, dim=-1), 0.0, self.training)
+            return self.c_proj((att @ v).transpose(1, 2).contiguous().view(b, t, c))
+
+    model, x = Attention().eval().to(getattr(pf, dtype)), pf.randn(2, 9, 32).to(getattr(pf, dtype))
+    expected = reference(model, x)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", model, x)
+    assert count >= 1
+    check_close(values, expected, 2e-5 if dtype == "float32" else 2e-2)
+
+
+@whole_windows
+def test_a_bool_mask_over_three_dims():
+    args, fn = [*three_of(4, 7, 8), pf.rand(4, 7, 7) > 0.7], nano()
+    args[3] = args[3] & (pf.arange(7) > 0)
+    expected = reference(fn, *args)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", fn, *args)
+    assert count == 1
+    check_close(values, expected)
+
+
+@whole_windows
+def test_rows_that_a_bool_mask_hides_wholly_are_zero():
+    hidden = (pf.arange(7) >= pf.tensor([[7], [0]])).view(2, 1, 1, 7)
+    args = [*three_of(2, 3, 7, 12), hidden]
+    expected = reference(nano(), *args)
+    assert np.isnan(expected[1]).all()
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", nano(), *args)
+    assert count == 1
+    check_close(values, np.where(np.isnan(expected), 0, expected))
+
+
+@whole_windows
+@pytest.mark.parametrize("fill", [-5.0, -1e4, -1e9, float(np.finfo("float32").min), 0.0, float("inf")])
+@pytest.mark.parametrize("how", ["masked_fill", "where", "where seen"])
+def test_other_fill_values_stay(fill, how):
+    """A finite number is a score like others: a row of such scores alone is the mean of v."""
+    hidden = (pf.arange(7) >= pf.tensor([[7], [0]])).view(2, 1, 1, 7)
+    args, fn = [*three_of(2, 3, 7, 8), hidden], nano(fill, how)
+    expected = reference(fn, *args)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", fn, *args)
+    assert count == 0
+    np.testing.assert_array_equal(values[-1], expected)
+
+
+@whole_windows
+def test_fill_values_do_not_share_a_program():
+    args = [*three_of(2, 3, 7, 8), HIDDEN["causal"]()]
+    with pf.rewrites.enable("found_attention"):
+        for fill in (float("-inf"), -1.0, float("-inf"), 0.5):
+            check_close(run(nano(fill), *args, runs=3), reference(nano(fill), *args))
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["off", "probabilities are seen", "dropout", "mask before the scale", "larger mask"])
+def test_bool_masks_that_stay(why):
+    seen = []
+    q, k, v = three_of(2, 3, 7, 8)
+    hidden = HIDDEN["causal"]()
+    fn = nano(then=lambda p: seen.__setitem__(slice(None), [p])) if why == "probabilities are seen" else nano()
+    if why == "dropout":
+        fn = nano(dropout=0.5, training=True)
+    elif why == "mask before the scale":
+        def fn(q, k, v, hidden):
+            return pf.softmax((q @ k.transpose(-2, -1)).masked_fill(hidden, float("-inf")) * 0.3, -1) @ v
+    elif why == "larger mask":
+        q, hidden = q[:1], pf.cat([hidden, hidden])
+        k = k[:1]
+    with pf.rewrites.enable("found_attention") if why != "off" else pf.rewrites.disable("found_attention"):
+        count, values = fires("found_attention", fn, q, k, v, hidden)
+    assert count == 0
+    if why != "dropout":
+        check_close(values, reference(fn, q, k, v, hidden))
+
+
+@whole_windows
+def test_a_mask_that_is_written_later():
+    """The mask of the moment when it was applied counts."""
+    def fn(q, k, v, hidden):
+        hidden = hidden.clone()
+        att = (q @ k.transpose(-2, -1)).masked_fill(hidden, float("-inf"))
+        hidden.fill_(False)
+        return pf.softmax(att, -1) @ v + hidden.sum()
+
+    def fn_where(q, k, v, hidden):
+        seen = hidden.logical_not()
+        att = pf.where(seen, q @ k.transpose(-2, -1), float("-inf"))
+        seen.fill_(True)
+        return pf.softmax(att, -1) @ v + seen.sum()
+
+    args = [*three_of(2, 3, 7, 8), HIDDEN["causal"]().expand(2, 3, 7, 7)]
+    for f in (fn, fn_where):
+        expected = reference(f, *args)
+        with pf.rewrites.enable("found_attention"):
+            check_close(run(f, *args), expected)
+
+
 def gradients_of(fn, *shapes):
     pf.manual_seed(3)
     args = [pf.randn(*s, requires_grad=True) for s in shapes]

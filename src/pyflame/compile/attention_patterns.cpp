@@ -1,11 +1,13 @@
 // Two rewrites of attention, over the recorded graph:
-//   find_attention   softmax(q k^T * scale + mask) v, written as products, becomes one attention op
+//   find_attention   softmax(q k^T * scale + mask) v, written as products, becomes one attention op. The mask may be added, or bool: then
+//                    `where` or masked_fill writes -inf where a key is hidden.
 //   group_heads      attention reads keys and values where they are, if they were repeated for the heads of the queries
 // Both fire only if nothing else needs the values in between. Sums are made in another order, so they are within the tolerance.
 #include <algorithm>
 #include <optional>
 
 #include "pyflame/compile/constants.h"
+#include "pyflame/ops/hides.h"
 
 namespace pyflame {
 
@@ -60,7 +62,15 @@ class AttentionPass {
     std::vector<NodeId> between;
     std::optional<Operand> factor, mask;
     bool divides = false;
+    NodeId masked_at;     // the node that applies the mask: an addition, or a `where`
+    bool hides = false;   // a `where` that writes -inf where the mask is true
+    bool chosen = false;  // a `where`, so the mask is bool
   };
+
+  // Whether the node writes -inf over some of its scores.
+  static bool hides_scores(const Node& n) {
+    return n.op == OpId::where && n.attr<HidesAttrs>().hides && n.ins[1].is_param != n.ins[2].is_param;
+  }
 
   std::optional<Found> look(const Node& product) const {
     const size_t rank = static_cast<size_t>(product.outs[0].shape.size());
@@ -76,6 +86,14 @@ class AttentionPass {
         const bool left = writer_as_it_is(n.ins[0]).valid() && n.ins[0].shape == n.outs[0].shape;
         next = n.ins[left ? 0 : 1];
         f.mask = n.ins[left ? 1 : 0];
+        f.masked_at = at;
+      } else if (hides_scores(n) && !f.mask && !f.factor) {
+        next = n.ins[n.ins[1].is_param ? 2 : 1];
+        if (next.shape != n.outs[0].shape) return std::nullopt;
+        f.mask = n.ins[0];
+        f.masked_at = at;
+        f.chosen = true;
+        f.hides = n.ins[1].is_param;
       } else if ((n.op == OpId::mul || n.op == OpId::div) && n.ins[1].is_param && !n.ins[0].is_param && !f.factor) {
         f.factor = n.ins[1];
         f.divides = n.op == OpId::div;
@@ -139,8 +157,11 @@ class AttentionPass {
     std::vector<Operand> ins{q, k, v};
     if (f->mask) {
       const Dims scores{q.shape[0], q.shape[1], q.shape[2], k.shape[2]};
-      const auto mask = expanded(*f->mask, scores, static_cast<size_t>(r));
-      if (!mask || mask->dtype != q.dtype || !unchanged(*mask, f->between.back())) return;
+      const Operand own = f->hides ? dense(*f->mask) : *f->mask;
+      auto mask = expanded(own, scores, static_cast<size_t>(r));
+      if (!mask || mask->dtype != (f->chosen ? DType::bool_ : q.dtype)) return;
+      if (!f->hides && !unchanged(*mask, f->masked_at)) return;
+      if (f->hides) mask->binding = invert(f->masked_at, own, id).binding;
       ins.push_back(*mask);
     }
     if (!f->factor) {
@@ -155,14 +176,36 @@ class AttentionPass {
     become(id, *f, std::move(ins), out);
   }
 
-  void become(NodeId id, const Found& f, std::vector<Operand> ins, const Operand& out) {
+  Operand add_slot(DType dtype, const Dims& shape, Users users) {
     Parts p{std::move(g_), std::move(added_), {}, {}, {}};
-    const Dims rows{out.shape[0], out.shape[1], out.shape[2]};
-    const Operand lse = p.add_slot(DType::float32, rows, contiguous_strides(rows), false);
+    Operand o = p.add_slot(dtype, shape, contiguous_strides(shape), false);
     g_ = std::move(p.graph);
     added_ = std::move(p.added);
-    users_.push_back({{id}, {}});
-    for (const NodeId n : f.between) skip(g_.nodes[n]);
+    users_.push_back(std::move(users));
+    return o;
+  }
+
+  // The dims of a mask without repetitions, row-major.
+  static Operand dense(const Operand& mask) {
+    Dims shape = mask.shape;
+    for (int d = 0; d < shape.size(); ++d)
+      if (mask.strides[d] == 0) shape[d] = 1;
+    return with_geometry(mask, shape, contiguous_strides(shape));
+  }
+
+  // The `where` computes which keys are seen instead, from a mask of those that are hidden. Attention `reader` reads that.
+  Operand invert(NodeId where, const Operand& own, NodeId reader) {
+    const Operand seen = add_slot(DType::bool_, own.shape, {{where}, {reader}});
+    Node& n = g_.nodes[where];
+    const Operand hidden = with_geometry(n.ins[0], own.shape, n.ins[0].strides);
+    n = Node{OpId::logical_not, {}, {hidden}, {seen}, n.loc};
+    return seen;
+  }
+
+  void become(NodeId id, const Found& f, std::vector<Operand> ins, const Operand& out) {
+    const Operand lse = add_slot(DType::float32, Dims{out.shape[0], out.shape[1], out.shape[2]}, {{id}, {}});
+    for (const NodeId n : f.between)
+      if (!f.hides || n != f.masked_at) skip(g_.nodes[n]);
     skip(g_.nodes[f.first]);
     Node& n = g_.nodes[id];
     n.op = OpId::attention;

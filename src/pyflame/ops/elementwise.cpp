@@ -10,6 +10,7 @@
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/complex.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/ops/hides.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/tensor/default_dtype.h"
 
@@ -676,6 +677,16 @@ X(logical_and) X(logical_or) X(logical_xor)
 
     // ---- selection
 
+namespace {
+
+// hidden: the number among a and b is -inf.
+Tensor choose(const Tensor& condition, const Arg& a, const Arg& b, bool hidden, const Dims& shape, DType dtype) {
+  return hidden ? emit(OpId::where, {condition, a, b}, shape, dtype, HidesAttrs{1})
+                : emit(OpId::where, {condition, a, b}, shape, dtype);
+}
+
+}  // namespace
+
     Tensor where(const Tensor& mask, const Value& av, const Value& bv) {
   check_defined("where", mask);
   if (av.is_tensor) check_defined("where", av.tensor);
@@ -696,8 +707,9 @@ X(logical_and) X(logical_or) X(logical_xor)
   }
   if (is_complex(dtype) && !a) a = full({}, av.scalar, dtype, condition.device());
   if (is_complex(dtype) && !b) b = full({}, bv.scalar, dtype, condition.device());
-  Tensor out = emit(OpId::where, {condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype)},
-                    shape, dtype);
+  const bool hidden = (!a && hides(av.scalar, dtype)) || (!b && hides(bv.scalar, dtype));
+  Tensor out = choose(condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype), hidden, shape,
+                      dtype);
   if (has_gradient(dtype))
     attach("where", {out}, {a, b}, {condition}, [](GradNode& n, const Tensors& g) -> Tensors {
       const Tensor c = n.saved(0);
@@ -766,7 +778,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   else if (value.kind == Category::Float && !is_float(x.dtype())) value = Scalar(value.i);  // towards zero
   ops::check_fits("masked_fill", value, x.dtype());
   const Dims shape = x.shape() == mask.shape() ? x.shape() : broadcast_shapes("masked_fill", x.shape(), mask.shape());
-  Tensor out = emit(OpId::where, {mask, Arg(value, x.dtype()), x}, shape, x.dtype());
+  Tensor out = choose(mask, Arg(value, x.dtype()), x, hides(value, x.dtype()), shape, x.dtype());
   attach("masked_fill", {out}, {x}, {mask},
          [](GradNode& n, const Tensors& g) -> Tensors { return {to_edge(n, 0, where(n.saved(0), 0.0, g[0]))}; });
   return out;
