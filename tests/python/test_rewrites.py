@@ -678,6 +678,159 @@ def test_a_mask_that_is_written_later():
             check_close(run(f, *args), expected)
 
 
+# ---- found_attention in training
+
+
+def train(fn, *args, steps=4, weight=None):
+    """Loss and gradients of each step; forward and backward are one window."""
+    found = []
+    for _ in range(steps):
+        for a in args[:3]:
+            a.grad = None
+        loss = (fn(*args) * weight).sum()
+        loss.backward()
+        found.append([loss.item(), *(a.grad.cpu().numpy().copy() for a in args[:3])])
+    return found
+
+
+def check_training(fn, args, count, expected=None, tolerance=2e-5):
+    weight = pf.randn(*args[0].shape)
+    for a in args:
+        a.numpy() if not a.requires_grad else a.detach().numpy()  # the window of a step begins with the step
+    with pf.rewrites.disable("found_attention"):
+        expected = train(fn, *args, weight=weight, steps=1)[0]
+    with pf.rewrites.enable("found_attention"):
+        before = pf.rewrites.fired()["found_attention"]
+        steps = train(fn, *args, weight=weight)
+        assert (pf.rewrites.fired()["found_attention"] - before > 0) == bool(count)
+    for step in steps:
+        for got, want in zip(step, expected):
+            check_close([got], want, tolerance)
+
+
+def scaled(scale, how="masked_fill"):
+    def attend(q, k, v, *hidden):
+        att = q @ k.transpose(-2, -1)
+        if scale == "div":
+            att = att / 2.5
+        elif scale is not None:
+            att = att * scale
+        if hidden:
+            att = att.masked_fill(hidden[0], float("-inf")) if how == "masked_fill" else pf.where(hidden[0].logical_not(), att, float("-inf"))
+        return F.dropout(pf.softmax(att, -1), 0.0, True) @ v
+
+    return attend
+
+
+@whole_windows
+@pytest.mark.parametrize("scale", [0.35, "div", None, 0.0, -0.5])
+@pytest.mark.parametrize("mask", ["masked_fill", "where seen", None])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_a_training_step_is_attention_and_its_gradient(scale, mask, rank):
+    shape = (2, 3, 9, 4 + 4 * rank) if rank == 4 else (5, 9, 8)
+    width = {None: 0, 0.35: 1, "div": 2, 0.0: 3, -0.5: 4}[scale]
+    shape = (*shape[:-1], shape[-1] + 4 * width)  # equal programs are compiled once
+    hidden = [pf.arange(9) > pf.arange(9).unsqueeze(1)] if mask else []
+    check_training(scaled(scale, mask), [*three_of(*shape, requires_grad=True), *hidden], 1)
+
+
+@whole_windows
+@pytest.mark.parametrize("mask", list(HIDDEN))
+def test_masks_of_a_training_step(mask):
+    args = [*three_of(2, 3, 7, 40, requires_grad=True), HIDDEN[mask]()]
+    check_training(scaled(0.2), args, 1)
+
+
+@whole_windows
+def test_explain_shows_the_gradient_op():
+    args, fn = [*three_of(2, 3, 7, 8, requires_grad=True), HIDDEN["causal"]()], scaled(0.35)
+    with pf.rewrites.enable("found_attention"):
+        text = str(pf.explain(lambda: fn(*args).sum().backward()))
+    assert "attention_grad(" in text and "matmul(" not in text and "softmax(" not in text
+
+
+@whole_windows
+def test_rows_that_are_hidden_wholly_have_no_gradient():
+    hidden = (pf.arange(7) >= pf.tensor([[7], [0]])).view(2, 1, 1, 7)
+    args = [*three_of(2, 3, 7, 44, requires_grad=True), hidden]
+    with pf.rewrites.enable("found_attention"):
+        loss, *grads = train(scaled(0.35), *args, weight=1.0)[-1]
+    with pf.rewrites.disable("found_attention"):
+        _, *expected = train(scaled(0.35), *args, weight=1.0)[-1]
+    assert np.isfinite(loss)
+    for got, want in zip(grads, expected):
+        check_close([got[0]], want[0])
+        assert not got[1].any()
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["dropout", "scores are seen", "probabilities are seen", "one gradient", "other scale", "other mask value"])
+def test_training_steps_that_stay(why):
+    seen = []
+
+    class Scaled(pf.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 0.5
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2.0
+
+    def fn(q, k, v, hidden):
+        att = q @ (k.detach() if why == "one gradient" else k).transpose(-2, -1)
+        att = Scaled.apply(att) if why == "other scale" else att * 0.5
+        if why == "scores are seen":
+            seen[:] = [att]
+        att = pf.softmax(att.masked_fill(hidden, -1e9 if why == "other mask value" else float("-inf")), -1)
+        if why == "probabilities are seen":
+            seen[:] = [att]
+        if why == "dropout":
+            att = att * 1.25
+        return att @ v + (k if why == "one gradient" else 0)
+
+    args = [*three_of(2, 3, 7, 48, requires_grad=True), HIDDEN["causal"]()]
+    # A function of the program may have another gradient: the gradients are right with the rewrite too.
+    check_training(fn, args, why == "other scale")
+
+
+@whole_windows
+def test_a_gpt_trains_to_the_same_losses():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.c_attn, self.c_proj = nn.LayerNorm(32), nn.Linear(32, 96), nn.Linear(32, 32)
+            self.register_buffer("bias", pf.tril(pf.ones(16, 16)).view(1, 1, 16, 16))
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (y.view(b, t, 4, c // 4).transpose(1, 2) for y in self.c_attn(self.norm(x)).split(c, dim=2))
+            att = (q @ k.transpose(-2, -1)) * (1.0 / (c // 4) ** 0.5)
+            att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
+            att = F.dropout(F.softmax(att, dim=-1), 0.0, self.training)
+            return x + self.c_proj((att @ v).transpose(1, 2).contiguous().view(b, t, c))
+
+    def losses():
+        pf.manual_seed(1)
+        model = nn.Sequential(nn.Embedding(20, 32), Block(), Block(), nn.Linear(32, 20))
+        optimizer, found = pf.optim.AdamW(model.parameters(), lr=1e-2), []
+        tokens = pf.randint(0, 20, (3, 13))
+        for _ in range(5):
+            loss = F.cross_entropy(model(tokens[:, :-1]).reshape(-1, 20), tokens[:, 1:].reshape(-1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    expected = losses()
+    with pf.rewrites.enable("found_attention"):
+        before = pf.rewrites.fired()["found_attention"]
+        found = losses()
+        assert pf.rewrites.fired()["found_attention"] - before >= 2
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def gradients_of(fn, *shapes):
     pf.manual_seed(3)
     args = [pf.randn(*s, requires_grad=True) for s in shapes]

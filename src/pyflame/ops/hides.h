@@ -8,8 +8,10 @@
 
 namespace pyflame {
 
+// The number is -inf, so softmax gives such elements the weight 0; or it is the 0 in the gradient of such a `where`.
+constexpr int64_t kHidden = 1, kZeroForHidden = 2;
 struct HidesAttrs {
-  int64_t hides;  // the number is -inf: softmax gives such elements the weight 0
+  int64_t hides;  // kHidden, kZeroForHidden, or 0 for other numbers, which are recorded without the attribute
   PF_FIELDS("hides")
 };
 
