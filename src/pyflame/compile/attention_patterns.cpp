@@ -1,6 +1,7 @@
 // Two rewrites of attention, over the recorded graph:
 //   find_attention   softmax(q k^T * scale + mask) v, written as products, becomes one attention op. The mask may be added, or bool: then
 //                    `where` or masked_fill writes -inf where a key is hidden.
+//                    In training, its gradient becomes one op as well (attention_gradients.cpp).
 //   group_heads      attention reads keys and values where they are, if they were repeated for the heads of the queries
 // Both fire only if nothing else needs the values in between. Sums are made in another order, so they are within the tolerance.
 #include <algorithm>
