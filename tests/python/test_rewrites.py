@@ -514,6 +514,341 @@ def test_softmaxes_that_stay(why):
     check_close(values, expected)
 
 
+# ---- found_attention with bool masks
+
+
+HIDDEN = {  # masks that are true where a key is hidden, for scores of [2, 3, 7, 7]
+    "causal": lambda: pf.tril(pf.ones(7, 7)).view(1, 1, 7, 7) == 0,
+    "keys of a batch": lambda: (pf.arange(7) >= pf.tensor([[7], [4]])).view(2, 1, 1, 7),
+    "heads": lambda: (pf.arange(7) > pf.tensor([2, 3, 4]).view(3, 1)).view(3, 1, 7),
+    "rows": lambda: pf.arange(7) > pf.arange(7).unsqueeze(1),
+    "expanded": lambda: (pf.arange(7) > pf.arange(7).unsqueeze(1)).expand(2, 3, 7, 7),
+    "full": lambda: (pf.rand(2, 3, 7, 7) > 0.6) & (pf.arange(7) > 0),
+}
+
+
+def nano(fill=float("-inf"), how="masked_fill", dropout=0.0, training=False, then=None):
+    """Attention as nanoGPT writes it without the fused op."""
+    def attend(q, k, v, hidden):
+        att = (q @ k.transpose(-2, -1)) * (1.0 / 8 ** 0.5)
+        att = {
+            "masked_fill": lambda: att.masked_fill(hidden, fill),
+            "where": lambda: pf.where(hidden, fill, att),
+            "where seen": lambda: pf.where(hidden.logical_not(), att, fill),
+        }[how]()
+        att = F.dropout(pf.softmax(att, -1), dropout, training)
+        if then is not None:
+            then(att)
+        return att @ v
+
+    return attend
+
+
+def three_of(*shape, requires_grad=False):
+    return [pf.randn(*shape, requires_grad=requires_grad) for _ in range(3)]
+
+
+@whole_windows
+@pytest.mark.parametrize("how,width", [("masked_fill", 8), ("where", 16), ("where seen", 24)])  # equal programs are compiled once
+@pytest.mark.parametrize("mask", list(HIDDEN))
+def test_a_bool_mask_becomes_the_mask_of_attention(mask, how, width):
+    args, fn = [*three_of(2, 3, 7, width), HIDDEN[mask]()], nano(how=how)
+    expected = reference(fn, *args)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", fn, *args)
+        with pf.no_grad():
+            text = str(pf.explain(lambda: fn(*args)))
+    assert count == 1
+    assert "attention(" in text and "matmul(" not in text and "softmax(" not in text
+    check_close(values, expected)
+
+
+@whole_windows
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_causal_block_that_makes_its_mask(dtype):
+    """The mask is made from a buffer in the same window, and q, k and v are parts of one layer's output."""
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c_attn, self.c_proj = nn.Linear(32, 96), nn.Linear(32, 32)
+            self.register_buffer("bias", pf.tril(pf.ones(16, 16)).view(1, 1, 16, 16))
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (y.view(b, t, 4, c // 4).transpose(1, 2) for y in self.c_attn(x).split(c, dim=2))
+            att = (q @ k.transpose(-2, -1)) * (1.0 / (c // 4) ** 0.5)
+            att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
+            att = F.dropout(F.softmax(att, dim=-1), 0.0, self.training)
+            return self.c_proj((att @ v).transpose(1, 2).contiguous().view(b, t, c))
+
+    model, x = Attention().eval().to(getattr(pf, dtype)), pf.randn(2, 9, 32).to(getattr(pf, dtype))
+    expected = reference(model, x)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", model, x)
+    assert count >= 1
+    check_close(values, expected, 2e-5 if dtype == "float32" else 2e-2)
+
+
+@whole_windows
+def test_a_bool_mask_over_three_dims():
+    args, fn = [*three_of(4, 7, 8), pf.rand(4, 7, 7) > 0.7], nano()
+    args[3] = args[3] & (pf.arange(7) > 0)
+    expected = reference(fn, *args)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", fn, *args)
+    assert count == 1
+    check_close(values, expected)
+
+
+@whole_windows
+def test_rows_that_a_bool_mask_hides_wholly_are_zero():
+    hidden = (pf.arange(7) >= pf.tensor([[7], [0]])).view(2, 1, 1, 7)
+    args = [*three_of(2, 3, 7, 12), hidden]
+    expected = reference(nano(), *args)
+    assert np.isnan(expected[1]).all()
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", nano(), *args)
+    assert count == 1
+    check_close(values, np.where(np.isnan(expected), 0, expected))
+
+
+@whole_windows
+@pytest.mark.parametrize("fill", [-5.0, -1e4, -1e9, float(np.finfo("float32").min), 0.0, float("inf")])
+@pytest.mark.parametrize("how", ["masked_fill", "where", "where seen"])
+def test_other_fill_values_stay(fill, how):
+    """A finite number is a score like others: a row of such scores alone is the mean of v."""
+    hidden = (pf.arange(7) >= pf.tensor([[7], [0]])).view(2, 1, 1, 7)
+    args, fn = [*three_of(2, 3, 7, 8), hidden], nano(fill, how)
+    expected = reference(fn, *args)
+    with pf.rewrites.enable("found_attention"):
+        count, values = fires("found_attention", fn, *args)
+    assert count == 0
+    np.testing.assert_array_equal(values[-1], expected)
+
+
+@whole_windows
+def test_fill_values_do_not_share_a_program():
+    args = [*three_of(2, 3, 7, 8), HIDDEN["causal"]()]
+    with pf.rewrites.enable("found_attention"):
+        for fill in (float("-inf"), -1.0, float("-inf"), 0.5):
+            check_close(run(nano(fill), *args, runs=3), reference(nano(fill), *args))
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["off", "probabilities are seen", "dropout", "mask before the scale", "larger mask"])
+def test_bool_masks_that_stay(why):
+    seen = []
+    q, k, v = three_of(2, 3, 7, 8)
+    hidden = HIDDEN["causal"]()
+    fn = nano(then=lambda p: seen.__setitem__(slice(None), [p])) if why == "probabilities are seen" else nano()
+    if why == "dropout":
+        fn = nano(dropout=0.5, training=True)
+    elif why == "mask before the scale":
+        def fn(q, k, v, hidden):
+            return pf.softmax((q @ k.transpose(-2, -1)).masked_fill(hidden, float("-inf")) * 0.3, -1) @ v
+    elif why == "larger mask":
+        q, hidden = q[:1], pf.cat([hidden, hidden])
+        k = k[:1]
+    with pf.rewrites.enable("found_attention") if why != "off" else pf.rewrites.disable("found_attention"):
+        count, values = fires("found_attention", fn, q, k, v, hidden)
+    assert count == 0
+    if why != "dropout":
+        check_close(values, reference(fn, q, k, v, hidden))
+
+
+@whole_windows
+def test_a_mask_that_is_written_later():
+    """The mask of the moment when it was applied counts."""
+    def fn(q, k, v, hidden):
+        hidden = hidden.clone()
+        att = (q @ k.transpose(-2, -1)).masked_fill(hidden, float("-inf"))
+        hidden.fill_(False)
+        return pf.softmax(att, -1) @ v + hidden.sum()
+
+    def fn_where(q, k, v, hidden):
+        seen = hidden.logical_not()
+        att = pf.where(seen, q @ k.transpose(-2, -1), float("-inf"))
+        seen.fill_(True)
+        return pf.softmax(att, -1) @ v + seen.sum()
+
+    args = [*three_of(2, 3, 7, 8), HIDDEN["causal"]().expand(2, 3, 7, 7)]
+    for f in (fn, fn_where):
+        expected = reference(f, *args)
+        with pf.rewrites.enable("found_attention"):
+            check_close(run(f, *args), expected)
+
+
+# ---- found_attention in training
+
+
+def train(fn, *args, steps=4, weight=None):
+    """Loss and gradients of each step; forward and backward are one window."""
+    found = []
+    for _ in range(steps):
+        for a in args[:3]:
+            a.grad = None
+        loss = (fn(*args) * weight).sum()
+        loss.backward()
+        found.append([loss.item(), *(a.grad.cpu().numpy().copy() for a in args[:3])])
+    return found
+
+
+def check_training(fn, args, count, tolerance=2e-5):
+    weight = pf.randn(*args[0].shape)
+    for a in args:
+        a.detach().numpy()  # the window of a step begins with the step
+    with pf.rewrites.disable("found_attention"):
+        expected = train(fn, *args, weight=weight, steps=1)[0]
+    with pf.rewrites.enable("found_attention"):
+        before = pf.rewrites.fired()["found_attention"]
+        steps = train(fn, *args, weight=weight)
+        assert (pf.rewrites.fired()["found_attention"] - before > 0) == bool(count)
+    for step in steps:
+        for got, want in zip(step, expected):
+            check_close([got], want, tolerance)
+
+
+def scaled(scale, how="masked_fill"):
+    def attend(q, k, v, *hidden):
+        att = q @ k.transpose(-2, -1)
+        if scale == "div":
+            att = att / 2.5
+        elif scale is not None:
+            att = att * scale
+        if hidden:
+            att = att.masked_fill(hidden[0], float("-inf")) if how == "masked_fill" else pf.where(hidden[0].logical_not(), att, float("-inf"))
+        return F.dropout(pf.softmax(att, -1), 0.0, True) @ v
+
+    return attend
+
+
+@whole_windows
+@pytest.mark.parametrize("scale", [0.35, "div", None, 0.0, -0.5])
+@pytest.mark.parametrize("mask", ["masked_fill", "where seen", None])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_a_training_step_is_attention_and_its_gradient(scale, mask, rank):
+    shape = (2, 3, 9, 4 + 4 * rank) if rank == 4 else (5, 9, 8)
+    width = {None: 0, 0.35: 1, "div": 2, 0.0: 3, -0.5: 4}[scale]
+    shape = (*shape[:-1], shape[-1] + 4 * width)  # equal programs are compiled once
+    hidden = [pf.arange(9) > pf.arange(9).unsqueeze(1)] if mask else []
+    check_training(scaled(scale, mask), [*three_of(*shape, requires_grad=True), *hidden], 1)
+
+
+@whole_windows
+@pytest.mark.parametrize("mask", list(HIDDEN))
+def test_masks_of_a_training_step(mask):
+    args = [*three_of(2, 3, 7, 40, requires_grad=True), HIDDEN[mask]()]
+    check_training(scaled(0.2), args, 1)
+
+
+@whole_windows
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_mask_that_is_added_in_training(learned):
+    def fn(q, k, v, mask):
+        return pf.softmax((q @ k.transpose(-2, -1)) * 0.4 + mask, -1) @ v
+
+    mask = pf.randn(1, 3, 7, 7, requires_grad=learned)
+    check_training(fn, [*three_of(2, 3, 7, 56, requires_grad=True), mask], not learned)
+
+
+@whole_windows
+def test_explain_shows_the_gradient_op():
+    args, fn = [*three_of(2, 3, 7, 8, requires_grad=True), HIDDEN["causal"]()], scaled(0.35)
+    with pf.rewrites.enable("found_attention"):
+        text = str(pf.explain(lambda: fn(*args).sum().backward()))
+    assert "attention_grad(" in text and "matmul(" not in text and "softmax(" not in text
+
+
+@whole_windows
+def test_rows_that_are_hidden_wholly_have_no_gradient():
+    hidden = (pf.arange(7) >= pf.tensor([[7], [0]])).view(2, 1, 1, 7)
+    args = [*three_of(2, 3, 7, 44, requires_grad=True), hidden]
+    with pf.rewrites.enable("found_attention"):
+        loss, *grads = train(scaled(0.35), *args, weight=1.0)[-1]
+    with pf.rewrites.disable("found_attention"):
+        _, *expected = train(scaled(0.35), *args, weight=1.0)[-1]
+    assert np.isfinite(loss)
+    for got, want in zip(grads, expected):
+        check_close([got[0]], want[0])
+        assert not got[1].any()
+
+
+@whole_windows
+@pytest.mark.parametrize("scales", [(0.5, 2.0), (0.5, 0.5), (-3.0, 0.1), (0.0, 0.0)])
+def test_a_gradient_by_hand_may_have_another_scale(scales):
+    """A program is compiled without its numbers, so the scale of the gradient need not be that of the scores."""
+    def step(q, k, v, g):
+        p = pf.softmax((q @ k.transpose(-2, -1)) * scales[0], -1)
+        out, dp, dv = p @ v, g @ v.transpose(-2, -1), p.transpose(-2, -1) @ g
+        ds = (p * (dp - (dp * p).sum(-1, keepdim=True))) * scales[1]
+        dq, dk = ds @ k, q.transpose(-2, -1) @ ds
+        return pf.cat([out, dq, dk.transpose(-2, -1), dv])
+
+    args = [pf.randn(2, 3, 7, 52) for _ in range(4)]
+    expected = reference(step, *args)
+    with pf.rewrites.enable("found_attention"):
+        values = run(step, *args)
+        with pf.no_grad():
+            assert "attention_grad(" in str(pf.explain(lambda: step(*args)))
+    check_close(values, expected)
+
+
+@whole_windows
+@pytest.mark.parametrize("why", ["scores are seen", "probabilities are seen", "probabilities are used", "one gradient", "other mask value"])
+def test_training_steps_that_stay(why):
+    seen = []
+
+    def fn(q, k, v, hidden):
+        att = (q @ (k.detach() if why == "one gradient" else k).transpose(-2, -1)) * 0.5
+        if why == "scores are seen":
+            seen[:] = [att]
+        att = pf.softmax(att.masked_fill(hidden, -1e9 if why == "other mask value" else float("-inf")), -1)
+        if why == "probabilities are seen":
+            seen[:] = [att]
+        if why == "probabilities are used":
+            return att @ v + att.sum(-1, keepdim=True)
+        return att @ v + (k if why == "one gradient" else 0)
+
+    check_training(fn, [*three_of(2, 3, 7, 48, requires_grad=True), HIDDEN["causal"]()], 0)
+
+
+@whole_windows
+def test_a_gpt_trains_to_the_same_losses():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.c_attn, self.c_proj = nn.LayerNorm(32), nn.Linear(32, 96), nn.Linear(32, 32)
+            self.register_buffer("bias", pf.tril(pf.ones(16, 16)).view(1, 1, 16, 16))
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (y.view(b, t, 4, c // 4).transpose(1, 2) for y in self.c_attn(self.norm(x)).split(c, dim=2))
+            att = (q @ k.transpose(-2, -1)) * (1.0 / (c // 4) ** 0.5)
+            att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
+            att = F.dropout(F.softmax(att, dim=-1), 0.0, self.training)
+            return x + self.c_proj((att @ v).transpose(1, 2).contiguous().view(b, t, c))
+
+    def losses():
+        pf.manual_seed(1)
+        model = nn.Sequential(nn.Embedding(20, 32), Block(), Block(), nn.Linear(32, 20))
+        optimizer, found = pf.optim.AdamW(model.parameters(), lr=1e-2), []
+        tokens = pf.randint(0, 20, (3, 13))
+        for _ in range(5):
+            loss = F.cross_entropy(model(tokens[:, :-1]).reshape(-1, 20), tokens[:, 1:].reshape(-1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    expected = losses()
+    with pf.rewrites.enable("found_attention"):
+        before = pf.rewrites.fired()["found_attention"]
+        found = losses()
+        assert pf.rewrites.fired()["found_attention"] - before >= 2
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def gradients_of(fn, *shapes):
     pf.manual_seed(3)
     args = [pf.randn(*s, requires_grad=True) for s in shapes]

@@ -35,7 +35,7 @@ INTERNAL = [
         tensor/alias.h tensor/float8.h tensor/gguf_blocks.h tensor/lasting.h tensor/layout.h tensor/print.h tensor/runtime_hooks.h tensor/storage.h
         tensor/weight_planes.h tensor/weight_tiles.h"""),
     ("what the functions of ops.h are made of", """
-        ops/attrs.h ops/complex.h ops/complex_scans.h ops/family.h ops/helpers.h ops/op.h ops/ops.def ops/sequences.h ops/user_kernel.h
+        ops/attrs.h ops/complex.h ops/complex_scans.h ops/family.h ops/helpers.h ops/hides.h ops/op.h ops/ops.def ops/sequences.h ops/user_kernel.h
         ops/view_dtype.h ops/windows.h"""),
     ("hooks for the library's own optimizers", "autograd/ready.h"),
     ("readers of one file format each, behind safetensors.h and checkpoint.h or called from Python", """

@@ -1,11 +1,15 @@
 // Two rewrites of attention, over the recorded graph:
-//   find_attention   softmax(q k^T * scale + mask) v, written as products, becomes one attention op
+//   find_attention   softmax(q k^T * scale + mask) v, written as products, becomes one attention op. The mask may be added, or bool: then
+//                    `where` or masked_fill writes -inf where a key is hidden.
+//                    In training, its gradient becomes one op as well (attention_gradients.cpp).
 //   group_heads      attention reads keys and values where they are, if they were repeated for the heads of the queries
 // Both fire only if nothing else needs the values in between. Sums are made in another order, so they are within the tolerance.
 #include <algorithm>
 #include <optional>
 
+#include "pyflame/compile/attention_gradients.h"
 #include "pyflame/compile/constants.h"
+#include "pyflame/ops/hides.h"
 
 namespace pyflame {
 
@@ -31,18 +35,18 @@ class AttentionPass {
   }
 
  private:
-  // The node that has written a value which only one node reads.
-  NodeId only_writer(const Operand& o) const {
+  // The node that has written a value which only one node reads, or so many.
+  NodeId only_writer(const Operand& o, size_t readers = 1) const {
     if (o.is_param) return {};
     const SlotInfo& slot = g_.slot_info(o);
     const Users& u = users_[g_.slot(o)];
-    if (slot.live || slot.external || u.writers.size() != 1 || u.readers.size() != 1) return {};
+    if (slot.live || slot.external || u.writers.size() != 1 || u.readers.size() != readers) return {};
     const Node& n = g_.nodes[u.writers[0]];
     return n.outs.size() == 1 && is_whole(g_, n.outs[0]) && n.outs[0].binding == o.binding ? u.writers[0] : NodeId();
   }
   // Also: the value is read as it was written.
-  NodeId writer_as_it_is(const Operand& o) const {
-    const NodeId id = only_writer(o);
+  NodeId writer_as_it_is(const Operand& o, size_t readers = 1) const {
+    const NodeId id = only_writer(o, readers);
     return id.valid() && g_.nodes[id].outs[0].shape == o.shape && o.contiguous && o.dtype == g_.nodes[id].outs[0].dtype
                ? id
                : NodeId();
@@ -60,13 +64,26 @@ class AttentionPass {
     std::vector<NodeId> between;
     std::optional<Operand> factor, mask;
     bool divides = false;
+    NodeId masked_at;     // the node that applies the mask: an addition, or a `where`
+    bool hides = false;   // a `where` that writes -inf where the mask is true
+    bool trains = false;  // the gradient reads the probabilities
+    bool chosen = false;  // a `where`, so the mask is bool
   };
+
+  // Whether the node writes -inf over some of its scores.
+  static bool hides_scores(const Node& n) {
+    return n.op == OpId::where && n.attr<HidesAttrs>().hides == kHidden && n.ins[1].is_param != n.ins[2].is_param;
+  }
 
   std::optional<Found> look(const Node& product) const {
     const size_t rank = static_cast<size_t>(product.outs[0].shape.size());
     if (rank < 3 || rank > 4 || !is_float(product.outs[0].dtype)) return std::nullopt;
     Found f;
     NodeId at = writer_as_it_is(product.ins[0]);
+    if (!at.valid()) {
+      at = writer_as_it_is(product.ins[0], 4);  // the product, and three nodes of the gradient
+      f.trains = true;
+    }
     if (!at.valid() || g_.nodes[at].op != OpId::softmax) return std::nullopt;
     for (f.between = {at};; f.between.push_back(at)) {
       const Node& n = g_.nodes[at];
@@ -76,6 +93,14 @@ class AttentionPass {
         const bool left = writer_as_it_is(n.ins[0]).valid() && n.ins[0].shape == n.outs[0].shape;
         next = n.ins[left ? 0 : 1];
         f.mask = n.ins[left ? 1 : 0];
+        f.masked_at = at;
+      } else if (hides_scores(n) && !f.mask && !f.factor) {
+        next = n.ins[n.ins[1].is_param ? 2 : 1];
+        if (next.shape != n.outs[0].shape) return std::nullopt;
+        f.mask = n.ins[0];
+        f.masked_at = at;
+        f.chosen = true;
+        f.hides = n.ins[1].is_param;
       } else if ((n.op == OpId::mul || n.op == OpId::div) && n.ins[1].is_param && !n.ins[0].is_param && !f.factor) {
         f.factor = n.ins[1];
         f.divides = n.op == OpId::div;
@@ -136,11 +161,16 @@ class AttentionPass {
     const Operand k = with_heads(with_geometry(swapped, shape, strides)), v = with_heads(g_.nodes[id].ins[1]);
     if (v.shape[3] != q.shape[3] || q.dtype != out.dtype || out.numel() == 0 || k.shape[2] == 0) return;
     if (!unchanged(q, f->first) || !unchanged(k, f->first)) return;
+    std::optional<Backward> back;
+    if (f->trains && !(back = backward(id, *f, with_geometry(swapped, shape, strides)))) return;
     std::vector<Operand> ins{q, k, v};
     if (f->mask) {
       const Dims scores{q.shape[0], q.shape[1], q.shape[2], k.shape[2]};
-      const auto mask = expanded(*f->mask, scores, static_cast<size_t>(r));
-      if (!mask || mask->dtype != q.dtype || !unchanged(*mask, f->between.back())) return;
+      const Operand own = f->hides ? dense(*f->mask) : *f->mask;
+      auto mask = expanded(own, scores, static_cast<size_t>(r));
+      if (!mask || mask->dtype != (f->chosen ? DType::bool_ : q.dtype)) return;
+      if (!f->hides && !unchanged(*mask, f->masked_at)) return;
+      if (f->hides) mask->binding = invert(f->masked_at, own, id).binding;
       ins.push_back(*mask);
     }
     if (!f->factor) {
@@ -152,18 +182,67 @@ class AttentionPass {
       ins.back().dtype = DType::float64;
     }
     ins.push_back(number(Param(Scalar(k.shape[2])), {}, DType::int64));
-    become(id, *f, std::move(ins), out);
+    become(id, *f, std::move(ins), out, back);
   }
 
-  void become(NodeId id, const Found& f, std::vector<Operand> ins, const Operand& out) {
+  Operand add_slot(DType dtype, const Dims& shape, Users users) {
     Parts p{std::move(g_), std::move(added_), {}, {}, {}};
-    const Dims rows{out.shape[0], out.shape[1], out.shape[2]};
-    const Operand lse = p.add_slot(DType::float32, rows, contiguous_strides(rows), false);
+    Operand o = p.add_slot(dtype, shape, contiguous_strides(shape), false);
     g_ = std::move(p.graph);
     added_ = std::move(p.added);
-    users_.push_back({{id}, {}});
-    for (const NodeId n : f.between) skip(g_.nodes[n]);
+    users_.push_back(std::move(users));
+    return o;
+  }
+
+  // The dims of a mask without repetitions, row-major.
+  static Operand dense(const Operand& mask) {
+    Dims shape = mask.shape;
+    for (int d = 0; d < shape.size(); ++d)
+      if (mask.strides[d] == 0) shape[d] = 1;
+    return with_geometry(mask, shape, contiguous_strides(shape));
+  }
+
+  // The `where` computes which keys are seen instead, from a mask of those that are hidden. Attention `reader` reads that.
+  Operand invert(NodeId where, const Operand& own, NodeId reader) {
+    const Operand seen = add_slot(DType::bool_, own.shape, {{where}, {reader}});
+    Node& n = g_.nodes[where];
+    const Operand hidden = with_geometry(n.ins[0], own.shape, n.ins[0].strides);
+    n = Node{OpId::logical_not, {}, {hidden}, {seen}, n.loc};
+    return seen;
+  }
+
+  struct Backward {
+    ForwardPattern forward;
+    GradientPattern gradient;
+  };
+  std::optional<Backward> backward(NodeId id, const Found& f, const Operand& k) const {
+    const Node& product = g_.nodes[id];
+    const Operand& v = product.ins[1];
+    const Users& of_out = users_[g_.slot(product.outs[0])];
+    if (v.dtype != DType::float32 || !unchanged(v, id) || of_out.writers.size() != 1) return std::nullopt;
+    ForwardPattern forward{id, g_.nodes[f.first].ins[0], k, v, product.ins[0], {}, 0, f.factor, f.divides};
+    if (f.chosen) {
+      if (!unchanged(*f.mask, f.masked_at)) return std::nullopt;
+      forward.mask = f.mask;
+      forward.kept = f.hides ? 2 : 1;
+    }
+    if (auto gradient = match_gradient(g_, users_, forward)) return Backward{std::move(forward), std::move(*gradient)};
+    return std::nullopt;
+  }
+
+  void become(NodeId id, const Found& f, std::vector<Operand> ins, const Operand& out,
+              const std::optional<Backward>& back) {
+    const Operand lse = add_slot(DType::float32, Dims{out.shape[0], out.shape[1], out.shape[2]}, {{id}, {}});
+    for (const NodeId n : f.between)
+      if (!f.hides || n != f.masked_at) skip(g_.nodes[n]);
     skip(g_.nodes[f.first]);
+    if (back) {
+      Parts p{std::move(g_), std::move(added_), {}, {}, {}};
+      replace_gradient(p, back->gradient, back->forward, ins, out, lse);
+      g_ = std::move(p.graph);
+      added_ = std::move(p.added);
+      users_.resize(g_.slots.size());
+    }
     Node& n = g_.nodes[id];
     n.op = OpId::attention;
     n.attrs = {0, f.mask ? 1 : 0, 0};

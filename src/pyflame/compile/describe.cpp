@@ -2,6 +2,7 @@
 #include "pyflame/base/location.h"
 #include "pyflame/compile/passes.h"
 #include "pyflame/compile/work.h"
+#include "pyflame/ops/hides.h"
 #include "pyflame/ops/user_kernel.h"
 
 namespace pyflame {
@@ -86,7 +87,7 @@ std::string describe_node(const Graph& g, const Node& n) {
   text += '(';
   append_operands(text, n.ins, 8);
   text += ')';
-  std::string_view names = n.info().attr_names;
+  std::string_view names = n.op == OpId::where ? HidesAttrs::kFields : n.info().attr_names;
   for (size_t i = 0; i < n.attrs.size(); ++i) {
     const size_t comma = names.find(',');
     const std::string_view field = names.substr(0, comma);

@@ -23,7 +23,8 @@ constexpr std::array<RewriteInfo, 5> kRewrites = {{
     {"grouped_heads", false,
      "Attention reads key and value heads that were repeated where they are, without the copies."},
     {"found_attention", false,
-     "softmax(q k^T * scale + mask) v, written as products and a softmax, is one attention op."},
+     "softmax(q k^T * scale + mask) v, written as products and a softmax, is one attention op, and its gradient "
+     "another one."},
 }};
 
 std::array<std::atomic<uint64_t>, kRewrites.size()> g_fired{};

@@ -10,6 +10,7 @@
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/complex.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/ops/hides.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/tensor/default_dtype.h"
 
@@ -676,7 +677,25 @@ X(logical_and) X(logical_or) X(logical_xor)
 
     // ---- selection
 
-    Tensor where(const Tensor& mask, const Value& av, const Value& bv) {
+    namespace {
+
+  Tensor choose(const Tensor& condition, const Arg& a, const Arg& b, int64_t hides, const Dims& shape, DType dtype) {
+    return hides ? emit(OpId::where, {condition, a, b}, shape, dtype, HidesAttrs{hides})
+                 : emit(OpId::where, {condition, a, b}, shape, dtype);
+  }
+
+  // The gradient of a `where` between g's place and a number, g where the condition is `keeps`. Gradients of gradients need the public op.
+  Tensor keep(const Tensor& condition, bool keeps, const Tensor& g, bool hidden) {
+    if (!hidden || grad_mode::enabled() || g.shape() != broadcast_shapes("where", condition.shape(), g.shape()))
+      return keeps ? where(condition, g, 0.0) : where(condition, 0.0, g);
+    const Arg zero(Scalar(0.0), g.dtype());
+    return keeps ? choose(condition, g, zero, kZeroForHidden, g.shape(), g.dtype())
+                 : choose(condition, zero, g, kZeroForHidden, g.shape(), g.dtype());
+  }
+
+}  // namespace
+
+Tensor where(const Tensor& mask, const Value& av, const Value& bv) {
   check_defined("where", mask);
   if (av.is_tensor) check_defined("where", av.tensor);
   if (bv.is_tensor) check_defined("where", bv.tensor);
@@ -696,13 +715,14 @@ X(logical_and) X(logical_or) X(logical_xor)
   }
   if (is_complex(dtype) && !a) a = full({}, av.scalar, dtype, condition.device());
   if (is_complex(dtype) && !b) b = full({}, bv.scalar, dtype, condition.device());
-  Tensor out = emit(OpId::where, {condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype)},
-                    shape, dtype);
+  const bool hidden = (!a && hides(av.scalar, dtype)) || (!b && hides(bv.scalar, dtype));
+  Tensor out = choose(condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype),
+                      hidden ? kHidden : 0, shape, dtype);
   if (has_gradient(dtype))
-    attach("where", {out}, {a, b}, {condition}, [](GradNode& n, const Tensors& g) -> Tensors {
+    attach("where", {out}, {a, b}, {condition}, [hidden](GradNode& n, const Tensors& g) -> Tensors {
       const Tensor c = n.saved(0);
-      return {n.needs(0) ? to_edge(n, 0, where(c, g[0], 0.0)) : Tensor(),
-              n.needs(1) ? to_edge(n, 1, where(c, 0.0, g[0])) : Tensor()};
+      return {n.needs(0) ? to_edge(n, 0, keep(c, true, g[0], hidden)) : Tensor(),
+              n.needs(1) ? to_edge(n, 1, keep(c, false, g[0], hidden)) : Tensor()};
     });
   return out;
 }
@@ -766,9 +786,11 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   else if (value.kind == Category::Float && !is_float(x.dtype())) value = Scalar(value.i);  // towards zero
   ops::check_fits("masked_fill", value, x.dtype());
   const Dims shape = x.shape() == mask.shape() ? x.shape() : broadcast_shapes("masked_fill", x.shape(), mask.shape());
-  Tensor out = emit(OpId::where, {mask, Arg(value, x.dtype()), x}, shape, x.dtype());
-  attach("masked_fill", {out}, {x}, {mask},
-         [](GradNode& n, const Tensors& g) -> Tensors { return {to_edge(n, 0, where(n.saved(0), 0.0, g[0]))}; });
+  const bool hidden = hides(value, x.dtype());
+  Tensor out = choose(mask, Arg(value, x.dtype()), x, hidden ? kHidden : 0, shape, x.dtype());
+  attach("masked_fill", {out}, {x}, {mask}, [hidden](GradNode& n, const Tensors& g) -> Tensors {
+    return {to_edge(n, 0, keep(n.saved(0), false, g[0], hidden))};
+  });
   return out;
 }
 

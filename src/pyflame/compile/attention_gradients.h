@@ -1,0 +1,33 @@
+// The gradient of softmax(q k^T * scale + mask) v as autograd records it, for find_attention (attention_patterns.cpp).
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "pyflame/compile/constants.h"
+
+namespace pyflame {
+
+// What is known of the forward pass. q, k, v and probabilities as they were recorded; k is [.., S, D].
+struct ForwardPattern {
+  NodeId product;  // probabilities v
+  Operand q, k, v, probabilities;
+  std::optional<Operand> mask;  // of a `where`
+  int kept = 0;                 // that input of the `where` is the scores
+  std::optional<Operand> factor;
+  bool divides = false;
+};
+
+struct GradientPattern {
+  Operand grad;
+  NodeId dp, dv, weighted, sum, centred, ds, masked, scaled, dq, dk;  // masked and scaled may be invalid
+};
+
+// Nothing: something else reads the values in between, or they are other ops.
+std::optional<GradientPattern> match_gradient(const Graph& g, const Indexed<SlotId, Users>& users,
+                                              const ForwardPattern& f);
+
+// `ins`: those of the attention op, [B, H, T, D] each. out and lse: its results.
+void replace_gradient(Parts& p, const GradientPattern& b, const ForwardPattern& f, const std::vector<Operand>& ins,
+                      const Operand& out, const Operand& lse);
+
+}  // namespace pyflame
