@@ -110,6 +110,11 @@ def _old_name(name):
         return _tensor_methods.Storage
     if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
         return getattr(Tensor, name)
+    if name.startswith("_foreach_"):
+        from . import _foreach
+
+        if name in _foreach.FUNCTIONS:
+            return _foreach.FUNCTIONS[name]
     if name in _further_names.FUNCTIONAL:
         from .nn import functional
 

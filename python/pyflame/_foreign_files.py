@@ -30,12 +30,22 @@ def _placed(tensors, map_location):
     return {name: place(t, "cpu") for name, t in tensors.items()}
 
 
+def _first_bytes(path):
+    with open(path, "rb") as f:
+        return f.read(8)
+
+
 def load_safetensors(path, map_location):
     """(tensors, metadata). A tensor that is tied to another one is stored once; the metadata then maps its name to the other one's."""
-    if map_location is None or isinstance(map_location, (str, _C.device)):
-        tensors, metadata = _C.load_safetensors(path, map_location)
-    else:
-        tensors, metadata = _C.load_safetensors(path, "cpu")
+    plain = map_location is None or isinstance(map_location, (str, _C.device))
+    try:
+        tensors, metadata = _C.load_safetensors(path, map_location if plain else "cpu")
+    except ValueError as e:
+        if str(path).endswith(".safetensors") or "a safetensors file" not in str(e):
+            raise
+        hint = "pyflame.onnx.load reads models in the ONNX format" if str(path).endswith(".onnx") else "an empty or cut file has no format either"
+        raise type(e)(f"load: '{path}' has no format that is known; got the first bytes {_first_bytes(path)!r}; expected a file of safetensors, torch.save, TorchScript, GGUF, npy or npz; hint: {hint}") from None
+    if not plain:
         tensors = _placed(tensors, map_location)
     for name, other in metadata.items():
         if other in tensors and name not in tensors and name != "structure":

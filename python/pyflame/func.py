@@ -294,6 +294,19 @@ def linearize(func, *primals):
     return func(*primals), lambda *tangents: jvp(func, primals, tangents)[1]
 
 
+def functionalize(func, *, remove="mutations"):
+    """func, which needs no change: in PyTorch the result records no writes in place, here a window's writes are resolved when it is planned. The values, and
+    what func writes into its arguments, are those of func. remove: "mutations" or "mutations_and_views"; ValueError for others."""
+    if remove not in ("mutations", "mutations_and_views"):
+        raise ValueError(f"functionalize: remove is unknown; got {remove!r}; expected 'mutations' or 'mutations_and_views'")
+
+    @functools.wraps(func)
+    def same(*args, **kwargs):
+        return func(*args, **kwargs)
+
+    return same
+
+
 def replace_all_batch_norm_modules_(root):
     """Batch norms use the statistics of the batch only, in place; returns the module."""
     for m in root.modules():

@@ -38,7 +38,7 @@ def ndtr(input):
 def xlog1py(input, other):
     """input * log(1 + other), and 0 where input is 0 and other is not NaN. Integers become float32."""
     x = floating(input) if isinstance(input, Tensor) else input
-    y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), device=input.device)
+    y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), dtype=x.dtype, device=input.device)
     # Where log(1 + y) is infinite or NaN, 0 times it would be NaN.
     outside = _C.logical_and(_C.eq(x, 0) if isinstance(x, Tensor) else x == 0, _C.logical_or(y <= -1, _C.isinf(y)))
     return x * _C.log1p(_C.where(outside, 0.0, y))

@@ -222,3 +222,18 @@ def test_grad_of_batches_and_zeros():
 def test_gradgradcheck():
     x = pf.rand(3, dtype=pf.float64, requires_grad=True)
     assert pf.autograd.gradgradcheck(lambda x: (x**3).sin(), x)
+
+
+def test_functionalize_gives_what_the_function_gives():
+    def f(x, scale):
+        """Doc."""
+        y = x.clone()
+        y[0].mul_(scale)
+        return y.sum()
+
+    same = pf.func.functionalize(f, remove="mutations_and_views")
+    x = pf.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert same(x, scale=3.0).item() == 16 and same.__doc__ == "Doc." and pf.func.grad(same)(x, 3.0).tolist() == [[3, 3], [1, 1]]
+    assert pf.func.vmap(pf.func.functionalize(lambda t: t.clone().add_(1)))(x).tolist() == [[2, 3], [4, 5]]
+    with pytest.raises(ValueError, match="functionalize: remove is unknown; got 'views'"):
+        pf.func.functionalize(f, remove="views")

@@ -310,6 +310,8 @@ def test_pickle_and_deepcopy_of_modules():
         with pf.no_grad():
             other.scale.add_(1)
         assert net.scale.tolist() == [1] * 4
+    net.scale.sum().backward()
+    assert net.scale.grad is not None and copy.deepcopy(net).scale.grad is None  # so a copy that takes steps of its own begins without gradients
     tied = nn.Module()
     tied.a = tied.b = nn.Parameter(pf.ones(1))
     c = copy.deepcopy(tied)

@@ -133,6 +133,25 @@ def test_transformer():
         assert pf.equal(other(src, tgt), model(src, tgt))
 
 
+def test_a_wrapper_of_the_attention_can_ask_for_its_weights():
+    model, seen = nn.Transformer(E, HEADS, 1, 1, 16, batch_first=True).eval(), []
+
+    def watched(attention):
+        def forward(*args, _forward=attention.forward, **kwargs):
+            assert len(args) == 3 and kwargs.keys() == {"attn_mask", "key_padding_mask", "need_weights", "is_causal"}
+            result = _forward(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
+            seen.append(result[1].shape)
+            return result
+
+        attention.forward = forward
+
+    for module in model.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            watched(module)
+    model(pf.randn(N, S, E), pf.randn(N, T, E))
+    assert seen == [(N, HEADS, S, S), (N, HEADS, T, T), (N, HEADS, T, S)]
+
+
 @pytest.mark.parametrize("wrong,error,text", [
     (lambda: nn.TransformerEncoderLayer(E, HEADS, activation="swish"), RuntimeError, "TransformerEncoderLayer: unknown activation; got 'swish'"),
     (lambda: nn.Transformer(E, HEADS, 1, 1)(pf.ones(S, 2, E), pf.ones(T, 3, E)), RuntimeError, "Transformer: the batches differ"),

@@ -260,3 +260,13 @@ def test_the_norm_of_float64_gradients_is_float64(norm_type):
     assert total.dtype == pf.float64 and abs(total.item() / want - 1) < 1e-14
     for p, g in zip(params, grads):
         np.testing.assert_allclose(p.grad.numpy(), g * (2.0 / want), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [pf.complex64, pf.complex128])
+@pytest.mark.parametrize("norm_type,norm", [(2.0, 10.0), (1.0, 14.0), (float("inf"), 8.0)])
+def test_gradients_of_complex_parameters_are_clipped(dtype, norm_type, norm):
+    p, real = nn.Parameter(pf.zeros(2, dtype=dtype)), nn.Parameter(pf.zeros(1))
+    p.grad, real.grad = pf.tensor([3.6 + 4.8j, 0], dtype=dtype), pf.tensor([8.0])
+    total = nn.utils.clip_grad_norm_([p, real], 1.0, norm_type)
+    assert not total.is_complex() and abs(total.item() - norm) < 1e-5
+    assert abs(p.grad[0].item() - (3.6 + 4.8j) / norm) < 1e-5 and abs(real.grad.item() - 8 / norm) < 1e-5

@@ -266,6 +266,32 @@ def test_a_loop_counts_on_the_host_and_adds_on_the_device():
     assert m(pf.ones(2), 3).tolist() == [4.0, 4.0] and m(pf.ones(2), 0).tolist() == [1.0, 1.0] and m(pf.ones(2), 3).tolist() == [4.0, 4.0]
 
 
+def test_a_loop_whose_body_decides_by_values_counts_anew_in_each_call():
+    body = helper.make_graph([helper.make_node("Add", ["a", "a"], ["b"]), helper.make_node("ReduceMax", ["b"], ["m"], keepdims=0), helper.make_node("Less", ["m", "limit"], ["on"])], "body",
+                             [info("i", I, []), info("go", TensorProto.BOOL, []), info("a", F, [2])], [info("on", TensorProto.BOOL, []), info("b", F, [2]), info("b", F, [2])])
+    nodes = [helper.make_node("Loop", ["", "yes", "x"], ["y", "rows"], body=body)]
+    m = pf.onnx.load(model(nodes, [info("x", F, [2])], [info("y", F, [2]), info("rows", F, None)], {"limit": np.array(10, np.float32), "yes": np.array(True)}))
+    for _ in range(2):
+        for x, want, rounds in (([1.0, 2.0], [8.0, 16.0], 3), ([9.0, 1.0], [18.0, 2.0], 1), ([0.5, 0.5], [16.0, 16.0], 5)):
+            y, rows = m(pf.tensor(x))
+            assert y.tolist() == want and rows.shape == (rounds, 2)
+    assert m.report()["waited_for_values"] == [{"node": "Loop 'y'", "input": 1, "times": 18}]
+
+
+@pytest.mark.parametrize("op", ["NonZero", "Compress", "Unique"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_sizes_that_depend_on_values_are_found_in_each_call(op, grad):
+    inputs = ["x", "mask"] if op == "Compress" else ["x"]
+    nodes = [helper.make_node("Cast", ["x"], ["mask"], to=TensorProto.BOOL), helper.make_node(op, inputs, ["found"]), helper.make_node("Shape", ["found"], ["s"]),
+             helper.make_node("Expand", ["one", "s"], ["y"])]
+    m = pf.onnx.load(model(nodes, [info("x", F, [4])], [info("y", F, None), info("s", I, None)], {"one": np.array(1, np.float32)}))
+    lead = [1] if op == "NonZero" else []
+    with pf.set_grad_enabled(grad):
+        for x, count in (([0.0, 0.0, 0.0, 5.0], {"Unique": 2}.get(op, 1)), ([1.0, 2.0, 0.0, 5.0], {"Unique": 4}.get(op, 3)), ([3.0, 3.0, 3.0, 3.0], {"Unique": 1}.get(op, 4))):
+            y, s = m(pf.tensor(x))
+            assert y.shape == (*lead, count) and s.tolist() == [*lead, count]
+
+
 def test_random_numbers_are_drawn_in_each_call():
     nodes = [helper.make_node("RandomNormalLike", ["x"], ["y"])]
     m = pf.onnx.load(model(nodes, [info("x", F, [64])], [info("y", F, [64])]))

@@ -237,3 +237,42 @@ def test_lbfgs_state_continues(tmp_path):
         optimizer.step(closure)
         results.append(x.tolist())
     assert results[0] == results[1]
+
+
+def of_pairs(name, kw, dtype, steps, reloaded=None):
+    """Pairs of numbers after some steps of an optimizer, as complex numbers or as real ones. `reloaded`: the step before which the state is saved and loaded."""
+    start = pf.tensor(wave((5, 2), 0.3), dtype=pf.float64)
+    p = pf.nn.Parameter(start if dtype == pf.float64 else pf.view_as_complex(start))
+    other = pf.ones(2, dtype=pf.float64, requires_grad=True)  # of the same group
+    make = lambda: getattr(pf.optim, name)([p, other], **kw)  # noqa: E731
+    optimizer = make()
+    for step in range(steps):
+        if step == reloaded:
+            state, optimizer = optimizer.state_dict(), make()
+            optimizer.load_state_dict(state)
+
+        def closure():
+            optimizer.zero_grad()
+            pairs = p if dtype == pf.float64 else pf.view_as_real(p)
+            loss = (pairs**4).sum() + (pairs * pf.tensor(wave((5, 2), 1.0 if name == "LBFGS" else step))).sum() + (other**2).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    return np.concatenate([(p if dtype == pf.float64 else pf.view_as_real(p)).detach().numpy().ravel(), other.detach().numpy()]), optimizer, p
+
+
+@pytest.mark.parametrize("name,kw", [(name, kw) for name, all_kw in CASES.items() if name not in ("Adafactor", "Muon") for kw in all_kw] + [("LBFGS", {}), ("LBFGS", {"line_search_fn": "strong_wolfe"})])
+def test_a_complex_parameter_is_pairs_of_real_numbers(name, kw):
+    want, _, _ = of_pairs(name, kw, pf.float64, 5)
+    got, optimizer, p = of_pairs(name, kw, pf.complex128, 5, reloaded=3)
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
+    assert len(optimizer.state) <= 2 and all(v.dtype == pf.complex128 and v.shape == p.shape for v in optimizer.state[p].values() if isinstance(v, pf.Tensor) and v.ndim and name != "LBFGS")
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "Muon"])
+def test_optimizers_whose_updates_need_the_whole_refuse_complex_parameters(name):
+    p = pf.nn.Parameter(pf.ones(3, 3, dtype=pf.complex64))
+    p.grad = pf.ones(3, 3, dtype=pf.complex64)
+    with pytest.raises(TypeError, match=rf"{name}.step: not available for complex parameters; got one of complex64; expected real ones"):
+        getattr(pf.optim, name)([p]).step()

@@ -259,3 +259,37 @@ def test_floats_that_an_integer_cannot_hold():
         x = pf.tensor([300.0, -1.0, float("nan"), float("inf"), -float("inf"), 1.9, -1.9], device=device)
         assert x.to(pf.uint8).tolist() == [255, 0, 0, 255, 0, 1, 0] and x.to(pf.int8).tolist() == [127, -1, 0, 127, -128, 1, -1]
         assert x.to(pf.int64).tolist() == [300, -1, 0, 2**63 - 1, -(2**63), 1, -1]
+
+
+def lists():
+    return [pf.tensor([1.0, 4.0]), pf.tensor([[9.0]])], [pf.tensor([2.0, 3.0]), pf.tensor([[0.5]])]
+
+
+@pytest.mark.parametrize("name,arguments,want", [
+    ("add", lambda a, b: (b,), [[3, 7], [[9.5]]]), ("add", lambda a, b: (1.0,), [[2, 5], [[10]]]), ("add", lambda a, b: ([1, 2],), [[2, 5], [[11]]]),
+    ("sub", lambda a, b: (b,), [[-1, 1], [[8.5]]]), ("mul", lambda a, b: (pf.tensor(2.0),), [[2, 8], [[18]]]), ("div", lambda a, b: (2,), [[0.5, 2], [[4.5]]]),
+    ("pow", lambda a, b: (2,), [[1, 16], [[81]]]), ("maximum", lambda a, b: (b,), [[2, 4], [[9]]]), ("minimum", lambda a, b: (2.0,), [[1, 2], [[2]]]),
+    ("clamp_min", lambda a, b: (3.0,), [[3, 4], [[9]]]), ("clamp_max", lambda a, b: ([3.0, 8.0],), [[1, 3], [[8]]]), ("sqrt", lambda a, b: (), [[1, 2], [[3]]]),
+    ("neg", lambda a, b: (), [[-1, -4], [[-9]]]), ("lerp", lambda a, b: (b, 0.5), [[1.5, 3.5], [[4.75]]]), ("lerp", lambda a, b: (b, [0.0, 1.0]), [[1, 4], [[0.5]]]),
+    ("addcmul", lambda a, b: (b, b, 0.5), [[3, 8.5], [[9.125]]]), ("addcdiv", lambda a, b: (a, b, pf.tensor([2.0, 1.0])), [[2, 4 + 8 / 3], [[27]]]),
+])
+def test_functions_of_lists_of_tensors(name, arguments, want):
+    a, b = lists()
+    for got in (getattr(pf, f"_foreach_{name}")(a, *arguments(a, b)), getattr(pf, f"_foreach_{name}_")(a, *arguments(a, b))):
+        assert [t.shape for t in got] == [(2,), (1, 1)]
+        np.testing.assert_allclose(np.concatenate([t.numpy().ravel() for t in got]), np.concatenate([np.ravel(w) for w in want]), rtol=1e-6)
+        assert isinstance(got, tuple) or got is a
+
+
+def test_more_functions_of_lists_of_tensors():
+    a, b = lists()
+    assert [t.item() for t in pf._foreach_norm(b, 1)] == [5.0, 0.5] and pf._foreach_norm(a, dtype=pf.float64)[0].dtype == pf.float64
+    assert [t.tolist() for t in pf._foreach_add(a, b, alpha=2)] == [[5, 10], [[10]]] and pf._foreach_pow(2.0, a)[0].tolist() == [2, 16]
+    assert [t.item() for t in pf._foreach_max(a)] == [4, 9] and pf._foreach_copy_(a, b) is a and a[0].tolist() == [2, 3] and a[0] is not b[0]
+    pf._foreach_zero_(a)
+    assert a[0].tolist() == [0, 0] and b[0].tolist() == [2, 3]
+    for wrong, error, text in ((lambda: pf._foreach_add(a, [pf.ones(1)]), RuntimeError, "_foreach_add: the lists differ in length; got 2 and 1"),
+                               (lambda: pf._foreach_mul_(pf.ones(2), 2), TypeError, "_foreach_mul_: not a list of tensors; got Tensor"),
+                               (lambda: pf._foreach_sqrt([]), RuntimeError, "_foreach_sqrt: the list is empty"), (lambda: pf._foreach_nothing, AttributeError, "_foreach_nothing")):
+        with pytest.raises(error, match=text):
+            wrong()

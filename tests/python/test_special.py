@@ -23,6 +23,7 @@ def test_compositions():
     assert pf.special.spherical_bessel_j0(pf.tensor([0.0, math.inf, -math.inf])).tolist() == [1, 0, 0]
     y = np.abs(X)
     close(pf.special.xlog1py(x, pf.tensor(y)), X * np.log1p(y))
+    close(pf.special.xlog1py(x, 0.7), X * np.log1p(0.7))
     assert pf.special.xlog1py(pf.zeros(3), pf.tensor([-1.0, math.inf, -2.0])).tolist() == [0, 0, 0]
     close(pf.special.log_ndtr(pf.tensor([-1e3, -40.0, 10.0])), [-500007.82669481, -804.6084420138, -7.6198530241605e-24], 1e-7)
     close(pf.mvlgamma(pf.tensor([2.5, 4.0], dtype=pf.float64), 3), [1.5 * math.log(math.pi) + sum(math.lgamma(a - i / 2) for i in range(3)) for a in (2.5, 4.0)])

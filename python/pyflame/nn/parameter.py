@@ -28,9 +28,7 @@ class Parameter(Tensor):
             return memo[id(self)]
         with _no_grad():
             copy = type(self)(self.detach().clone(), self.requires_grad)
-        if self.grad is not None:
-            copy.grad = self.grad.detach().clone()
-        memo[id(self)] = copy
+        memo[id(self)] = copy  # without .grad, as in PyTorch: a copied module begins to collect gradients from nothing
         return copy
 
     def __reduce_ex__(self, protocol):

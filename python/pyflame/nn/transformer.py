@@ -47,6 +47,10 @@ class _Layer(Module):
         """A block with its residual connection, and the norm before or after."""
         return x + block(norm(x)) if self.norm_first else norm(x + block(x))
 
+    def _attend(self, attention, x, memory, mask, padding, is_causal):
+        """What x attends to in memory. The names of the arguments are those that PyTorch passes, so that wrappers and hooks find them."""
+        return attention(x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal and mask is not None)[0]
+
     def _feed_forward(self, x):
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
@@ -69,7 +73,7 @@ class TransformerEncoderLayer(_Layer):
 
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         def attention(x):
-            return self.dropout1(self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal and src_mask is not None)[0])
+            return self.dropout1(self._attend(self.self_attn, x, x, src_mask, src_key_padding_mask, is_causal))
 
         x = self._around(src, self.norm1, attention)
         return self._around(x, self.norm2, lambda y: self.dropout2(self._feed_forward(y)))
@@ -90,11 +94,10 @@ class TransformerDecoderLayer(_Layer):
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=False,
                 memory_is_causal=False):
         def to_itself(x):
-            return self.dropout1(self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal and tgt_mask is not None)[0])
+            return self.dropout1(self._attend(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
 
         def to_memory(x):
-            causal = memory_is_causal and memory_mask is not None
-            return self.dropout2(self.multihead_attn(x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=causal)[0])
+            return self.dropout2(self._attend(self.multihead_attn, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal))
 
         x = self._around(tgt, self.norm1, to_itself)
         x = self._around(x, self.norm2, to_memory)

@@ -44,6 +44,12 @@ def fixed(function, fix):
     return function
 
 
+def sized_by_values(function):
+    """The function, marked: the sizes of its result depend on values of tensors, so another call with the same shapes may go another way."""
+    function.sized_by_values = True
+    return function
+
+
 def composed(parts):
     """A function that calls others: parts(do, *arguments) calls each as do(function, *arguments). They are noted one by one, so those of weights
     alone are called once."""

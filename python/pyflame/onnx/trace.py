@@ -2,7 +2,8 @@
 
 What a graph does on the host depends on the shapes of its inputs, on its constants, and on inputs that are on the host. So the first call with some
 shapes notes what it does with tensors, in order: control flow is followed, and shapes are numbers then. The next call with the same shapes does
-only that. What depends on weights alone is computed once, until a weight changes. A call that reads values of a tensor is never repeated in this way.
+only that. What depends on weights alone is computed once, until a weight changes. A call that reads values of a tensor, or has a tensor whose sizes
+depend on values, is never repeated in this way.
 """
 import re
 
@@ -73,6 +74,9 @@ class Recorder:
         if self.fold and not operator.startswith(_RANDOM) and any(isinstance(a, Tensor) for a in arguments) and self.constant(arguments):
             return self.once(function, arguments)
         result = function(*arguments)
+        if getattr(function, "sized_by_values", False):
+            self.broken = "values of a tensor decide the sizes of another"
+            return result
         self.count += 1
         if self.count > _LONGEST:
             self.broken = "too many operations"

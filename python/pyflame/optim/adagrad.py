@@ -27,7 +27,8 @@ class Adagrad(Optimizer):
             self._check_number(group, key, lambda v: v >= 0, "must not be negative")
 
     def _begin(self, p, group):
-        return {"sum": _C.full_like(p.detach(), group["initial_accumulator_value"])}
+        first = group["initial_accumulator_value"]
+        return {"sum": _C.full_like(p.detach(), complex(first, first) if p.is_complex() else first)}
 
     def _update_one(self, p, grad, state, group):
         _, grad = decayed(p, grad, 0, group)

@@ -4,7 +4,7 @@ import math
 
 from .. import _C
 from .._grad_mode import enable_grad, no_grad
-from .optimizer import Optimizer
+from .optimizer import Optimizer, _pairs_of
 
 _Point = collections.namedtuple("_Point", "t loss grad slope")  # on the line x + t d: the step, and loss, gradient, derivative there
 
@@ -107,7 +107,7 @@ class LBFGS(Optimizer):
 
 
 def _flat_gradient(params, sign):
-    parts = [_C.zeros_like(p).reshape(-1) if p.grad is None else p.grad.detach().reshape(-1) for p in params]
+    parts = [_pairs_of(_C.zeros_like(p) if p.grad is None else p.grad.detach()).reshape(-1) for p in params]
     return sign * _C.cat(parts)
 
 
@@ -118,6 +118,7 @@ def _largest(x):
 def _move(params, d, t):
     at = 0
     for p in params:
+        p = _pairs_of(p)
         p.add_(t * d.narrow(0, at, p.numel()).view(p.shape))
         at += p.numel()
 

@@ -96,6 +96,11 @@ def _with_hooks(step):
     return hooked
 
 
+def _pairs_of(value):
+    """A complex tensor of a state as pairs of real numbers, in the same memory."""
+    return _C.view_as_real(value) if isinstance(value, Tensor) and value.is_complex() else value
+
+
 class _Required:
     def __repr__(self):
         return "<required parameter>"
@@ -207,9 +212,35 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         for g in self.param_groups:
-            self._update(g)
+            if any(p.is_complex() for p in g["params"]):
+                self._update_as_pairs(g)
+            else:
+                self._update(g)
         _C._end_step()
         return loss
+
+    def _update_as_pairs(self, group):
+        """_update() where parameters are complex: as in PyTorch, each is a real tensor of pairs, and its state is complex again afterwards."""
+        if self._needs_whole:
+            raise TypeError(f"{type(self).__name__}.step: not available for complex parameters; got one of {next(p.dtype.name for p in group['params'] if p.is_complex())}; expected real ones; hint: Adam or SGD")
+        stand_ins, params = {}, []
+        with no_grad():
+            for p in group["params"]:
+                if p.is_complex() and p.grad is not None:
+                    pairs = _C.view_as_real(p.detach()).requires_grad_()
+                    pairs.grad = _C.view_as_real(p.grad.detach())
+                    if p in self.state:
+                        self.state[pairs] = {k: _pairs_of(v) for k, v in self.state[p].items()}
+                    stand_ins[p] = pairs
+                    params.append(pairs)
+                else:
+                    params.append(p)
+            try:
+                self._update({**group, "params": params})
+            finally:
+                for p, pairs in stand_ins.items():
+                    entries = self.state.pop(pairs, {})
+                    self.state[p].update({k: _C.view_as_complex(v) if isinstance(v, Tensor) and v.shape == pairs.shape else v for k, v in entries.items()})
 
     def _update(self, group):
         with no_grad():

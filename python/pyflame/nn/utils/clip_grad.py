@@ -110,7 +110,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     params = _with_grads(parameters)
     if not params:
         return _C.tensor(0.0)
-    if norm_type != 2 or _are_parts(params) or any(p.grad.dtype == _C.float64 for p in params):  # the fused kernel sums in float32
+    if norm_type != 2 or _are_parts(params) or any(p.grad.dtype == _C.float64 or p.grad.is_complex() for p in params):  # the fused kernel sums real numbers in float32
         total = get_total_norm([p.grad for p in params], norm_type, error_if_nonfinite)
         clip_grads_with_norm_(params, max_norm, total)
         return total

@@ -6,7 +6,7 @@ import pyflame as pf
 
 from ..plan import DEVICE, HOST
 from ..table import op
-from ..values import to_array, to_tensor
+from ..values import to_tensor
 
 
 def _stack(values, kind, shared, axis=0):
@@ -57,6 +57,8 @@ def loop(node):
         arguments += [plan.as_it_is(n) if kinds[k] == HOST else plan.on_device(n) for k, n in enumerate(node.inputs[2:])]
         arguments += body.captured
         stacked = body.kinds[1 + carried:]
+        read = plan.namespace["read"]
+        key = None if body.kinds[0] == HOST else plan.report.wait(node, 1)  # whether there is another round is a value of a tensor
 
         def run(limit, condition, device, *rest):
             state, captured = list(rest[:carried]), rest[carried:]
@@ -64,7 +66,7 @@ def loop(node):
             going = True if condition is None else bool(np.asarray(condition).reshape(-1)[0])
             while going and (limit is None or k < int(np.asarray(limit).reshape(-1)[0])):
                 results = body.call(*captured, np.int64(k), np.bool_(going), *state, device)
-                going = bool(np.asarray(to_array(results[0])).reshape(-1)[0])
+                going = bool(np.asarray(read(results[0], key)).reshape(-1)[0])
                 state = _arrange(results[1:1 + carried], body.kinds[1:], kinds, device)
                 for row, value in zip(rows, results[1 + carried:]):
                     row.append(value)

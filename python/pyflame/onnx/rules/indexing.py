@@ -5,7 +5,7 @@ import numpy as np
 
 import pyflame as pf
 
-from ..table import fixed, op
+from ..table import fixed, op, sized_by_values
 from ..values import to_array, to_tensor
 
 
@@ -138,7 +138,7 @@ def tensor_scatter(node):
 
 @op("NonZero")
 def non_zero(node):
-    return lambda x: pf.nonzero(x.reshape(1) if x.dim() == 0 else x).permute(1, 0)
+    return sized_by_values(lambda x: pf.nonzero(x.reshape(1) if x.dim() == 0 else x).permute(1, 0))
 
 
 @op("Compress")
@@ -149,7 +149,7 @@ def compress(node):
         place = pf.nonzero(condition).reshape(-1)
         return x.reshape(-1).index_select(0, place) if axis is None else x.index_select(axis, place)
 
-    return run
+    return sized_by_values(run)
 
 
 @op("OneHot", host=(1, 2))
@@ -217,5 +217,5 @@ def unique(node):
         places = (to_tensor(v.astype(np.int64), x.device) for v in (first, inverse, counts))
         return (to_tensor(found, x.device).to(dtype=x.dtype), *places)
 
-    return run if len(node.outputs) > 1 else lambda x: run(x)[0]
+    return sized_by_values(run if len(node.outputs) > 1 else lambda x: run(x)[0])
 
