@@ -5,6 +5,7 @@ import pyflame as pf
 import pytest
 from pyflame import func
 from pyflame.nn import functional as F
+from pyflame.nn.functional_linear_loss import LinearCrossEntropyOptions
 from pyflame.nn.utils import parametrizations
 
 D = pf.tensor([1.0, 2, 3, 4, 5, 6])
@@ -167,7 +168,7 @@ def test_a_cluster_has_hidden_features():
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_linear_cross_entropy_without_gradients_has_no_grad_fn(reduction):
-    options = F.LinearCrossEntropyOptions(batch_chunk_size=2)
+    options = LinearCrossEntropyOptions(batch_chunk_size=2)
     x, w, t = pf.randn(5, 3), pf.randn(4, 3), pf.tensor([0, 1, 2, 3, 0])
     loss = F.linear_cross_entropy(x, w, t, reduction=reduction, options=options)
     assert loss.grad_fn is None and not loss.requires_grad
