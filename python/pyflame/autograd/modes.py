@@ -5,7 +5,7 @@ from .._C import Tensor
 
 def _tensors_of(inputs):
     """Tensors in the places of the gradient edges (autograd.graph.get_gradient_edge)."""
-    if inputs is None or isinstance(inputs, Tensor):
+    if isinstance(inputs, (Tensor, dict)) or not hasattr(inputs, "__iter__"):
         return inputs
     from .graph import GradientEdge
 
