@@ -63,6 +63,8 @@ _ATTRIBUTES = {
     "get_autocast_dtype": "amp",
     "set_anomaly_enabled": "_compile",
     "vmap": "func",
+    "convolution": "nn.functional_convs",
+    "segment_reduce": "_segments",
     "bench": "benchmarking",
     "find_batch_size": "memory",
     "checkpoint_policy": "memory",

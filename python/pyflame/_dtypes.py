@@ -239,3 +239,9 @@ def set_default_device(device):
 def get_default_device():
     """Where new tensors are made."""
     return _C.device(_C.get_device())
+
+
+def check_layout(op, given):
+    """ArgumentError for a layout that tensors cannot have."""
+    if given not in (None, strided):
+        raise _C.ArgumentError(f"{op}: layout is not available; got {given}; expected pyflame.strided or None")

@@ -5,6 +5,7 @@ import functools
 
 from . import _C
 from ._C import Tensor
+from ._error_names import named
 from ._generator import drawing_from
 from ._public import method
 from ._reductions import OneOfAll
@@ -229,7 +230,8 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     input: a number, or a tensor of the dtype of boundaries, which are a vector. out_int32: as int32 instead."""
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize: the boundaries are not a vector; got shape {tuple(boundaries.shape)}")
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+    with named("bucketize", "searchsorted"):
+        return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 def _range_of(op, input, low, high, around):

@@ -1,6 +1,7 @@
 """Products of vectors and matrices that are composed of matmul."""
 from . import _C
 from ._C import Tensor
+from ._keywords import write_out
 from ._public import beside, method
 
 __all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "chain_matmul", "cross", "inner", "mv", "tensordot", "vander", "vdot"]
@@ -101,7 +102,7 @@ def _summed(t, dims):
 
 
 def tensordot(a, b, dims=2, out=None):
-    """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims."""
+    """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims. out: gets the result."""
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -129,7 +130,8 @@ def tensordot(a, b, dims=2, out=None):
 
     product = _C.mm(a.permute(*kept_a, *left).reshape(count(rows), depth) if a.ndim else a.reshape(1, 1),
                     b.permute(*right, *kept_b).reshape(depth, count(columns)) if b.ndim else b.reshape(1, 1))
-    return product.reshape(*rows, *columns) if rows or columns else product.reshape(())
+    product = product.reshape(*rows, *columns) if rows or columns else product.reshape(())
+    return product if out is None else write_out("tensordot", product, out)
 
 
 def chain_matmul(*matrices):

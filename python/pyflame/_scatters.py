@@ -3,6 +3,7 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._error_names import named
 from ._public import method
 
 __all__ = ["index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "masked_scatter", "put", "scatter", "scatter_reduce"]
@@ -91,7 +92,8 @@ Tensor.scatter_, Tensor.scatter_add_ = _scatter_, _scatter_add_
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """Elements of src combined at index along dim: reduce is 'sum', 'prod', 'mean', 'amax' or 'amin'. Without include_self, elements of
     input that an index leads to do not take part. The gradient of the extremes is shared evenly among equals."""
-    return _reduced(_C._scatter, input, dim, index, src, reduce, include_self, "scatter_reduce", _BY_NAME)
+    with named("scatter_reduce", "scatter", "scatter_add"):
+        return _reduced(_C._scatter, input, dim, index, src, reduce, include_self, "scatter_reduce", _BY_NAME)
 
 
 # ---- one index for each slice
@@ -146,7 +148,8 @@ def index_fill(input, dim, index, value):
     """A copy of input with a number, or a 0-d tensor, in the slices at the entries of index along dim; negative ones count from the end.
 
     input: of any shape. index: a vector of integers. value: is cast to the dtype of input."""
-    return _filled(input, dim, index, value, False)
+    with named("index_fill", "index_copy"):
+        return _filled(input, dim, index, value, False)
 
 
 def _index_fill_(input, dim, index, value):
@@ -174,7 +177,8 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     input: of any shape; the result has its shape and dtype. index: a vector of integers from 0 to the size of dim - 1. source: of the dtype and
     shape of the input, except that its size along dim is that of index.
     """
-    return _reduced(_C._put_slices, input, dim, index, source, reduce, include_self, "index_reduce", ("prod", "mean", "amax", "amin"))
+    with named("index_reduce", "index_copy", "index_add"):
+        return _reduced(_C._put_slices, input, dim, index, source, reduce, include_self, "index_reduce", ("prod", "mean", "amax", "amin"))
 
 
 # ---- several index tensors, masks and flat positions

@@ -8,6 +8,7 @@ Functions with an r are of real numbers, of whose frequencies only the first n /
 real numbers on the side of the frequencies.
 """
 from . import _C
+from ._dtypes import check_layout
 from ._keywords import write_out
 
 __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft",
@@ -268,8 +269,9 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_of_two(f.__name__[:-1] + "2", f) f
 def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d.
 
-    layout is accepted for PyTorch's programs and changes nothing.
+    layout: pyflame.strided, or None; ArgumentError for others.
     """
+    check_layout("fftfreq", layout)
     k = _C.arange(n, device=device)
     k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
     return _given("fftfreq", k.requires_grad_() if requires_grad else k, out)
@@ -277,6 +279,7 @@ def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, require
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d. The arguments are those of fftfreq."""
+    check_layout("rfftfreq", layout)
     k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
     return _given("rfftfreq", k.requires_grad_() if requires_grad else k, out)
 

@@ -214,20 +214,45 @@ def _columns(output, own, create):
     return blocks
 
 
+def _check_chunk_size(op, chunk_size):
+    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ValueError(f"{op}: chunk_size is not a number of entries; got {chunk_size!r}; expected None, or an integer of 1 or more")
+
+
+def _check_randomness(op, randomness):
+    if randomness not in ("error", "same", "different"):
+        raise RuntimeError(f"{op}: no such randomness; got {randomness!r}; expected 'error', 'same' or 'different'")
+
+
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
     """A function that returns the Jacobian of func: one backward pass for each element of the output.
 
     func: of tensors, or of nests of them. argnums: the place of the argument that is differentiated, or a tuple of places, for which there is a tuple of Jacobians. has_aux: func
     returns (result, aux), and the function (Jacobian, aux). A Jacobian has the shape of the output and then that of the argument.
-    chunk_size is accepted for PyTorch's programs and changes nothing."""
+    chunk_size: None or a number from 1 on (ValueError). It changes nothing, since there is one pass at a time."""
+    _check_chunk_size("jacrev", chunk_size)
     return _jacobian("jacrev", func, argnums, has_aux, _reverse)
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=None):
     """A function that returns the Jacobian of func: two backward passes for each element of the input. jacrev is the better choice for most functions.
 
-    The arguments are those of func.jacrev. randomness is accepted for PyTorch's programs and changes nothing."""
-    return _jacobian("jacfwd", func, argnums, has_aux, _columns)
+    The arguments are those of func.jacrev. randomness: 'error' refuses a func that draws random numbers (RuntimeError); 'same' uses the same ones for all columns; with
+    'different' a func that draws them is a NotImplementedError, since func is called once."""
+    _check_chunk_size("jacfwd", chunk_size)
+    _check_randomness("jacfwd", randomness)
+
+    @functools.wraps(func)
+    def checked(*args, **kwargs):
+        before = _C.get_rng_state()
+        result = func(*args, **kwargs)
+        if randomness != "same" and _C.get_rng_state() != before:
+            if randomness == "error":
+                raise RuntimeError("jacfwd: the function drew random numbers; expected randomness='same'")
+            raise NotImplementedError("jacfwd: the function drew random numbers and is called once for all columns; got randomness='different'; expected 'same'")
+        return result
+
+    return _jacobian("jacfwd", checked, argnums, has_aux, _columns)
 
 
 def hessian(func, argnums=0):
@@ -332,10 +357,10 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     """A function that calls func for each entry along a dim of its arguments and stacks the results: a loop, which the engine compiles once.
 
     in_dims: the dim for each argument, None for one that all calls share. out_dims: where the dim of the batch is in the results.
-    randomness: 'error' refuses random numbers, 'same' draws the same ones in each call, 'different' draws on. chunk_size is accepted for PyTorch's programs and changes
-    nothing."""
-    if randomness not in ("error", "same", "different"):
-        raise RuntimeError(f"vmap: no such randomness; got {randomness!r}; expected 'error', 'same' or 'different'")
+    randomness: 'error' refuses random numbers, 'same' draws the same ones in each call, 'different' draws on. chunk_size: None, or how many entries
+    are computed before the next ones are recorded, which bounds the memory of what lies between; ValueError unless it is 1 or more."""
+    _check_chunk_size("vmap", chunk_size)
+    _check_randomness("vmap", randomness)
 
     @functools.wraps(func)
     def wrapped(*args, **kwargs):
@@ -348,11 +373,13 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             if d is not None and not isinstance(leaf, Tensor):
                 raise ValueError(f"vmap: not a tensor; got {type(leaf).__name__} with in_dims {d}; expected None for it")
         _notes.once("vmap", "the batch is a loop whose results are stacked; ops that take the whole batch are faster")
-        before, results = _C.get_rng_state(), []
-        for i in range(sizes.pop()):
+        before, results, size = _C.get_rng_state(), [], sizes.pop()
+        for i in range(size):
             if randomness == "same":
                 _C.set_rng_state(before)
             results.append(func(*rebuild([leaf if d is None else leaf.select(d, i) for leaf, d in zip(leaves, dims)]), **kwargs))
+            if chunk_size is not None and ((i + 1) % chunk_size == 0 or i + 1 == size):
+                _C.synchronize()
         if randomness == "error" and _C.get_rng_state() != before:
             raise RuntimeError("vmap: the function drew random numbers; expected randomness='same' or 'different'")
         return _stacked(results, out_dims)

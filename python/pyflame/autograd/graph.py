@@ -2,11 +2,35 @@
 import contextlib
 import threading
 import weakref
+from typing import NamedTuple
 
 from .. import _C, _refused
 
 Node = _C.GradFn
 _state = threading.local()
+
+
+class GradientEdge(NamedTuple):
+    """A place in the tape where the gradient of a tensor is computed: autograd.grad and autograd.backward take it as an input, in place of the tensor.
+
+    node: the grad_fn of the tensor, None for a leaf. output_nr: 0. ownership_token: the tensor, whose memory lives as long as the edge."""
+
+    node: Node
+    output_nr: int
+    ownership_token: object = None
+
+
+def get_gradient_edge(tensor):
+    """The GradientEdge of a tensor. RuntimeError if it requires no gradient.
+
+        >>> x = pf.ones(2, requires_grad=True)
+        >>> y = x * 3
+        >>> pf.autograd.grad((y * y).sum(), pf.autograd.graph.get_gradient_edge(y))[0].tolist()
+        [6.0, 6.0]
+    """
+    if not tensor.requires_grad:
+        raise RuntimeError("get_gradient_edge: the tensor requires no gradient; expected requires_grad=True or a result of such tensors")
+    return GradientEdge(tensor.grad_fn, 0, tensor)
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name

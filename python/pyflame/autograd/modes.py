@@ -3,6 +3,21 @@ from .. import _C
 from .._C import Tensor
 
 
+def _tensors_of(inputs):
+    """Tensors in the places of the gradient edges (autograd.graph.get_gradient_edge)."""
+    if isinstance(inputs, (Tensor, dict)) or not hasattr(inputs, "__iter__"):
+        return inputs
+    from .graph import GradientEdge
+
+    one = isinstance(inputs, GradientEdge)
+    found = []
+    for x in [inputs] if one else inputs:
+        if isinstance(x, GradientEdge) and not isinstance(x.ownership_token, Tensor):
+            raise TypeError("grad: an edge without its tensor; got a GradientEdge; expected one of get_gradient_edge()")
+        found.append(x.ownership_token if isinstance(x, GradientEdge) else x)
+    return found
+
+
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Adds the gradients of the sum of tensors (each weighted by its entry of grad_tensors) to the .grad of every leaf, or of `inputs` only.
 
@@ -11,11 +26,11 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     gradients of gradients.
 
     RuntimeError if a tensor requires no gradient, if its tape was freed, or if a saved tensor was overwritten."""
-    _C._backward(tensors, grad_tensors if grad_variables is None else grad_variables, retain_graph, create_graph, inputs)
+    _C._backward(tensors, grad_tensors if grad_variables is None else grad_variables, retain_graph, create_graph, _tensors_of(inputs))
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None, is_grads_batched=False, materialize_grads=False):
-    """The gradients of outputs with respect to inputs, as a tuple; nothing is accumulated.
+    """The gradients of outputs with respect to inputs, as a tuple; nothing is accumulated. An input is a tensor, or its gradient edge.
 
     RuntimeError if the outputs do not depend on an input; with allow_unused, its gradient is None instead, and zeros with materialize_grads.
     grad_outputs, retain_graph, create_graph: as grad_tensors and the others of backward().
@@ -26,6 +41,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     if allow_unused is False and materialize_grads:
         raise ValueError("grad: allow_unused=False and materialize_grads=True exclude each other")
     allow_unused = bool(allow_unused) or materialize_grads
+    inputs = _tensors_of(inputs)
     if is_grads_batched:
         return _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     found = _C._grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)

@@ -288,6 +288,10 @@ CUDAGraph = _refused.cls("cuda.CUDAGraph", _GRAPHS)
 graph = _refused.cls("cuda.graph", _GRAPHS)
 make_graphed_callables = _refused.function("cuda.make_graphed_callables", _GRAPHS)
 
+_POOLS = "memory of the GPU has one cache for all streams; cuda.memory_stats() shows it, and cuda.empty_cache() gives back what is free"
+MemPool, CUDAPluggableAllocator = (_refused.cls(f"cuda.{name}", _POOLS) for name in ("MemPool", "CUDAPluggableAllocator"))
+use_mem_pool, change_current_allocator, graph_pool_handle = (_refused.function(f"cuda.{name}", _POOLS) for name in ("use_mem_pool", "change_current_allocator", "graph_pool_handle"))
+
 _SENSORS = "`pyflame profile` samples clocks, power and temperature; rocm-smi and nvidia-smi show them"
 clock_rate, list_gpu_processes, memory_usage, power_draw, temperature, utilization = (
     _refused.function(f"cuda.{name}", _SENSORS) for name in ("clock_rate", "list_gpu_processes", "memory_usage", "power_draw", "temperature", "utilization"))

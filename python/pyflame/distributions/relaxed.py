@@ -88,6 +88,14 @@ class ContinuousBernoulli(_Probable, ExponentialFamily):
         return _C.softplus(self.logits) - self.mean * self.logits - self._log_norm()
 
 
+def _positive(name, temperature, validate_args):
+    """The temperature as a tensor. ValueError unless it is above 0, where arguments are validated."""
+    (temperature,) = broadcast_all(temperature)
+    if (Distribution._validate_args if validate_args is None else validate_args) and not bool((temperature > 0).all()):
+        raise ValueError(f"{name}: the temperature is not positive; got {temperature.tolist()}; expected > 0")
+    return temperature
+
+
 class LogitRelaxedBernoulli(_Probable):
     """Logits of RelaxedBernoulli: those of probs plus logistic noise, divided by the temperature (Maddison et al., 2017)."""
 
@@ -96,7 +104,7 @@ class LogitRelaxedBernoulli(_Probable):
     has_rsample = True
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
-        (self.temperature,) = broadcast_all(temperature)
+        self.temperature = _positive("RelaxedBernoulli", temperature, validate_args)
         self._take(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)
 
@@ -114,7 +122,7 @@ class LogitRelaxedBernoulli(_Probable):
 class RelaxedBernoulli(TransformedDistribution):
     """Numbers between 0 and 1 that come closer to them the lower the temperature: a Bernoulli whose draws have gradients.
 
-    temperature: above 0, which is not checked. One of the two is given: probs, in [0, 1], or logits, log(probs / (1 - probs)). validate_args: as in Distribution."""
+    temperature: above 0 (ValueError). One of the two is given: probs, in [0, 1], or logits, log(probs / (1 - probs)). validate_args: as in Distribution."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
@@ -136,7 +144,7 @@ class ExpRelaxedCategorical(Distribution):
     has_rsample = True
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
-        (self.temperature,), self._categorical = broadcast_all(temperature), Categorical(probs, logits, validate_args)
+        self.temperature, self._categorical = _positive("RelaxedOneHotCategorical", temperature, validate_args), Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
     probs = property(lambda self: self._categorical.probs, doc="The probabilities.")
@@ -161,7 +169,7 @@ class ExpRelaxedCategorical(Distribution):
 class RelaxedOneHotCategorical(TransformedDistribution):
     """Points of a simplex that come closer to its corners the lower the temperature: a OneHotCategorical whose draws have gradients.
 
-    temperature: above 0, which is not checked. One of the two is given, with the classes in the last dim: probs, which need not sum to 1, or logits, their logarithms up to a constant.
+    temperature: above 0 (ValueError). One of the two is given, with the classes in the last dim: probs, which need not sum to 1, or logits, their logarithms up to a constant.
     validate_args: as in Distribution."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}

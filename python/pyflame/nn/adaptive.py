@@ -14,7 +14,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     div_value for each next cluster. (input [N, D], target [N]) -> (the log probability of each target, the mean loss).
 
     in_features: D. n_classes: of all levels. cutoffs: rising numbers from 1 to n_classes - 1, each the first class of a cluster (ValueError). div_value: cluster i, from
-    0, has int(D / div_value^(i + 1)) hidden features. head_bias: the linear layer of the frequent classes has a bias; those of the clusters have none.
+    0, has int(D / div_value^(i + 1)) hidden features, at least one (ValueError). head_bias: the linear layer of the frequent classes has a bias; those of the clusters have none.
     """
 
     def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
@@ -30,6 +30,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.tail = ModuleList()
         for i in range(self.n_clusters):
             hidden = int(in_features // div_value ** (i + 1))
+            if hidden < 1:
+                raise ValueError(f"AdaptiveLogSoftmaxWithLoss: cluster {i} has no hidden features; got in_features={in_features} and div_value={div_value}; expected "
+                                 f"in_features of at least div_value^{i + 1}; hint: a smaller div_value or fewer cutoffs")
             size = self.cutoffs[i + 1] - self.cutoffs[i]
             self.tail.append(Sequential(Linear(in_features, hidden, False, **where), Linear(hidden, size, False, **where)))
 

@@ -132,3 +132,25 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     Each is a number or a pair.
     """
     return _C.col2im(input, output_size, kernel_size, dilation, padding, stride)
+
+
+def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """conv1d, conv2d or conv3d, or the transposed one, by the number of dims of the input.
+
+    input: [N, C, ...] with one to three spatial dims. weight, bias: as of the function, where bias may be None. stride, padding, dilation, output_padding: sequences of one
+    number, or of one for each spatial dim. transposed: whether it is conv_transpose1d, 2d or 3d. groups: how many parts of the channels are computed apart. RuntimeError for
+    other numbers of dims, and for an output_padding that is not 0 without transposed.
+
+        >>> pf.convolution(pf.ones(1, 1, 3), pf.ones(1, 1, 2), None, [1], [0], [1], False, [0], 1).tolist()
+        [[[2.0, 2.0]]]
+    """
+    dims = input.ndim - 2
+    if dims not in (1, 2, 3):
+        raise RuntimeError(f"convolution: the input has {input.ndim} dims; got shape {tuple(input.shape)}; expected 3, 4 or 5")
+    stride, padding, dilation, extra = (_one(v) for v in (stride, padding, dilation, output_padding))
+    if transposed:
+        function = (conv_transpose1d, conv_transpose2d, conv_transpose3d)[dims - 1]
+        return function(input, weight, bias, stride, padding, extra, groups, dilation)
+    if any(extra) if isinstance(extra, (tuple, list)) else extra:
+        raise RuntimeError(f"convolution: output_padding without transposed; got {output_padding}; expected 0")
+    return (conv1d, conv2d, conv3d)[dims - 1](input, weight, bias, stride, padding, dilation, groups)

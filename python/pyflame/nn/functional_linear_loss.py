@@ -55,6 +55,7 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
         logits = logits.reshape(*input.shape[:-1], classes, *places) if places else logits
         return cross_entropy(logits, target, reduction=reduction, **settings)
     each = "none" if reduction == "none" else "sum"
+    records = _C.is_grad_enabled() and any(t is not None and t.requires_grad for t in (input, linear_weight, linear_bias, weight))
     losses = []
     for first in range(0, input.shape[0], rows):
         count = min(rows, input.shape[0] - first)
@@ -63,7 +64,8 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
         def loss(x, w, *b, wanted=wanted):
             return cross_entropy(linear(x, w, *b), wanted, reduction=each, **settings)
 
-        losses.append(checkpoint(loss, input.narrow(0, first, count), matrix, *(() if bias is None else (bias,))))
+        arguments = (input.narrow(0, first, count), matrix, *(() if bias is None else (bias,)))
+        losses.append(checkpoint(loss, *arguments) if records else loss(*arguments))
     if reduction == "none":
         return _C.cat(losses)
     total = _C.stack(losses).sum()

@@ -5,6 +5,7 @@ Each takes reduction 'mean', 'sum' or 'none'. What PyTorch's older arguments siz
 import math
 
 from .. import _C
+from .._error_names import named
 
 REDUCTIONS = {"none": lambda loss: loss, "mean": lambda loss: loss.mean(), "sum": lambda loss: loss.sum()}
 
@@ -27,14 +28,16 @@ def _weighted(op, loss, weight, reduction):
 def mse_loss(input, target, reduction="mean", weight=None):
     """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
     if weight is None:
-        return _C.mse_loss(input, target, reduction)
+        with named("mse_loss", "mean", "sub"):
+            return _C.mse_loss(input, target, reduction)
     return _weighted("mse_loss", _C.mse_loss(input, target, "none"), weight, reduction)
 
 
 def l1_loss(input, target, reduction="mean", weight=None):
     """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
     if weight is None:
-        return _C.l1_loss(input, target, reduction)
+        with named("l1_loss", "mean", "sub"):
+            return _C.l1_loss(input, target, reduction)
     return _weighted("l1_loss", _C.l1_loss(input, target, "none"), weight, reduction)
 
 

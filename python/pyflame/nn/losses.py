@@ -2,6 +2,7 @@
 import math
 
 from .. import _C
+from .._error_names import named
 from . import functional as F
 from ._old_arguments import with_size_average
 from .linear import Linear
@@ -32,7 +33,8 @@ class MSELoss(_Loss):
     reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. Floating dtypes."""
 
     def forward(self, input, target):
-        return _C.mse_loss(input, target, self.reduction)
+        with named("mse_loss", "mean", "sub"):
+            return _C.mse_loss(input, target, self.reduction)
 
 
 class L1Loss(_Loss):
@@ -41,7 +43,8 @@ class L1Loss(_Loss):
     reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. Floating dtypes."""
 
     def forward(self, input, target):
-        return _C.l1_loss(input, target, self.reduction)
+        with named("l1_loss", "mean", "sub"):
+            return _C.l1_loss(input, target, self.reduction)
 
 
 class CrossEntropyLoss(_Loss):

@@ -1,17 +1,20 @@
 """Windows: vectors of M numbers that fall towards both ends, by the names of torch.signal.windows.
 
 sym=True gives a symmetric window; sym=False the first M numbers of the symmetric one of M + 1 numbers, which repeats without a seam. They are
-computed in float64 and rounded to dtype (the default dtype unless given). ArgumentError for a negative M and for a dtype that is not floating.
+computed in float64 and rounded to dtype (the default dtype unless given). ArgumentError for a negative M, for a dtype that is not floating,
+and for a layout other than pyflame.strided.
 """
 import math
 
 from .. import _C
+from .._dtypes import check_layout
 
 __all__ = ["bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser", "nuttall"]
 
 
-def _window(name, M, values, sym, dtype, device, requires_grad, layout=None):
+def _window(name, M, values, sym, dtype, device, requires_grad, layout):
     """values(k, n): at the positions k = 0, 1, ..., n of a symmetric window."""
+    check_layout(name, layout)
     dtype = _C.get_default_dtype() if dtype is None else dtype
     if M < 0:
         raise _C.ArgumentError(f"{name}: negative length; got M={M}; expected 0 or more")
@@ -39,7 +42,7 @@ def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requ
         raise TypeError(f"general_cosine: coefficients must be a list or a tuple; got {type(a).__name__}")
     if not factors:
         raise _C.ArgumentError("general_cosine: no coefficients; got an empty sequence; expected at least one number")
-    return _window("general_cosine", M, _cosines(factors), sym, dtype, device, requires_grad)
+    return _window("general_cosine", M, _cosines(factors), sym, dtype, device, requires_grad, layout)
 
 
 def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -47,7 +50,7 @@ def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
     """
-    return _window("general_hamming", M, _cosines([alpha, 1 - alpha]), sym, dtype, device, requires_grad)
+    return _window("general_hamming", M, _cosines([alpha, 1 - alpha]), sym, dtype, device, requires_grad, layout)
 
 
 def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -55,7 +58,7 @@ def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
     """
-    return _window("hamming", M, _cosines([0.54, 0.46]), sym, dtype, device, requires_grad)
+    return _window("hamming", M, _cosines([0.54, 0.46]), sym, dtype, device, requires_grad, layout)
 
 
 def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -63,7 +66,7 @@ def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=Fal
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
     """
-    return _window("hann", M, _cosines([0.5, 0.5]), sym, dtype, device, requires_grad)
+    return _window("hann", M, _cosines([0.5, 0.5]), sym, dtype, device, requires_grad, layout)
 
 
 def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -71,7 +74,7 @@ def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
     """
-    return _window("blackman", M, _cosines([0.42, 0.5, 0.08]), sym, dtype, device, requires_grad)
+    return _window("blackman", M, _cosines([0.42, 0.5, 0.08]), sym, dtype, device, requires_grad, layout)
 
 
 def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -79,7 +82,7 @@ def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=
 
     M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
     """
-    return _window("nuttall", M, _cosines([0.3635819, 0.4891775, 0.1365995, 0.0106411]), sym, dtype, device, requires_grad)
+    return _window("nuttall", M, _cosines([0.3635819, 0.4891775, 0.1365995, 0.0106411]), sym, dtype, device, requires_grad, layout)
 
 
 def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -87,7 +90,7 @@ def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
     """
-    return _window("bartlett", M, lambda k, n: 1 - _C.abs(k * (2 / n) - 1), sym, dtype, device, requires_grad)
+    return _window("bartlett", M, lambda k, n: 1 - _C.abs(k * (2 / n) - 1), sym, dtype, device, requires_grad, layout)
 
 
 def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -95,7 +98,7 @@ def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=F
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
     """
-    return _window("cosine", M, lambda k, n: _C.sin((k + 0.5) * (math.pi / (n + 1))), sym, dtype, device, requires_grad)
+    return _window("cosine", M, lambda k, n: _C.sin((k + 0.5) * (math.pi / (n + 1))), sym, dtype, device, requires_grad, layout)
 
 
 def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -107,7 +110,7 @@ def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, d
         raise _C.ArgumentError(f"exponential: tau is not positive; got {tau}; expected > 0")
     if sym and center is not None:
         raise _C.ArgumentError(f"exponential: a symmetric window with a center of its own; got center={center}; expected None; hint: sym=False")
-    return _window("exponential", M, lambda k, n: _C.exp(-_C.abs(k - (n / 2 if center is None else center)) / tau), sym, dtype, device, requires_grad)
+    return _window("exponential", M, lambda k, n: _C.exp(-_C.abs(k - (n / 2 if center is None else center)) / tau), sym, dtype, device, requires_grad, layout)
 
 
 def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -117,7 +120,7 @@ def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requ
     """
     if std <= 0:
         raise _C.ArgumentError(f"gaussian: std is not positive; got {std}; expected > 0")
-    return _window("gaussian", M, lambda k, n: _C.exp(-0.5 * _C.square((k - n / 2) / std)), sym, dtype, device, requires_grad)
+    return _window("gaussian", M, lambda k, n: _C.exp(-0.5 * _C.square((k - n / 2) / std)), sym, dtype, device, requires_grad, layout)
 
 
 def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -132,15 +135,15 @@ def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requ
         inside = _C.sqrt(_C.clamp(1 - _C.square(k * (2 / n) - 1), min=0.0)) * float(beta)
         return _C.special_i0e(inside) / _C.special_i0e(_C.full((), float(beta), dtype=_C.float64, device=k.device)) * _C.exp(inside - beta)
 
-    return _window("kaiser", M, values, sym, dtype, device, requires_grad)
+    return _window("kaiser", M, values, sym, dtype, device, requires_grad, layout)
 
 
 def _periodic(window, name):
     def function(window_length, periodic=True, *, dtype=None, layout=None, device=None, requires_grad=False):
-        return window(window_length, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+        return window(window_length, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The window {window.__name__} of pyflame.signal.windows; periodic=False makes it symmetric.\n\nwindow_length: how many samples. layout is accepted for PyTorch's programs and changes nothing."
+    function.__doc__ = f"The window {window.__name__} of pyflame.signal.windows; periodic=False makes it symmetric.\n\nwindow_length: how many samples. layout: pyflame.strided, or None."
     return function
 
 
@@ -152,14 +155,14 @@ hann_window = _periodic(hann, "hann_window")
 def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, requires_grad=False):
     """alpha - beta cos(2 pi k / window_length); periodic=False makes it symmetric.
 
-    window_length: how many samples. layout is accepted for PyTorch's programs and changes nothing.
+    window_length: how many samples. layout: pyflame.strided, or None.
     """
-    return _window("hamming_window", window_length, _cosines([alpha, beta]), not periodic, dtype, device, requires_grad)
+    return _window("hamming_window", window_length, _cosines([alpha, beta]), not periodic, dtype, device, requires_grad, layout)
 
 
 def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, requires_grad=False):
     """The window kaiser of pyflame.signal.windows; periodic=False makes it symmetric.
 
-    window_length: how many samples. beta: at least 0; the larger it is, the narrower is the window. layout is accepted for PyTorch's programs and changes nothing.
+    window_length: how many samples. beta: at least 0; the larger it is, the narrower is the window. layout: pyflame.strided, or None.
     """
-    return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+    return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)

@@ -203,14 +203,20 @@ def _finished():
         concurrent.futures.wait([_Later.waiting])
 
 
+def _no_planner(op, planner):
+    if planner is not None:
+        raise NotImplementedError(f"{op}: planner is not available; got {type(planner).__name__}; expected None; hint: change the state dict before the call")
+
+
 def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False):
     """Writes a state dict to a folder. All processes of the group call it.
 
     state_dict: nested dicts and lists of tensors, numbers, strings and None; its values may be objects with state_dict(). Of a tensor that is a part of a larger one
     (fully_shard, tensor parallel layers) each rank writes its part; copies are written once. What is not a tensor is that of the lowest rank that has it.
     checkpoint_id: the folder, which all processes can write; it is made if it is not there. storage_writer: an object whose attribute path is the folder, where checkpoint_id is None.
-    process_group: the processes that write; None: all. no_dist: this process is the only one. planner is accepted for PyTorch's programs and changes nothing.
+    process_group: the processes that write; None: all. no_dist: this process is the only one. planner: None; NotImplementedError for others.
     OSError on every rank where one cannot write; the checkpoint before is then unchanged. ValueError: ranks have different shapes or dtypes of a tensor."""
+    _no_planner("checkpoint.save", planner)
     folder = _folder("checkpoint.save", checkpoint_id, storage_writer)
     group = None if no_dist else _state.resolved("checkpoint.save", process_group)
     _finished()
@@ -221,6 +227,7 @@ def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=N
     """save() that copies the tensors, returns at once, and writes on a thread. Returns a concurrent.futures.Future, whose result() waits and raises what was wrong.
     A second call, or save(), waits for the first one. The end of the process waits as well. The arguments are those of distributed.checkpoint.save."""
     op = "checkpoint.async_save"
+    _no_planner(op, planner)
     folder = _folder(op, checkpoint_id, storage_writer)
     group = None if no_dist else _state.resolved(op, process_group)
     _finished()
@@ -352,11 +359,12 @@ def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, p
     reads what it has parts of; the number of processes that wrote does not matter.
 
     checkpoint_id: the folder. storage_reader: an object whose attribute path is the folder, where checkpoint_id is None. process_group: the processes that read; None: all. no_dist:
-    this process is the only one. planner is accepted for PyTorch's programs and changes nothing.
+    this process is the only one. planner: None; NotImplementedError for others.
 
     Entries of the checkpoint that state_dict does not have are left out. ValueError lists what the checkpoint lacks or has in another shape; then nothing is changed.
     FileNotFoundError: there is no checkpoint."""
     op = "checkpoint.load"
+    _no_planner(op, planner)
     folder = _folder(op, checkpoint_id, storage_reader)
     _finished()
     if not no_dist:

@@ -1,5 +1,6 @@
 """Parametrizations of weights: weight norm, spectral norm, orthogonal matrices."""
 from ... import _C, linalg
+from ..._matrices import geqrf
 from ..module import Module
 from . import _norms, parametrize
 
@@ -75,7 +76,8 @@ class _Orthogonal(Module):
     def __init__(self, orthogonal_map, use_trivialization):
         super().__init__()
         self.orthogonal_map, self.use_trivialization = orthogonal_map, use_trivialization
-        self.register_buffer("base", None)
+        if use_trivialization:
+            self.register_buffer("base", None)
 
     def _square(self, x, n, k):
         """The orthogonal matrix of the skew-symmetric one whose lower triangle is x."""
@@ -101,19 +103,29 @@ class _Orthogonal(Module):
             q = q * _C.trunc(x.detach().diagonal(0, -2, -1)).unsqueeze(-2)
         else:
             q = self._square(x, n, k)
-        q = q if self.base is None else _C.matmul(self.base, q)
+        q = q if not self.use_trivialization or self.base is None else _C.matmul(self.base, q)
         return q.transpose(-2, -1) if wide else q
 
     def right_inverse(self, value):
-        if not self.use_trivialization:
-            raise NotImplementedError(f"orthogonal: use_trivialization=False with '{self.orthogonal_map}' cannot be assigned; expected use_trivialization=True")
         n, k = value.shape[-2:]
         tall = value.transpose(-2, -1) if n < k else value
+        if not self.use_trivialization:
+            start = self._reflectors(tall.detach())
+            return start.transpose(-2, -1) if n < k else start
         q, r = linalg.qr(tall.detach())
         signs = _C.sign(r.diagonal(0, -2, -1)).unsqueeze(-2)
         self.base = self._completed(q * signs)
         start = -_C.eye(*tall.shape[-2:], dtype=value.dtype, device=value.device).expand(tall.shape).clone()
         return start.transpose(-2, -1) if n < k else start
+
+    def _reflectors(self, tall):
+        """What 'householder' maps to the orthogonal matrix of the QR decomposition whose R has a positive diagonal."""
+        if self.orthogonal_map != "householder":
+            raise NotImplementedError(f"orthogonal: use_trivialization=False with '{self.orthogonal_map}' cannot be assigned; expected use_trivialization=True")
+        a, tau = geqrf(tall)
+        signs = _C.sign(a.diagonal(0, -2, -1))
+        signs = _C.where(tau == 0, -signs, signs)  # forward() computes tau = 2 for a reflector of zeros, which turns the sign
+        return _C.tril(a, -1) + _C.triu(a, 1) + signs.unsqueeze(-2) * _C.eye(*a.shape[-2:], dtype=a.dtype, device=a.device)
 
     def _completed(self, q):
         """A square orthogonal matrix that begins with these columns."""
@@ -129,7 +141,8 @@ def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization
     """The weight as a matrix with orthogonal columns, or rows: orthogonal_map is 'matrix_exp', 'cayley' or 'householder' (the default where the matrix is not
     square). The present weight is made orthogonal. ValueError for less than 2 dimensions. Returns the module.
 
-    use_trivialization: the matrices are relative to the present one, with any map; False is a NotImplementedError.
+    use_trivialization: the matrices are relative to the present one, with any map. False: 'householder' gives the orthogonal matrix of the weight's QR decomposition; the other maps
+    are applied to the present weight, and assigning a weight later is a NotImplementedError.
     """
     weight = getattr(module, name)
     if weight.ndim < 2:

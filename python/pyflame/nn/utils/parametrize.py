@@ -48,9 +48,12 @@ class ParametrizationList(ModuleList):
         self.unsafe = unsafe
         new = original
         with no_grad():
-            for m in reversed(list(self)):
-                if hasattr(m, "right_inverse"):
-                    new = m.right_inverse(new)
+            try:
+                for m in reversed(list(self)):
+                    if hasattr(m, "right_inverse"):
+                        new = m.right_inverse(new)
+            except NotImplementedError:  # the tensor itself becomes the original, as in PyTorch
+                pass
         if not isinstance(new, (Tensor, tuple, list)):
             raise ValueError(f"register_parametrization: right_inverse returned {type(new).__name__}; expected a tensor or a sequence of tensors")
         self.is_tensor = isinstance(new, Tensor)
