@@ -183,7 +183,9 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 
 @_accepting
 def logsigmoid(input):
-    """log(sigmoid(input))."""
+    """log(sigmoid(input)).
+
+    input: of any shape, which the result has. Integers and bools become float32."""
     return -_C.softplus(-input)
 
 
@@ -239,23 +241,32 @@ def hardswish(input, inplace=False):
 
 
 def mish(input, inplace=False):
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    input: of any shape, which the result has. Integers and bools become float32.
+    inplace: the result is written to input, which is returned."""
     x = _source(input, inplace)
     return _result(input, x * _C.tanh(_C.softplus(x)), inplace)
 
 
 def softsign(input):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    input: of any shape, which the result has. Integers and bools become float32."""
     return input / (1 + _C.abs(input))
 
 
 def tanhshrink(input):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    input: of any shape, which the result has. Integers and bools become float32."""
     return input - _C.tanh(input)
 
 
 def glu(input, dim=-1):
-    """The first half along dim times the sigmoid of the second."""
+    """The first half along dim times the sigmoid of the second (Dauphin et al., 2017).
+
+    input: of any shape with an even size along dim, a ValueError otherwise. The result has half of that size. Integers become float32."""
     if input.ndim == 0 or input.shape[dim] % 2:
         raise ValueError(f"glu: the size along dim {dim} is not even; got shape {input.shape}")
     a, b = _C.chunk(input, 2, dim)
