@@ -202,7 +202,10 @@ def celu(input, alpha=1.0, inplace=False):
 
 
 def selu(input, inplace=False):
-    """elu scaled so that activations keep mean 0 and variance 1."""
+    """elu scaled so that activations keep mean 0 and variance 1.
+
+    input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
+    returned."""
     x = _source(input, inplace)
     return _result(input, 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717), inplace)
 
@@ -229,13 +232,19 @@ def relu6(input, inplace=False):
 
 
 def hardsigmoid(input, inplace=False):
-    """x / 6 + 1 / 2, limited to [0, 1]."""
+    """x / 6 + 1 / 2, limited to [0, 1].
+
+    input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
+    returned."""
     x = _source(input, inplace)
     return _result(input, _limited(x + 3, 0, 6) / 6, inplace)
 
 
 def hardswish(input, inplace=False):
-    """x * hardsigmoid(x)."""
+    """x * hardsigmoid(x).
+
+    input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
+    returned."""
     x = _source(input, inplace)
     return _result(input, x * hardsigmoid(x), inplace)
 
