@@ -534,7 +534,10 @@ def block_diag(*tensors):
 
 @method
 def kron(input, other):
-    """The Kronecker product: each element of input times all of other."""
+    """The Kronecker product: each element of input times all of other.
+
+    input, other: of any shapes; the one of fewer dims gets dims of size 1 in front. Each size of the result is the product of both sizes: (2, 3) and (4, 5) give
+    (8, 15). The dtype is that of input * other."""
     rank = max(input.ndim, other.ndim)
     a, b = ((1,) * (rank - t.ndim) + tuple(t.shape) for t in (input, other))
     product = input.reshape(*[n for s in a for n in (s, 1)]) * other.reshape(*[n for s in b for n in (1, s)]) if rank else input * other

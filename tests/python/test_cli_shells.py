@@ -69,6 +69,23 @@ def test_files_are_offered_only_where_no_word_fits(program, run, tmp_path, monke
             assert [o.split("\t")[0] for o in offered.splitlines()] == [word], line
 
 
+ZSH = """zmodload zsh/zpty
+zpty z {zsh} -f -i
+zpty -w z 'autoload -Uz compinit; compinit -u -D; bindkey -e; source <("{program}" completion zsh); print REA""DY'
+zpty -r -m z screen '*READY*'
+zpty -w -n z $'{line}\\t'
+zpty -r -m z screen '*{word}*' && print -rn -- completed
+"""
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+@pytest.mark.parametrize(("line", "word"), [("pyflame docto", "doctor"), ("pyflame doctor --rec", "--record"), ("pyflame train gpt --tokenizer by", "bytes")])
+def test_a_zsh_on_a_terminal_completes(program, tmp_path, line, word):
+    (tmp_path / "try.zsh").write_text(ZSH.format(zsh=shutil.which("zsh"), program=program, line=line, word=word))
+    r = subprocess.run(["zsh", "-f", "try.zsh"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert r.stdout.endswith("completed"), r
+
+
 def test_the_line_for_fish_of_docs_cli(program, tmp_path):
     if not shutil.which("fish"):
         pytest.skip("fish is not installed")

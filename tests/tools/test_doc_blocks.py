@@ -153,3 +153,12 @@ def test_each_command_has_examples_in_its_page():
 def test_each_page_has_an_example_that_runs(page):
     blocks = [f.groups() for f in map(run_doc_blocks.FENCE.match, page.read_text(encoding="utf-8").splitlines()) if f and f[2]]
     assert [words for _, language, words in blocks if "no-run" not in words and (language in ("python", "bash") or language == "cpp" and "run" in words)], f"{page.name} has no block that runs"
+
+
+def test_a_page_says_what_PYFLAME_SOURCE_is_before_it_is_used():
+    """CI sets it; a reader who copies the block has to."""
+    docs = pathlib.Path(__file__).resolve().parents[2] / "docs"
+    used = [(page, text) for page in docs.rglob("*.md") if "PYFLAME_SOURCE" in (text := page.read_text(encoding="utf-8"))]
+    assert len(used) > 4
+    for page, text in used:
+        assert text.index("`PYFLAME_SOURCE` is the folder of your clone") < text.index("${PYFLAME_SOURCE:?"), page

@@ -53,6 +53,13 @@ def test_what_other_guides_got_wrong_has_evidence():
         assert LINK.fullmatch(row[4]) or row[4] == "none", row
 
 
+@pytest.mark.parametrize(("guide", "least"), [("ROCm 6.3 reference", 30), ("AMD GPU optimization guide", 14), ("MI300X workload guide", 18), ("PyFlame ROCm backend manual", 8), ("kernel-optimization skill", 7)])
+def test_each_of_the_five_guides_has_its_errors(guide, least):
+    rows = next(rows for heading, rows in tables(GUIDE).items() if heading.startswith("What other"))
+    said = [row[1] for row in rows if row[0].startswith(guide)]
+    assert len(said) >= least and len(set(said)) == len(said)
+
+
 def test_a_gain_is_published_or_said_to_be_missing():
     for table in advice().values():
         for row in table:

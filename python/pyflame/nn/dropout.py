@@ -36,30 +36,41 @@ class _Masked(_DropoutNd):
 
 
 class Dropout1d(_Masked):
-    """Zeroes whole channels of [N, C, L] or [C, L] while training."""
+    """Zeroes whole channels of [N, C, L] or [C, L] while training.
+
+    p and inplace: as of Dropout; the other channels are scaled by 1 / (1 - p). The result has the shape and dtype of the input. ArgumentError for another rank."""
 
     _mask = staticmethod(F.dropout1d)
 
 
 class Dropout2d(_Masked):
-    """Zeroes whole channels of [N, C, H, W] or [C, H, W] while training."""
+    """Zeroes whole channels of [N, C, H, W] or [C, H, W] while training.
+
+    p and inplace: as of Dropout; the other channels are scaled by 1 / (1 - p). The result has the shape and dtype of the input. A warning for another rank."""
 
     _mask = staticmethod(F.dropout2d)
 
 
 class Dropout3d(_Masked):
-    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] while training."""
+    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] while training.
+
+    p and inplace: as of Dropout; the other channels are scaled by 1 / (1 - p). The result has the shape and dtype of the input. A warning for another rank."""
 
     _mask = staticmethod(F.dropout3d)
 
 
 class AlphaDropout(_Masked):
-    """Dropout for selu, which keeps mean and variance."""
+    """Dropout for selu, which keeps mean and variance.
+
+    Elements become selu's lower limit, about -1.758, with probability p, and a line through all keeps mean and variance (Klambauer et al., 2017). input: of any shape,
+    which the result has. p and inplace: as of Dropout, ValueError unless 0 <= p <= 1. In evaluation the input is returned."""
 
     _mask = staticmethod(F.alpha_dropout)
 
 
 class FeatureAlphaDropout(_Masked):
-    """AlphaDropout of whole channels."""
+    """AlphaDropout of whole channels.
+
+    input: [N, C, ...]; the result has its shape and dtype. p and inplace: as of Dropout. In evaluation the input is returned."""
 
     _mask = staticmethod(F.feature_alpha_dropout)

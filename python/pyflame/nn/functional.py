@@ -183,7 +183,9 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 
 @_accepting
 def logsigmoid(input):
-    """log(sigmoid(input))."""
+    """log(sigmoid(input)).
+
+    input: of any shape, which the result has. Integers and bools become float32."""
     return -_C.softplus(-input)
 
 
@@ -200,7 +202,10 @@ def celu(input, alpha=1.0, inplace=False):
 
 
 def selu(input, inplace=False):
-    """elu scaled so that activations keep mean 0 and variance 1."""
+    """elu scaled so that activations keep mean 0 and variance 1.
+
+    input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
+    returned."""
     x = _source(input, inplace)
     return _result(input, 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717), inplace)
 
@@ -227,35 +232,50 @@ def relu6(input, inplace=False):
 
 
 def hardsigmoid(input, inplace=False):
-    """x / 6 + 1 / 2, limited to [0, 1]."""
+    """x / 6 + 1 / 2, limited to [0, 1].
+
+    input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
+    returned."""
     x = _source(input, inplace)
     return _result(input, _limited(x + 3, 0, 6) / 6, inplace)
 
 
 def hardswish(input, inplace=False):
-    """x * hardsigmoid(x)."""
+    """x * hardsigmoid(x).
+
+    input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
+    returned."""
     x = _source(input, inplace)
     return _result(input, x * hardsigmoid(x), inplace)
 
 
 def mish(input, inplace=False):
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    input: of any shape, which the result has. Integers and bools become float32.
+    inplace: the result is written to input, which is returned."""
     x = _source(input, inplace)
     return _result(input, x * _C.tanh(_C.softplus(x)), inplace)
 
 
 def softsign(input):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    input: of any shape, which the result has. Integers and bools become float32."""
     return input / (1 + _C.abs(input))
 
 
 def tanhshrink(input):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    input: of any shape, which the result has. Integers and bools become float32."""
     return input - _C.tanh(input)
 
 
 def glu(input, dim=-1):
-    """The first half along dim times the sigmoid of the second."""
+    """The first half along dim times the sigmoid of the second (Dauphin et al., 2017).
+
+    input: of any shape with an even size along dim, a ValueError otherwise. The result has half of that size. Integers become float32."""
     if input.ndim == 0 or input.shape[dim] % 2:
         raise ValueError(f"glu: the size along dim {dim} is not even; got shape {input.shape}")
     a, b = _C.chunk(input, 2, dim)

@@ -150,7 +150,8 @@ class BCEWithLogitsLoss(_Loss):
 class SmoothL1Loss(_Loss):
     """d^2 / (2 beta) where d = |input - target| is below beta, and d - beta / 2 beyond. With beta 0 it is the L1Loss.
 
-    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element."""
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. input and target have the same shape: a
+    ValueError otherwise, nothing is broadcast. ValueError for a negative beta."""
 
     def __init__(self, reduction="mean", beta=1.0):
         super().__init__(reduction)
@@ -163,7 +164,8 @@ class SmoothL1Loss(_Loss):
 class HuberLoss(_Loss):
     """d^2 / 2 where d = |input - target| is at most delta, and delta (d - delta / 2) beyond.
 
-    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element."""
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. input and target have the same shape: a
+    ValueError otherwise, nothing is broadcast. ValueError unless delta is positive."""
 
     def __init__(self, reduction="mean", delta=1.0):
         super().__init__(reduction)

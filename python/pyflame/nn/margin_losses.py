@@ -134,7 +134,10 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The p-norm of x1 - x2 + eps over the last dim. keepdim: the last dim stays, with size 1."""
+    """The p-norm of x1 - x2 + eps over the last dim. keepdim: the last dim stays, with size 1.
+
+    x1, x2: [N, D] or [D], broadcast against each other; the result is [N] or a scalar. ArgumentError where the shapes do not broadcast. eps keeps the gradient of
+    equal vectors finite."""
 
     def __init__(self, p=2.0, eps=1e-6, keepdim=False):
         super().__init__()

@@ -33,25 +33,37 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """[N, C, L] with a border of one number."""
+    """[N, C, L] with a border of one number.
+
+    input: [N, C, L] or [C, L], of any dtype. padding: one number, or 2: left, right; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """[N, C, H, W] with a border of one number."""
+    """[N, C, H, W] with a border of one number.
+
+    input: [N, C, H, W] or [C, H, W], of any dtype. padding: one number, or 4: left, right, top, bottom; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """[N, C, D, H, W] with a border of one number."""
+    """[N, C, D, H, W] with a border of one number.
+
+    input: [N, C, D, H, W] or [C, D, H, W], of any dtype. padding: one number, or 6: left, right, top, bottom, front, back; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims = 3
 
 
 class ZeroPad1d(ConstantPad1d):
-    """[N, C, L] with a border of zeros."""
+    """[N, C, L] with a border of zeros.
+
+    input: [N, C, L] or [C, L], of any dtype. padding: one number, or 2: left, right; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     def __init__(self, padding):
         super().__init__(padding, 0.0)
@@ -60,7 +72,10 @@ class ZeroPad1d(ConstantPad1d):
 
 
 class ZeroPad2d(ConstantPad2d):
-    """[N, C, H, W] with a border of zeros."""
+    """[N, C, H, W] with a border of zeros.
+
+    input: [N, C, H, W] or [C, H, W], of any dtype. padding: one number, or 4: left, right, top, bottom; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     def __init__(self, padding):
         super().__init__(padding, 0.0)
@@ -69,7 +84,10 @@ class ZeroPad2d(ConstantPad2d):
 
 
 class ZeroPad3d(ConstantPad3d):
-    """[N, C, D, H, W] with a border of zeros."""
+    """[N, C, D, H, W] with a border of zeros.
+
+    input: [N, C, D, H, W] or [C, D, H, W], of any dtype. padding: one number, or 6: left, right, top, bottom, front, back; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     def __init__(self, padding):
         super().__init__(padding, 0.0)
@@ -78,54 +96,81 @@ class ZeroPad3d(ConstantPad3d):
 
 
 class ReflectionPad1d(_Pad):
-    """[N, C, L] with a border that mirrors the elements inside of the edge."""
+    """[N, C, L] with a border that mirrors the elements inside of the edge.
+
+    input: [N, C, L] or [C, L], of any dtype. padding: one number, or 2: left, right; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """[N, C, H, W] with a border that mirrors the elements inside of the edge."""
+    """[N, C, H, W] with a border that mirrors the elements inside of the edge.
+
+    input: [N, C, H, W] or [C, H, W], of any dtype. padding: one number, or 4: left, right, top, bottom; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """[N, C, D, H, W] with a border that mirrors the elements inside of the edge."""
+    """[N, C, D, H, W] with a border that mirrors the elements inside of the edge.
+
+    input: [N, C, D, H, W] or [C, D, H, W], of any dtype. padding: one number, or 6: left, right, top, bottom, front, back; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """[N, C, L] with a border that repeats the edge."""
+    """[N, C, L] with a border that repeats the edge.
+
+    input: [N, C, L] or [C, L], of any dtype. padding: one number, or 2: left, right; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """[N, C, H, W] with a border that repeats the edge."""
+    """[N, C, H, W] with a border that repeats the edge.
+
+    input: [N, C, H, W] or [C, H, W], of any dtype. padding: one number, or 4: left, right, top, bottom; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """[N, C, D, H, W] with a border that repeats the edge."""
+    """[N, C, D, H, W] with a border that repeats the edge.
+
+    input: [N, C, D, H, W] or [C, D, H, W], of any dtype. padding: one number, or 6: left, right, top, bottom, front, back; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 3, "replicate"
 
 
 class CircularPad1d(_Pad):
-    """[N, C, L] with a border that repeats the elements of the other end."""
+    """[N, C, L] with a border that repeats the elements of the other end.
+
+    input: [N, C, L] or [C, L], of any dtype. padding: one number, or 2: left, right; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 1, "circular"
 
 
 class CircularPad2d(_Pad):
-    """[N, C, H, W] with a border that repeats the elements of the other end."""
+    """[N, C, H, W] with a border that repeats the elements of the other end.
+
+    input: [N, C, H, W] or [C, H, W], of any dtype. padding: one number, or 4: left, right, top, bottom; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 2, "circular"
 
 
 class CircularPad3d(_Pad):
-    """[N, C, D, H, W] with a border that repeats the elements of the other end."""
+    """[N, C, D, H, W] with a border that repeats the elements of the other end.
+
+    input: [N, C, D, H, W] or [C, D, H, W], of any dtype. padding: one number, or 6: left, right, top, bottom, front, back; each is added to its size, and a negative one cuts off. ValueError for another
+    count of numbers."""
 
     _dims, _mode = 3, "circular"
