@@ -106,9 +106,9 @@ void add_generate(CLI::App& app, Run& run) {
   cmd->parse_complete_callback([&run, cmd, checkpoint, of_checkpoint, s] {
     const bool of_model = !s->model.empty();
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
-    for (const char* name : {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar",
-                             "--speculative_config", "--lora", "--tensor_parallel_size", "--kv_cache_dtype",
-                             "--kv_cache_gate", "--attention_backend"})
+    for (const char* name :
+         {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar", "--speculative_config", "--lora",
+          "--tensor_parallel_size", "--kv_cache_dtype", "--kv_cache_gate", "--attention_backend"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
     if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {

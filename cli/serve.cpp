@@ -31,13 +31,35 @@ struct ServeSettings {
 };
 
 void forward_serve(const CLI::App* cmd, PythonCommand& to) {
-  constexpr std::array kForwarded = {
-      "host",           "port",          "device",        "dtype",          "model_name",
-      "api_key",        "cors",          "max_model_len", "max_num_seqs",   "max_num_batched_tokens",
-      "kv_cache_bytes", "max_clients",   "max_choices",   "max_body_bytes", "request_seconds",
-      "drain_seconds",  "ssl_certfile",  "ssl_keyfile",   "lora_modules",   "speculative_config",
-      "runner",         "pooler_config", "swap_space",    "replicas",       "tensor_parallel_size",
-      "kv_cache_dtype", "kv_cache_gate", "attention_backend", "cpu_offload_gb"};
+  constexpr std::array kForwarded = {"host",
+                                     "port",
+                                     "device",
+                                     "dtype",
+                                     "model_name",
+                                     "api_key",
+                                     "cors",
+                                     "max_model_len",
+                                     "max_num_seqs",
+                                     "max_num_batched_tokens",
+                                     "kv_cache_bytes",
+                                     "max_clients",
+                                     "max_choices",
+                                     "max_body_bytes",
+                                     "request_seconds",
+                                     "drain_seconds",
+                                     "ssl_certfile",
+                                     "ssl_keyfile",
+                                     "lora_modules",
+                                     "speculative_config",
+                                     "runner",
+                                     "pooler_config",
+                                     "swap_space",
+                                     "replicas",
+                                     "tensor_parallel_size",
+                                     "kv_cache_dtype",
+                                     "kv_cache_gate",
+                                     "attention_backend",
+                                     "cpu_offload_gb"};
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);

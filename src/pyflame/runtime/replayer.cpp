@@ -294,21 +294,26 @@ void Replayer::snapshot(const Frame& f) {
   saved_bytes_ = 0;
   size_t total = 0;
   Indexed<SlotId, bool> seen(f.bases.size(), false);
+  const auto save = [&](SlotId slot, bool compared) {
+    const Placement::Kind kind = f.program.memory.placements[slot].kind;
+    if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) return;
+    seen[slot] = true;
+    const size_t nbytes = f.program.graph.slots[slot].nbytes;
+    saved_.push_back({slot, 0, nbytes, kind != Placement::Allocate, compared});
+    total += nbytes;
+  };
   for (const Step& step : f.program.steps)
     for (const SlotId s : step.writes) {
       const Placement& at = f.program.memory.placements[s];
-      const SlotId slot = at.kind == Placement::Arena && at.donor.valid() ? at.donor : s;
-      const Placement::Kind kind = f.program.memory.placements[slot].kind;
-      if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) continue;
-      seen[slot] = true;
-      const size_t nbytes = f.program.graph.slots[slot].nbytes;
-      saved_.push_back({slot, 0, nbytes, kind != Placement::Allocate});
-      total += nbytes;
+      save(at.kind == Placement::Arena && at.donor.valid() ? at.donor : s, true);
     }
-  if (total > kMostSaved)
-    std::erase_if(saved_, [&](const Saved& s) {
-      return s.before && s.nbytes >= kLargeSlot && only_replaces_rows(f.program, s.slot);
-    });
+  // An input that nobody sees afterwards is read and then overwritten where it serves as a workspace.
+  for (const Placement& at : f.program.memory.workspaces)
+    if (at.donor.valid()) save(at.donor, false);
+  rows_unsaved_ =
+      total > kMostSaved && std::erase_if(saved_, [&](const Saved& s) {
+                              return s.before && s.nbytes >= kLargeSlot && only_replaces_rows(f.program, s.slot);
+                            }) > 0;
   for (Saved& s : saved_) {
     s.at = saved_bytes_;
     saved_bytes_ += (s.nbytes + 255) / 256 * 256;
@@ -335,7 +340,7 @@ bool Replayer::same_outputs(const Frame& f) {
   constexpr size_t kPiece = size_t{8} << 20;
   std::vector<char> a, b;
   for (const Saved& s : saved_)
-    for (size_t at = 0; at < s.nbytes; at += kPiece) {
+    for (size_t at = 0; s.compared && at < s.nbytes; at += kPiece) {
       const size_t n = std::min(kPiece, s.nbytes - at);
       a.resize(n), b.resize(n);
       f.memory->to_host(a.data(), f.bases[s.slot] + at, n);
@@ -389,8 +394,9 @@ void Replayer::verify(const Frame& f) {
   if (saved_.empty() || state_ != State::On) return;
   for (const Saved& s : saved_) f.memory->copy(after_ + s.at, f.bases[s.slot], s.nbytes);
   Graph& g = graphs_[under_test_];
+  bool right = false;
   try {
-    bool right = replays_right(g, f);
+    right = replays_right(g, f);
     if (!verified_build_ && branches_) {
       Graph chain;
       branches_ = false;
@@ -408,6 +414,12 @@ void Replayer::verify(const Frame& f) {
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::Device) throw;
     off(std::string("its first replay failed: ") + e.what());
+    right = false;
+  }
+  if (!right && rows_unsaved_) {  // the replay has replaced them by what it computed
+    restore(f, false);
+    for (size_t k = 0; k < f.program.steps.size(); ++k)
+      if (Executable* e = f.program.steps[k].executable.get()) e->run(f.context(k));
   }
   for (const Saved& s : saved_) f.memory->copy(f.bases[s.slot], after_ + s.at, s.nbytes);
   drop_snapshot();

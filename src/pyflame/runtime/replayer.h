@@ -99,9 +99,11 @@ class Replayer {
   struct Saved {
     SlotId slot;
     size_t at, nbytes;
-    bool before;  // had contents before the run
+    bool before;    // had contents before the run
+    bool compared;  // workspaces only are not: what lies there afterwards is nobody's result
   };
   std::vector<Saved> saved_;
+  bool rows_unsaved_ = false;  // some slot of which rows are replaced is not saved
   Device device_;
   char *before_ = nullptr, *after_ = nullptr;
   size_t saved_bytes_ = 0;
