@@ -293,7 +293,7 @@ void Replayer::snapshot(const Frame& f) {
   device_ = f.window.device;
   saved_bytes_ = 0;
   size_t total = 0;
-  Indexed<SlotId, bool> seen(f.bases.size(), false);
+  Indexed<SlotId, bool> seen(f.bases.size(), false), serves(f.bases.size(), false);
   const auto save = [&](SlotId slot, bool compared) {
     const Placement::Kind kind = f.program.memory.placements[slot].kind;
     if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) return;
@@ -302,18 +302,21 @@ void Replayer::snapshot(const Frame& f) {
     saved_.push_back({slot, 0, nbytes, kind != Placement::Allocate, compared});
     total += nbytes;
   };
+  // An input that nobody sees afterwards is read, and then overwritten where it serves as an arena or a workspace.
+  const auto save_donor = [&](const Placement& at, bool compared) {
+    if (at.kind != Placement::Arena || !at.donor.valid()) return false;
+    serves[at.donor] = true;
+    save(at.donor, compared);
+    return true;
+  };
   for (const Step& step : f.program.steps)
-    for (const SlotId s : step.writes) {
-      const Placement& at = f.program.memory.placements[s];
-      save(at.kind == Placement::Arena && at.donor.valid() ? at.donor : s, true);
-    }
-  // An input that nobody sees afterwards is read and then overwritten where it serves as a workspace.
-  for (const Placement& at : f.program.memory.workspaces)
-    if (at.donor.valid()) save(at.donor, false);
-  rows_unsaved_ =
-      total > kMostSaved && std::erase_if(saved_, [&](const Saved& s) {
-                              return s.before && s.nbytes >= kLargeSlot && only_replaces_rows(f.program, s.slot);
-                            }) > 0;
+    for (const SlotId s : step.writes)
+      if (!save_donor(f.program.memory.placements[s], true)) save(s, true);
+  for (const Placement& at : f.program.memory.workspaces) save_donor(at, false);
+  const auto is_rows = [&](const Saved& s) {
+    return s.before && s.nbytes >= kLargeSlot && !serves[s.slot] && only_replaces_rows(f.program, s.slot);
+  };
+  rows_unsaved_ = total > kMostSaved && std::erase_if(saved_, is_rows) > 0;
   for (Saved& s : saved_) {
     s.at = saved_bytes_;
     saved_bytes_ += (s.nbytes + 255) / 256 * 256;
