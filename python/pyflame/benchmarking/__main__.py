@@ -4,7 +4,9 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import sys
+import textwrap
 
 import pyflame as pf
 
@@ -17,6 +19,15 @@ from .measure import bench
 from .records import Records
 
 REJECTED = 3  # exit code: a figure was not accepted
+
+
+def _fitted(text, stream=None):
+    """str(text) with lines that fit the terminal (60 to 160 columns), if the stream (standard output) is one."""
+    if not (stream or sys.stdout).isatty():
+        return str(text)
+    width = min(160, max(60, shutil.get_terminal_size().columns))
+    lines = str(text).split("\n")
+    return "\n".join(textwrap.fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2), break_long_words=False, break_on_hyphens=False) for line in lines)
 
 
 def _fail(text):
@@ -108,12 +119,12 @@ def _measure(args):
         found.append(m)
         if records is not None:
             records.add(m)
-        print(json.dumps(m.to_dict()) if args.json else m, flush=True)
+        print(json.dumps(m.to_dict()) if args.json else _fitted(m), flush=True)
     if not found:
         raise ValueError(f"there was nothing to measure; got {' '.join(args.what)}{f' with {args.problems}' if args.problems else ''}")
     rejected = [m for m in found if not m.accepted]
     if rejected and not args.json:
-        print(f"{len(rejected)} of {len(found)} figures were rejected; hint: stop other programs and measure again, or give more time with --seconds", file=sys.stderr)
+        print(_fitted(f"{len(rejected)} of {len(found)} figures were rejected; hint: stop other programs and measure again, or give more time with --seconds", sys.stderr), file=sys.stderr)
     return REJECTED if rejected else 0
 
 
@@ -137,13 +148,13 @@ def _compare(args):
         result = compare_functions(_function(a), _function(b), device=args.device, max_seconds=args.seconds, names=(a, b))
     else:
         result = compare(_side(a, args), _side(b, args))
-    print(json.dumps(result.to_dict()) if args.json else result)
+    print(json.dumps(result.to_dict()) if args.json else _fitted(result))
     return 0
 
 
 def _list(args):
     for m in Records(args.records).find(args.what[1] if len(args.what) > 1 else None):
-        print(json.dumps(m.to_dict()) if args.json else m)
+        print(json.dumps(m.to_dict()) if args.json else _fitted(m))
     return 0
 
 

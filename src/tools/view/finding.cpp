@@ -113,8 +113,10 @@ std::string finding_text(const Json& finding, const Style& style, bool with_sour
   const bool titled = !title.empty();
   if (!titled) title = cleaned(finding, "what");
   if (const std::string where = cleaned(finding, "where"); !where.empty()) title += " (" + where + ")";
+  const std::string name = id.empty() ? "" : fmt::format("{:<7}  ", id);
+  const std::string lines = labelled(style, "", 6 + width_of(name), title);  // behind the severity and the name
   std::string out = paint(style, severity_tone(severity), fmt::format("{:<5}", severity)) + " " +
-                    paint(style, Tone::bold, (id.empty() ? "" : fmt::format("{:<7}  ", id)) + title) + "\n";
+                    paint(style, Tone::bold, name + lines.substr(static_cast<size_t>(6 + width_of(name)))) + "\n";
   const auto put = [&](std::string_view label, const std::string& text, Tone tone, int column = kTextColumn) {
     if (text.empty()) return;
     out += paint(style, tone, labelled(style, fmt::format("      {}", label), column, text)) + "\n";
