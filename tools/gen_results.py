@@ -70,7 +70,7 @@ class Figures:
         self.packages, self.accuracy = load(CPU, "packages"), load(CPU, "llm_accuracy")
         self.database, self.repeats = load(CPU, "tuning_database"), load(CPU, "bench_repeats")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(GPU, "compare_ops")
-        self.decode_file = load(DECODE_GPU, "llm_decode_8b")
+        self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(GPU, "compare_serving")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
@@ -142,6 +142,15 @@ class Figures:
         for n in counts:
             engine = rows["pyflame engine", n]
             lines.append(f"| {n} | {rows['torch eager', n]['tokens_per_s']:,.0f} | {engine['tokens_per_s']:,.0f} | {engine['GB_per_s'] / 1000:.1f} TB |")
+        return "\n".join(lines)
+
+    def beside_llama_cpp(self):
+        """Tokens a second of both programs, by the number of texts."""
+        rows = {(r["program"], r["sequences"]): r["tokens_per_s"] for r in self.serving_file["decode"]}
+        lines = ["| texts at a time | llama.cpp | PyFlame | ratio |", "|--:|--:|--:|--:|"]
+        for n in sorted({count for _, count in rows}):
+            theirs, ours = rows["llama.cpp", n], rows["pyflame", n]
+            lines.append(f"| {n} | {theirs:,.0f} | {ours:,.0f} | {ours / theirs:.2f} |")
         return "\n".join(lines)
 
     @staticmethod
