@@ -14,6 +14,7 @@ pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import LLM, _loading  # noqa: E402
 from pyflame.llm.__main__ import main  # noqa: E402
 from pyflame.llm.serving.__main__ import _progress  # noqa: E402
+from pyflame.llm.serving._log import Log  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 
@@ -96,7 +97,7 @@ def test_generate(monkeypatch, capsys, folder, words):
 
 def test_serve(monkeypatch, folder):
     with terminal(monkeypatch) as written:
-        with _progress(f"loading {folder}"):
+        with _progress(Log(), f"loading {folder}"):
             pf.llm.load(folder)
         text = written()
     assert states(text)[-1][2] == "100"
@@ -106,7 +107,7 @@ def test_serve(monkeypatch, folder):
 def test_without_a_terminal(capfd, folder):
     assert main(["generate", "--model", folder, "--prompt", "a", "--max_tokens", "2"]) == 0
     assert capfd.readouterr().err.count("\n") == 1  # how fast the text was written
-    with _progress(f"loading {folder}"):
+    with _progress(Log(), f"loading {folder}"):
         pf.llm.load(folder)
     assert capfd.readouterr().err.count("\n") == 2
 
