@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Serving a language model on one GPU: `pyflame serve` beside llama.cpp's server, and beside transformers' continuous batching.
+
+All have a Llama of 8 billion parameters in bfloat16 with random weights, and read the same random prompts. The two servers read the same GGUF file, and get
+the same requests from the same client (`pyflame bench llm --serve --url`), all at once. transformers has no server of its own, so it gets all prompts by
+generate_batch(). Before that, a line for each number of texts says how fast llama.cpp (llama-batched-bench) and pf.llm.Engine (llm_decode.py) write.
+
+    pip install gguf          # writes the file; llama.cpp's sources have it too, in gguf-py
+    cmake -B build -DGGML_CUDA=ON && cmake --build build --target llama-server llama-batched-bench      # in llama.cpp
+    python benchmarks/compare_serving.py --llama_cpp build/bin --vocabulary models/ggml-vocab-llama-bpe.gguf --model /tmp/model.gguf --json results.json
+
+`--write` only writes the file. `--long N` sends another N prompts of 8,192 tokens while the others are written, and says how long texts wait for a token.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import urllib.request
+
+LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, INNER = 32, 4096, 32, 8, 128, 14336
+SMALL = 2, 256, 4, 2, 64, 512
+HERE = pathlib.Path(__file__).parent
+COUNTS = (1, 8, 32, 128)
+
+
+def note(*words):
+    print(f"[{time.strftime('%H:%M:%S')}]", *words, flush=True)
+
+
+def write_model(path, vocabulary, sizes):
+    """A GGUF file with the tokenizer of `vocabulary` and random bfloat16 weights."""
+    import gguf
+    import torch
+
+    layers, hidden, heads, kv_heads, head, inner = sizes
+    known = gguf.GGUFReader(vocabulary).fields
+    words = [bytes(known["tokenizer.ggml.tokens"].parts[i]) for i in known["tokenizer.ggml.tokens"].data]
+    w = gguf.GGUFWriter(path, "llama")
+    for add, value in ((w.add_block_count, layers), (w.add_context_length, 16384), (w.add_embedding_length, hidden), (w.add_feed_forward_length, inner), (w.add_head_count, heads), (w.add_head_count_kv, kv_heads),
+                       (w.add_rope_dimension_count, head), (w.add_rope_freq_base, 500000.0), (w.add_layer_norm_rms_eps, 1e-5), (w.add_vocab_size, len(words)), (w.add_tokenizer_model, "gpt2"),
+                       (w.add_tokenizer_pre, "llama-bpe"), (w.add_token_list, words), (w.add_file_type, gguf.LlamaFileType.MOSTLY_BF16)):
+        add(value)
+    w.add_token_types([int(known["tokenizer.ggml.token_type"].parts[i][0]) for i in known["tokenizer.ggml.token_type"].data])
+    w.add_token_merges([bytes(known["tokenizer.ggml.merges"].parts[i]) for i in known["tokenizer.ggml.merges"].data])
+    w.add_bos_token_id(128000), w.add_eos_token_id(128001)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def matrix(name, rows, columns):
+        data = (torch.randn(rows, columns, device=device) * 0.02).to(torch.bfloat16).view(torch.uint8).cpu().numpy()
+        w.add_tensor(name + ".weight", data, raw_dtype=gguf.GGMLQuantizationType.BF16)
+
+    def norm(name):
+        w.add_tensor(name + ".weight", torch.ones(hidden).numpy())
+
+    matrix("token_embd", len(words), hidden), norm("output_norm"), matrix("output", len(words), hidden)
+    for i in range(layers):
+        p = f"blk.{i}."
+        norm(p + "attn_norm"), norm(p + "ffn_norm")
+        for name, rows, columns in (("attn_q", heads * head, hidden), ("attn_k", kv_heads * head, hidden), ("attn_v", kv_heads * head, hidden), ("attn_output", hidden, heads * head),
+                                    ("ffn_gate", inner, hidden), ("ffn_up", inner, hidden), ("ffn_down", hidden, inner)):
+            matrix(p + name, rows, columns)
+    w.write_header_to_file(), w.write_kv_data_to_file(), w.write_tensors_to_file(), w.close()
+    return len(words)
+
+
+def batched_bench(a):
+    """llama.cpp's tokens per second by the number of texts."""
+    room = max(COUNTS) * (a.context + 64 + 8)
+    out = subprocess.run([os.path.join(a.llama_cpp, "llama-batched-bench"), "-m", a.model, "-ngl", "99", "-fa", "on", "-c", str(room), "-b", "2048", "-ub", "512", "-npp", str(a.context), "-ntg", "64",
+                          "-npl", ",".join(map(str, COUNTS)), "--output-format", "jsonl"], capture_output=True, text=True)
+    rows = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
+    if not rows:
+        raise RuntimeError(f"llama-batched-bench: no rows; exit code {out.returncode}; {out.stderr[-500:]}")
+    return [{"program": "llama.cpp", "sequences": r["pl"], "context": a.context, "tokens_per_s": r["speed_tg"], "prompt_tokens_per_s": r["speed_pp"]} for r in rows]
+
+
+def decoding(a):
+    """The same of pf.llm.Engine, with weights of the same shape."""
+    kept = str(a.model) + ".decode.json"
+    subprocess.run([sys.executable, str(HERE / "llm_decode.py"), "--device", a.device, "--shape", "tiny" if a.small else "8b", "--sequences", ",".join(map(str, COUNTS)), "--context", str(a.context), "--engine", "--json", kept], check=True)
+    return json.loads(pathlib.Path(kept).read_text())["rows"]
+
+
+class Server:
+    """A program that listens at a port, until the end of the block."""
+
+    def __init__(self, command, port):
+        self.command, self.url = command, f"http://127.0.0.1:{port}"
+
+    def __enter__(self):
+        begin = time.perf_counter()
+        self.log = open(f"/tmp/compare_serving.{os.path.basename(self.command[0])}.log", "w+")
+        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=subprocess.STDOUT)
+        while True:
+            try:
+                with urllib.request.urlopen(self.url + "/health", timeout=2) as r:
+                    if r.status == 200:
+                        break
+            except OSError:
+                pass
+            if self.process.poll() is not None or time.perf_counter() - begin > 300:
+                self.log.seek(0)
+                raise RuntimeError(f"{self.command[0]} did not start; exit code {self.process.poll()}; {self.log.read()[-800:]}")
+            time.sleep(0.1)
+        self.seconds = time.perf_counter() - begin
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+
+def requests(model, url, prompts, tokens, written, rate=None, wait=True):
+    words = [sys.executable, "-m", "pyflame", "bench", "llm", model, "--serve", "--url", url, "--num_prompts", str(prompts), "--input_len", str(tokens), "--output_len", str(written), "--json"]
+    words += ["--request_rate", str(rate)] if rate else []
+    p = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return result_of(p) if wait else p
+
+
+def result_of(p):
+    out, err = p.communicate()
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    if not lines:
+        raise RuntimeError(f"bench llm: no result; exit code {p.returncode}; {err[-500:]}")
+    return json.loads(lines[-1])
+
+
+def serving(name, command, port, a):
+    with Server(command, port) as server:
+        requests(a.model, server.url, 8, a.input, 8)  # programs are compiled, memory is taken
+        requests(a.model, server.url, a.texts, a.input, 4)
+        found = {"program": name, "start_seconds": server.seconds, "all_at_once": requests(a.model, server.url, a.prompts, a.input, a.output)}
+        if a.long:
+            others = requests(a.model, server.url, a.texts // 4, a.input, 2 * a.output, wait=False)
+            time.sleep(2)
+            long = requests(a.model, server.url, a.long, 8192, 4, rate=1)
+            found |= {"beside_long_prompts": result_of(others), "long_prompts": long}
+    return found
+
+
+def transformers_batching(a, words):
+    """transformers' continuous batching: tokens per second of generate_batch()."""
+    import torch
+    import transformers
+
+    layers, hidden, heads, kv_heads, head, inner = SMALL if a.small else (LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, INNER)
+    config = transformers.LlamaConfig(vocab_size=words, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head,
+                                      max_position_embeddings=16384, rope_theta=500000.0, tie_word_embeddings=False)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"):
+        model = transformers.LlamaForCausalLM(config).eval()
+    torch.set_default_dtype(torch.float32)
+    model.set_attn_implementation(a.attention)
+    random = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(0, 1000, (a.input,), generator=random).tolist() for _ in range(a.prompts)]
+    settings = dict(do_sample=False, eos_token_id=-1, pad_token_id=0, use_cuda_graph=True)
+    rows = []
+    for count, written in ((8, 8), (a.prompts, a.output)):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        out = model.generate_batch(inputs=prompts[:count], generation_config=transformers.GenerationConfig(max_new_tokens=written, **settings), progress_bar=False)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        rows.append({"requests": count, "seconds": seconds, "output_tokens": sum(len(o.generated_tokens) for o in out.values())})
+    last = rows[-1]
+    return {"program": "transformers", "version": transformers.__version__, "attention": a.attention, "output_tokens_per_second": last["output_tokens"] / last["seconds"], **last}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", required=True, help="the GGUF file; it is written if it is not there")
+    p.add_argument("--vocabulary", help="a GGUF file with the tokenizer of Llama 3")
+    p.add_argument("--llama_cpp", help="the folder with llama.cpp's programs")
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--prompts", type=int, default=500)
+    p.add_argument("--input", type=int, default=512)
+    p.add_argument("--output", type=int, default=256)
+    p.add_argument("--texts", type=int, default=128, help="texts that a server writes at the same time")
+    p.add_argument("--context", type=int, default=512, help="of decoding alone")
+    p.add_argument("--long", type=int, default=0)
+    p.add_argument("--attention", default="paged|sdpa", help="transformers' implementation of attention")
+    p.add_argument("--only", default="decode,pyflame,llama.cpp,transformers")
+    p.add_argument("--small", action="store_true", help="a small model, to try the program")
+    p.add_argument("--write", action="store_true", help="only write the file")
+    p.add_argument("--json", help="a file for the results")
+    a = p.parse_args()
+    if not os.path.exists(a.model):
+        note("writes", a.model)
+        write_model(a.model, a.vocabulary, SMALL if a.small else (LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, INNER))
+    if a.write:
+        return
+    room = a.input + a.output + 16
+    longest = max(room + a.output, 8192 + 64) if a.long else room
+    cache = 2 * 2 * KV_HEADS * HEAD * LAYERS * (a.texts * (room + a.output) + a.long * 8256)
+    # Contexts are divided among the texts of llama.cpp's server unless they share one cache.
+    programs = {
+        "pyflame": ([sys.executable, "-m", "pyflame", "serve", a.model, "--device", a.device, "--dtype", "bfloat16", "--port", "8131", "--max_num_seqs", str(a.texts), "--max_num_batched_tokens", "2048",
+                     "--max_model_len", str(longest), "--kv_cache_bytes", str(cache)], 8131),
+        "llama.cpp": ([os.path.join(a.llama_cpp or "", "llama-server"), "-m", a.model, "-ngl", "99", "-fa", "on", "--port", "8132", "-np", str(a.texts), "--kv-unified", "-c", str(a.texts * room + a.long * 8256),
+                       "-b", "2048", "-ub", "2048", "--no-warmup"], 8132),
+    }
+    found, wanted = {"decode": [], "serving": [], "errors": {}}, a.only.split(",")
+    jobs = [("decode", "llama.cpp decodes", lambda: batched_bench(a))] if "decode" in wanted and a.llama_cpp else []
+    jobs += [("decode", "pyflame decodes", lambda: decoding(a))] if "decode" in wanted else []
+    jobs += [("serving", name, lambda name=name, what=what: [serving(name, *what, a)]) for name, what in programs.items() if name in wanted and (name == "pyflame" or a.llama_cpp)]
+    jobs += [("serving", "transformers", lambda: [transformers_batching(a, 128256)])] if "transformers" in wanted else []
+    for part, name, job in jobs:
+        note(name)
+        try:
+            rows = job()
+        except Exception as e:  # the other programs are measured all the same
+            found["errors"][name] = f"{type(e).__name__}: {e}"
+            note("failed:", found["errors"][name])
+            continue
+        found[part] += rows
+        for row in rows:
+            note(json.dumps(row))
+        if a.json:
+            import pyflame as pf
+
+            info = pf.device_info(a.device)
+            pathlib.Path(a.json).write_text(json.dumps({"device": {k: info.get(k) for k in ("name", "architecture")}, "version": pf.__version__, "prompts": a.prompts, "input": a.input, "output": a.output, "texts": a.texts, **found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
