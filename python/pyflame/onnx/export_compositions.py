@@ -156,9 +156,11 @@ def atan2(g, y, a, b):
 
 @rule("softplus")
 def softplus(g, y, x, beta=1, threshold=20):
-    if beta == 1:
-        return g.node("Softplus", [g.name(x)])
-    return g.node("Div", [g.node("Softplus", [g.node("Mul", [g.name(x), g.cast(beta, y.dtype)])]), g.cast(beta, y.dtype)])
+    """log(1 + exp(beta x)) / beta, or x where beta x > threshold. From a threshold of 20 on the two are equal but for 1e-10 of the value."""
+    scaled = g.name(x) if beta == 1 else g.node("Mul", [g.name(x), g.cast(beta, y.dtype)])
+    soft = g.node("Softplus", [scaled])
+    soft = soft if beta == 1 else g.node("Div", [soft, g.cast(beta, y.dtype)])
+    return soft if threshold >= 20 else g.node("Where", [g.node("Greater", [scaled, g.cast(threshold, y.dtype)]), g.name(x), soft])
 
 
 @rule("mish")
