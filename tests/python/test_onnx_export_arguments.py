@@ -69,6 +69,21 @@ def test_the_factor_of_interpolate(options, dim, nodes):
     assert same(lambda x: F.interpolate(x, **options), x, x.flip(0)) == nodes
 
 
+@pytest.mark.parametrize("opset, node", [(18, "Gather"), (19, "Pad")])
+@pytest.mark.parametrize("pad", [(1, 2), (2, 1, 0, 3), (-1, 1)])
+def test_circular_pads_by_opset(opset, node, pad):
+    layer = Of(lambda x: F.pad(x, pad, mode="circular"))
+    proto = pf.onnx.export(layer, X, opset=opset, check=False)
+    assert {n.op_type for n in proto.graph.node} == {node if min(pad) >= 0 else "Gather", "Identity"}
+    np.testing.assert_array_equal(pf.onnx.load(proto)(OTHER).numpy(), layer(OTHER).numpy())
+
+
+def test_one_hot_whose_size_the_values_decide():
+    with pytest.raises(NotImplementedError, match=r"got one_hot\(Tensor\[2, 3, 4\]\) \(1x\)"):
+        pf.onnx.export(Of(lambda i: F.one_hot(i)), INTEGERS + 5)
+    same(lambda i: F.one_hot(i, 20), INTEGERS + 5, INTEGERS + 12)
+
+
 @pytest.mark.parametrize("norm_type", [2.0, 1.0, 3.0])
 def test_the_max_norm_of_rows_that_the_export_did_not_look_up(norm_type):
     table = pf.nn.Embedding(11, 4, max_norm=0.5, norm_type=norm_type)

@@ -470,10 +470,21 @@ def getitem(g, y, x, index):
 @rule("pad")
 def pad(g, y, x, pad, mode="constant", value=None):
     kind = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+    if mode == "circular" and (g.opset < 19 or min(pad) < 0):  # wrap is a mode from opset 19 on, and elements that are cut off do not come back
+        return _wrapped(g, x, pad)
     pads, rank = [0] * (2 * x.dim()), x.dim()
     for k in range(len(pad) // 2):
         pads[rank - 1 - k], pads[2 * rank - 1 - k] = pad[2 * k], pad[2 * k + 1]
     return g.node("Pad", [g.name(x), g.ints(*pads), g.cast(value or 0, x.dtype)], mode=kind)
+
+
+def _wrapped(g, x, pad):
+    name = g.name(x)
+    for k, (before, after) in enumerate(zip(pad[::2], pad[1::2]), 1):
+        places = np.arange(max(-before, 0), x.shape[-k] - max(-after, 0))
+        places = places[np.arange(-max(before, 0), len(places) + max(after, 0)) % len(places)]
+        name = g.node("Gather", [name, g.ints(*places)], axis=x.dim() - k)
+    return name
 
 
 @rule("where")
