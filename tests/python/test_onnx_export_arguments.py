@@ -1,4 +1,4 @@
-"""Arguments of functions that pf.onnx.export writes: what each one changes is in the file, or the call is refused."""
+"""Arguments of functions that pf.onnx.export writes, and tensors that they write to: what each one changes is in the file, or the call is refused."""
 import numpy as np
 import pytest
 
@@ -129,6 +129,43 @@ def test_a_query_without_a_key_attends_to_nothing(mask):
     lambda x: x.cumsum(1, dtype=pf.int64), lambda x: x.cumprod(1, dtype=pf.float64), lambda x: x.sum(1, dtype=pf.float64),
 ])
 def test_the_dtype_of_a_result(call):
+    same(call, X, OTHER)
+
+
+def test_extremes_of_bools():
+    assert same(lambda x: (x > 0).amax(1), X, OTHER)[1:] == ["Cast", "ReduceMax", "Cast"]
+
+
+def added(x):
+    y = pf.zeros(2, 3, 4)
+    y += x
+    return y
+
+
+def filled(x):
+    y = pf.zeros(2, 3, 4)
+    z = x + y
+    y.fill_(1)
+    y[0] = 2
+    return z * 2 + (x + y)
+
+
+def written_by_parts(x):
+    y = pf.zeros_like(x)
+    y[:, 1] += x[:, 0]
+    y[..., 0] = x[..., 1]
+    return y.mul_(2).clamp_(max=x + 1)
+
+
+def written_by_index(x):
+    y = pf.ones(2, 3, 4)
+    y.index_put_((pf.tensor([0]),), x[:1], accumulate=True)
+    y.scatter_add_(1, pf.zeros(2, 3, 4, dtype=pf.int64), x)
+    return y.index_add_(1, pf.tensor([0, 0, 2]), x)
+
+
+@pytest.mark.parametrize("call", [added, filled, written_by_parts, written_by_index, lambda x: pf.histc(x, 5, -3, 3)])
+def test_writes_to_tensors_that_no_input_made(call):
     same(call, X, OTHER)
 
 

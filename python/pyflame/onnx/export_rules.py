@@ -5,6 +5,7 @@ import numpy as np
 import pyflame as pf
 
 from .._C import Tensor
+from . import values
 
 # Functions of nn.functional that are one node, though they are composed.
 FUNCTIONAL = ("interpolate", "hardswish", "hardsigmoid", "hardtanh", "relu6", "elu", "group_norm", "mish", "embedding")
@@ -354,7 +355,9 @@ def _reduction(op):
             return None
         dims = range(x.dim()) if dim is None or dim == () else _many(dim, 1)
         inputs, attributes = _axes(g, dims, op == "ReduceSum")
-        return g.node(op, [g.cast(x, y.dtype)] + inputs, keepdims=int(keepdim), **attributes)
+        dtype = pf.int32 if y.dtype == pf.bool else y.dtype  # the operators do not take bool
+        found = g.node(op, [g.cast(x, dtype)] + inputs, keepdims=int(keepdim), **attributes)
+        return found if dtype == y.dtype else g.node("Cast", [found], to=values.number_of(y.dtype))
 
     return run
 

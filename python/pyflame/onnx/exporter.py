@@ -68,7 +68,7 @@ class Recorder:
 
     def constant(self, array):
         name = f"constant_{len(self.constants)}"
-        self.constants[name] = np.asarray(array)
+        self.constants[name] = np.array(array)  # a copy, which later writes to a tensor do not reach
         return name
 
     def ints(self, *numbers):
@@ -92,8 +92,14 @@ class Recorder:
         """Calls a function and notes it by its rule. One without a rule that is written in Python is followed into what it calls."""
         from .export_compositions import RULES
 
+        written = args[0] if not self.depth and _writes(name, args) else None
         if self.depth or not self.is_live(args) and not self.is_live(list(kwargs.values())):
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if written is not None and self.names.get(id(written)) in self.constants:
+                del self.names[id(written)]  # the constant has the values from before
+            return result
+        if written is not None:
+            self.name(written)  # a constant, if nobody named it, has the values from before
         base = name[:-1] if name.endswith("_") and name[:-1] in RULES else name
         rule, python = RULES.get(base), isinstance(function, types.FunctionType)
         if name == _LIMITS_NORMS:
@@ -111,6 +117,8 @@ class Recorder:
             finally:
                 self.depth -= 1
             if made is not None or not tensors:
+                if isinstance(made, str) and written is not None and written is not tensors[0]:
+                    self.note(name, [written], made, result)
                 return self.note(name, tensors, made, result)
             if python and not name.endswith("_"):
                 result = function(*args, **kwargs)
@@ -138,6 +146,11 @@ class Recorder:
                 self.steps.append((name.rstrip("_"), output, tensor.clone()))
                 self.depth -= 1
         return result
+
+
+def _writes(name, args):
+    """Whether a call writes its first argument."""
+    return bool(args) and isinstance(args[0], Tensor) and (name == "setitem" or name in ("_scatter", "_put_slices", "_index_put") and args[-1] is True or name.endswith("_"))
 
 
 def _arranged(args, kwargs):
