@@ -125,7 +125,7 @@ for _name, _instead in {"eig": "linalg.eig(A)", "symeig": "linalg.eigh(A)", "lst
 
 @_method
 def to_dense(self, dtype=None, *, masked_grad=True):
-    """Itself: every tensor is dense."""
+    """Itself: every tensor is dense. masked_grad is about gradients of sparse tensors, and changes nothing."""
     return self if dtype is None else self.to(dtype)
 
 
@@ -154,8 +154,21 @@ def record_stream(self, stream):
 
 @_method
 def dim_order(self, *, ambiguity_check=False):
-    """The dims from the outermost in memory to the innermost."""
-    return tuple(sorted(range(self.ndim), key=lambda d: -self.stride(d)))
+    """The dims from the outermost in memory to the innermost.
+
+    ambiguity_check: True: a RuntimeError if several orders describe the memory, because a dim has size 1 or stride 0, or two dims have one stride. A list of memory formats: then the order
+    of the format that the tensor is contiguous in, and a RuntimeError if that is not exactly one of them.
+    """
+    if not isinstance(ambiguity_check, (bool, list)) or ambiguity_check and isinstance(ambiguity_check, list) and not all(isinstance(f, _C.memory_format) for f in ambiguity_check):
+        raise TypeError(f"dim_order: ambiguity_check is neither a bool nor a list of memory formats; got {ambiguity_check!r}; expected True, False or such a list")
+    strides = self.stride()
+    if ambiguity_check is not False and (1 in self.shape or 0 in strides or len(set(strides)) < self.ndim):
+        found = [f for f in (ambiguity_check if isinstance(ambiguity_check, list) else []) if self.is_contiguous(memory_format=f)]
+        if len(found) != 1:
+            raise RuntimeError(f"dim_order: several orders describe the memory; got shape {tuple(self.shape)} with strides {tuple(strides)}; expected one order; "
+                               "hint: ambiguity_check=[pf.contiguous_format] takes the order of that format")
+        return tuple(range(self.ndim)) if found[0] == _C.contiguous_format else (0, *range(2, self.ndim), 1)
+    return tuple(sorted(range(self.ndim), key=lambda d: -strides[d]))
 
 
 @_method
@@ -178,8 +191,13 @@ def detach_(self):
 
 @_method
 def resize_(self, *sizes, memory_format=None):
-    """Takes another shape in place; elements are kept in order. More elements than before have arbitrary contents."""
+    """Takes another shape in place; elements are kept in order. More elements than before have arbitrary contents.
+
+    memory_format: contiguous_format (None), or channels_last for 4 sizes and channels_last_3d for 5: the elements are kept in the order of the memory.
+    """
     shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if memory_format not in (None, _C.contiguous_format) and {_C.channels_last: 4, _C.channels_last_3d: 5}.get(memory_format) != len(shape):
+        raise ValueError(f"resize_: the memory format does not fit; got {memory_format} for {len(shape)} sizes; expected contiguous_format, channels_last for 4 sizes or channels_last_3d for 5")
     if self.requires_grad:
         raise RuntimeError("resize_: the tensor requires a gradient; expected one that does not; hint: reshape()")
     flat, n = self.detach().reshape(-1), 1
@@ -189,14 +207,18 @@ def resize_(self, *sizes, memory_format=None):
         wider = _C.empty(n, dtype=self.dtype, device=self.device)
         wider.narrow(0, 0, flat.shape[0]).copy_(flat)
         flat = wider
-    self._become(flat.narrow(0, 0, n).view(shape), False)
+    flat = flat.narrow(0, 0, n)
+    self._become(flat.view(shape) if memory_format in (None, _C.contiguous_format) else flat.view((shape[0], *shape[2:], shape[1])).movedim(-1, 1), False)
     return self
 
 
 @_method
 def resize_as_(self, the_template, memory_format=None):
-    """resize_ to the shape of another tensor."""
-    return self.resize_(tuple(the_template.shape))
+    """resize_ to the shape of another tensor. memory_format: that of resize_, or preserve_format: that of the other tensor."""
+    if memory_format == _C.preserve_format:
+        formats = (_C.contiguous_format, {4: _C.channels_last, 5: _C.channels_last_3d}.get(the_template.ndim))
+        memory_format = next((f for f in formats if f is not None and the_template.is_contiguous(memory_format=f)), None)
+    return self.resize_(tuple(the_template.shape), memory_format=memory_format)
 
 
 @_method

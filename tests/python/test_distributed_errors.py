@@ -91,6 +91,30 @@ def test_a_rank_that_does_not_come(tmp_path):
     assert [out for out, _ in outputs] == ["told\n"] * 2, outputs
 
 
+NOBODY = """
+dist.init_process_group(timeout=60)
+try:
+    if rank:
+        time.sleep(3600)
+    dist.monitored_barrier(timeout=0.3, wait_all_ranks=WAIT)
+    raise AssertionError("nobody was missed")
+except RuntimeError as e:
+    assert "ranks 1, 2 did not come; expected all 3 ranks" in str(e), e
+    print("told")
+"""
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_all_ranks_that_do_not_come_are_named(wait, tmp_path):
+    processes = start(3, NOBODY.replace("WAIT", str(wait)), tmp_path)
+    try:
+        assert processes[0].communicate(timeout=60)[0] == "told\n"
+    finally:
+        for p in processes:
+            p.kill()
+            p.wait()
+
+
 DEAD = """
 import signal
 dist.init_process_group(timeout=3600)

@@ -436,7 +436,7 @@ def barrier(group=None, async_op=False, device_ids=None):
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
-    """barrier() with a timeout of its own; the error names the ranks that did not come."""
+    """barrier() with a timeout of its own; the error names all ranks that did not come, as with wait_all_ranks=True in PyTorch, so that wait_all_ranks changes nothing."""
     from ._state import seconds_of
 
     group = resolved("monitored_barrier", group)

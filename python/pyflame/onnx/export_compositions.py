@@ -156,9 +156,11 @@ def atan2(g, y, a, b):
 
 @rule("softplus")
 def softplus(g, y, x, beta=1, threshold=20):
-    if beta == 1:
-        return g.node("Softplus", [g.name(x)])
-    return g.node("Div", [g.node("Softplus", [g.node("Mul", [g.name(x), g.cast(beta, y.dtype)])]), g.cast(beta, y.dtype)])
+    """log(1 + exp(beta x)) / beta, or x where beta x > threshold. From a threshold of 20 on the two are equal but for 1e-10 of the value."""
+    scaled = g.name(x) if beta == 1 else g.node("Mul", [g.name(x), g.cast(beta, y.dtype)])
+    soft = g.node("Softplus", [scaled])
+    soft = soft if beta == 1 else g.node("Div", [soft, g.cast(beta, y.dtype)])
+    return soft if threshold >= 20 else g.node("Where", [g.node("Greater", [scaled, g.cast(threshold, y.dtype)]), g.name(x), soft])
 
 
 @rule("mish")
@@ -450,6 +452,8 @@ rule("index_add")(lambda g, y, x, dim, index, source, alpha=None: _slices_put(g,
 
 @rule("one_hot")
 def one_hot(g, y, x, num_classes=-1):
+    if num_classes == -1:  # the values decide the size
+        return None
     return g.node("OneHot", [g.name(x), g.ints(y.shape[-1]), g.ints(0, 1)])
 
 

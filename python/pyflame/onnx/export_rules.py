@@ -5,9 +5,10 @@ import numpy as np
 import pyflame as pf
 
 from .._C import Tensor
+from . import values
 
 # Functions of nn.functional that are one node, though they are composed.
-FUNCTIONAL = ("interpolate", "hardswish", "hardsigmoid", "hardtanh", "relu6", "elu", "group_norm", "mish")
+FUNCTIONAL = ("interpolate", "hardswish", "hardsigmoid", "hardtanh", "relu6", "elu", "group_norm", "mish", "embedding")
 RULES = {}
 
 
@@ -23,10 +24,32 @@ def _unary(op):
     return lambda g, y, x, *args, **kwargs: g.node(op, [g.cast(x, y.dtype)])
 
 
-for _name, _op in {"neg": "Neg", "negative": "Neg", "abs": "Abs", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sign": "Sign",
-                   "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos", "tan": "Tan", "tanh": "Tanh", "erf": "Erf", "sigmoid": "Sigmoid", "relu": "Relu",
-                   "hardswish": "HardSwish", "logical_not": "Not", "asin": "Asin", "acos": "Acos", "atan": "Atan"}.items():
+for _name, _op in {"neg": "Neg", "negative": "Neg", "abs": "Abs", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sign": "Sign", "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos",
+                   "tan": "Tan", "tanh": "Tanh", "erf": "Erf", "sigmoid": "Sigmoid", "hardswish": "HardSwish", "logical_not": "Not", "asin": "Asin", "acos": "Acos", "atan": "Atan"}.items():
     rule(_name)(_unary(_op))
+
+
+def _to_integers(op):
+    """Integers have no fraction, and the operators do not take them."""
+    return lambda g, y, x: g.node(op, [g.name(x)]) if x.is_floating_point() else g.name(x)
+
+
+rule("floor")(_to_integers("Floor"))
+rule("ceil")(_to_integers("Ceil"))
+
+
+@rule("round")
+def round_to(g, y, x, decimals=0):
+    """Of decimals: round(x * 10^decimals) / 10^decimals; below 0 round(x / 10^-decimals) * 10^-decimals."""
+    if decimals == 0:
+        return _to_integers("Round")(g, y, x)
+    scale, (before, after) = g.cast(10.0 ** abs(decimals), x.dtype), ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    return g.node(after, [g.node("Round", [g.node(before, [g.name(x), scale])]), scale])
+
+
+@rule("relu")
+def relu(g, y, x, inplace=False):
+    return g.node("Relu", [g.name(x)]) if x.is_floating_point() else g.node("Max", [g.name(x), g.cast(0, x.dtype)])
 
 
 def _binary(op, swapped=False):
@@ -62,7 +85,7 @@ def square(g, y, x):
 
 @rule("rsqrt")
 def rsqrt(g, y, x):
-    return g.node("Reciprocal", [g.node("Sqrt", [g.name(x)])])
+    return g.node("Reciprocal", [g.node("Sqrt", [g.cast(x, y.dtype)])])
 
 
 @rule("silu")
@@ -98,11 +121,6 @@ def hardsigmoid(g, y, x, *args, **kwargs):
     return g.node("HardSigmoid", [g.name(x)], alpha=1 / 6, beta=0.5)
 
 
-@rule("softplus")
-def softplus(g, y, x, beta=1, threshold=20):
-    return g.node("Softplus", [g.name(x)]) if beta == 1 else None
-
-
 @rule("clamp", "clip")
 def clamp(g, y, x, min=None, max=None):
     names = [g.cast(x, y.dtype)] + ["" if v is None else g.cast(v, y.dtype) for v in (min, max)]
@@ -127,7 +145,13 @@ def softmax(g, y, x, dim, dtype=None):
 RULES["log_softmax"] = lambda g, y, x, dim, dtype=None: g.node("LogSoftmax", [g.cast(x, y.dtype)], axis=dim)
 
 
-@rule("dropout", "contiguous", "clone", "detach", "requires_grad_", "alias_copy", "positive", "data", "real")
+@rule("dropout")
+def dropout(g, y, x, p=0.5, training=True, inplace=False):
+    """A draw has no node: dropout is the input itself where it does not train."""
+    return None if training and p else g.name(x)
+
+
+@rule("contiguous", "clone", "detach", "requires_grad_", "alias_copy", "positive", "data", "real")
 def same(g, y, x, *args, **kwargs):
     return g.name(x) if y.dtype == x.dtype else None
 
@@ -206,23 +230,41 @@ def adaptive_avg_pool2d(g, y, x, output_size):
 
 @rule("interpolate")
 def interpolate(g, y, x, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    """With a factor that is not the quotient of the sizes, and that coordinates use as it is, the node gets the factors, else the sizes."""
     kind = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode)
     if kind is None or antialias:
         return None
     where = "asymmetric" if kind == "nearest" else "align_corners" if align_corners else "half_pixel"
-    return g.node("Resize", [g.name(x), "", "", g.ints(*y.shape)], mode=kind, coordinate_transformation_mode=where, nearest_mode="floor", cubic_coeff_a=-0.75)
+    to = ["", g.ints(*y.shape)]
+    if scale_factor is not None and not recompute_scale_factor and not align_corners:
+        factors = np.array([1, 1, *_many(scale_factor, x.dim() - 2)], np.float32)
+        if (np.floor(np.array(x.shape, np.float32) * factors) != y.shape).any():
+            return None  # float32 rounds to another size
+        to = [g.constant(factors)] if (np.array(x.shape) * factors != y.shape).any() else to
+    return g.node("Resize", [g.name(x), "", *to], mode=kind, coordinate_transformation_mode=where, nearest_mode="floor", cubic_coeff_a=-0.75)
 
 
 @rule("embedding")
-def embedding(g, y, a, b, *args, **kwargs):
+def embedding(g, y, a, b=None, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, weight=None):
+    """max_norm shortens the rows that are looked up: rows * max_norm / (norm + 1e-7) where norm > max_norm."""
+    b = weight if b is None else b
     indices, table = (b, a) if a.is_floating_point() else (a, b)
-    return g.node("Gather", [g.name(table), g.name(indices)])
+    if max_norm is not None and not 0 < norm_type < np.inf:
+        return None
+    rows = g.node("Gather", [g.name(table), g.name(indices)])
+    if max_norm is None:
+        return rows
+    powers = g.node("Pow", [g.node("Abs", [rows]), g.cast(norm_type, y.dtype)])
+    norm = g.node("Pow", [g.node("ReduceSum", [powers, g.ints(-1)], keepdims=1), g.cast(1 / norm_type, y.dtype)])
+    limit = g.cast(max_norm, y.dtype)
+    factor = g.node("Div", [limit, g.node("Add", [norm, g.cast(1e-7, y.dtype)])])
+    return g.node("Where", [g.node("Greater", [norm, limit]), g.node("Mul", [rows, factor]), rows])
 
 
 @rule("scaled_dot_product_attention")
 def attention(g, y, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     q, k, v = query, key, value
-    if enable_gqa or q.dim() < 3:
+    if enable_gqa or dropout_p or q.dim() < 3:
         return None
     factor = g.name(q.shape[-1] ** -0.5 if scale is None else scale, q)
     turned = list(range(k.dim()))
@@ -236,7 +278,24 @@ def attention(g, y, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=
         scores = g.node("Where", [g.name(attn_mask), scores, g.constant(lowest)])
     elif attn_mask is not None:
         scores = g.node("Add", [scores, g.name(attn_mask)])
-    return g.node("MatMul", [g.node("Softmax", [scores], axis=-1), g.name(v)])
+    result = g.node("MatMul", [g.node("Softmax", [scores], axis=-1), g.name(v)])
+    if not _may_mask_a_row(g, attn_mask):
+        return result
+    return g.node("Where", [_without_a_key(g, scores, lowest), g.name(0, q), result])
+
+
+def _may_mask_a_row(g, mask):
+    """Whether a mask may leave a query without any key."""
+    if mask is None or g.is_live(mask):
+        return mask is not None
+    kept = mask if mask.dtype == pf.bool else mask > -np.inf
+    return not kept.any(-1).all().item()
+
+
+def _without_a_key(g, scores, lowest):
+    """Of each query, whether no score is above -inf. The softmax of such a row is NaN, and its result is 0."""
+    inputs, attributes = _axes(g, [-1])
+    return g.node("Equal", [g.node("ReduceMax", [scores] + inputs, keepdims=1, **attributes), g.constant(lowest)])
 
 
 # ---- normalizations
@@ -296,7 +355,9 @@ def _reduction(op):
             return None
         dims = range(x.dim()) if dim is None or dim == () else _many(dim, 1)
         inputs, attributes = _axes(g, dims, op == "ReduceSum")
-        return g.node(op, [g.cast(x, y.dtype)] + inputs, keepdims=int(keepdim), **attributes)
+        dtype = pf.int32 if y.dtype == pf.bool else y.dtype  # the operators do not take bool
+        found = g.node(op, [g.cast(x, dtype)] + inputs, keepdims=int(keepdim), **attributes)
+        return found if dtype == y.dtype else g.node("Cast", [found], to=values.number_of(y.dtype))
 
     return run
 
@@ -328,7 +389,9 @@ def topk(g, y, x, k, dim=-1, largest=True, sorted=True):
 
 @rule("reshape", "view", "flatten", "squeeze", "unsqueeze", "unflatten", "reshape_as", "view_as", "ravel")
 def reshape(g, y, x, *args, **kwargs):
-    return g.node("Reshape", [g.name(x), g.ints(*y.shape)]) if isinstance(y, Tensor) and y.dtype == x.dtype else None
+    if not isinstance(y, Tensor) or y.dtype != x.dtype:
+        return None
+    return g.node("Reshape", [g.name(x), g.ints(*y.shape)], allowzero=None if y.numel() else 1)
 
 
 @rule("permute")
@@ -338,8 +401,8 @@ def permute(g, y, x, *dims, **kwargs):
 
 
 @rule("transpose", "swapaxes", "swapdims", "t")
-def transpose(g, y, x, a=0, b=1, **kwargs):
-    a, b = kwargs.get("dim0", a), kwargs.get("dim1", b)
+def transpose(g, y, x, dim0=0, dim1=1, *, axis0=None, axis1=None):
+    a, b = (first if second is None else second for first, second in ((dim0, axis0), (dim1, axis1)))
     perm = list(range(x.dim()))
     if perm:
         perm[a], perm[b] = perm[b], perm[a]
@@ -375,6 +438,7 @@ def unbind(g, y, x, dim=0):
 
 @rule("narrow")
 def narrow(g, y, x, dim, start, length):
+    start = start % x.shape[dim] if start < 0 else start
     return g.node("Slice", [g.name(x), g.ints(start), g.ints(start + length), g.ints(dim)])
 
 
@@ -409,10 +473,21 @@ def getitem(g, y, x, index):
 @rule("pad")
 def pad(g, y, x, pad, mode="constant", value=None):
     kind = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+    if mode == "circular" and (g.opset < 19 or min(pad) < 0):  # wrap is a mode from opset 19 on, and elements that are cut off do not come back
+        return _wrapped(g, x, pad)
     pads, rank = [0] * (2 * x.dim()), x.dim()
     for k in range(len(pad) // 2):
         pads[rank - 1 - k], pads[2 * rank - 1 - k] = pad[2 * k], pad[2 * k + 1]
     return g.node("Pad", [g.name(x), g.ints(*pads), g.cast(value or 0, x.dtype)], mode=kind)
+
+
+def _wrapped(g, x, pad):
+    name = g.name(x)
+    for k, (before, after) in enumerate(zip(pad[::2], pad[1::2]), 1):
+        places = np.arange(max(-before, 0), x.shape[-k] - max(-after, 0))
+        places = places[np.arange(-max(before, 0), len(places) + max(after, 0)) % len(places)]
+        name = g.node("Gather", [name, g.ints(*places)], axis=x.dim() - k)
+    return name
 
 
 @rule("where")

@@ -26,6 +26,8 @@ _PROPERTIES = ("T", "mT", "H", "mH", "data", "real")
 # Functions of the core that compute something, though their names are private.
 _PRIVATE = ("_scatter", "_put_slices", "_index", "_index_put", "_true_positions", "_searchsorted", "_sorted_values", "_resample", "_lstm_step", "_gru_step", "_fft", "_rfft", "_irfft")
 
+_LIMITS_NORMS = "max_norm"  # writes rows of a table that depend on the indices of the call; functions with a rule for it compute it instead
+
 
 class Recorder:
     """Nodes and constants of a model while it runs. A value is known by its tensor; all tensors are kept, so that their identities stay theirs."""
@@ -66,7 +68,7 @@ class Recorder:
 
     def constant(self, array):
         name = f"constant_{len(self.constants)}"
-        self.constants[name] = np.asarray(array)
+        self.constants[name] = np.array(array)  # a copy, which later writes to a tensor do not reach
         return name
 
     def ints(self, *numbers):
@@ -90,10 +92,18 @@ class Recorder:
         """Calls a function and notes it by its rule. One without a rule that is written in Python is followed into what it calls."""
         from .export_compositions import RULES
 
+        written = args[0] if not self.depth and _writes(name, args) else None
         if self.depth or not self.is_live(args) and not self.is_live(list(kwargs.values())):
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if written is not None and self.names.get(id(written)) in self.constants:
+                del self.names[id(written)]  # the constant has the values from before
+            return result
+        if written is not None:
+            self.name(written)  # a constant, if nobody named it, has the values from before
         base = name[:-1] if name.endswith("_") and name[:-1] in RULES else name
         rule, python = RULES.get(base), isinstance(function, types.FunctionType)
+        if name == _LIMITS_NORMS:
+            self.missing[name] = self.missing.get(name, 0) + 1
         if rule is None and python:
             result = function(*args, **kwargs)
             if self.is_live(result) or not _tensors(result):
@@ -107,12 +117,15 @@ class Recorder:
             finally:
                 self.depth -= 1
             if made is not None or not tensors:
+                if isinstance(made, str) and written is not None and written is not tensors[0]:
+                    self.note(name, [written], made, result)
                 return self.note(name, tensors, made, result)
             if python and not name.endswith("_"):
                 result = function(*args, **kwargs)
                 if self.is_live(result):
                     return result
-        self.missing[name] = self.missing.get(name, 0) + 1
+        refused = name if rule is None else f"{name}({_shown(args, kwargs)})"
+        self.missing[refused] = self.missing.get(refused, 0) + 1
         tensors = _tensors(result) or _tensors(args[0])
         return self.note(name, tensors, [self.constant(values.to_array(t)) for t in tensors], result)
 
@@ -135,6 +148,11 @@ class Recorder:
         return result
 
 
+def _writes(name, args):
+    """Whether a call writes its first argument."""
+    return bool(args) and isinstance(args[0], Tensor) and (name == "setitem" or name in ("_scatter", "_put_slices", "_index_put") and args[-1] is True or name.endswith("_"))
+
+
 def _arranged(args, kwargs):
     """The arguments, with those in front that are given by PyTorch's keywords."""
     return (*((kwargs["input"],) if "input" in kwargs else ()), *args, *(kwargs[k] for k in ("other", "exponent") if k in kwargs))
@@ -145,6 +163,23 @@ def _keywords(kwargs):
     return {names.get(k, k): v for k, v in kwargs.items() if k not in ("input", "other", "exponent")}
 
 
+def _shown(args, kwargs):
+    """The text of the arguments of a call; of a tensor its shape."""
+    def text(v):
+        return f"Tensor{list(v.shape)}" if isinstance(v, Tensor) else "[...]" if isinstance(v, (list, tuple)) and _tensors(v) else repr(v)
+
+    return ", ".join([text(v) for v in args] + [f"{k}={text(v)}" for k, v in kwargs.items()])
+
+
+def _names(argument, given, default, count, of):
+    """The names that were given, or "default", or "default_0" and so on for several."""
+    if given is None:
+        return [f"{default}_{k}" if count > 1 else default for k in range(count)]
+    if isinstance(given, str) or len(given) != count or len(set(given)) != count:
+        raise ValueError(f"onnx.export: {argument} do not fit; got {given!r} for {count} {of}; expected a list with a name of its own for each")
+    return list(given)
+
+
 def _tensors(result):
     return [r for r in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(r, Tensor)]
 
@@ -152,6 +187,7 @@ def _tensors(result):
 @contextlib.contextmanager
 def _watched(recorder, model):
     """Wraps functions and methods for the time of the call: in the package, in the modules that define the model's parts, and where these parts keep one."""
+    from ..nn import functional_embedding
     from .export_rules import FUNCTIONAL
 
     replaced = []
@@ -175,10 +211,10 @@ def _watched(recorder, model):
         for space in spaces + [vars(part) for part in parts]:
             space.update({a: new[id(v)] for a, v in list(space.items()) if id(v) in new})
 
-    functions = {a: v for a, v in vars(_C).items() if callable(v) and not isinstance(v, type) and (a in _PRIVATE or not a.startswith("_"))}
-    functions.update((a, getattr(pf.nn.functional, a)) for a in FUNCTIONAL)
-    wrapped = {id(v): watched(a, v) for a, v in functions.items()}
-    originals = {id(wrapped[id(v)]): v for v in functions.values()}
+    functions = [(a, v) for a, v in vars(_C).items() if callable(v) and not isinstance(v, type) and (a in _PRIVATE or not a.startswith("_"))]
+    functions += [(a, getattr(pf.nn.functional, a)) for a in FUNCTIONAL] + [(_LIMITS_NORMS, functional_embedding._limit_norms)]
+    wrapped = {id(v): watched(a, v) for a, v in functions}
+    originals = {id(wrapped[id(v)]): v for _, v in functions}
     try:
         exchange(wrapped)
         for attribute, value in list(vars(Tensor).items()):
@@ -251,6 +287,7 @@ def _first_difference(record, args, given):
 
 def export(model, args, f=None, *, opset=18, input_names=None, output_names=None, check=True):
     """Writes a model as ONNX and returns the ModelProto. f: a path, or None; args: a tensor or a tuple of tensors, for one call in eval mode.
+    input_names, output_names: a list with a name for each; None: "input" and "output", or "input_0", "input_1" and so on for several.
 
     The file has the shapes of args, and the branches that this call took. Weights keep the names of the state dict. NotImplementedError lists all
     functions without a rule. With check, the file is loaded again and compared with the model on args and on other values.
@@ -264,7 +301,9 @@ def export(model, args, f=None, *, opset=18, input_names=None, output_names=None
         model.eval()
     try:
         weights = [*model.named_parameters(), *model.named_buffers()] if hasattr(model, "named_parameters") else []
-        names = list(input_names or [f"input_{k}" if len(args) > 1 else "input" for k in range(len(args))])
+        names = _names("input_names", input_names, "input", len(args), "arguments")
+        if twice := set(names) & {name for name, _ in weights}:
+            raise ValueError(f"onnx.export: inputs and parameters have the same names; got {', '.join(sorted(twice))}; expected other names in input_names")
 
         def record(args, steps=None):
             recorder = Recorder(onnx, opset, weights)
@@ -296,7 +335,7 @@ def export(model, args, f=None, *, opset=18, input_names=None, output_names=None
 
 def _proto(onnx, recorder, opset, args, names, results, output_names):
     helper = onnx.helper
-    outputs = list(output_names or [f"output_{k}" if len(results) > 1 else "output" for k in range(len(results))])
+    outputs = _names("output_names", output_names, "output", len(results), "results")
     nodes, used = [helper.make_node("Identity", [made], [name]) for (made, _), name in zip(results, outputs)], {made for made, _ in results}
     for node in reversed(recorder.nodes):  # those that nobody needs are left out
         if any(n in used for n in node.output):

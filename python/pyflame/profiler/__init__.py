@@ -292,7 +292,8 @@ class profile:
         return [FunctionEvent(d) for d in self._recorded("events").events()]
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False):
-        """Totals by name; also by shapes, and, if group_by_stack_n is not 0, by the line that recorded the op."""
+        """Totals by name; also by shapes, and, if group_by_stack_n is not 0, by the line that recorded the op. group_by_overload_name changes nothing: what is recorded has no
+        overloads, and each name is one thing."""
         averages = EventList(FunctionEventAvg(d) for d in self._recorded("key_averages").averages(bool(group_by_input_shape), group_by_stack_n > 0))
         if self._memory:
             add_memory(averages, self.events())

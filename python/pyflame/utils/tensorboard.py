@@ -33,6 +33,18 @@ def _number(tag, x):
     return float(value[0])
 
 
+def _joined(counts, edges, max_bins):
+    """Counts and edges of at most max_bins bins: neighbours are added."""
+    import numpy as np
+
+    if max_bins is not None and max_bins < 1:
+        raise ValueError(f"add_histogram: max_bins is not a number of bins; got {max_bins}; expected 1 or more, or None")
+    if max_bins is None or len(counts) <= max_bins:
+        return counts, edges
+    each = -(-len(counts) // max_bins)
+    return np.add.reduceat(counts, range(0, len(counts), each)), np.append(edges[:-1:each], edges[-1])
+
+
 def _png(pixels):
     """A PNG file of uint8 pixels [height, width, channels]."""
     import numpy as np
@@ -112,13 +124,14 @@ class SummaryWriter:
             self._value(global_step, walltime, self._parts[folder], tag=main_tag, simple_value=_number(tag, value))
 
     def add_histogram(self, tag, values, global_step=None, bins="tensorflow", walltime=None, max_bins=None):
-        """How often values lie in each bin. bins: a number, edges, or a rule of numpy.histogram; 'tensorflow' is a rule of 30 bins."""
+        """How often values lie in each bin. bins: a number, edges, or a rule of numpy.histogram; 'tensorflow' is a rule of 30 bins.
+        max_bins: neighbours are joined, equally many in each but the last, so that there are at most so many. PyTorch joins only from twice as many on."""
         import numpy as np
 
         values = _array(values).astype(np.float64).reshape(-1)
         if values.size == 0:
             raise ValueError(f"add_histogram: no values; got none for '{tag}'")
-        counts, edges = np.histogram(values, 30 if bins == "tensorflow" else bins)
+        counts, edges = _joined(*np.histogram(values, 30 if isinstance(bins, str) and bins == "tensorflow" else bins), max_bins)
         histogram = self._summary.HistogramProto(min=values.min(), max=values.max(), num=values.size, sum=values.sum(), sum_squares=float(values @ values),
                                                  bucket_limit=edges[1:].tolist(), bucket=counts.tolist())
         self._value(global_step, walltime, tag=tag, histo=histogram)

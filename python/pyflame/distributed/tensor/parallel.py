@@ -49,6 +49,13 @@ def _layout(op, name, given, default):
     return given
 
 
+def _whole_or_local(op, use_local_output, *layouts):
+    """Outputs are ordinary tensors. A replicated one has the values that a DTensor would have; a part computes something else in a program that takes it for the whole."""
+    if not use_local_output and any(isinstance(layout, Shard) for layout in layouts):
+        raise NotImplementedError(f"{op}: a divided output is an ordinary tensor, this process's part; got use_local_output=False with {', '.join(map(repr, layouts))}; "
+                                  "expected True, or outputs that are Replicate(); hint: there is no class DTensor")
+
+
 class ParallelStyle:
     """How a module is divided. A subclass defines _apply(module, group)."""
 
@@ -92,10 +99,12 @@ class _Parallel:
 class ColwiseParallel(ParallelStyle):
     """Each process computes a part of the outputs: of a Linear weight.shape[0] / n features, of an Embedding a part of the columns.
 
-    input_layouts: how the input comes (Replicate()). output_layouts: how the output is to go (Shard(-1), as it is computed). use_local_output changes nothing."""
+    input_layouts: how the input comes (Replicate()). output_layouts: how the output is to go (Shard(-1), as it is computed).
+    use_local_output=False: outputs that stay divided are a NotImplementedError, because there is no class DTensor."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
         self.input, self.output = _layout("ColwiseParallel", "input_layouts", input_layouts, Replicate()), _layout("ColwiseParallel", "output_layouts", output_layouts, Shard(-1))
+        _whole_or_local("ColwiseParallel", use_local_output, self.output)
 
     def _apply(self, module, group):
         kind = _kind("ColwiseParallel", module)
@@ -115,10 +124,11 @@ class RowwiseParallel(ParallelStyle):
     """Each process computes with a part of the inputs, and the results are added: of a Linear weight.shape[1] / n features, of an Embedding a part of the rows.
 
     input_layouts: how the input comes (Shard(-1) for a Linear; indices of an Embedding are Replicate()). output_layouts: how the output is to go (Replicate(), or Shard(dim)).
-    The bias is whole on each process, and is added once. use_local_output changes nothing."""
+    The bias is whole on each process, and is added once. use_local_output=False: outputs that stay divided are a NotImplementedError, because there is no class DTensor."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
         self.given, self.output = input_layouts, _layout("RowwiseParallel", "output_layouts", output_layouts, Replicate())
+        _whole_or_local("RowwiseParallel", use_local_output, self.output)
 
     def _apply(self, module, group):
         kind = _kind("RowwiseParallel", module)
@@ -218,13 +228,15 @@ class PrepareModuleInput(ParallelStyle):
 
 
 class PrepareModuleOutput(ParallelStyle):
-    """Changes the layouts of a module's outputs: output_layouts says how they are computed, desired_output_layouts how they go; one for each, None: as it is."""
+    """Changes the layouts of a module's outputs: output_layouts says how they are computed, desired_output_layouts how they go; one for each, None: as it is.
+    use_local_output=False: outputs that stay divided are a NotImplementedError, because there is no class DTensor."""
 
     def __init__(self, *, output_layouts, desired_output_layouts, use_local_output=True):
         op = "PrepareModuleOutput"
         self.now, self.then = _layouts(op, "output_layouts", output_layouts), _layouts(op, "desired_output_layouts", desired_output_layouts)
         if len(self.now) != len(self.then):
             raise ValueError(f"{op}: the layouts do not belong together; got {output_layouts!r} and {desired_output_layouts!r}; expected one of each for each output")
+        _whole_or_local(op, use_local_output, *self.then)
 
     def _apply(self, module, group):
         def forward(self_, inner, args, kwargs):

@@ -13,5 +13,13 @@ class SDPBackend(enum.IntEnum):
 
 @contextlib.contextmanager
 def sdpa_kernel(backends, set_priority=False):
-    """A context that changes nothing: the fastest kernel that fits is taken."""
+    """A context that changes nothing: the fastest kernel that fits is taken, and results are equal but for rounding.
+
+    backends: an SDPBackend or a list of them; set_priority: whether their order counts. Both are accepted for PyTorch's programs. TypeError for other backends, ValueError for none.
+    """
+    several = list(backends) if isinstance(backends, (list, tuple)) else [backends]
+    if not all(isinstance(b, SDPBackend) for b in several):
+        raise TypeError(f"sdpa_kernel: not a kernel of attention; got {backends!r}; expected an SDPBackend or a list of them")
+    if not several:
+        raise ValueError("sdpa_kernel: no kernel is left; got an empty list; expected one SDPBackend or more")
     yield
