@@ -129,7 +129,8 @@ def hfft(input, n=None, dim=-1, norm=None, *, out=None):
 def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
     """The inverse of hfft: of n real frequencies [..., N, ...], the first half of their signal, [..., n // 2 + 1, ...].
 
-    input, n, dim: as in fft. norm: as in ifft. Returns complex64, or complex128 for float64. RuntimeError for complex input; the other errors are those of fft.
+    input, n, dim: as in fft. norm: as in ifft. Returns complex64, or complex128 for float64. RuntimeError for complex input; the other errors are those
+    of fft.
     """
     scale = _scale("ihfft", norm, True)
     dim, x = _one("ihfft", _number("ihfft", input, real=True), n, dim)
@@ -178,9 +179,9 @@ def fftn(input, s=None, dim=None, norm=None, *, out=None):
     """fft along several dims: all of them, or those of dim, or the last len(s) ones.
 
     input: any shape, dtypes as in fft. s: how many elements each of the dims gets, by zeros or a cut, -1 for as many as there are; None: -1 for each.
-    dim: a number or several. norm: as in fft, n being the product of the sizes. Returns complex64, or complex128 for 64 bits, of the input's shape with the sizes s.
-    RuntimeError for dims that repeat, a number of sizes that differs from that of the dims, a size below 1 other than -1, an unknown norm, float16 and bfloat16.
-    IndexError for a dim out of range.
+    dim: a number or several. norm: as in fft, n being the product of the sizes. Returns complex64, or complex128 for 64 bits, of the input's shape with
+    the sizes s. RuntimeError for dims that repeat, a number of sizes that differs from that of the dims, a size below 1 other than -1, an unknown norm,
+    float16 and bfloat16. IndexError for a dim out of range.
     """
     return _given("fftn", _many("fftn", input, s, dim, norm, False), out)
 
@@ -211,8 +212,8 @@ def _of_real(op, input, s, dim, norm, inverse):
 def rfftn(input, s=None, dim=None, norm=None, *, out=None):
     """rfft along the last of several dims, and fft along the others. That dim has n // 2 + 1 elements in the result, n being its size in s or the input.
 
-    input, s, dim and norm: as in fftn. Returns complex64, or complex128 for float64. RuntimeError for complex input and where there is no dim to transform;
-    the other errors are those of fftn.
+    input, s, dim and norm: as in fftn. Returns complex64, or complex128 for float64. RuntimeError for complex input and where there is no dim to
+    transform; the other errors are those of fftn.
     """
     return _given("rfftn", _of_real("rfftn", input, s, dim, norm, False), out)
 
@@ -244,7 +245,8 @@ def _to_real(op, input, s, dim, norm, inverse):
 
 
 def irfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """The inverse of rfftn: ifft along all dims but the last one, and irfft along that. The last size of s is that of the result; by default 2 (M - 1) of M frequencies.
+    """The inverse of rfftn: ifft along all dims but the last one, and irfft along that. The last size of s is that of the result; by default 2 (M - 1) of M
+    frequencies.
 
     input, s, dim: as in fftn. norm: as in ifftn. Returns float32, or float64 for 64 bits. RuntimeError where there is no dim to transform,
     and where the last size is below 1, which M = 1 leads to unless s is given; the other errors are those of fftn.
@@ -300,8 +302,8 @@ def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, require
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d.
 
-    n: an integer from 1. d: a number, such as the seconds between two samples, which gives hertz. Returns [n // 2 + 1], of the default dtype unless dtype is
-    given. ZeroDivisionError for n or d of 0. layout: pyflame.strided, or None; ArgumentError for others.
+    n: an integer from 1. d: a number, such as the seconds between two samples, which gives hertz. Returns [n // 2 + 1], of the default dtype unless dtype
+    is given. ZeroDivisionError for n or d of 0. layout: pyflame.strided, or None; ArgumentError for others.
     """
     check_layout("rfftfreq", layout)
     k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
