@@ -297,8 +297,12 @@ def frexp(input):
 
 @method
 def mvlgamma(input, p):
-    """The logarithm of the multivariate gamma function of dimension p: log(pi) p (p - 1) / 4 plus the sum of lgamma(x - i / 2) for i < p. Integers
-    become float32. RuntimeError for p below 1."""
+    """The logarithm of the multivariate gamma function of dimension p: log(pi) p (p - 1) / 4 plus the sum of lgamma(x - i / 2) for i from 0 to p - 1.
+    Digital Library of Mathematical Functions, 35.3.
+
+    input: any shape, which the result has; the function is defined for elements above (p - 1) / 2. Integers become float32. p: an int. RuntimeError for p
+    below 1; TypeError for complex input.
+    """
     if p < 1:
         raise RuntimeError(f"mvlgamma: p is not positive; got {p}; expected 1 or more")
     x = floating(input)
