@@ -64,7 +64,12 @@ class _Conv(Module):
 
 
 class Conv1d(_Conv):
-    """1-D convolution: [N, in_channels, L] -> [N, out_channels, L']. The arguments are those of Conv2d."""
+    """1-D convolution: [N, in_channels, L] -> [N, out_channels, L'], also without N, with
+    L' = floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1. The weight is [out_channels, in_channels / groups, K].
+
+    The arguments are those of Conv2d. ValueError for wrong arguments, and in forward for another number of channels or dims and a kernel that is larger
+    than the padded input; TypeError for another dtype than that of the weight.
+    """
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
@@ -97,7 +102,12 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """3-D convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']. The arguments are those of Conv2d."""
+    """3-D convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W'], also without N, with L' = floor((L + 2 padding - dilation (kernel_size -
+    1) - 1) / stride) + 1 for each dim. The weight is [out_channels, in_channels / groups, kD, kH, kW].
+
+    The arguments are those of Conv2d. ValueError for wrong arguments, and in forward for another number of channels or dims and a kernel that is larger
+    than the padded input; TypeError for another dtype than that of the weight.
+    """
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
