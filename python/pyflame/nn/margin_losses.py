@@ -88,8 +88,8 @@ class MultiMarginLoss(_Loss):
 class MultiLabelMarginLoss(_Loss):
     """The mean over labels and other classes of max(0, 1 - (x[label] - x[class])); labels end before the first -1: x [N, C], labels [N, C], int64 or int32.
 
-    The sum is divided by C. reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. IndexError for a label of C or more. Both
-    come from forward.
+    The sum is divided by C. reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. forward raises
+    IndexError for a label of C or more.
     """
 
     def forward(self, input, target):
