@@ -273,6 +273,7 @@ def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_siz
     """What max_pool2d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
 
     input: [N, C, H, W] or [C, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.
+    TypeError: indices are not int64. ValueError: shapes that differ, an output_size that cannot be. IndexError: an index outside of the result.
     """
     return _unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
@@ -281,5 +282,6 @@ def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_siz
     """What max_pool3d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
 
     input: [N, C, D, H, W] or [C, D, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.
+    TypeError: indices are not int64. ValueError: shapes that differ, an output_size that cannot be. IndexError: an index outside of the result.
     """
     return _unpool("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)
