@@ -20,7 +20,8 @@ __all__ = ["addcdiv", "addcmul", "clamp_max", "clamp_min", "copysign", "deg2rad"
 
 @method
 def fix(input):
-    """The same as trunc."""
+    """The same as trunc: each element without its fraction, towards 0. Any shape and integer or floating dtype, which the result has;
+    TypeError for bool and complex."""
     return _C.trunc(input)
 
 
@@ -147,14 +148,20 @@ def lerp(input, end, weight):
 
 @method
 def addcmul(input, tensor1, tensor2, *, value=1):
-    """input + value * tensor1 * tensor2."""
+    """input + value * tensor1 * tensor2, elementwise. The three broadcast, an ArgumentError otherwise.
+
+    tensors of any number dtypes, which are promoted; integers stay integers. value: a number.
+    """
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * value)
 
 
 @method
 def addcdiv(input, tensor1, tensor2, *, value=1):
-    """input + value * tensor1 / tensor2. Floating dtypes."""
+    """input + value * tensor1 / tensor2, elementwise. The three broadcast, an ArgumentError otherwise.
+
+    tensors of any number dtypes, which are promoted; the quotient of integers is float32. A division by 0 gives infinity or NaN. value: a number.
+    """
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
