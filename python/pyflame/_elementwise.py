@@ -20,7 +20,8 @@ __all__ = ["addcdiv", "addcmul", "clamp_max", "clamp_min", "copysign", "deg2rad"
 
 @method
 def fix(input):
-    """The same as trunc."""
+    """The same as trunc: each element without its fraction, towards 0. Any shape and integer or floating dtype, which the result has;
+    TypeError for bool and complex."""
     return _C.trunc(input)
 
 
@@ -147,14 +148,20 @@ def lerp(input, end, weight):
 
 @method
 def addcmul(input, tensor1, tensor2, *, value=1):
-    """input + value * tensor1 * tensor2."""
+    """input + value * tensor1 * tensor2, elementwise. The three broadcast, an ArgumentError otherwise.
+
+    tensors of any number dtypes, which are promoted; integers stay integers. value: a number.
+    """
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * value)
 
 
 @method
 def addcdiv(input, tensor1, tensor2, *, value=1):
-    """input + value * tensor1 / tensor2. Floating dtypes."""
+    """input + value * tensor1 / tensor2, elementwise. The three broadcast, an ArgumentError otherwise.
+
+    tensors of any number dtypes, which are promoted; the quotient of integers is float32. A division by 0 gives infinity or NaN. value: a number.
+    """
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
@@ -297,8 +304,12 @@ def frexp(input):
 
 @method
 def mvlgamma(input, p):
-    """The logarithm of the multivariate gamma function of dimension p: log(pi) p (p - 1) / 4 plus the sum of lgamma(x - i / 2) for i < p. Integers
-    become float32. RuntimeError for p below 1."""
+    """The logarithm of the multivariate gamma function of dimension p: log(pi) p (p - 1) / 4 plus the sum of lgamma(x - i / 2) for i from 0 to p - 1.
+    Digital Library of Mathematical Functions, 35.3.
+
+    input: any shape, which the result has; the function is defined for elements above (p - 1) / 2. Integers become float32. p: an int. RuntimeError for p
+    below 1; TypeError for complex input.
+    """
     if p < 1:
         raise RuntimeError(f"mvlgamma: p is not positive; got {p}; expected 1 or more")
     x = floating(input)

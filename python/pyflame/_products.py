@@ -33,7 +33,10 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 @method
 def addmv(input, mat, vec, *, beta=1, alpha=1):
-    """beta * input + alpha * (mat @ vec)."""
+    """beta * input + alpha * (mat @ vec): input [N], or what broadcasts to it, mat [N, M], vec [M] -> [N].
+
+    mat, vec: of one dtype, a TypeError otherwise. RuntimeError for other numbers of dims; ArgumentError for sizes that do not fit.
+    """
     return _sum_of(input, mv(mat, vec), beta, alpha)
 
 

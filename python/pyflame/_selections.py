@@ -68,7 +68,10 @@ def unravel_index(indices, shape):
 
 @method
 def argwhere(input):
-    """The same as nonzero."""
+    """The indices of the elements that are not 0, as nonzero: int64 [K, ndim], in the order of the elements. Their number is read, a sync point.
+
+    input: any shape and dtype.
+    """
     return nonzero(input)
 
 

@@ -144,7 +144,10 @@ def dstack(tensors):
 
 
 def column_stack(tensors):
-    """Tensors joined along the second dim; vectors are columns."""
+    """Tensors joined along the second dim; vectors are columns: [N], [N, M] -> [N, 1 + M].
+
+    tensors: a list of tensors of one first size. ArgumentError for none, and for sizes that differ outside of the second dim.
+    """
     return _C.cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors], 1)
 
 
@@ -374,7 +377,10 @@ def diag(input, diagonal=0):
 
 @method
 def diagflat(input, offset=0):
-    """All elements as the diagonal of a matrix of zeros."""
+    """All elements as the diagonal of a matrix of zeros: K elements -> [K + |offset|, K + |offset|], of the input's dtype.
+
+    input: any shape. offset: above 0, the diagonal lies above the main one; below 0, below it. Never raises.
+    """
     return diag_embed(input.reshape(-1), offset)
 
 

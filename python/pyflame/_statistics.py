@@ -131,7 +131,10 @@ def pdist(input, p=2.0):
 
 @method
 def dist(input, other, p=2):
-    """The p-norm of input - other, of all elements."""
+    """The p-norm of input - other, of all elements: (sum |input - other|^p)^(1/p), a scalar.
+
+    input, other: tensors that broadcast, an ArgumentError otherwise; integers become float32. p: a number, also infinity.
+    """
     return power_sum(input - other, p, tuple(range(max(input.ndim, other.ndim))), False)
 
 
@@ -177,7 +180,10 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
 
 @method
 def corrcoef(input):
-    """The correlation coefficients of variables: rows are variables, columns observations."""
+    """The correlation coefficients of variables: rows are variables, columns observations: [N, K] -> [N, N], [K] -> a scalar.
+
+    Element i, j is cov(i, j) / sqrt(cov(i, i) cov(j, j)). Floating or complex; integers become float32. NaN for a variable without variance. RuntimeError for more than 2 dims.
+    """
     c = cov(input)
     if c.ndim == 0:
         return c / c

@@ -68,10 +68,12 @@ def _given(op, result, out):
 
 
 def fft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The transform along a dim. The result is complex. RuntimeError for n < 1, or an unknown norm.
+    """X[k] = sum over j of x[j] exp(-2 pi i j k / n): the discrete Fourier transform along a dim, for k = 0, 1, .., n - 1.
 
-    input: real or complex, of 32 or 64 bits; integers become floats. n: how many elements the dim gets, by zeros at its end or a cut; None: as many
-    as there are. dim: the dim of the transform. norm: 'backward', 'ortho' or 'forward': how the result is scaled.
+    input: [..., N, ...], real or complex, of 32 or 64 bits; integers and bool become the default dtype. n: how many elements the dim gets, by zeros at
+    its end or a cut; None: N. dim: the dim of the transform. norm: 'backward' or None, 'ortho' or 'forward': the sum is divided by 1, sqrt(n) or n.
+    Returns complex64, or complex128 for 64 bits, of the input's shape with n in place of N.
+    RuntimeError for n < 1, an unknown norm, float16 and bfloat16. IndexError for a dim out of range and for an input without dims.
     """
     scale = _scale("fft", norm, False)
     dim, x = _one("fft", _number("fft", input), n, dim)
@@ -79,9 +81,9 @@ def fft(input, n=None, dim=-1, norm=None, *, out=None):
 
 
 def ifft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The inverse of fft.
+    """x[j] = sum over k of X[k] exp(2 pi i j k / n) / n: the inverse of fft.
 
-    The arguments are those of fft.
+    input, n, dim, shapes, dtypes and errors: as in fft. norm: 'backward' or None, 'ortho' or 'forward': the sum is divided by n, sqrt(n) or 1.
     """
     scale = _scale("ifft", norm, True)
     dim, x = _one("ifft", _number("ifft", input), n, dim)
@@ -89,9 +91,9 @@ def ifft(input, n=None, dim=-1, norm=None, *, out=None):
 
 
 def rfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """fft of real numbers: the frequencies from 0 to n // 2. RuntimeError for complex input.
+    """fft of real numbers: [..., N, ...] -> [..., n // 2 + 1, ...], the frequencies from 0 to n // 2. The others are conjugates of these.
 
-    input, dim and norm: as in fft.
+    input, n, dim and norm: as in fft. Returns complex64, or complex128 for float64. RuntimeError for complex input; the other errors are those of fft.
     """
     scale = _scale("rfft", norm, False)
     dim, x = _one("rfft", _number("rfft", input, real=True), n, dim)
@@ -107,25 +109,28 @@ def _back_to_real(op, x, n, dim, scale):
 
 
 def irfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The inverse of rfft: n real numbers, by default 2 * (frequencies - 1).
+    """The inverse of rfft: [..., M, ...] -> n real numbers [..., n, ...], n being 2 (M - 1) unless given. Give an odd n, since M does not tell it.
 
-    input, dim and norm: as in fft.
+    input, dim: as in fft. norm: as in ifft. Of the input, n // 2 + 1 frequencies count. Returns float32, or float64 for 64 bits.
+    RuntimeError for n < 1, which M = 1 leads to unless n is given; the other errors are those of fft.
     """
     return _given("irfft", _back_to_real("irfft", _number("irfft", input), n, dim, _scale("irfft", norm, True)), out)
 
 
 def hfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """fft of the first half of a signal whose other half is its conjugate: n real frequencies, by default 2 * (size - 1).
+    """fft of the first half of a signal whose other half is its conjugate: [..., M, ...] -> n real frequencies [..., n, ...], by default n = 2 (M - 1).
 
-    input, dim and norm: as in fft.
+    input, dim and norm: as in fft. Returns float32, or float64 for 64 bits. RuntimeError for n < 1, which M = 1 leads to unless n is given; the other
+    errors are those of fft.
     """
     return _given("hfft", _back_to_real("hfft", _number("hfft", input).conj(), n, dim, _scale("hfft", norm, False)), out)
 
 
 def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
-    """The inverse of hfft: the first half of the signal of n real frequencies.
+    """The inverse of hfft: of n real frequencies [..., N, ...], the first half of their signal, [..., n // 2 + 1, ...].
 
-    input, dim and norm: as in fft.
+    input, n, dim: as in fft. norm: as in ifft. Returns complex64, or complex128 for float64. RuntimeError for complex input; the other errors are those
+    of fft.
     """
     scale = _scale("ihfft", norm, True)
     dim, x = _one("ihfft", _number("ihfft", input, real=True), n, dim)
@@ -171,17 +176,20 @@ def _many(op, input, s, dim, norm, inverse):
 
 
 def fftn(input, s=None, dim=None, norm=None, *, out=None):
-    """fft along several dims: all of them, or those of s or dim.
+    """fft along several dims: all of them, or those of dim, or the last len(s) ones.
 
-    input: as in fft. s: how many elements each of the dims gets; None: as many as there are. norm: as in fft.
+    input: any shape, dtypes as in fft. s: how many elements each of the dims gets, by zeros or a cut, -1 for as many as there are; None: -1 for each.
+    dim: a number or several. norm: as in fft, n being the product of the sizes. Returns complex64, or complex128 for 64 bits, of the input's shape with
+    the sizes s. RuntimeError for dims that repeat, a number of sizes that differs from that of the dims, a size below 1 other than -1, an unknown norm,
+    float16 and bfloat16. IndexError for a dim out of range.
     """
     return _given("fftn", _many("fftn", input, s, dim, norm, False), out)
 
 
 def ifftn(input, s=None, dim=None, norm=None, *, out=None):
-    """The inverse of fftn.
+    """The inverse of fftn: ifft along several dims.
 
-    input, s, dim and norm: as in fftn.
+    input, s, dim, shapes, dtypes and errors: as in fftn. norm: as in ifft, n being the product of the sizes.
     """
     return _given("ifftn", _many("ifftn", input, s, dim, norm, True), out)
 
@@ -202,17 +210,18 @@ def _of_real(op, input, s, dim, norm, inverse):
 
 
 def rfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """rfft along the last of several dims, and fft along the others.
+    """rfft along the last of several dims, and fft along the others. That dim has n // 2 + 1 elements in the result, n being its size in s or the input.
 
-    input, s, dim and norm: as in fftn.
+    input, s, dim and norm: as in fftn. Returns complex64, or complex128 for float64. RuntimeError for complex input and where there is no dim to
+    transform; the other errors are those of fftn.
     """
     return _given("rfftn", _of_real("rfftn", input, s, dim, norm, False), out)
 
 
 def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """The inverse of hfftn.
+    """The inverse of hfftn: ihfft along the last of several dims, of which n // 2 + 1 elements are left, and ifft along the others.
 
-    input, s, dim and norm: as in fftn.
+    input, s, dim: as in fftn. norm: as in ifftn. Dtypes and errors are those of rfftn.
     """
     return _given("ihfftn", _of_real("ihfftn", input, s, dim, norm, True), out)
 
@@ -236,19 +245,28 @@ def _to_real(op, input, s, dim, norm, inverse):
 
 
 def irfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """The inverse of rfftn. The last size of s is that of the result; by default 2 * (frequencies - 1).
+    """The inverse of rfftn: ifft along all dims but the last one, and irfft along that. The last size of s is that of the result; by default 2 (M - 1) of M
+    frequencies.
 
-    input, s, dim and norm: as in fftn.
+    input, s, dim: as in fftn. norm: as in ifftn. Returns float32, or float64 for 64 bits. RuntimeError where there is no dim to transform,
+    and where the last size is below 1, which M = 1 leads to unless s is given; the other errors are those of fftn.
     """
     return _given("irfftn", _to_real("irfftn", input, s, dim, norm, True), out)
 
 
 def hfftn(input, s=None, dim=None, norm=None, *, out=None):
-    """hfft along the last of several dims, and fft along the others.
+    """fft along all dims but the last one, then hfft along that. The last size of s is that of the result; by default 2 (M - 1) of M elements.
 
-    input, s, dim and norm: as in fftn.
+    input, s, dim and norm: as in fftn. Dtypes and errors are those of irfftn.
     """
     return _given("hfftn", _to_real("hfftn", input, s, dim, norm, False), out)
+
+
+_SHAPES_OF_TWO = {
+    **dict.fromkeys(("fftn", "ifftn"), "[..., H, W] -> [..., H, W]"),
+    **dict.fromkeys(("rfftn", "ihfftn"), "[..., H, W] -> [..., H, W // 2 + 1]"),
+    **dict.fromkeys(("irfftn", "hfftn"), "[..., H, M] -> [..., H, 2 (M - 1)], or the last size of s"),
+}
 
 
 def _of_two(name, function):
@@ -256,7 +274,10 @@ def _of_two(name, function):
         return function(input, s, dim, norm, out=out)
 
     two.__name__ = two.__qualname__ = name
-    two.__doc__ = f"{function.__name__} along two dims, by default the last ones. The arguments are those of {function.__name__}."
+    two.__doc__ = f"""{function.__name__} along two dims, by default the last ones: {_SHAPES_OF_TWO[function.__name__]}.
+
+    dim: two dims, or as many as given; None: as in {function.__name__}. IndexError for an input of fewer dims than two. The other arguments are those of
+    {function.__name__}, and so are dtypes and errors, which name {function.__name__}."""
     return two
 
 
@@ -269,7 +290,8 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_of_two(f.__name__[:-1] + "2", f) f
 def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d.
 
-    layout: pyflame.strided, or None; ArgumentError for others.
+    n: an integer from 1. d: a number, such as the seconds between two samples, which gives hertz. Returns [n], of the default dtype unless dtype is
+    given. ZeroDivisionError for n or d of 0; ArgumentError for n < 0. layout: pyflame.strided, or None; ArgumentError for others.
     """
     check_layout("fftfreq", layout)
     k = _C.arange(n, device=device)
@@ -278,7 +300,11 @@ def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, require
 
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
-    """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d. The arguments are those of fftfreq."""
+    """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d.
+
+    n: an integer from 1. d: a number, such as the seconds between two samples, which gives hertz. Returns [n // 2 + 1], of the default dtype unless dtype
+    is given. ZeroDivisionError for n or d of 0. layout: pyflame.strided, or None; ArgumentError for others.
+    """
     check_layout("rfftfreq", layout)
     k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
     return _given("rfftfreq", k.requires_grad_() if requires_grad else k, out)
@@ -292,10 +318,16 @@ def _shifted(input, dim, by):
 
 
 def fftshift(input, dim=None):
-    """Frequency 0 in the middle: elements moved by half of each dim."""
+    """Frequency 0 in the middle: the elements of each dim of size n move by n // 2, and those that leave at the end enter at the start.
+
+    input: any shape and dtype, which the result has too. dim: a number or several; None: all dims. IndexError for a dim out of range.
+    """
     return _shifted(input, dim, lambda n: n // 2)
 
 
 def ifftshift(input, dim=None):
-    """The inverse of fftshift."""
+    """The inverse of fftshift: the elements of each dim of size n move by (n + 1) // 2.
+
+    input: any shape and dtype, which the result has too. dim: a number or several; None: all dims. IndexError for a dim out of range.
+    """
     return _shifted(input, dim, lambda n: (n + 1) // 2)

@@ -31,12 +31,18 @@ modified_bessel_i0, modified_bessel_i1 = i0, i1
 
 
 def ndtr(input):
-    """The probability that a standard normal variable is below x: erfc(-x / sqrt 2) / 2."""
+    """The probability that a standard normal variable is below x: erfc(-x / sqrt 2) / 2.
+
+    input: any shape, which the result has. Integers and bool become float32. TypeError for complex.
+    """
     return erfc(input * (-math.sqrt(0.5))) * 0.5
 
 
 def xlog1py(input, other):
-    """input * log(1 + other), and 0 where input is 0 and other is not NaN. Integers become float32."""
+    """input * log(1 + other), and 0 where input is 0 and other is not NaN. Integers become float32.
+
+    input, other: tensors whose shapes broadcast (ArgumentError otherwise), or one of them a number. NaN where other < -1 and input is not 0.
+    """
     x = floating(input) if isinstance(input, Tensor) else input
     y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), dtype=x.dtype, device=input.device)
     # Where log(1 + y) is infinite or NaN, 0 times it would be NaN.
@@ -45,7 +51,10 @@ def xlog1py(input, other):
 
 
 def spherical_bessel_j0(input):
-    """sin(x) / x: 1 at 0, and 0 where x is infinite."""
+    """sin(x) / x: 1 at 0, and 0 where x is infinite; the spherical Bessel function of the first kind of order 0.
+
+    input: any shape, which the result has. Integers and bool become float32.
+    """
     x = floating(input)
     zero, infinite = x == 0, _C.isinf(x)
     safe = _C.where(_C.logical_or(zero, infinite), 1.0, x)
@@ -92,22 +101,35 @@ def _chebyshev(name, input, n, first):
 
 
 def chebyshev_polynomial_t(input, n):
-    """Chebyshev's polynomial of the first kind of degree n: cos(n arccos x). A tensor n is read: a sync point. 0 for a negative n."""
+    """Chebyshev's polynomial of the first kind of degree n: cos(n arccos x). A tensor n is read: a sync point. 0 for a negative n.
+
+    T_0 = 1, T_1 = x, T_(k+1) = 2 x T_k - T_(k-1). input, n: one of them a tensor, a TypeError otherwise; they broadcast. Integers become float32. The
+    result has the common shape.
+    """
     return _chebyshev("chebyshev_polynomial_t", input, n, lambda x: x)
 
 
 def chebyshev_polynomial_u(input, n):
-    """Chebyshev's polynomial of the second kind of degree n: sin((n + 1) t) / sin t with x = cos t. A tensor n is read. 0 for a negative n."""
+    """Chebyshev's polynomial of the second kind of degree n: sin((n + 1) t) / sin t with x = cos t. A tensor n is read. 0 for a negative n.
+
+    U_0 = 1, U_1 = 2 x, U_(k+1) = 2 x U_k - U_(k-1). input, n and the result: as in chebyshev_polynomial_t.
+    """
     return _chebyshev("chebyshev_polynomial_u", input, n, lambda x: 2 * x)
 
 
 def chebyshev_polynomial_v(input, n):
-    """Chebyshev's polynomial of the third kind of degree n: cos((n + 1/2) t) / cos(t / 2) with x = cos t. A tensor n is read. 0 for a negative n."""
+    """Chebyshev's polynomial of the third kind of degree n: cos((n + 1/2) t) / cos(t / 2) with x = cos t. A tensor n is read. 0 for a negative n.
+
+    V_0 = 1, V_1 = 2 x - 1, V_(k+1) = 2 x V_k - V_(k-1). input, n and the result: as in chebyshev_polynomial_t.
+    """
     return _chebyshev("chebyshev_polynomial_v", input, n, lambda x: 2 * x - 1)
 
 
 def chebyshev_polynomial_w(input, n):
-    """Chebyshev's polynomial of the fourth kind of degree n: sin((n + 1/2) t) / sin(t / 2) with x = cos t. A tensor n is read. 0 for a negative n."""
+    """Chebyshev's polynomial of the fourth kind of degree n: sin((n + 1/2) t) / sin(t / 2) with x = cos t. A tensor n is read. 0 for a negative n.
+
+    W_0 = 1, W_1 = 2 x + 1, W_(k+1) = 2 x W_k - W_(k-1). input, n and the result: as in chebyshev_polynomial_t.
+    """
     return _chebyshev("chebyshev_polynomial_w", input, n, lambda x: 2 * x + 1)
 
 
@@ -116,7 +138,9 @@ def _shifted(polynomial, kind):
         return polynomial(2 * input - 1, n)
 
     function.__name__ = function.__qualname__ = "shifted_" + polynomial.__name__
-    function.__doc__ = f"Chebyshev's polynomial of the {kind} kind of degree n at 2 x - 1, for x between 0 and 1."
+    function.__doc__ = f"""Chebyshev's polynomial of the {kind} kind of degree n at 2 x - 1, for x between 0 and 1: {polynomial.__name__}(2 * input - 1, n).
+
+    input: a tensor, or a number where n is a tensor. n, dtypes, the result's shape and errors: as in {polynomial.__name__}."""
     return function
 
 
@@ -127,22 +151,35 @@ shifted_chebyshev_polynomial_w = _shifted(chebyshev_polynomial_w, "fourth")
 
 
 def hermite_polynomial_h(input, n):
-    """The physicist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n."""
+    """The physicist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
+
+    H_0 = 1, H_1 = 2 x, H_(k+1) = 2 x H_k - 2 k H_(k-1). input, n: one of them a tensor, a TypeError otherwise; they broadcast. Integers become float32.
+    The result has the common shape.
+    """
     return _recurrence("hermite_polynomial_h", input, n, lambda x: 2 * x, lambda k, a, p, q: a * q - (2 * k) * p, factor=lambda x: 2 * x)
 
 
 def hermite_polynomial_he(input, n):
-    """The probabilist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n."""
+    """The probabilist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
+
+    He_0 = 1, He_1 = x, He_(k+1) = x He_k - k He_(k-1). input, n and the result: as in hermite_polynomial_h.
+    """
     return _recurrence("hermite_polynomial_he", input, n, lambda x: x, lambda k, x, p, q: x * q - k * p)
 
 
 def laguerre_polynomial_l(input, n):
-    """Laguerre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n."""
+    """Laguerre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
+
+    L_0 = 1, L_1 = 1 - x, (k + 1) L_(k+1) = (2 k + 1 - x) L_k - k L_(k-1). input, n and the result: as in hermite_polynomial_h.
+    """
     return _recurrence("laguerre_polynomial_l", input, n, lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * q - k * p) / (k + 1))
 
 
 def legendre_polynomial_p(input, n):
-    """Legendre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n."""
+    """Legendre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
+
+    P_0 = 1, P_1 = x, (k + 1) P_(k+1) = (2 k + 1) x P_k - k P_(k-1). input, n and the result: as in hermite_polynomial_h.
+    """
     return _recurrence("legendre_polynomial_p", input, n, lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * q - k * p) / (k + 1))
 
 

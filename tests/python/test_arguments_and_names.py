@@ -259,3 +259,10 @@ def test_memory_pools_say_what_to_do():
         pf.cuda.MemPool()
     with pytest.raises(NotImplementedError, match="cuda.use_mem_pool: not available"):
         pf.cuda.use_mem_pool(None)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_complex_numbers_have_no_maximum(dims):
+    x = pf.ones(1, 1, *[2] * dims, dtype=pf.complex64)
+    with pytest.raises(NotImplementedError, match=f"max_pool{dims}d: complex numbers have no order; got .*complex64; expected a floating or integer dtype; hint: input.abs"):
+        getattr(pf.nn.functional, f"max_pool{dims}d")(x, 2)

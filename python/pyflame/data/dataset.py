@@ -50,7 +50,9 @@ def quick_batch(dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Several streams, one after the other."""
+    """Several streams, one after the other. datasets: an iterable of IterableDataset; iterating raises TypeError for others. len() is the sum of theirs,
+    where all have one.
+    """
 
     def __init__(self, datasets):
         self.datasets = list(datasets)
@@ -66,7 +68,10 @@ class ChainDataset(IterableDataset):
 
 
 class TensorDataset(Dataset):
-    """Sample i is the tuple of row i of each tensor."""
+    """Sample i is the tuple of row i of each tensor. tensors: [N, ...] of any dtypes.
+
+    ValueError for none, for a tensor without dims and for first sizes that differ; TypeError for what is no tensor; IndexError for an index out of range.
+    """
 
     def __init__(self, *tensors):
         if not tensors:
@@ -93,7 +98,11 @@ class TensorDataset(Dataset):
 
 
 class Subset(Dataset):
-    """The samples of a dataset at these indices."""
+    """The samples of a dataset at these indices: sample i is dataset[indices[i]].
+
+    dataset: what is read by index. indices: a list or an integer tensor, which is read. IndexError for an i out of range; an index that the dataset does
+    not have raises what it raises.
+    """
 
     def __init__(self, dataset, indices):
         self.dataset = dataset
@@ -112,7 +121,11 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """The samples of several datasets, concatenated."""
+    """The samples of several datasets, concatenated: those of the first, then those of the second, and so on.
+
+    datasets: an iterable of what has a length and is read by index. ValueError for none; TypeError for an IterableDataset; IndexError for an index out of
+    range.
+    """
 
     def __init__(self, datasets):
         self.datasets = list(datasets)

@@ -29,7 +29,7 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """0, 1, ... below the size of the data."""
+    """0, 1, ... below the size of the data, as int. data_source: what has a length; iterating raises TypeError for others."""
 
     def __init__(self, data_source):
         self.data_source = data_source

@@ -4,6 +4,9 @@ A program calls init_process_group(), which finds its rank and the others by the
 such variables the process is the only one: every function works there and moves nothing, so one script runs everywhere. Tensors on the CPU go through
 shared memory within a host and through TCP between hosts; the values of a reduction are combined in the order of the ranks, so results have the same bits
 in each run. Tensors on GPUs go through NCCL or RCCL.
+
+Where the calls of the ranks differ, each of them raises. An error in the arguments of one rank is raised there alone. Let it end the process: a program that
+catches it and goes on can receive, in its next call, what the others sent in the one that failed.
 """
 import atexit
 import os
@@ -67,7 +70,7 @@ def is_nccl_available():
 
 
 def is_mpi_available():
-    """False: no collective goes through MPI. Its launchers' variables are read."""
+    """False: no collective goes through MPI. The variables of its launchers are read by init_process_group(). Never raises."""
     return False
 
 
@@ -77,7 +80,7 @@ def is_gloo_available():
 
 
 def is_torchelastic_launched():
-    """Whether torchrun or `pyflame run` started this process."""
+    """Whether torchrun or `pyflame run` started this process, by the variable TORCHELASTIC_RUN_ID: a bool. Never raises."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 

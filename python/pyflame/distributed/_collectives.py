@@ -114,10 +114,12 @@ def _single(group):
 
 
 def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
-    """Writes the reduction of this tensor over all ranks to it, on every rank. SUM and the others are combined in the order of the ranks; float16 and bfloat16
-    in float32, rounded once. TypeError: AVG of integers.
+    """Writes the reduction of this tensor over all ranks to it, on every rank. SUM and the others are combined in the order of the ranks; float16 and
+    bfloat16 in float32, rounded once.
 
-    op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns a Work at once.
+    tensor: any shape and dtype, the same on all ranks. op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns a Work at once.
+    TypeError: AVG of integers, MIN, MAX or PRODUCT of complex numbers, no tensor, an op that is no string. ArgumentError: an op that is not one of
+    ReduceOp, and, on every rank, shapes, dtypes or calls that differ between the ranks.
     """
     reduction = _reduction("all_reduce", op, _check("all_reduce", "tensor", tensor))
     group = resolved("all_reduce", group)
@@ -165,8 +167,9 @@ def start_averages(tensors, group=None):
 def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
     """all_reduce() whose result only rank dst gets; the tensors of the others stay as they are.
 
-    tensor: the input, and on rank dst the result. op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns a Work at once.
-    dst: the rank in the job; group_dst: the rank in the group, in its place.
+    tensor: the input, and on rank dst the result; shape and dtype are the same on all ranks. op: one of ReduceOp. group: the processes; None: all of the
+    job. async_op: returns a Work at once. dst: the rank in the job; group_dst: the rank in the group, in its place. Without both it is the group's first.
+    ValueError: dst is not of the group. The other errors are those of all_reduce().
     """
     reduction = _reduction("reduce", op, _check("reduce", "tensor", tensor))
     group = resolved("reduce", group)
@@ -185,8 +188,9 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
 def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     """Gives every rank the values that the tensor has on rank src.
 
-    group: the processes; None: all of the job. async_op: returns a Work at once. src: the rank in the job; group_src: the rank in the group, in its
-    place.
+    tensor: is read on rank src and written on the others; any shape and dtype, the same on all ranks. group: the processes; None: all of the job.
+    async_op: returns a Work at once. src: the rank in the job; group_src: the rank in the group, in its place. Without both it is the group's first.
+    ValueError: src is not of the group. TypeError: no tensor. ArgumentError, on every rank: shapes, dtypes or calls that differ between the ranks.
     """
     _check("broadcast", "tensor", tensor)
     group = resolved("broadcast", group)
@@ -205,8 +209,9 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
 def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
     """Writes the input of all ranks, by rank, to the output: as one more dim in front, or one behind the other in the first dim.
 
-    output_tensor, input_tensor: of one dtype; the output has as many times the elements of the input as there are ranks (ValueError otherwise).
-    group: the processes; None: all of the job. async_op: returns a Work at once.
+    output_tensor, input_tensor: of one dtype; the output has as many times the elements of the input as there are ranks (ValueError otherwise). group:
+    the processes; None: all of the job. async_op: returns a Work at once. TypeError: no tensor. ArgumentError, on every rank: shapes, dtypes or calls
+    that differ between the ranks.
     """
     op = "all_gather_into_tensor"
     _check(op, "output_tensor", output_tensor), _check(op, "input_tensor", input_tensor)
@@ -232,9 +237,11 @@ def _sizes(op, big_name, big, small_name, small, n):
 
 
 def all_gather(tensor_list, tensor, group=None, async_op=False):
-    """Writes the tensor of each rank to the tensors of the list, by rank. Shape and dtype are the same on all ranks.
+    """Writes the tensor of each rank to the tensors of the list, by rank: tensor_list[r] becomes what rank r gave. Returns None.
 
-    tensor_list: a tensor for each rank. group: the processes; None: all of the job. async_op: returns a Work at once.
+    tensor: any shape and dtype, the same on all ranks. tensor_list: a tensor of that shape and dtype for each rank. group: the processes; None: all of
+    the job. async_op: returns a Work at once. ValueError: the list has another length, or a tensor with another shape or dtype. TypeError: no tensor.
+    ArgumentError, on every rank: shapes, dtypes or calls that differ between the ranks.
     """
     _check("all_gather", "tensor", tensor)
     if is_outside(group):
@@ -260,9 +267,10 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
 
 
 def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
-    """Reduces the input over all ranks, and writes this rank's part of it to the output. The input has as many parts as there are ranks.
+    """Reduces the input over all ranks, and writes this rank's part of it to the output: part r of the input goes to rank r.
 
-    op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns a Work at once.
+    input, output: of one dtype; the input has as many times the elements of the output as there are ranks (ValueError otherwise). op: one of ReduceOp.
+    group: the processes; None: all of the job. async_op: returns a Work at once. The other errors are those of all_reduce().
     """
     name = "reduce_scatter_tensor"
     _check(name, "output", output), _check(name, "input", input)
@@ -284,10 +292,11 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
 
 
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
-    """reduce_scatter_tensor() of a list of one tensor for each rank.
+    """reduce_scatter_tensor() of a list of one tensor for each rank: output becomes the reduction of what the ranks have in input_list[r], r being this
+    rank.
 
-    output: this rank's result. input_list: a tensor for each rank. op: one of ReduceOp. group: the processes; None: all of the job. async_op: returns
-    a Work at once.
+    output: this rank's result. input_list: a tensor for each rank, of the shape and dtype of the output (ValueError otherwise). op: one of ReduceOp.
+    group: the processes; None: all of the job. async_op: returns a Work at once. The other errors are those of all_reduce().
     """
     _check("reduce_scatter", "output", output)
     if is_outside(group):
@@ -332,8 +341,10 @@ def _exchange(op, group, signature, dtype, parts_in, parts_out, async_op, result
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
     """Writes the tensor of each rank to the list that rank dst gives; the other ranks give none.
 
-    gather_list: on rank dst, a tensor for each rank. group: the processes; None: all of the job. async_op: returns a Work at once. group_dst: the
-    rank in the group, in place of dst.
+    tensor: any shape and dtype, the same on all ranks. gather_list: on rank dst, a tensor of that shape and dtype for each rank. group: the processes;
+    None: all of the job. async_op: returns a Work at once. dst: the rank in the job; group_dst: the rank in the group, in its place. Without both it is
+    the group's first. ValueError: dst is not of the group, the list on rank dst does not fit, another rank gives one. TypeError: no tensor.
+    ArgumentError, on every rank: shapes, dtypes or calls that differ between the ranks.
     """
     _check("gather", "tensor", tensor)
     if is_outside(group):
@@ -355,8 +366,10 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
     """Writes to the tensor of each rank its tensor of the list that rank src gives; the other ranks give none.
 
-    scatter_list: on rank src, a tensor for each rank. group: the processes; None: all of the job. async_op: returns a Work at once. group_src: the
-    rank in the group, in place of src.
+    tensor: is written; any shape and dtype, the same on all ranks. scatter_list: on rank src, a tensor of that shape and dtype for each rank. group: the
+    processes; None: all of the job. async_op: returns a Work at once. src: the rank in the job; group_src: the rank in the group, in its place. Without
+    both it is the group's first. ValueError: src is not of the group, the list on rank src does not fit, another rank gives one. TypeError: no tensor.
+    ArgumentError, on every rank: shapes, dtypes or calls that differ between the ranks.
     """
     _check("scatter", "tensor", tensor)
     if is_outside(group):
@@ -379,7 +392,9 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     """Gives tensor r of each rank's input list to rank r, which writes them to its output list, by rank. Shapes may differ; what a rank sends to another has
     as many elements as that one expects.
 
-    output_tensor_list, input_tensor_list: a tensor for each rank, all of one dtype. group: the processes; None: all of the job. async_op: returns a Work at once.
+    output_tensor_list, input_tensor_list: a tensor for each rank, all of one dtype. group: the processes; None: all of the job. async_op: returns a Work
+    at once. ValueError: a list has another length, or the dtypes differ. RuntimeError, on every rank: two ranks expect different numbers of elements; the
+    group cannot be used afterwards.
     """
     if is_outside(group):
         return _alone(async_op)
@@ -398,7 +413,8 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     """all_to_all() of the parts of one tensor, in its first dim: equal parts, or of these sizes.
 
     output, input: of one dtype. output_split_sizes, input_split_sizes: rows for each rank; None: equal parts. ValueError for sizes that do not fit.
-    group: the processes; None: all of the job. async_op: returns a Work at once.
+    group: the processes; None: all of the job. async_op: returns a Work at once. ValueError also for dtypes that differ. TypeError: no tensor.
+    RuntimeError: as of all_to_all().
     """
     op = "all_to_all_single"
     _check(op, "output", output), _check(op, "input", input)
@@ -428,7 +444,11 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
 
 
 def barrier(group=None, async_op=False, device_ids=None):
-    """Returns when all ranks have called it."""
+    """Returns when all ranks have called it.
+
+    group: the processes; None: all of the job. async_op: returns a Work at once, whose wait() returns then. device_ids is accepted for PyTorch's programs
+    and changes nothing. RuntimeError: a rank did not come within the group's timeout, or is gone.
+    """
     group = resolved("barrier", group)
     if _single(group):
         return _alone(async_op)
@@ -436,7 +456,11 @@ def barrier(group=None, async_op=False, device_ids=None):
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
-    """barrier() with a timeout of its own; the error names all ranks that did not come, as with wait_all_ranks=True in PyTorch, so that wait_all_ranks changes nothing."""
+    """barrier() with a timeout of its own; the RuntimeError names the ranks that did not come.
+
+    group: the processes; None: all of the job. timeout: a timedelta or seconds above 0 (ValueError otherwise); None: that of the group. wait_all_ranks
+    changes nothing: all missing ranks are named.
+    """
     from ._state import seconds_of
 
     group = resolved("monitored_barrier", group)
@@ -476,8 +500,8 @@ def _check_peer(op, name, rank, group_rank, hint=""):
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
     """Sends the tensor to a rank, which receives it by recv(). Messages between two ranks keep their order.
 
-    dst: the rank in the job; group_dst: the rank in the group, in its place. group: the processes; None: all of the job. tag: a number; recv() must
-    have the same.
+    tensor: any shape and dtype. dst: the rank in the job; group_dst: the rank in the group, in its place. group: the processes; None: all of the job.
+    tag: a number; recv() must have the same. ValueError: no dst, one that is not of the group or is this rank, or no other process. TypeError: no tensor.
     """
     _check_peer("send", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, False)
@@ -486,7 +510,8 @@ def send(tensor, dst=None, group=None, tag=0, group_dst=None):
 def recv(tensor, src=None, group=None, tag=0, group_src=None):
     """Writes the next message of rank src to the tensor; returns src. ValueError when that message has another shape, dtype or tag; it is then dropped.
 
-    group_src: the rank in the group, in place of src. group: the processes; None: all of the job.
+    tensor: of the shape and dtype of the message. src: the rank in the job, which must be given; group_src: the rank in the group, in its place. group:
+    the processes; None: all of the job. tag: as in send(). ValueError also: no src, one that is not of the group or is this rank, or no other process.
     """
     _check_peer("recv", "src", src, group_src, "; hint: a message of any rank is not available")
     _message("recv", tensor, src, "src", group, tag, group_src, False)
@@ -525,7 +550,11 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list):
-    """Starts messages together; returns a Work for each. Those of GPUs are one call of their library, so that both ranks may send before they receive."""
+    """Starts messages together; returns a list with a Work for each. Those of GPUs are one call of their library, so that both ranks may send before they
+    receive.
+
+    p2p_op_list: a list of P2POp. ValueError: as of send() and recv().
+    """
     if p2p_op_list and all(p.tensor.device.type != "cpu" for p in p2p_op_list):
         group = resolved("batch_isend_irecv", p2p_op_list[0].group)
         same = group is not None and all(resolved("batch_isend_irecv", p.group) is group for p in p2p_op_list)

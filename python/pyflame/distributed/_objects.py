@@ -26,7 +26,11 @@ def _exchange(op, group, to):
 
 
 def all_gather_object(object_list, obj, group=None):
-    """Writes the object of each rank to the list, by rank."""
+    """Writes the object of each rank to the list, by rank. Returns None.
+
+    object_list: a list with an entry for each rank of the group, on every rank; ValueError for another length. obj: this rank's, which can be pickled; an
+    error of pickle is raised otherwise. group: None: all processes.
+    """
     if is_outside(group):
         return
     group = resolved("all_gather_object", group)

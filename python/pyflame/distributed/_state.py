@@ -38,7 +38,7 @@ class _GroupType(type):
         return _World.default
 
 
-group = _GroupType("group", (), {"__doc__": "WORLD: the group of all processes."})
+group = _GroupType("group", (), {"__doc__": "WORLD: the ProcessGroup of all processes, or None before init_process_group(). It is read from the class: distributed.group.WORLD."})
 GroupMember = _GroupType("GroupMember", (), {"__doc__": "WORLD, and NON_GROUP_MEMBER, what new_group() returns to a process that is not of the group.", "NON_GROUP_MEMBER": object()})
 
 
@@ -62,12 +62,12 @@ def _backend(op, backend):
 
 
 def is_available():
-    """True."""
+    """True: collectives are part of the package. Never raises."""
     return True
 
 
 def is_initialized():
-    """Whether init_process_group() was called, and destroy_process_group() was not called since."""
+    """Whether init_process_group() was called, and destroy_process_group() was not called since: a bool. Never raises."""
     return _World.default is not None
 
 
@@ -153,7 +153,10 @@ def _use_device(op, where, default, place):
 
 
 def destroy_process_group(group=None):
-    """Ends the connections of a group; without one, of all groups."""
+    """Ends the connections of a group; without one, of all groups. Without a group that was made, it does nothing.
+
+    group: what new_group() returned, or None. Afterwards a call with the group is a RuntimeError. TypeError: no group.
+    """
     if group is None or group is _World.default:
         end()
     elif isinstance(group, ProcessGroup):
@@ -259,7 +262,12 @@ def get_world_size(group=None):
 
 
 def get_node_local_rank(fallback_rank=None):
-    """The rank among the processes of this host."""
+    """The rank among the processes of this host, an int: LOCAL_RANK, or the variable of SLURM, Open MPI or MPICH in its place. Where the launcher sets no
+    such variable it is the rank in the job, and 0 in the only process.
+
+    fallback_rank is accepted for PyTorch's programs and changes nothing. ValueError: some variables of a launcher are set, and others are missing or no
+    numbers.
+    """
     return _World.place.local_rank if _World.default else place_of_process("get_node_local_rank").local_rank
 
 
@@ -272,13 +280,19 @@ def get_backend(group=None):
 
 
 def get_process_group_ranks(group=None):
-    """The ranks in the job of the processes of a group."""
+    """The ranks in the job of the processes of a group: a list of int, by their rank in the group; [0] without a group.
+
+    group: what new_group() returned on a process of it; None: all of the job. Never raises for these.
+    """
     group = group or _World.default
     return list(group.ranks) if group else [0]
 
 
 def get_global_rank(group, group_rank):
-    """The rank in the job of a rank of the group."""
+    """The rank in the job of a rank of the group, an int.
+
+    group: None: all of the job. group_rank: from 0 to the group's size - 1; ValueError otherwise.
+    """
     ranks = get_process_group_ranks(group)
     if not 0 <= group_rank < len(ranks):
         raise ValueError(f"get_global_rank: not a rank of the group; got {group_rank}; expected 0 to {len(ranks) - 1}")
@@ -286,7 +300,10 @@ def get_global_rank(group, group_rank):
 
 
 def get_group_rank(group, global_rank):
-    """The rank in the group of a rank of the job."""
+    """The rank in the group of a rank of the job, an int.
+
+    group: None: all of the job. global_rank: the rank of one of its processes; ValueError otherwise.
+    """
     ranks = get_process_group_ranks(group)
     if global_rank not in ranks:
         raise ValueError(f"get_group_rank: not a process of the group; got rank {global_rank}; expected one of {ranks}")

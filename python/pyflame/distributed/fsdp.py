@@ -34,7 +34,7 @@ class MixedPrecisionPolicy:
 
 
 class OffloadPolicy:
-    """Parts stay on their device."""
+    """The parts of parameters stay on their device: fully_shard's offload_policy. It has no arguments. CPUOffloadPolicy is not available."""
 
 
 class _Managed:
@@ -413,7 +413,9 @@ def register_fsdp_forward_method(module, method_name):
 
 
 class UnshardHandle:
-    """What unshard(async_op=True) returns."""
+    """What unshard(async_op=True) of an FSDPModule returns: parameters begin to be gathered. wait() returns when they are whole; a second wait() does
+    nothing.
+    """
 
     def __init__(self, module):
         self._module = module

@@ -24,7 +24,11 @@ class _LocScale:
 
 
 class Normal(_LocScale, ExponentialFamily):
-    """N(loc, scale^2)."""
+    """N(loc, scale^2): density exp(-((x - loc) / scale)^2 / 2) / (scale sqrt(2 pi)).
+
+    loc, scale: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError,
+    where arguments are checked, for a scale that is not above 0; from log_prob for values outside of the support.
+    """
 
     mean = mode = property(lambda self: self.loc)
     stddev = property(lambda self: self.scale)
@@ -50,7 +54,11 @@ class Normal(_LocScale, ExponentialFamily):
 
 
 class Laplace(_LocScale, Distribution):
-    """Density exp(-|x - loc| / scale) / (2 scale)."""
+    """Density exp(-|x - loc| / scale) / (2 scale).
+
+    loc, scale: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError,
+    where arguments are checked, for a scale that is not above 0; from log_prob for values outside of the support.
+    """
 
     mean = mode = property(lambda self: self.loc)
     variance = property(lambda self: 2 * self.scale * self.scale)
@@ -78,7 +86,11 @@ class Laplace(_LocScale, Distribution):
 
 
 class Cauchy(_LocScale, Distribution):
-    """Density 1 / (pi scale (1 + ((x - loc) / scale)^2))."""
+    """Density 1 / (pi scale (1 + ((x - loc) / scale)^2)). mean is NaN, variance infinite.
+
+    loc, scale: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError,
+    where arguments are checked, for a scale that is not above 0; from log_prob for values outside of the support.
+    """
 
     mode = property(lambda self: self.loc)
     mean = property(lambda self: _C.full(self._batch_shape, math.nan, dtype=self.loc.dtype, device=self.loc.device))
@@ -104,7 +116,11 @@ class Cauchy(_LocScale, Distribution):
 
 
 class Gumbel(_LocScale, Distribution):
-    """The distribution of the largest of many: cumulative probability exp(-exp(-(x - loc) / scale))."""
+    """The distribution of the largest of many: cumulative probability exp(-exp(-(x - loc) / scale)).
+
+    loc, scale: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError,
+    where arguments are checked, for a scale that is not above 0; from log_prob for values outside of the support.
+    """
 
     mean = property(lambda self: self.loc + self.scale * EULER)
     mode = property(lambda self: self.loc)
@@ -163,7 +179,11 @@ class _Half(Distribution):
 
 
 class HalfNormal(_Half):
-    """|x| for x of N(0, scale^2)."""
+    """|x| for x of N(0, scale^2): density sqrt(2 / pi) exp(-(x / scale)^2 / 2) / scale for x >= 0.
+
+    scale: a number, or a tensor of batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError, where arguments are
+    checked, for a scale that is not above 0; from log_prob for values outside of the support.
+    """
 
     _of = Normal
     mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
@@ -171,7 +191,11 @@ class HalfNormal(_Half):
 
 
 class HalfCauchy(_Half):
-    """|x| for x of Cauchy(0, scale)."""
+    """|x| for x of Cauchy(0, scale): density 2 / (pi scale (1 + (x / scale)^2)) for x >= 0.
+
+    scale: a number, or a tensor of batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError, where arguments are
+    checked, for a scale that is not above 0; from log_prob for values outside of the support.
+    """
 
     _of = Cauchy
     mean = property(lambda self: _C.full_like(self.scale, math.inf))
@@ -179,7 +203,11 @@ class HalfCauchy(_Half):
 
 
 class Uniform(Distribution):
-    """Equal density from low to high."""
+    """Equal density 1 / (high - low) from low to high.
+
+    low, high: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError,
+    where arguments are checked, for a low that is not below high; from log_prob for values outside of the support.
+    """
 
     has_rsample = True
     arg_constraints = {"low": constraints.dependent, "high": constraints.dependent}
@@ -217,7 +245,11 @@ class Uniform(Distribution):
 
 
 class Exponential(ExponentialFamily):
-    """Density rate exp(-rate x) for x >= 0."""
+    """Density rate exp(-rate x) for x >= 0.
+
+    rate: a number, or a tensor of batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError, where arguments are
+    checked, for a rate that is not above 0; from log_prob for values outside of the support.
+    """
 
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative

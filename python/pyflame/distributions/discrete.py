@@ -60,7 +60,12 @@ def _bce(logits, value):
 
 
 class Bernoulli(_Probable, ExponentialFamily):
-    """1 with probability probs, otherwise 0."""
+    """1 with probability probs, otherwise 0.
+
+    One of the two is given, a number or a tensor of batch_shape: probs, from 0 to 1, or logits, log(probs / (1 - probs)). Draws have its dtype.
+    validate_args: as in Distribution. ValueError for both or none and, where arguments are checked, for other probs; from log_prob for values other than
+    0 and 1.
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.boolean
@@ -96,7 +101,12 @@ class Bernoulli(_Probable, ExponentialFamily):
 
 
 class Geometric(_Probable):
-    """The number of failures before the first success."""
+    """The number of failures before the first success: probability probs (1 - probs)^k of k = 0, 1, ..
+
+    One of the two is given, a number or a tensor of batch_shape: probs, above 0 and at most 1, or logits, log(probs / (1 - probs)). Draws have its dtype.
+    validate_args: as in Distribution. ValueError for both or none and, where arguments are checked, for other probs; from log_prob for values that are
+    not counts.
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
@@ -207,7 +217,11 @@ class OneHotCategorical(Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """OneHotCategorical whose draws have the gradients of the probabilities."""
+    """OneHotCategorical whose draws, [.., classes], have the gradients of the probabilities: rsample() is the draw plus probs - probs.detach() (Bengio et
+    al., 2013).
+
+    The arguments are those of OneHotCategorical, and so are the errors.
+    """
 
     has_rsample = True
 
@@ -216,7 +230,11 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Poisson(ExponentialFamily):
-    """Counts with mean rate. Draws are made on the host."""
+    """Counts with mean rate: probability rate^k exp(-rate) / k! of k = 0, 1, .. Draws are made on the host.
+
+    rate: a number, or a tensor of batch_shape, 0 or more, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError, where
+    arguments are checked, for a negative rate; from log_prob for values that are not counts.
+    """
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer

@@ -9,7 +9,11 @@ from .distribution import Distribution, ExponentialFamily, broadcast_all
 
 
 class Gamma(ExponentialFamily):
-    """Density proportional to x^(concentration - 1) exp(-rate x)."""
+    """Density proportional to x^(concentration - 1) exp(-rate x), for x >= 0.
+
+    concentration, rate: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution.
+    ValueError, where arguments are checked, for one that is not above 0; from log_prob for values outside of the support.
+    """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative
@@ -40,7 +44,11 @@ class Gamma(ExponentialFamily):
 
 
 class Chi2(Gamma):
-    """The sum of df squares of standard normal numbers."""
+    """The sum of df squares of standard normal numbers: Gamma(df / 2, 1 / 2).
+
+    df: a number, or a tensor of batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError, where arguments are
+    checked, for a df that is not above 0; from log_prob for values outside of the support.
+    """
 
     arg_constraints = {"df": constraints.positive}
 

@@ -88,7 +88,11 @@ class TransformedDistribution(Distribution):
 
 
 class LogNormal(TransformedDistribution):
-    """exp(x) for x of N(loc, scale^2)."""
+    """exp(x) for x of N(loc, scale^2).
+
+    loc, scale: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError,
+    where arguments are checked, for a scale that is not above 0; from log_prob for values outside of the support.
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample = True
@@ -111,7 +115,11 @@ class LogNormal(TransformedDistribution):
 
 
 class Pareto(TransformedDistribution):
-    """Density alpha scale^alpha / x^(alpha + 1) for x >= scale."""
+    """Density alpha scale^alpha / x^(alpha + 1) for x >= scale.
+
+    scale, alpha: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution. ValueError,
+    where arguments are checked, for one that is not above 0; from log_prob for values outside of the support.
+    """
 
     arg_constraints = {"scale": constraints.positive, "alpha": constraints.positive}
     has_rsample = True
@@ -134,7 +142,11 @@ class Pareto(TransformedDistribution):
 
 
 class Weibull(TransformedDistribution):
-    """scale times the concentration-th root of an exponentially distributed number."""
+    """scale times the concentration-th root of an exponentially distributed number: P(X > x) = exp(-(x / scale)^concentration).
+
+    scale, concentration: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution.
+    ValueError, where arguments are checked, for one that is not above 0; from log_prob for values outside of the support.
+    """
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.nonnegative
@@ -187,7 +199,11 @@ class Kumaraswamy(TransformedDistribution):
 
 
 class InverseGamma(TransformedDistribution):
-    """1 / x for x of Gamma(concentration, rate)."""
+    """1 / x for x of Gamma(concentration, rate): density proportional to x^(-concentration - 1) exp(-rate / x).
+
+    concentration, rate: numbers, or tensors that broadcast to batch_shape, of a floating dtype, which draws have. validate_args: as in Distribution.
+    ValueError, where arguments are checked, for one that is not above 0; from log_prob for values outside of the support.
+    """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.positive

@@ -37,7 +37,11 @@ def cholesky(A, *, upper=False):  # noqa: N803
 
 @accepting
 def cholesky_ex(A, *, upper=False, check_errors=False):  # noqa: N803
-    """cholesky without its error: (L, info), where info is 0, or the order of the first leading minor that is not positive-definite."""
+    """cholesky without its error: (L, info), where info is 0, or the order of the first leading minor that is not positive-definite.
+
+    A: [.., N, N], float32, float64, complex64 or complex128 (NotImplementedError otherwise). L: [.., N, N]. info: int32 [..]. upper: U with A = U' U.
+    check_errors: True raises LinAlgError where an info is not 0, and so reads it: a sync point. ArgumentError for no square matrices.
+    """
     L, info = _cholesky(A, upper)
     if check_errors:
         check("linalg.cholesky_ex", info, _not_positive)
@@ -78,7 +82,11 @@ def lu_factor(A, *, pivot=True):  # noqa: N803
 
 @accepting
 def lu_factor_ex(A, *, pivot=True, check_errors=False):  # noqa: N803
-    """lu_factor without its error: (LU, pivots, info), where info is 0, or the place of the first zero on U's diagonal."""
+    """lu_factor without its error: (LU, pivots, info), where info is 0, or the place of the first zero on U's diagonal.
+
+    A: [.., M, N], float32, float64, complex64 or complex128. LU: [.., M, N]. pivots: int32 [.., K], K = min(M, N). info: int32 [..]. check_errors: True
+    raises LinAlgError where an info is not 0: a sync point. RuntimeError for pivot=False; ArgumentError for fewer than 2 dims.
+    """
     LU, pivots, info = _lu_factor("linalg.lu_factor_ex", A, pivot)
     if check_errors:
         check("linalg.lu_factor_ex", info, _zero_pivot("linalg.lu_factor_ex")[1])
@@ -111,16 +119,24 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa
 
 @accepting
 def lu(A, *, pivot=True):  # noqa: N803
-    """A = P L U of matrices [.., M, N]: a permutation, a lower triangle with ones on its diagonal, an upper triangle."""
+    """A = P L U of matrices [.., M, N]: a permutation, a lower triangle with ones on its diagonal, an upper triangle.
+
+    A: float32, float64, complex64 or complex128. Returns P [.., M, M], L [.., M, K], U [.., K, N], K = min(M, N). pivot: True; RuntimeError otherwise.
+    ArgumentError for fewer than 2 dims. A singular matrix is no error.
+    """
     LU, pivots, _ = _lu_factor("linalg.lu", A, pivot)
     return lu_unpack(LU, pivots)
 
 
 @accepting
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
-    """A = L D L^T of symmetric matrices, or with hermitian L D L' of Hermitian ones, in LAPACK's compact form (sytrf or hetrf, the lower triangle): (LD, pivots, info).
+    """A = L D L^T of symmetric matrices, or with hermitian L D L' of Hermitian ones, in LAPACK's compact form (sytrf or hetrf, the lower triangle): (LD,
+    pivots, info).
 
-    hermitian changes nothing for real matrices."""
+    A: [.., N, N], float32, float64, complex64 or complex128. LD: [.., N, N]. pivots: int32 [.., N]. info: int32 [..], 0 or the place of the first zero on
+    D's diagonal. check_errors: True raises LinAlgError where an info is not 0: a sync point. hermitian changes nothing for real matrices. ArgumentError
+    for no square matrices.
+    """
     LD, pivots, info = _linalg.ldl_factor(A, hermitian)
     if check_errors:
         check("linalg.ldl_factor_ex", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
@@ -129,7 +145,10 @@ def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
 
 @accepting
 def ldl_factor(A, *, hermitian=False):  # noqa: N803
-    """ldl_factor_ex that raises where D has a zero on its diagonal: a sync point."""
+    """ldl_factor_ex that raises where D has a zero on its diagonal: (LD [.., N, N], pivots [.., N]). LinAlgError there: a sync point.
+
+    A, hermitian and the other errors: as in ldl_factor_ex.
+    """
     LD, pivots, info = _linalg.ldl_factor(A, hermitian)
     check("linalg.ldl_factor", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
     return _LdlFactor(LD, pivots)
@@ -137,7 +156,10 @@ def ldl_factor(A, *, hermitian=False):  # noqa: N803
 
 @accepting
 def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
-    """X with A X = B [.., N, K]. LD, pivots: what ldl_factor gave for A; hermitian: as it was given there, whether A is hermitian and not symmetric."""
+    """X with A X = B [.., N, K]. LD, pivots: what ldl_factor gave for A; hermitian: as it was given there, whether A is hermitian and not symmetric.
+
+    B: a matrix or more, of LD's dtype; the result has its shape. ArgumentError for vectors and for shapes that do not fit.
+    """
     return _linalg.ldl_solve(LD, pivots, B, hermitian)
 
 

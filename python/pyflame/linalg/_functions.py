@@ -50,13 +50,21 @@ def matrix_exp(A):  # noqa: N803
 
 @accepting
 def matrix_power(A, n):  # noqa: N803
-    """Square matrices [.., N, N] to a whole power, by squaring; a negative power is that of the inverse."""
+    """Square matrices [.., N, N] to a whole power, by squaring; a negative power is that of the inverse, and power 0 is the identity.
+
+    A: any numeric dtype, which the result has; for n < 0 one of inv. n: an int. RuntimeError for no square matrices; LinAlgError where n < 0 and a matrix
+    is singular.
+    """
     return _products.natural_power(inv(A) if n < 0 else A, abs(n))
 
 
 @accepting
 def multi_dot(tensors):
-    """The product of two matrices or more, in the order that needs the fewest multiplications. The first and the last may be vectors."""
+    """The product of two matrices or more, in the order that needs the fewest multiplications. The first and the last may be vectors.
+
+    tensors: a list of [M, K], [K, L], .. [P, N] of one dtype -> [M, N]; a vector first or last leaves that dim out. RuntimeError for fewer than 2 tensors
+    and for tensors of other dims; ArgumentError for sizes that do not fit.
+    """
     tensors = list(tensors)
     raise_for("multi_dot()", len(tensors) < 2, f"expected at least 2 tensors but got {len(tensors)}")
     first, last = tensors[0].ndim == 1, tensors[-1].ndim == 1
@@ -74,13 +82,20 @@ def multi_dot(tensors):
 
 @accepting
 def matmul(input, other):
-    """The same as pyflame.matmul."""
+    """The matrix product, the same as pyflame.matmul: [.., M, K] and [.., K, N] -> [.., M, N]; vectors are a row on the left, a column on the right.
+
+    input, other: of one dtype, a TypeError otherwise. The dims before the last two broadcast. ArgumentError for sizes that do not fit.
+    """
     return _C.matmul(input, other)
 
 
 @accepting
 def cross(input, other, *, dim=-1):
-    """The cross product of vectors of three elements along a dim; both broadcast."""
+    """The cross product of vectors of three elements along a dim; both broadcast: (a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0).
+
+    input, other: as many dims each, of size 3 along dim, integer, floating or complex. The result has the common shape. RuntimeError for another number
+    of dims and another size.
+    """
     raise_for("linalg.cross", input.ndim != other.ndim, f"inputs must have the same number of dimensions; got {input.ndim} and {other.ndim}")
     raise_for("linalg.cross", input.shape[dim] != 3 or other.shape[dim] != 3, f"inputs dimension {dim} must have length 3. Got {input.shape[dim]} and {other.shape[dim]}")
     return _products.cross(input, other, dim)
@@ -88,17 +103,28 @@ def cross(input, other, *, dim=-1):
 
 @accepting
 def vecdot(x, y, *, dim=-1):
-    """The sums of products along a dim; both broadcast, and the first is conjugated where it is complex."""
+    """The sums of products along a dim; both broadcast, and the first is conjugated where it is complex: sum of conj(x) y.
+
+    x, y: integer, floating or complex. The result has the common shape without dim. ArgumentError for shapes that do not broadcast.
+    """
     return (x.conj() * y).sum(dim)
 
 
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):  # noqa: N803
-    """The elements of A whose places in dim1 and dim2 differ by offset, as Tensor.diagonal, of the last two dims unless given. Positive offsets lie above the diagonal."""
+    """The elements of A whose places in dim1 and dim2 differ by offset, as Tensor.diagonal, of the last two dims unless given. Positive offsets lie above
+    the diagonal.
+
+    A: any shape with these dims and any dtype. The result has the other dims and then the diagonal's size, 0 for an offset outside. IndexError for a dim
+    out of range.
+    """
     return A.diagonal(offset, dim1, dim2)
 
 
 def vander(x, *, N=None):  # noqa: N803
-    """The powers of vectors as columns: 1, x, x^2, .. of N columns (default: as many as elements)."""
+    """The powers of vectors as columns: 1, x, x^2, .. of N columns (default: as many as elements). Vectors [.., M] -> [.., M, N] (Vandermonde).
+
+    x: of any dtype; integers and bool become int64. N: an int from 2; RuntimeError otherwise, also where a vector of 1 element leaves it out.
+    """
     x = x if x.ndim else x.reshape(1)
     n = x.shape[-1] if N is None else N
     raise_for("linalg.vander", n <= 1, f"N must be greater than 1; got {n}")

@@ -102,7 +102,11 @@ def _no_inverse(n):
 
 @accepting
 def inv(A):  # noqa: N803
-    """The inverse of square matrices [.., N, N]. LinAlgError where one is singular: a sync point; inv_ex has none."""
+    """The inverse of square matrices [.., N, N]: X with A X = I, by LU. LinAlgError where one is singular: a sync point; inv_ex has none.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); the result has its shape and dtype. ArgumentError for no square
+    matrices.
+    """
     X, info = _linalg.inv(A)
     check("linalg.inv", info, _no_inverse)
     return X
@@ -110,7 +114,12 @@ def inv(A):  # noqa: N803
 
 @accepting
 def inv_ex(A, *, check_errors=False):  # noqa: N803
-    """inv without its error: (inverse, info)."""
+    """inv without its error: (inverse [.., N, N], info [..]). info is int32: 0, or the place of the first zero on U's diagonal, from 1 on; the inverse is
+    then NaN or infinite in places.
+
+    A: [.., N, N], float32, float64, complex64 or complex128 (NotImplementedError otherwise). check_errors: True raises LinAlgError where an info is not
+    0, and so reads it: a sync point. ArgumentError for no square matrices.
+    """
     X, info = _linalg.inv(A)
     if check_errors:
         check("linalg.inv_ex", info, _no_inverse)
@@ -119,13 +128,20 @@ def inv_ex(A, *, check_errors=False):  # noqa: N803
 
 @accepting
 def det(A):  # noqa: N803
-    """The determinant of square matrices [.., N, N], by LU."""
+    """The determinants [..] of square matrices [.., N, N], by LU: the product of U's diagonal, times -1 for each exchange of rows. 0 for a singular one.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); the result has its dtype. ArgumentError for no square matrices.
+    """
     return _linalg.det(A)[0]
 
 
 @accepting
 def slogdet(A):  # noqa: N803
-    """The sign of the determinant (of a complex one: the determinant by its size) and the logarithm of its size: (sign, logabsdet)."""
+    """The sign of the determinant (of a complex one: the determinant by its size) and the logarithm of its size: (sign [..], logabsdet [..]). A singular
+    matrix has (0, -inf).
+
+    A: [.., N, N], float32, float64, complex64 or complex128 (NotImplementedError otherwise). ArgumentError for no square matrices.
+    """
     return _Slogdet(*_linalg.slogdet(A)[:2])
 
 
@@ -222,7 +238,11 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
 
 @accepting
 def tensorinv(A, ind=2):  # noqa: N803
-    """The inverse of A as a map from its last dims to its first `ind`: tensordot(tensorinv(A), B, ind) solves A X = B."""
+    """The inverse of A as a map from its last dims to its first `ind`: tensordot(tensorinv(A), B, ind) solves A X = B.
+
+    A: [*rows, *columns], rows being ind sizes, with one product, and the dtypes of inv. Returns [*columns, *rows]. RuntimeError for other products and
+    ind < 1; LinAlgError where the map is singular: a sync point.
+    """
     raise_for("tensorinv", ind <= 0, f"Expected a strictly positive integer for 'ind', but got {ind}")
     rows, columns = tuple(A.shape[:ind]), tuple(A.shape[ind:])
     n = math.prod(columns)
@@ -232,7 +252,11 @@ def tensorinv(A, ind=2):  # noqa: N803
 
 @accepting
 def tensorsolve(A, B, dims=None):  # noqa: N803
-    """X with tensordot(A, X, X.ndim) = B. dims are moved to A's end first."""
+    """X with tensordot(A, X, X.ndim) = B. dims are moved to A's end first.
+
+    A: [*B's shape, *X's shape], with one product of sizes on both sides, a RuntimeError otherwise, and the dtypes of solve. B: any shape. Returns X.
+    LinAlgError where the map is singular: a sync point.
+    """
     if dims is not None:
         dims = [d % A.ndim for d in dims]
         A = A.permute(*[d for d in range(A.ndim) if d not in dims], *dims)  # noqa: N806

@@ -40,7 +40,12 @@ def eigh(A, UPLO="L"):  # noqa: N803
 
 @accepting
 def eigvalsh(A, UPLO="L"):  # noqa: N803
-    """The eigenvalues of symmetric (complex: Hermitian) matrices, real, ascending."""
+    """The eigenvalues [.., N] of symmetric (complex: Hermitian) matrices [.., N, N], real, ascending.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). UPLO: 'L' or 'U', the triangle that is read; RuntimeError otherwise.
+    Returns float32, or float64 for 64 bits. NaN for matrices with NaN or infinity. ArgumentError for no square matrices; LinAlgError where LAPACK did not
+    converge: a sync point.
+    """
     return _eigh("linalg.eigvalsh", A, UPLO, False)[0]
 
 
@@ -98,7 +103,11 @@ def eig(A):  # noqa: N803
 
 @accepting
 def eigvals(A):  # noqa: N803
-    """The eigenvalues of square matrices, complex, in no order."""
+    """The eigenvalues [.., N] of square matrices [.., N, N], complex, in no order: the roots of det(A - w I), repeated where they are multiple.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). Returns complex64, or complex128 for 64 bits. ArgumentError for no
+    square matrices; LinAlgError for NaN or infinity and where LAPACK did not converge: a sync point.
+    """
     return _eig("linalg.eigvals", A, False)[0]
 
 
@@ -122,7 +131,11 @@ def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
 
 @accepting
 def svdvals(A, *, driver=None):  # noqa: N803
-    """The singular values of matrices [.., M, N], descending."""
+    """The singular values [.., K] of matrices [.., M, N], K = min(M, N), descending: the square roots of the eigenvalues of A' A.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). driver changes nothing. Returns float32, or float64 for 64 bits.
+    ArgumentError for fewer than 2 dims; LinAlgError for NaN or infinity: a sync point.
+    """
     return _svd(A, False, False)[1]
 
 
@@ -169,14 +182,22 @@ def cond(A, p=None):  # noqa: N803
 
 @accepting
 def polar(A):  # noqa: N803
-    """A = U H of matrices [.., M, N] with M >= N: U has orthonormal columns, H is symmetric and not negative. By the singular values."""
+    """A = U H of matrices [.., M, N] with M >= N: U has orthonormal columns, H is symmetric and not negative. By the singular values.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). Returns U [.., M, N] and H [.., N, N] of A's dtype. ArgumentError for M
+    < N. LinAlgError where LAPACK did not converge: a sync point.
+    """
     U, H, info = _linalg.polar(A)
     check("linalg.polar", info, _diverged)
     return _Polar(U, H)
 
 
 def matrix_sqrth(A):  # noqa: N803
-    """The symmetric square root of symmetric positive-definite matrices; only the lower triangle is read."""
+    """The symmetric square root of symmetric positive-definite matrices: X with X X = A, both [.., N, N]; only the lower triangle of A is read.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); X has its dtype. NaN where an eigenvalue is negative. ArgumentError for
+    no square matrices; LinAlgError where LAPACK did not converge: a sync point.
+    """
     X, info = _linalg.matrix_sqrth(A)
     check("linalg.matrix_sqrth", info, _diverged)
     return X

@@ -34,7 +34,9 @@ CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
 
 
 class EngineFull(RuntimeError):
-    """The queue of an engine has reached its limit."""
+    """A RuntimeError: the queue of an engine has reached its limit, max_waiting requests. submit() raises it; the request was not taken, and may be sent
+    again later.
+    """
 
 
 _engines = weakref.WeakSet()

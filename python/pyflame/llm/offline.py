@@ -153,14 +153,16 @@ class RequestOutput:
 
 @dataclass
 class EmbeddingOutput:
-    """A vector. embedding: a list of float."""
+    """A vector. embedding: a list of float, as long as the model's size or the dimensions of PoolingParams."""
 
     embedding: list
 
 
 @dataclass
 class EmbeddingRequestOutput:
-    """What a prompt became. prompt_token_ids: a list; outputs: an EmbeddingOutput."""
+    """What a prompt became. prompt_token_ids: a list of int, the tokens that were read; outputs: an EmbeddingOutput. LLM.embed() returns one for each
+    prompt.
+    """
 
     prompt_token_ids: list
     outputs: EmbeddingOutput

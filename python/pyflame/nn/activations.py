@@ -7,7 +7,10 @@ from .parameter import Parameter
 
 
 class ReLU(Module):
-    """max(x, 0)."""
+    """max(x, 0). inplace: the result is written to the input, which is returned.
+
+    forward takes a tensor of any shape and integer or floating dtype, and returns the same. TypeError for bool and complex.
+    """
 
     def __init__(self, inplace=False):
         super().__init__()
@@ -21,7 +24,11 @@ class ReLU(Module):
 
 
 class GELU(Module):
-    """x * P(Z <= x) for a standard normal Z. approximate: 'none', or 'tanh' for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
+    """x * P(Z <= x) for a standard normal Z (Hendrycks and Gimpel, 2016). approximate: 'none', or 'tanh' for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+    x^3))).
+
+    forward takes a tensor of any shape, and returns that shape; integers become float32. ArgumentError for another approximate.
+    """
 
     def __init__(self, approximate="none"):
         super().__init__()
@@ -35,7 +42,10 @@ class GELU(Module):
 
 
 class SiLU(Module):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x) (Elfwing et al., 2017). inplace: the result is written to the input, which is returned.
+
+    forward takes a tensor of any shape, and returns that shape; integers become float32, and are a RuntimeError with inplace.
+    """
 
     def __init__(self, inplace=False):
         super().__init__()
@@ -49,21 +59,30 @@ class SiLU(Module):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    forward takes a tensor of any shape, and returns that shape; integers and bool become float32.
+    """
 
     def forward(self, input):
         return _C.sigmoid(input)
 
 
 class Tanh(Module):
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent: (exp(x) - exp(-x)) / (exp(x) + exp(-x)).
+
+    forward takes a tensor of any shape, and returns that shape; integers and bool become float32.
+    """
 
     def forward(self, input):
         return _C.tanh(input)
 
 
 class Softplus(Module):
-    """log(1 + exp(beta x)) / beta."""
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above threshold.
+
+    forward takes a tensor of any shape, and returns that shape; integers and bool become float32. TypeError for complex.
+    """
 
     def __init__(self, beta=1.0, threshold=20.0):
         super().__init__()
@@ -77,7 +96,10 @@ class Softplus(Module):
 
 
 class LeakyReLU(Module):
-    """x where x > 0, otherwise negative_slope * x."""
+    """x where x > 0, otherwise negative_slope * x. inplace: the result is written to the input, which is returned.
+
+    forward takes a tensor of any shape, and returns that shape; integers and bool become float32. TypeError for complex.
+    """
 
     def __init__(self, negative_slope=0.01, inplace=False):
         super().__init__()
@@ -91,7 +113,10 @@ class LeakyReLU(Module):
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along dim. Without dim, a warning, and dim 0 for inputs of 0, 1 or 3 dims, otherwise 1."""
+    """exp(x) / sum(exp(x)) along dim. Without dim, a warning, and dim 0 for inputs of 0, 1 or 3 dims, otherwise 1.
+
+    forward takes a tensor of any shape and a floating dtype, and returns the same. TypeError for other dtypes; IndexError for a dim out of range.
+    """
 
     def __init__(self, dim=None):
         super().__init__()
@@ -105,7 +130,10 @@ class Softmax(Module):
 
 
 class LogSoftmax(Module):
-    """log(softmax(x)) along dim; without one, F.softmax chooses."""
+    """log(softmax(x)) = x - log(sum(exp(x))) along dim; without one, F.softmax chooses.
+
+    forward takes a tensor of any shape and a floating dtype, and returns the same. TypeError for other dtypes; IndexError for a dim out of range.
+    """
 
     def __init__(self, dim=None):
         super().__init__()
@@ -165,9 +193,10 @@ GLU = _layer("GLU", "glu", dim=-1)
 
 
 class PReLU(Module):
-    """x where x > 0, otherwise x times a learned number, for all channels or one for each.
+    """x where x > 0, otherwise x times a learned number, for all channels or one for each (He et al., 2015).
 
-    num_parameters: 1, or the number of channels, dim 1 of the input. init: the number at first.
+    num_parameters: 1, or the number of channels, dim 1 of the input; forward raises ValueError otherwise, and returns the shape of its input. init: the
+    number at first.
     """
 
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
@@ -187,7 +216,10 @@ class PReLU(Module):
 
 
 class Threshold(Module):
-    """x where it is above the threshold, otherwise value. inplace: the result is written to the input, which is returned."""
+    """x where it is above the threshold, otherwise value. inplace: the result is written to the input, which is returned.
+
+    threshold, value: numbers. forward takes a tensor of any shape and a real dtype, and returns the same. TypeError for complex.
+    """
 
     def __init__(self, threshold, value, inplace=False):
         super().__init__()
@@ -201,7 +233,10 @@ class Threshold(Module):
 
 
 class Hardshrink(Module):
-    """x where |x| > lambd, otherwise 0."""
+    """x where |x| > lambd, otherwise 0. lambd: a number that is not negative; a negative one gives the input.
+
+    forward takes a tensor of any shape and a real dtype, and returns the same. TypeError for complex.
+    """
 
     def __init__(self, lambd=0.5):
         super().__init__()
@@ -215,7 +250,11 @@ class Hardshrink(Module):
 
 
 class Softshrink(Module):
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd.
+
+    forward takes a tensor of any shape, and returns that shape; integers become float32. It raises ValueError for a negative lambd, and TypeError for
+    complex.
+    """
 
     def __init__(self, lambd=0.5):
         super().__init__()
@@ -229,7 +268,11 @@ class Softshrink(Module):
 
 
 class RReLU(Module):
-    """x where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise. inplace: the result is written to the input, which is returned."""
+    """x where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise (Xu et al., 2015). inplace: the
+    result is written to the input, which is returned.
+
+    forward takes a tensor of any shape and a floating dtype, and returns the same; TypeError for integers while training.
+    """
 
     def __init__(self, lower=1.0 / 8, upper=1.0 / 3, inplace=False):
         super().__init__()
@@ -243,7 +286,10 @@ class RReLU(Module):
 
 
 class Softmax2d(Module):
-    """softmax over the channels of [N, C, H, W] or [C, H, W]."""
+    """softmax over the channels of [N, C, H, W] or [C, H, W]: exp(x) / the sum of exp(x) of the pixel's channels.
+
+    forward returns the shape and the floating dtype of its input. ValueError for other dims, TypeError for other dtypes.
+    """
 
     def forward(self, input):
         if input.ndim not in (3, 4):

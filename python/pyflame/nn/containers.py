@@ -109,7 +109,10 @@ class Sequential(_Ordered):
 
 
 class ModuleList(_Ordered):
-    """A list of modules."""
+    """A list of modules, whose parameters are those of the module that has it. Has the interface of a list: indices, slices, append, extend, insert, pop.
+
+    modules: an iterable of Modules, a TypeError otherwise. IndexError for an index out of range. It has no forward: calling it is a NotImplementedError.
+    """
 
     def __init__(self, modules=None):
         super().__init__()
@@ -176,7 +179,11 @@ class _Dict(Module):
 
 
 class ModuleDict(_Dict):
-    """A dict of modules."""
+    """A dict of modules, whose parameters are those of the module that has it. Has the interface of a dict: keys, values, items, update, pop, clear.
+
+    modules: a dict, or pairs, of names and Modules; TypeError for others, KeyError for a name that is empty or has a dot and for one that is missing. It
+    has no forward: calling it is a NotImplementedError.
+    """
 
     def __init__(self, modules=None):
         super().__init__()

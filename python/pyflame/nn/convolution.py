@@ -64,7 +64,12 @@ class _Conv(Module):
 
 
 class Conv1d(_Conv):
-    """1-D convolution: [N, in_channels, L] -> [N, out_channels, L']. The arguments are those of Conv2d."""
+    """1-D convolution: [N, in_channels, L] -> [N, out_channels, L'], also without N, with
+    L' = floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1. The weight is [out_channels, in_channels / groups, K].
+
+    The arguments are those of Conv2d. ValueError for wrong arguments, and in forward for another number of channels or dims and a kernel that is larger
+    than the padded input; TypeError for another dtype than that of the weight.
+    """
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
@@ -97,7 +102,12 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """3-D convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']. The arguments are those of Conv2d."""
+    """3-D convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W'], also without N, with L' = floor((L + 2 padding - dilation (kernel_size -
+    1) - 1) / stride) + 1 for each dim. The weight is [out_channels, in_channels / groups, kD, kH, kW].
+
+    The arguments are those of Conv2d. ValueError for wrong arguments, and in forward for another number of channels or dims and a kernel that is larger
+    than the padded input; TypeError for another dtype than that of the weight.
+    """
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
@@ -146,7 +156,11 @@ class _ConvTranspose(_Conv):
 class ConvTranspose1d(_ConvTranspose):
     """Transposed convolution, the gradient of a Conv1d with respect to its input: [N, in_channels, L] -> [N, out_channels, L']. The weight is
     [in_channels, out_channels / groups, K]. forward's output_size chooses among the sizes that a strided Conv1d brings to the input's.
-    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output."""
+    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output.
+
+    Each size of the output is (L - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1. ValueError for wrong arguments, such as a padding_mode
+    other than 'zeros'; in forward for another number of channels or dims, an output_size that cannot be, and an output_padding that is not less than stride or
+    dilation. TypeError there for another dtype than that of the weight."""
 
     _sizes = staticmethod(_one)
     _function = staticmethod(F.conv_transpose1d)
@@ -155,7 +169,11 @@ class ConvTranspose1d(_ConvTranspose):
 class ConvTranspose2d(_ConvTranspose):
     """Transposed convolution, the gradient of a Conv2d with respect to its input: [N, in_channels, H, W] -> [N, out_channels, H', W']. The weight is
     [in_channels, out_channels / groups, kH, kW]. forward's output_size chooses among the sizes that a strided Conv2d brings to the input's.
-    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output."""
+    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output.
+
+    Each size of the output is (L - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1. ValueError for wrong arguments, such as a padding_mode
+    other than 'zeros'; in forward for another number of channels or dims, an output_size that cannot be, and an output_padding that is not less than stride or
+    dilation. TypeError there for another dtype than that of the weight."""
 
     _function = staticmethod(F.conv_transpose2d)
 
@@ -163,7 +181,11 @@ class ConvTranspose2d(_ConvTranspose):
 class ConvTranspose3d(_ConvTranspose):
     """Transposed convolution, the gradient of a Conv3d with respect to its input: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']. The
     weight is [in_channels, out_channels / groups, kD, kH, kW]. forward's output_size chooses among the sizes that a strided Conv3d brings to the input's.
-    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output."""
+    output_padding adds to the output's size at one end. The other arguments are those of Conv2d; padding takes away from the output.
+
+    Each size of the output is (L - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1. ValueError for wrong arguments, such as a padding_mode
+    other than 'zeros'; in forward for another number of channels or dims, an output_size that cannot be, and an output_padding that is not less than stride or
+    dilation. TypeError there for another dtype than that of the weight."""
 
     _sizes = staticmethod(_triple)
     _function = staticmethod(F.conv_transpose3d)

@@ -5,7 +5,11 @@ from .module import Module
 
 
 class Flatten(Module):
-    """The dims from start_dim to end_dim as one."""
+    """The dims from start_dim to end_dim as one: [N, C, H, W] -> [N, C H W] unless they are given.
+
+    start_dim, end_dim: integers, from -ndim to ndim - 1. forward takes a tensor of any dtype, which the result has. IndexError for a dim out of range;
+    ArgumentError for a start_dim behind end_dim.
+    """
 
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()
@@ -20,7 +24,11 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """One dim as several."""
+    """One dim as several: dim of size P becomes dims of the sizes unflattened_size, whose product is P.
+
+    dim: an integer. unflattened_size: a sequence of integers, one of which may be -1: it is what the others leave. forward takes a tensor of any dtype,
+    which the result has. IndexError for a dim out of range; ValueError for another product.
+    """
 
     def __init__(self, dim, unflattened_size):
         super().__init__()

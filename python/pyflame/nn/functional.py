@@ -115,45 +115,69 @@ def _source(input, inplace):
 
 
 def relu(input, inplace=False):
-    """max(x, 0). inplace writes the result over the input and returns that."""
+    """max(x, 0). inplace writes the result over the input and returns that.
+
+    input: of any shape and integer or floating dtype, which the result has. TypeError for bool and complex.
+    """
     return input.relu_() if inplace else _C.relu(input)
 
 
 def relu_(input):
-    """relu in place."""
+    """relu in place: writes max(x, 0) over the input, of any shape, and returns it.
+
+    TypeError for bool and complex. RuntimeError for a leaf that requires a gradient.
+    """
     return input.relu_()
 
 
 def silu(input, inplace=False):
-    """x * sigmoid(x). inplace writes the result over the input and returns that."""
+    """x * sigmoid(x) (Elfwing et al., 2017). inplace writes the result over the input and returns that.
+
+    input: of any shape, which the result has. Integers and bools become float32; with inplace they are a RuntimeError.
+    """
     return input.silu_() if inplace else _C.silu(input)
 
 
 def leaky_relu(input, negative_slope=0.01, inplace=False):
-    """x where x > 0, otherwise negative_slope * x. inplace writes the result over the input and returns that."""
+    """x where x > 0, otherwise negative_slope * x. inplace writes the result over the input and returns that.
+
+    input: of any shape, which the result has. Integers and bools become float32. TypeError for complex.
+    """
     x = _source(input, inplace)
     return _result(input, _C.leaky_relu(x, negative_slope), inplace)
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
-    """Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input where not training. inplace writes over the input."""
+    """Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input where not training. inplace writes over the input.
+
+    input: of any shape and a floating or complex dtype, which the result has; TypeError for others while training. ArgumentError for p outside of [0, 1].
+    """
     return _result(input, _C.dropout(input, p, training), inplace)
 
 
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """exp(x) / sum(exp(x)) along dim; dtype: what the input is cast to first. Without dim: 0 for 0, 1 or 3 dimensions, otherwise 1, and a warning."""
+    """exp(x) / sum(exp(x)) along dim; dtype: what the input is cast to first. Without dim: 0 for 0, 1 or 3 dimensions, otherwise 1, and a warning.
+
+    input: of any shape and a floating dtype, which the result has; TypeError for others, unless dtype is given. IndexError for a dim out of range.
+    """
     dim = _softmax_dim("softmax", input, dim, _stacklevel)
     return _C.softmax(input if dtype is None else input.to(dtype), dim)
 
 
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """log(softmax(x)) along dim; the arguments are those of softmax."""
+    """log(softmax(x)) = x - log(sum(exp(x))) along dim, which does not overflow where exp(x) does.
+
+    The arguments are those of softmax, and so are shape, dtypes and errors.
+    """
     dim = _softmax_dim("log_softmax", input, dim, _stacklevel)
     return _C.log_softmax(input if dtype is None else input.to(dtype), dim)
 
 
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
-    """softmax(-x) along dim; the arguments are those of softmax."""
+    """softmax(-x) = exp(-x) / sum(exp(-x)) along dim: the smallest element has the largest share.
+
+    The arguments are those of softmax, and so are shape, dtypes and errors.
+    """
     dim = _softmax_dim("softmin", input, dim, _stacklevel)
     return _C.softmax(-(input if dtype is None else input.to(dtype)), dim)
 
@@ -177,35 +201,48 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
 
 @_accepting
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """input / max(its p-norm along dim, eps)."""
+    """input / max(its p-norm along dim, eps): vectors of length 1; those of zeros stay zeros.
+
+    input: of any shape with the dim, and of a floating or complex dtype, which the result has; integers become float32, and bool is a TypeError. p: the
+    order of the norm, (sum |x|^p)^(1/p). dim: a number or several. eps: the smallest divisor. IndexError for a dim out of range, which the default 1 is
+    for vectors.
+    """
     return input / _C.clamp(input.norm(p, dim, True), min=eps)
 
 
 @_accepting
 def logsigmoid(input):
-    """log(sigmoid(input)).
+    """log(sigmoid(input)) = -log(1 + exp(-input)).
 
-    input: of any shape, which the result has. Integers and bools become float32."""
+    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex.
+    """
     return -_C.softplus(-input)
 
 
 def elu(input, alpha=1.0, inplace=False):
-    """x where x > 0, otherwise alpha * (exp(x) - 1), of input x. inplace: the result is written to input, which is returned."""
+    """x where x > 0, otherwise alpha * (exp(x) - 1), of input x (Clevert et al., 2015). inplace: the result is written to input, which is returned.
+
+    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex.
+    """
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0)), inplace)
 
 
 def celu(input, alpha=1.0, inplace=False):
-    """x where x > 0, otherwise alpha * (exp(x / alpha) - 1), of input x. inplace: the result is written to input, which is returned."""
+    """x where x > 0, otherwise alpha * (exp(x / alpha) - 1), of input x (Barron, 2017). inplace: the result is written to input, which is returned.
+
+    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. alpha: not 0, which gives NaN.
+    """
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0) / alpha), inplace)
 
 
 def selu(input, inplace=False):
-    """elu scaled so that activations keep mean 0 and variance 1.
+    """1.0507 elu(x, 1.6733): elu scaled so that activations keep mean 0 and variance 1 (Klambauer et al., 2017).
 
-    input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
-    returned."""
+    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. inplace: the result is written to input, which is
+    returned.
+    """
     x = _source(input, inplace)
     return _result(input, 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717), inplace)
 
@@ -218,7 +255,11 @@ def _limited(x, low, high):
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
-    """input limited to [min_val, max_val]. ValueError where min_val is greater. inplace: the result is written to input, which is returned."""
+    """input limited to [min_val, max_val]. ValueError where min_val is greater. inplace: the result is written to input, which is returned.
+
+    input: of any shape and an integer or floating dtype, which the result has; the bounds of integers lose their fractions. The gradient at a bound is 0.
+    TypeError for complex.
+    """
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val is greater than max_val; got {min_val} and {max_val}; expected min_val <= max_val")
     x = _source(input, inplace)
@@ -226,7 +267,10 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
 
 
 def relu6(input, inplace=False):
-    """x limited to [0, 6]."""
+    """min(max(x, 0), 6). inplace: the result is written to input, which is returned.
+
+    input: of any shape and an integer or floating dtype, which the result has. The gradient at 0 and 6 is 0. TypeError for complex.
+    """
     x = _source(input, inplace)
     return _result(input, _limited(x, 0, 6), inplace)
 
@@ -261,7 +305,8 @@ def mish(input, inplace=False):
 def softsign(input):
     """x / (1 + |x|).
 
-    input: of any shape, which the result has. Integers and bools become float32."""
+    input: of any shape, which the result has. Integers become float32. TypeError for bool.
+    """
     return input / (1 + _C.abs(input))
 
 
@@ -283,7 +328,11 @@ def glu(input, dim=-1):
 
 
 def prelu(input, weight):
-    """x where x > 0, otherwise weight * x; weight has one number, or one for each channel (dim 1)."""
+    """x where x > 0, otherwise weight * x; weight has one number, or one for each channel (dim 1).
+
+    input: of any shape, which the result has, of a real dtype. weight: a tensor of 1 element, or of C. ValueError for another number of elements (He et
+    al., 2015).
+    """
     if weight.numel() != 1 and (input.ndim < 2 or weight.numel() != input.shape[1]):
         raise ValueError(f"prelu: the weight does not fit; got {weight.numel()} numbers for input {input.shape}; expected 1 or one for each channel")
     weight = weight.view((1, -1) + (1,) * (input.ndim - 2) if input.ndim > 1 else (1,) * input.ndim)
@@ -296,7 +345,11 @@ def _same_shape(op, input, target):
 
 
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
-    """d * d / (2 beta) where d = |input - target| < beta, d - beta / 2 beyond. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
+    """d * d / (2 beta) where d = |input - target| < beta, d - beta / 2 beyond. reduction: 'mean', 'sum' or 'none' (the loss of each element).
+
+    input, target: of one shape, a ValueError otherwise, integers become float32. beta: 0 gives l1_loss. ValueError for a negative beta
+    and an unknown reduction. Returns a scalar, or with 'none' the shape of the input.
+    """
     _same_shape("smooth_l1_loss", input, target)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative; got {beta}")
@@ -307,9 +360,11 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 
 
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
-    """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond. weight, of the same shape, multiplies each; 'mean' is over all elements.
+    """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond. weight, of the same shape, multiplies each; 'mean' is over all
+    elements.
 
-    reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
+    reduction: 'mean', 'sum' or 'none' (the loss of each element or sample). input, target: of one shape. ValueError for other shapes, delta <= 0 and an
+    unknown reduction. Returns a scalar, or with 'none' the shape of the input.
     """
     _same_shape("huber_loss", input, target)
     if delta <= 0:
@@ -338,7 +393,11 @@ def kl_div(input, target, reduction="mean", log_target=False):
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    """The inner product of x1 and x2, which broadcast, along dim over the product of the 2-norms, each at least eps. dim and norms are those of the common shape."""
+    """The inner product of x1 and x2, which broadcast, along dim over the product of the 2-norms, each at least eps. dim and norms are those of the common
+    shape.
+
+    Returns the common shape without dim: numbers in [-1, 1]. IndexError for a dim out of range.
+    """
     x1, x2 = _C.broadcast_tensors(x1, x2)
 
     def length(x):

@@ -17,12 +17,19 @@ def _targets(op, output_size, input, dims):
 
 
 def adaptive_avg_pool1d(input, output_size):
-    """The means of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size]."""
+    """The means of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size].
+
+    input: of a floating dtype, which the result has; TypeError otherwise. output_size: a number; None keeps L. ArgumentError for other dims and sizes.
+    """
     return _C.adaptive_avg_pool2d(input.unsqueeze(-2), (1, *_targets("adaptive_avg_pool1d", output_size, input, 1))).squeeze(-2)
 
 
 def adaptive_avg_pool2d(input, output_size):
-    """The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size."""
+    """The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Also [C, H, W].
+
+    input: of a floating dtype, which the result has; TypeError otherwise. output_size: a number, or one for each dim. ArgumentError for other dims and
+    sizes.
+    """
     return _C.adaptive_avg_pool2d(input, _targets("adaptive_avg_pool2d", output_size, input, 2))
 
 
@@ -126,17 +133,28 @@ def adaptive_max_pool3d(input, output_size, return_indices=False):
 
 
 def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool1d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool1d."""
+    """adaptive_max_pool1d with the indices: (maxima, indices), of [N, C, L] or [C, L]; both have the shape [N, C, *output_size], and the indices are int64.
+
+    The other arguments are those of adaptive_max_pool1d, and so are the errors; return_indices changes nothing.
+    """
     return adaptive_max_pool1d(input, output_size, True)
 
 
 def adaptive_max_pool2d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool2d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool2d."""
+    """adaptive_max_pool2d with the indices: (maxima, indices), of [N, C, H, W] or [C, H, W]; both have the shape [N, C, *output_size], and the indices are
+    int64.
+
+    The other arguments are those of adaptive_max_pool2d, and so are the errors; return_indices changes nothing.
+    """
     return adaptive_max_pool2d(input, output_size, True)
 
 
 def adaptive_max_pool3d_with_indices(input, output_size, return_indices=True):
-    """adaptive_max_pool3d with the indices. return_indices changes nothing. The arguments are those of adaptive_max_pool3d."""
+    """adaptive_max_pool3d with the indices: (maxima, indices), of [N, C, D, H, W] or [C, D, H, W]; both have the shape [N, C, *output_size], and the indices
+    are int64.
+
+    The other arguments are those of adaptive_max_pool3d, and so are the errors; return_indices changes nothing.
+    """
     return adaptive_max_pool3d(input, output_size, True)
 
 
@@ -189,17 +207,27 @@ def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=Non
 
 
 def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
-    """fractional_max_pool2d of volumes [N, C, D, H, W] or [C, D, H, W]. The arguments are those of fractional_max_pool2d, with three dims in place of two."""
+    """The maxima of windows at random distances, so many that they cover [N, C, D, H, W] or [C, D, H, W]: [N, C, *output_size] (Graham, 2014).
+
+    The arguments are those of fractional_max_pool2d, with three dims in place of two: output_size, output_ratio and kernel_size have one number, or
+    three. The errors are the same.
+    """
     return _fractional("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
 def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
-    """fractional_max_pool2d with the indices, whatever return_indices says. The arguments are those of fractional_max_pool2d."""
+    """fractional_max_pool2d with the indices, whatever return_indices says: (maxima, indices), both [N, C, *output_size], the indices int64.
+
+    The other arguments are those of fractional_max_pool2d, and so are the errors.
+    """
     return fractional_max_pool2d(input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
 def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
-    """fractional_max_pool3d with the indices, whatever return_indices says. The arguments are those of fractional_max_pool3d."""
+    """fractional_max_pool3d with the indices, whatever return_indices says: (maxima, indices), both [N, C, *output_size], the indices int64.
+
+    The other arguments are those of fractional_max_pool3d, and so are the errors.
+    """
     return fractional_max_pool3d(input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
@@ -245,6 +273,7 @@ def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_siz
     """What max_pool2d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
 
     input: [N, C, H, W] or [C, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.
+    TypeError: indices are not int64. ValueError: shapes that differ, an output_size that cannot be. IndexError: an index outside of the result.
     """
     return _unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
@@ -253,5 +282,6 @@ def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_siz
     """What max_pool3d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
 
     input: [N, C, D, H, W] or [C, D, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.
+    TypeError: indices are not int64. ValueError: shapes that differ, an output_size that cannot be. IndexError: an index outside of the result.
     """
     return _unpool("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)

@@ -26,7 +26,12 @@ def _weighted(op, loss, weight, reduction):
 
 
 def mse_loss(input, target, reduction="mean", weight=None):
-    """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
+    """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean',
+    'sum' or 'none'.
+
+    input, target: of one shape, a ValueError otherwise, and of a floating dtype, a TypeError otherwise. Returns a scalar, or with 'none' the input's
+    shape. ValueError for another weight or reduction.
+    """
     if weight is None:
         with named("mse_loss", "mean", "sub"):
             return _C.mse_loss(input, target, reduction)
@@ -34,7 +39,12 @@ def mse_loss(input, target, reduction="mean", weight=None):
 
 
 def l1_loss(input, target, reduction="mean", weight=None):
-    """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum' or 'none'."""
+    """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum'
+    or 'none'.
+
+    input, target: of one shape, a ValueError otherwise, and of a floating dtype, a TypeError otherwise. Returns a scalar, or with 'none' the input's shape.
+    ValueError for another weight or reduction.
+    """
     if weight is None:
         with named("l1_loss", "mean", "sub"):
             return _C.l1_loss(input, target, reduction)
@@ -42,20 +52,23 @@ def l1_loss(input, target, reduction="mean", weight=None):
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
-    """-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.
+    """-input[i, target[i]] for log-probabilities [N, C] and classes [N], or [N, C, ...] and [N, ...]; places with ignore_index count nothing.
 
     weight [C] is what each class counts; 'mean' divides by the weights of the targets.
 
-    reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    input: of a floating dtype. target: int64 or int32, a TypeError otherwise. reduction: 'mean', 'sum' or 'none' (the loss of each place). IndexError for
+    a class that is not from 0 to C - 1; ValueError for shapes that do not fit.
     """
     return _C.nll_loss(input, target, weight, ignore_index, reduction)
 
 
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C].
+    """nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 or int32 classes [N], or probabilities [N, C]; also [N, C, ...] and [N, ...].
 
-    weight [C] is what each class counts, or None. ignore_index: rows with this class count nothing; it is not for probabilities. reduction: 'mean', 'sum' or 'none' (the
-    loss of each row); 'mean' divides by the weights of the targets. label_smoothing: from 0 to 1, the part of each target that is spread evenly over all classes.
+    weight [C] is what each class counts, or None. ignore_index: rows with this class count nothing; it is not for probabilities. reduction: 'mean', 'sum'
+    or 'none' (the loss of each row); 'mean' divides by the weights of the targets. label_smoothing: from 0 to 1, the part of each target that is spread
+    evenly over all classes. input: of a floating dtype, a TypeError otherwise. IndexError for a class that is not from 0 to C - 1; ValueError for shapes
+    that do not fit.
     """
     return _C.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
@@ -80,22 +93,27 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
     """max(0, -target * (input1 - input2) + margin), where target is 1 or -1.
 
-    reduction: 'mean', 'sum' or 'none' (the loss of each element).
+    The three broadcast (ArgumentError otherwise). reduction: 'mean', 'sum' or 'none' (the loss of each element); ValueError otherwise. Returns a scalar,
+    or with 'none' the common shape.
     """
     return reduced("margin_ranking_loss", _C.relu(-target * (input1 - input2) + margin), reduction)
 
 
 def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
-    """input where target is 1, max(0, margin - input) where it is -1. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
+    """input where target is 1, max(0, margin - input) where it is -1. reduction: 'mean', 'sum' or 'none' (the loss of each element).
+
+    input and target broadcast (ArgumentError otherwise). ValueError for another reduction. Returns a scalar, or with 'none' the common shape.
+    """
     zero = _C.zeros((), dtype=input.dtype, device=input.device)
     loss = _C.where(target != 1, _C.clamp(margin - input, min=0), zero) + _C.where(target != -1, input, zero)
     return reduced("hinge_embedding_loss", loss, reduction)
 
 
 def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
-    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1: [N, D], [N, D], [N].
+    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1: [N, D], [N, D], [N], or [D], [D] and a scalar.
 
-    reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. Returns a scalar, or with 'none' target's shape. ArgumentError for
+    sizes that do not fit.
     """
     dim = target.ndim
     products, squares1, squares2 = ((a * b).sum(dim) for a, b in ((input1, input2), (input1, input1), (input2, input2)))
@@ -106,14 +124,18 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 
 def soft_margin_loss(input, target, reduction="mean"):
-    """log(1 + exp(-target * input)), where target is 1 or -1. reduction: 'mean', 'sum' or 'none' (the loss of each element)."""
+    """log(1 + exp(-target * input)), where target is 1 or -1. reduction: 'mean', 'sum' or 'none' (the loss of each element).
+
+    input and target broadcast (ArgumentError otherwise). ValueError for another reduction. Returns a scalar, or with 'none' the common shape.
+    """
     return reduced("soft_margin_loss", _C.softplus(-target * input), reduction)
 
 
 def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
     """Binary cross entropy of the logits of each class with 0 or 1, averaged over the classes: input [.., C], target [.., C].
 
-    weight [C] is what each class counts, or None. reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    weight [C] is what each class counts, or None. reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. Returns a scalar, or
+    with 'none' [..]. ArgumentError for shapes that do not fit.
     """
     loss = target * _C.softplus(-input) + (1 - target) * _C.softplus(input)
     loss = loss if weight is None else loss * weight
@@ -123,7 +145,8 @@ def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
     """The sum over all other classes of max(0, margin - x[target] + x[class])^p, divided by C, of input x: [N, C] or [C], with classes [N] or one.
 
-    weight [C] is what each class counts: that of the target. p is 1 or 2. reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    weight [C] is what each class counts: that of the target. p is 1 or 2. reduction: 'mean', 'sum' or 'none' (the loss of each row). target: int64.
+    ValueError for another p or reduction; IndexError for a class that is not from 0 to C - 1.
     """
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: only p = 1 and p = 2; got {p}")
@@ -141,7 +164,8 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
 def multilabel_margin_loss(input, target, reduction="mean"):
     """The sum over labels and other classes of max(0, 1 - (x[label] - x[class])), divided by the number of classes.
 
-    input [N, C] or [C]; target of the same shape has the labels of each row; they end before the first -1. reduction: 'mean', 'sum' or 'none' (the loss of each row).
+    input [N, C] or [C]; target of the same shape, int64 or int32, has the labels of each row; they end before the first -1. reduction: 'mean', 'sum' or 'none'
+    (the loss of each row); ValueError otherwise. IndexError for a label of C or more.
     """
     rows, labels = (input, target) if input.ndim == 2 else (input.reshape(1, -1), target.reshape(1, -1))
     classes = rows.shape[1]
@@ -158,7 +182,8 @@ def multilabel_margin_loss(input, target, reduction="mean"):
 def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
     """The negative log likelihood of counts: exp(input) - target * input, or with log_input=False input - target * log(input + eps).
 
-    full adds Stirling's approximation of log(target!) where target > 1. reduction: 'mean', 'sum' or 'none' (the loss of each element).
+    full adds Stirling's approximation of log(target!) where target > 1. reduction: 'mean', 'sum' or 'none' (the loss of each element); ValueError
+    otherwise. input and target broadcast (ArgumentError otherwise). Returns a scalar, or with 'none' the common shape.
     """
     loss = _C.exp(input) - target * input if log_input else input - target * _C.log(input + eps)
     if full:
@@ -172,9 +197,10 @@ def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduct
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """The negative log likelihood of a normal distribution: (log(var) + (input - target)^2 / var) / 2, with var at least eps.
 
-    full adds log(2 pi) / 2. var is a number, or broadcasts to the input. ValueError for a negative number.
+    full adds log(2 pi) / 2. var is a number, or a tensor that broadcasts to the input, or has its shape without the last dim. ValueError for a negative
+    number; in a tensor negative elements count as eps, and are not looked for.
 
-    reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
+    input, target: of one shape, or they broadcast (ArgumentError otherwise). reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
     """
     if isinstance(var, (int, float)):
         if var < 0:
@@ -190,7 +216,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin). With swap, d(positive, negative) counts where it is the smaller one.
 
-    distance_function: of two tensors; pairwise_distance unless given. reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
+    anchor, positive, negative: [.., D], which broadcast. distance_function: of two tensors; pairwise_distance unless given. reduction: 'mean', 'sum' or
+    'none' (the loss of each sample, [..]); ValueError otherwise. ArgumentError for shapes that do not fit. Balntas et al., 2016.
     """
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
@@ -200,9 +227,10 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"):
-    """triplet_margin_with_distance_loss with pairwise_distance(p, eps): [.., D], [.., D], [.., D]. ArgumentError unless they have as many dims.
+    """triplet_margin_with_distance_loss with d = pairwise_distance(p, eps): [.., D], [.., D], [.., D]. ArgumentError unless they have as many dims.
 
-    The other arguments are those of triplet_margin_with_distance_loss.
+    p: the order of the norm. eps: is added to the differences. The other arguments are those of triplet_margin_with_distance_loss, and so are result and
+    errors.
     """
     if not anchor.ndim == positive.ndim == negative.ndim:
         shapes = ", ".join(str(tuple(t.shape)) for t in (anchor, positive, negative))

@@ -15,20 +15,30 @@ def _zero(x):
 
 
 def threshold(input, threshold, value, inplace=False):
-    """input where it is above the threshold, otherwise value. inplace: the result is written to input, which is returned."""
+    """input where it is above the threshold, otherwise value. inplace: the result is written to input, which is returned.
+
+    input: of any shape and a real dtype, which the result has. threshold, value: numbers. TypeError for complex.
+    """
     result = _C.where(input <= threshold, _C.full((), value, dtype=input.dtype, device=input.device), input)
     return _result(input, result, inplace)
 
 
 @accepting
 def hardshrink(input, lambd=0.5):
-    """input where |input| > lambd, otherwise 0."""
+    """input where |input| > lambd, otherwise 0.
+
+    input: of any shape and a real dtype, which the result has. lambd: a number that is not negative; a negative one gives the input. TypeError for
+    complex.
+    """
     return _C.where(_C.logical_and(input >= -lambd, input <= lambd), _zero(input), input)
 
 
 @accepting
 def softshrink(input, lambd=0.5):
-    """input moved towards 0 by lambd, and 0 where |input| <= lambd. ValueError for a negative lambd."""
+    """input moved towards 0 by lambd, and 0 where |input| <= lambd. ValueError for a negative lambd.
+
+    input: of any shape, which the result has. Integers become float32. TypeError for complex.
+    """
     if lambd < 0:
         raise ValueError(f"softshrink: a negative lambd; got {lambd}; expected 0 or more")
     return _C.where(input > lambd, input - lambd, _C.where(input < -lambd, input + lambd, input * 0))
@@ -37,7 +47,8 @@ def softshrink(input, lambd=0.5):
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """input where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise.
 
-    inplace: the result is written to input, which is returned.
+    input: of any shape and a floating dtype, which the result has (Xu et al., 2015); TypeError for integers while training. inplace: the result is
+    written to input, which is returned.
     """
     if training:
         slope = lower + (upper - lower) * _C.rand(input.shape, dtype=input.dtype, device=input.device)
@@ -79,12 +90,20 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
 
 
 def dropout2d(input, p=0.5, training=True, inplace=False):
-    """Zeroes whole channels of [N, C, H, W] or [C, H, W] with probability p and scales the others by 1 / (1 - p). The arguments are those of dropout1d."""
+    """Zeroes whole channels of [N, C, H, W] or [C, H, W] with probability p and scales the others by 1 / (1 - p).
+
+    Inputs of other dims than 3 or 4 give a warning, and their second dim counts as the channels; ArgumentError for fewer than 2. The other arguments are
+    those of dropout1d, and so are dtypes and errors.
+    """
     return _dropout_of_channels("dropout2d", input, p, training, inplace, (3, 4))
 
 
 def dropout3d(input, p=0.5, training=True, inplace=False):
-    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p and scales the others by 1 / (1 - p). The arguments are those of dropout1d."""
+    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p and scales the others by 1 / (1 - p).
+
+    Inputs of other dims than 4 or 5 give a warning, and their second dim counts as the channels; ArgumentError for fewer than 2. The other arguments are
+    those of dropout1d, and so are dtypes and errors.
+    """
     return _dropout_of_channels("dropout3d", input, p, training, inplace, (4, 5))
 
 
@@ -112,12 +131,18 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
 
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """alpha_dropout of whole channels of [N, C, ...]. The arguments are those of alpha_dropout."""
+    """alpha_dropout of whole channels of [N, C, ...], the result having this shape: all elements of a channel become selu's saturation value, or none.
+
+    The arguments are those of alpha_dropout, and so are dtypes and errors.
+    """
     return _alpha("feature_alpha_dropout", input, p, training, inplace, (*input.shape[:2], *(1,) * (input.ndim - 2)))
 
 
 def pixel_shuffle(input, upscale_factor):
-    """Channels as pixels: [.., C r^2, H, W] -> [.., C, H r, W r]."""
+    """Channels as pixels: [.., C r^2, H, W] -> [.., C, H r, W r], r being upscale_factor (Shi et al., 2016).
+
+    input: of any dtype, which the result has. RuntimeError for fewer than 3 dims, channels that r^2 does not divide, and r < 1.
+    """
     r = upscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-3] % (r * r):
         raise RuntimeError(f"pixel_shuffle: the channels do not divide by the square of the factor; got shape {tuple(input.shape)} and factor {r}; expected [.., C * {r * r}, H, W]")
@@ -128,7 +153,10 @@ def pixel_shuffle(input, upscale_factor):
 
 
 def pixel_unshuffle(input, downscale_factor):
-    """Pixels as channels: [.., C, H r, W r] -> [.., C r^2, H, W]."""
+    """Pixels as channels: [.., C, H r, W r] -> [.., C r^2, H, W], r being downscale_factor. The inverse of pixel_shuffle.
+
+    input: of any dtype, which the result has. RuntimeError for fewer than 3 dims, a height or width that r does not divide, and r < 1.
+    """
     r = downscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r:
         raise RuntimeError(f"pixel_unshuffle: height and width do not divide by the factor; got shape {tuple(input.shape)} and factor {r}; expected [.., C, H * {r}, W * {r}]")
@@ -139,7 +167,10 @@ def pixel_unshuffle(input, downscale_factor):
 
 
 def channel_shuffle(input, groups):
-    """The channels of [N, C, ...] taken in turn from each of the groups."""
+    """The channels of [N, C, ...] taken in turn from each of the groups: channel g C / groups + i becomes i groups + g (Zhang et al., 2017).
+
+    input: of 3 dims or more and any dtype, which the result has. RuntimeError for fewer dims, and where groups do not divide C.
+    """
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups:
         raise RuntimeError(f"channel_shuffle: the groups do not divide the channels; got shape {tuple(input.shape)} and {groups} groups; expected (N, C, ...)")
     n, c, *rest = input.shape
@@ -203,7 +234,11 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
-    """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta: (N, C, ...) (Krizhevsky et al., 2012)."""
+    """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta: (N, C, ...) (Krizhevsky et al., 2012).
+
+    input: of 3 dims or more, a ValueError otherwise. The result has its shape and dtype, integers become float32. Channels before the first and after the
+    last one count as 0.
+    """
     if input.ndim < 3:
         raise ValueError(f"local_response_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")
     if input.numel() == 0:
@@ -219,7 +254,11 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
 
 
 def bilinear(input1, input2, weight, bias=None):
-    """input1^T weight[o] input2 + bias[o] for each output: [.., I], [.., J], [O, I, J] -> [.., O]."""
+    """input1^T weight[o] input2 + bias[o] for each output: [.., I], [.., J], [O, I, J] -> [.., O].
+
+    The other dims of the inputs broadcast; bias: [O], or None. input1 and weight have one dtype (TypeError otherwise). ValueError, often as an
+    ArgumentError, for sizes that do not fit.
+    """
     outputs, rows, columns = weight.shape
     left = _C.matmul(input1, weight.permute(1, 0, 2).reshape(rows, outputs * columns)).reshape(*input1.shape[:-1], outputs, columns)
     y = (left * input2.unsqueeze(-2)).sum(-1)
@@ -227,9 +266,12 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
-    """softmax((logits + noise) / tau) with Gumbel's noise (Jang et al., 2017). hard: 1 at the largest and 0 elsewhere, with the gradient of the softmax.
+    """softmax((logits + noise) / tau) with noise = -log(-log(u)), u uniform in [0, 1) (Gumbel's; Jang et al., 2017): near to a random choice with the
+    probabilities softmax(logits), more so with a smaller tau.
 
-    dim: that of the softmax. eps is accepted for PyTorch's programs and changes nothing.
+    logits: of any shape and a floating dtype, which the result has; TypeError for others. tau: a number above 0, which is not checked: 0 gives NaN. hard:
+    1 at the largest and 0 elsewhere, with the gradient of the softmax. dim: that of the softmax; IndexError where it is out of range. eps is accepted for
+    PyTorch's programs and changes nothing.
     """
     noise = -_C.log(-_C.log(_C.clamp(_C.rand(logits.shape, dtype=logits.dtype, device=logits.device), 2.0**-60, 1 - 2.0**-24)))
     soft = _C.softmax((logits + noise) / tau, dim)

@@ -62,6 +62,8 @@ def _max_pool_volume(call, ceil_mode):
 
 
 def _max_pool(op, dims, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
+    if input.is_complex():
+        raise NotImplementedError(f"{op}: complex numbers have no order; got {input.dtype}; expected a floating or integer dtype; hint: input.abs()")
     floats = input if input.is_floating_point() else input.double()
     call = _Call(op, dims, floats, kernel_size, stride, padding, dilation)
     if dims == 3:
@@ -79,52 +81,58 @@ def _max_pool(op, dims, input, kernel_size, stride, padding, dilation, ceil_mode
 
 
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum of each window of [N, C, L] or [C, L]; stride is kernel_size unless given.
+    """The maximum of each window of [N, C, L] or [C, L]; stride is kernel_size unless given. Returns [N, C, floor((L + 2 padding - dilation (kernel_size -
+    1) - 1) / stride) + 1].
 
-    ceil_mode: a last window may reach beyond the padding. return_indices: also the index of each maximum in the signal, int64.
+    ceil_mode: a last window may reach beyond the padding, and the size is rounded up. return_indices: also the index of each maximum in the signal,
+    int64.
 
-    input: floating, or integers, which are computed in float64. kernel_size: of a window, a number or one for each spatial dim. stride: between
-    windows. padding: at both ends. dilation: between the elements of a window.
+    input: floating, or integers, which are computed in float64; the result has its dtype. kernel_size: of a window, a number or one for each spatial dim.
+    stride: between windows. padding: at both ends. dilation: between the elements of a window. ValueError for other dims and for an empty dim besides the
+    batch; ArgumentError for a kernel_size that is not positive or is larger than the padded input, and for padding above half of the kernel.
     """
     return _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum of each window of [N, C, H, W] or [C, H, W]; indices are those in the flattened plane. Arguments: as in max_pool1d.
+    """The maximum of each window of [N, C, H, W] or [C, H, W]: [N, C, H', W'], each size as in max_pool1d; indices are those in the flattened plane.
 
-    The arguments are those of max_pool1d.
+    The arguments are those of max_pool1d, and so are dtypes and errors.
     """
     return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum of each window of [N, C, D, H, W] or [C, D, H, W]; indices are those in the flattened volume. Arguments: as in max_pool1d.
+    """The maximum of each window of [N, C, D, H, W] or [C, D, H, W]: [N, C, D', H', W'], each size as in max_pool1d; indices are those in the flattened
+    volume.
 
-    The arguments are those of max_pool1d.
+    The arguments are those of max_pool1d, and so are dtypes and errors.
     """
     return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool1d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
-    """max_pool1d with the indices.
+    """max_pool1d with the indices: (maxima, indices), both [N, C, L'] for an input of [N, C, L]; indices are int64.
 
-    The arguments are those of max_pool1d; return_indices changes nothing, since the indices are always returned.
+    The other arguments are those of max_pool1d, and so are the errors; return_indices changes nothing, since the indices are always returned.
     """
     return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def max_pool2d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
-    """max_pool2d with the indices.
+    """max_pool2d with the indices: (maxima, indices), both [N, C, H', W'] for an input of [N, C, H, W]; indices are int64. Indices are those in the
+    flattened plane.
 
-    The arguments are those of max_pool1d; return_indices changes nothing, since the indices are always returned.
+    The other arguments are those of max_pool1d, and so are the errors; return_indices changes nothing, since the indices are always returned.
     """
     return max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def max_pool3d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
-    """max_pool3d with the indices.
+    """max_pool3d with the indices: (maxima, indices), both [N, C, D', H', W'] for an input of [N, C, D, H, W]; indices are int64. Indices are those in the
+    flattened volume.
 
-    The arguments are those of max_pool1d; return_indices changes nothing, since the indices are always returned.
+    The other arguments are those of max_pool1d, and so are the errors; return_indices changes nothing, since the indices are always returned.
     """
     return max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -153,6 +161,8 @@ def _averages(call, ceil_mode, count_include_pad):
 def _avg_pool(op, dims, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     if divisor_override == 0:
         raise ValueError(f"{op}: divisor_override is 0; expected another number, or None")
+    if input.is_complex():
+        raise NotImplementedError(f"{op}: complex numbers have no order; got {input.dtype}; expected a floating or integer dtype; hint: input.abs()")
     floats = input if input.is_floating_point() else input.double()
     call = _Call(op, dims, floats, kernel_size, stride, padding)
     if divisor_override is None and floats is input:
@@ -169,30 +179,31 @@ def _avg_pool(op, dims, input, kernel_size, stride, padding, ceil_mode, count_in
 
 
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    """The mean of each window of [N, C, L] or [C, L]; stride is kernel_size unless given.
+    """The mean of each window of [N, C, L] or [C, L]; stride is kernel_size unless given. Returns [N, C, floor((L + 2 padding - kernel_size) / stride) + 1].
 
-    ceil_mode: a last window may reach beyond the padding. count_include_pad: the padding counts as zeros.
+    ceil_mode: a last window may reach beyond the padding, and the size is rounded up. count_include_pad: the padding counts as zeros.
 
-    input: floating, or integers, which are computed in float64. kernel_size: of a window, a number or one for each spatial dim. stride: between
-    windows. padding: at both ends.
+    input: floating, or integers, which are computed in float64; the result has its dtype. kernel_size: of a window, a number or one for each spatial dim.
+    stride: between windows. padding: at both ends. ValueError for other dims and for an empty dim besides the batch; ArgumentError for a kernel_size that
+    is not positive or is larger than the padded input, and for padding above half of the kernel.
     """
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 @accepting
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """The mean of each window of [N, C, H, W] or [C, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d.
+    """The mean of each window of [N, C, H, W] or [C, H, W], or its sum divided by divisor_override: [N, C, H', W'], each size as in avg_pool1d.
 
-    The arguments are those of avg_pool1d.
+    The arguments are those of avg_pool1d, and so are dtypes and errors; ValueError also for divisor_override 0.
     """
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @accepting
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """The mean of each window of [N, C, D, H, W] or [C, D, H, W], or its sum over divisor_override. Arguments: as in avg_pool1d.
+    """The mean of each window of [N, C, D, H, W] or [C, D, H, W], or its sum divided by divisor_override: [N, C, D', H', W'], each size as in avg_pool1d.
 
-    The arguments are those of avg_pool1d.
+    The arguments are those of avg_pool1d, and so are dtypes and errors; ValueError also for divisor_override 0.
     """
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 

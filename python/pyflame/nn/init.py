@@ -7,7 +7,11 @@ from .._grad_mode import no_grad
 
 
 def calculate_gain(nonlinearity, param=None):
-    """The factor by which a nonlinearity's weights are scaled to keep the variance."""
+    """The factor by which a nonlinearity's weights are scaled to keep the variance: 1 for 'linear', 'sigmoid' and the names of convolutions ('conv2d', ..),
+    5 / 3 for 'tanh', sqrt(2) for 'relu', sqrt(2 / (1 + param^2)) for 'leaky_relu', 3 / 4 for 'selu'.
+
+    param: the negative slope of 'leaky_relu', 0.01 unless given. Returns a number. ValueError for another nonlinearity.
+    """
     if nonlinearity in ("linear", "sigmoid") or nonlinearity in {f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3)}:
         return 1.0
     if nonlinearity == "tanh":
@@ -31,13 +35,19 @@ def _calculate_fan_in_and_fan_out(tensor):
 
 
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
-    """Fills the tensor, in place, from U(a, b). generator: a Generator, or None for the global one; so for all functions."""
+    """Fills the tensor, in place, from U(a, b), and returns it. generator: a Generator, or None for the global one; so for all functions.
+
+    tensor: any shape and a floating dtype, a TypeError otherwise. ArgumentError for a > b.
+    """
     with no_grad(), _generator.drawing_from(generator):
         return tensor.uniform_(a, b)
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
-    """Fills the tensor, in place, from N(mean, std^2)."""
+    """Fills the tensor, in place, from N(mean, std^2), and returns it.
+
+    tensor: any shape and a floating dtype, a TypeError otherwise. generator: a Generator, or None for the global one. ArgumentError for std < 0.
+    """
     with no_grad(), _generator.drawing_from(generator):
         return tensor.normal_(mean, std)
 
@@ -83,23 +93,29 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
 
 
 def constant_(tensor, val):
-    """Fills with val."""
+    """Fills the tensor, in place, with the number val, and returns it.
+
+    tensor: any shape and dtype; integers lose the fraction of val. TypeError if val is no number.
+    """
     with no_grad():
         return tensor.fill_(val)
 
 
 def zeros_(tensor):
-    """Fills the tensor with zeros, in place. Returns it."""
+    """Fills the tensor with zeros, in place. Returns it. tensor: any shape and dtype."""
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor):
-    """Fills the tensor with ones, in place. Returns it."""
+    """Fills the tensor with ones, in place. Returns it. tensor: any shape and dtype."""
     return constant_(tensor, 1.0)
 
 
 def eye_(tensor):
-    """The identity matrix."""
+    """The identity matrix: fills the tensor, in place, with 1 where row and column are equal and 0 elsewhere, and returns it.
+
+    tensor: [M, N] of any dtype, which need not be square. ValueError for another number of dims.
+    """
     from .. import _C
 
     if tensor.ndim != 2:
@@ -109,7 +125,11 @@ def eye_(tensor):
 
 
 def xavier_uniform_(tensor, gain=1.0, generator=None):
-    """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)). The tensor is filled in place."""
+    """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010). The tensor is filled in place and returned.
+
+    tensor: a weight of 2 dims or more, a ValueError otherwise, and of a floating dtype. Its first dim counts the outputs, its second one the inputs, and
+    each fan is that number times the product of the other sizes. generator: a Generator, or None for the global one.
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     # The order of operations is that of the C++ layers, so that both draw the same numbers.
     bound = gain * math.sqrt(6.0) * (1.0 / math.sqrt(fan_in + fan_out))
@@ -117,7 +137,10 @@ def xavier_uniform_(tensor, gain=1.0, generator=None):
 
 
 def xavier_normal_(tensor, gain=1.0, generator=None):
-    """N(0, gain^2 2 / (fan_in + fan_out)). The tensor is filled in place."""
+    """N(0, gain^2 2 / (fan_in + fan_out)) (Glorot and Bengio, 2010). The tensor is filled in place and returned.
+
+    tensor, generator and errors: as in xavier_uniform_.
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)), generator)
 
@@ -135,18 +158,20 @@ def _kaiming_std(tensor, a, mode, nonlinearity):
 
 
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """U(-b, b) with b = gain sqrt(3 / fan).
+    """U(-b, b) with b = gain sqrt(3 / fan) (He et al., 2015). The tensor is filled in place and returned.
 
-    tensor: is written in place. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
+    tensor: as in xavier_uniform_. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
+    ValueError for another mode or nonlinearity.
     """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
 
 def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """N(0, gain^2 / fan).
+    """N(0, gain^2 / fan) (He et al., 2015). The tensor is filled in place and returned.
 
-    tensor: is written in place. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
+    tensor: as in xavier_uniform_. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
+    ValueError for another mode or nonlinearity.
     """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
@@ -159,7 +184,10 @@ def _fan_in_uniform_(tensor, fan_in):
 
 def orthogonal_(tensor, gain=1, generator=None):
     """A random matrix with orthogonal rows or columns, times gain; dims after the first count as one (Saxe et al., 2013). The factorization is done on the
-    host. The tensor is filled in place."""
+    host. The tensor is filled in place and returned.
+
+    tensor: 2 dims or more, a ValueError otherwise. generator: a Generator, or None for the global one.
+    """
     import numpy as np
 
     from .. import _C
@@ -180,7 +208,10 @@ def orthogonal_(tensor, gain=1, generator=None):
 
 
 def sparse_(tensor, sparsity, std=0.01, generator=None):
-    """Fills the tensor, a matrix, in place, from N(0, std^2); a part `sparsity` of each column, rounded up, is zero (Martens, 2010)."""
+    """Fills the tensor, a matrix, in place, from N(0, std^2); a part `sparsity` of each column, rounded up, is zero (Martens, 2010). Returns it.
+
+    tensor: [M, N] (ValueError otherwise), of a floating dtype. sparsity: from 0 to 1. generator: a Generator, or None for the global one.
+    """
     from .. import _C
 
     if tensor.ndim != 2:
@@ -196,7 +227,11 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
 
 
 def dirac_(tensor, groups=1):
-    """Makes a convolution keep its input: 1 at the centre where a channel meets itself, otherwise 0. Weights of 3 to 5 dims."""
+    """Makes a convolution keep its input: 1 at the centre where a channel meets itself, otherwise 0. Weights of 3 to 5 dims. The tensor is filled in place
+    and returned.
+
+    tensor: [out_channels, in_channels / groups, K, ..]. groups: divides the first size. ValueError otherwise, and for other numbers of dims.
+    """
     import numpy as np
 
     from .. import _C
@@ -220,7 +255,7 @@ def _deprecated(function):
         return function(*args, **kwargs)
 
     old.__name__ = function.__name__[:-1]
-    old.__doc__ = f"The deprecated name of {function.__name__}."
+    old.__doc__ = f"The deprecated name of {function.__name__}, with its arguments, result and errors: each call gives a FutureWarning."
     return old
 
 

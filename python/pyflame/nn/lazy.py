@@ -38,7 +38,11 @@ class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like 
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """Linear whose in_features is the last size of the first input. The other arguments are those of nn.Linear."""
+    """Linear whose in_features is the last size of the first input. Before that call its parameters have no shape, and asking for it is a RuntimeError; then
+    the class is Linear.
+
+    The other arguments are those of nn.Linear. IndexError for a first input without dims.
+    """
 
     cls_to_become = Linear
 
@@ -145,7 +149,10 @@ class _LazyInstanceNorm(_LazyNorm):
 
 
 def _lazy(kind, base):
-    text = f"{base.__name__} whose number of channels is that of the first input. The other arguments are those of {base.__name__}."
+    size, error = ("in_channels", "RuntimeError") if issubclass(kind, _LazyConv) else ("num_features", "ValueError")
+    text = f"""{base.__name__} whose number of channels, {size}, is that of the first input; shapes and dtypes are those of {base.__name__}. The first call gives the
+    parameters their shapes, after which the class is {base.__name__}. {error} for a first input with another number of dims than {base.__name__} takes. Until the first call,
+    reading a parameter's shape is a RuntimeError. The other arguments are those of {base.__name__}."""
     return type("Lazy" + base.__name__, (kind, base), {"__doc__": text, "__module__": __name__, "cls_to_become": base})
 
 

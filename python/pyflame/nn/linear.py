@@ -8,7 +8,7 @@ from .parameter import Parameter
 
 
 class Identity(Module):
-    """The input itself."""
+    """The input itself, whatever it is: forward(input) returns the same object. args, kwargs: are accepted and not used. Never raises."""
 
     def __init__(self, *args, **kwargs):
         super().__init__()
@@ -19,7 +19,11 @@ class Identity(Module):
 
 class Linear(Module):
     """input @ weight.T + bias: [..., in_features] -> [..., out_features]. bias: whether a learned vector is added; device, dtype: of the
-    parameters, the current ones unless given."""
+    parameters, the current ones unless given.
+
+    The weight is [out_features, in_features]. ValueError for negative sizes; forward raises ArgumentError where the last size of the input is not
+    in_features, and TypeError for another dtype than that of the weight.
+    """
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
@@ -45,7 +49,11 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """x1^T weight[o] x2 + bias[o] for each output: [..., in1_features], [..., in2_features] -> [..., out_features]."""
+    """x1^T weight[o] x2 + bias[o] for each output: [..., in1_features], [..., in2_features] -> [..., out_features].
+
+    The weight is [out_features, in1_features, in2_features]. bias: whether a learned vector is added. ValueError unless in1_features is positive, and in
+    forward for inputs that do not fit; TypeError there for another dtype.
+    """
 
     def __init__(self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()

@@ -114,7 +114,10 @@ class NLLLoss(_Loss):
 
 
 class NLLLoss2d(NLLLoss):
-    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W]. The arguments are those of nn.functional.nll_loss."""
+    """The older name of NLLLoss for log-probabilities [N, C, H, W] and classes [N, H, W], int64 or int32.
+
+    The arguments are those of nn.functional.nll_loss, and so are the errors, which forward raises.
+    """
 
 
 class BCELoss(_Loss):
@@ -192,7 +195,11 @@ class KLDivLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """The negative log likelihood of labels whose alignment with the inputs is not known; the arguments are those of nn.functional.ctc_loss."""
+    """The negative log likelihood of labels whose alignment with the inputs is not known (Graves et al., 2006): log-probabilities [T, N, C] and labels [N,
+    S].
+
+    The arguments are those of nn.functional.ctc_loss, which gives shapes and dtypes. Errors come from forward, and are those of ctc_loss.
+    """
 
     def __init__(self, blank=0, reduction="mean", zero_infinity=False):
         super().__init__(reduction)

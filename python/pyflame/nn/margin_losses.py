@@ -5,7 +5,10 @@ from .module import Module
 
 
 class MarginRankingLoss(_Loss):
-    """max(0, -target * (input1 - input2) + margin), where target is 1 or -1."""
+    """max(0, -target * (input1 - input2) + margin), where target is 1 or -1; the three broadcast.
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each element). ValueError otherwise; forward raises one for shapes that do not fit.
+    """
 
     def __init__(self, margin=0.0, reduction="mean"):
         super().__init__(reduction)
@@ -16,7 +19,10 @@ class MarginRankingLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """input where target is 1, max(0, margin - input) where it is -1."""
+    """input where target is 1, max(0, margin - input) where it is -1; both broadcast.
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each element). ValueError otherwise; forward raises one for shapes that do not fit.
+    """
 
     def __init__(self, margin=1.0, reduction="mean"):
         super().__init__(reduction)
@@ -27,7 +33,10 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
+    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1: [N, D], [N, D], [N].
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each row). ValueError otherwise; forward raises one for shapes that do not fit.
+    """
 
     def __init__(self, margin=0.0, reduction="mean"):
         super().__init__(reduction)
@@ -38,14 +47,20 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target * input)), where target is 1 or -1."""
+    """log(1 + exp(-target * input)), where target is 1 or -1; both broadcast.
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each element). ValueError otherwise; forward raises one for shapes that do not fit.
+    """
 
     def forward(self, input, target):
         return F.soft_margin_loss(input, target, self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_Loss):
-    """Binary cross entropy of the logits of each class, averaged over the classes; weight [C] is what each class counts."""
+    """Binary cross entropy of the logits of each class, averaged over the classes; weight [C] is what each class counts: input and target [.., C].
+
+    reduction: 'mean', 'sum' or 'none' (the loss of each row). ValueError otherwise; forward raises one for shapes that do not fit.
+    """
 
     def __init__(self, weight=None, reduction="mean"):
         super().__init__(reduction)
@@ -56,7 +71,10 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """The sum over the other classes of max(0, margin - x[target] + x[class])^p, divided by the number of classes C. The arguments are those of nn.functional.multi_margin_loss."""
+    """The sum over the other classes of max(0, margin - x[target] + x[class])^p, divided by the number of classes C: x [N, C], target [N], int64 or int32.
+
+    The arguments are those of nn.functional.multi_margin_loss, and so are the errors.
+    """
 
     def __init__(self, p=1, margin=1.0, weight=None, reduction="mean"):
         super().__init__(reduction)
@@ -68,14 +86,22 @@ class MultiMarginLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """The mean over labels and other classes of max(0, 1 - (x[label] - x[class])); labels end before the first -1."""
+    """The mean over labels and other classes of max(0, 1 - (x[label] - x[class])); labels end before the first -1: x [N, C], labels [N, C], int64 or int32.
+
+    The sum is divided by C. reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. forward raises
+    IndexError for a label of C or more.
+    """
 
     def forward(self, input, target):
         return F.multilabel_margin_loss(input, target, self.reduction)
 
 
 class PoissonNLLLoss(_Loss):
-    """The negative log likelihood of counts. The arguments are those of nn.functional.poisson_nll_loss."""
+    """The negative log likelihood of counts: exp(input) - target * input, or with log_input=False input - target * log(input + eps). input and target
+    broadcast.
+
+    The arguments are those of nn.functional.poisson_nll_loss, and so are the errors, which forward raises.
+    """
 
     def __init__(self, log_input=True, full=False, eps=1e-8, reduction="mean"):
         super().__init__(reduction)
@@ -86,7 +112,12 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """The negative log likelihood of a normal distribution with the variance that forward() is given. The arguments are those of nn.functional.gaussian_nll_loss."""
+    """The negative log likelihood of a normal distribution with the variance that forward(input, target, var) is given: (log(var) + (input - target)^2 /
+    var) / 2.
+
+    input, target: of one shape. var: a number, or a tensor that broadcasts to it. The arguments are those of nn.functional.gaussian_nll_loss, and so are
+    the errors, which forward raises.
+    """
 
     def __init__(self, *, full=False, eps=1e-6, reduction="mean"):
         super().__init__(reduction)
@@ -112,7 +143,10 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with a distance function of your own. The arguments are those of nn.functional.triplet_margin_with_distance_loss."""
+    """TripletMarginLoss with a distance function of your own: max(0, d(anchor, positive) - d(anchor, negative) + margin) for tensors [N, D].
+
+    The arguments are those of nn.functional.triplet_margin_with_distance_loss, and so are the errors, which forward raises.
+    """
 
     def __init__(self, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
         super().__init__(reduction)
@@ -123,7 +157,11 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between x1 and x2 along dim."""
+    """The cosine of the angle between x1 and x2 along dim: sum(x1 x2) / (max(norm(x1), eps) max(norm(x2), eps)).
+
+    forward takes two tensors that broadcast, and returns their common shape without dim: numbers in [-1, 1]. ArgumentError for shapes that do not
+    broadcast; IndexError for a dim out of range.
+    """
 
     def __init__(self, dim=1, eps=1e-8):
         super().__init__()

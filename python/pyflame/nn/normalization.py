@@ -65,7 +65,13 @@ class _BatchNorm(Module):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalises every channel of [N, C] or [N, C, L]; with running statistics for evaluation. The arguments are those of BatchNorm2d."""
+    """Normalises every channel of [N, C] or [N, C, L]: (x - mean) / sqrt(var + eps) * weight + bias, with the statistics of the batch in training and with
+    running statistics in evaluation (Ioffe and Szegedy, 2015).
+
+    forward takes [N, C] or [N, C, L] of a floating dtype and returns the same shape and dtype. num_features, eps, momentum, affine, track_running_stats,
+    device, dtype and bias are those of BatchNorm2d. ValueError for other dims or, with parameters or running statistics, another C, and while training
+    for one value per channel; TypeError for integers.
+    """
 
     _ranks, _shapes = (2, 3), "2 (N, C) or 3 (N, C, L)"
 
@@ -78,13 +84,23 @@ class BatchNorm2d(_BatchNorm):
       n to normalise, and by n - 1 in running_var.
     - affine: whether weight and bias are learned; bias=False: only the weight.
     - track_running_stats: whether running statistics are kept, which evaluation uses; without them it uses those of the batch.
-    - device, dtype: of the parameters; the current ones unless given."""
+    - device, dtype: of the parameters; the current ones unless given.
+
+    forward takes [N, C, H, W] of a floating dtype and returns the same shape and dtype. ValueError for other dims or, with parameters or running
+    statistics, another C, and while training for one value per channel; TypeError for integers. Source: Ioffe and Szegedy, 2015.
+    """
 
     _ranks, _shapes = (4,), "4 (N, C, H, W)"
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalises every channel of [N, C, D, H, W]; with running statistics for evaluation. The arguments are those of BatchNorm2d."""
+    """Normalises every channel of [N, C, D, H, W]: (x - mean) / sqrt(var + eps) * weight + bias, with the statistics of the batch in training and with
+    running statistics in evaluation (Ioffe and Szegedy, 2015).
+
+    forward takes [N, C, D, H, W] of a floating dtype and returns the same shape and dtype. num_features, eps, momentum, affine, track_running_stats,
+    device, dtype and bias are those of BatchNorm2d. ValueError for other dims or, with parameters or running statistics, another C, and while training
+    for one value per channel; TypeError for integers.
+    """
 
     _ranks, _shapes = (5,), "5 (N, C, D, H, W)"
 
@@ -143,25 +159,47 @@ class _InstanceNorm(_BatchNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalises every channel of every sample of [N, C, L] or [C, L]. The arguments are those of BatchNorm2d."""
+    """Normalises every channel of every sample of [N, C, L] or [C, L]: (x - mean) / sqrt(var + eps), and with affine times weight plus bias (Ulyanov et
+    al., 2016).
+
+    forward returns the same shape. affine and track_running_stats are False unless given. num_features, eps, momentum, device, dtype and bias are those
+    of BatchNorm2d. ValueError for other dims, for L = 1 where its statistics are those of the input, and with affine or running statistics for another C;
+    a warning without them.
+    """
 
     _ranks, _shapes = (2, 3), "3 (N, C, L) or 2 (C, L)"
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalises every channel of every sample of [N, C, H, W] or [C, H, W]. The arguments are those of BatchNorm2d."""
+    """Normalises every channel of every sample of [N, C, H, W] or [C, H, W]: (x - mean) / sqrt(var + eps), and with affine times weight plus bias (Ulyanov
+    et al., 2016).
+
+    forward returns the same shape. affine and track_running_stats are False unless given. num_features, eps, momentum, device, dtype and bias are those
+    of BatchNorm2d. ValueError for other dims, for one pixel where its statistics are those of the input, and with affine or running statistics for
+    another C; a warning without them.
+    """
 
     _ranks, _shapes = (3, 4), "4 (N, C, H, W) or 3 (C, H, W)"
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalises every channel of every sample of [N, C, D, H, W] or [C, D, H, W]. The arguments are those of BatchNorm2d."""
+    """Normalises every channel of every sample of [N, C, D, H, W] or [C, D, H, W]: (x - mean) / sqrt(var + eps), and with affine times weight plus bias
+    (Ulyanov et al., 2016).
+
+    forward returns the same shape. affine and track_running_stats are False unless given. num_features, eps, momentum, device, dtype and bias are those
+    of BatchNorm2d. ValueError for other dims, for one voxel where its statistics are those of the input, and with affine or running statistics for
+    another C; a warning without them.
+    """
 
     _ranks, _shapes = (4, 5), "5 (N, C, D, H, W) or 4 (C, D, H, W)"
 
 
 class GroupNorm(Module):
-    """Normalises each sample's groups of channels of [N, C, ...]: num_channels C are divided into num_groups. eps, affine and bias are those of BatchNorm2d."""
+    """Normalises each sample's groups of channels of [N, C, ...]: (x - mean) / sqrt(var + eps) * weight + bias (Wu and He, 2018).
+
+    num_channels C are divided into num_groups; ValueError where they cannot be. eps, affine, bias, device and dtype are those of BatchNorm2d. forward
+    returns the same shape; ValueError for another C or fewer than 2 dims.
+    """
 
     def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
         super().__init__()
@@ -184,8 +222,12 @@ class GroupNorm(Module):
 
 
 class LayerNorm(Module):
-    """Normalises over the last dims, whose sizes are normalized_shape: (x - mean) / sqrt(var + eps) * weight + bias. elementwise_affine: whether weight and bias
-    are learned; bias=False: only the weight."""
+    """Normalises over the last dims, whose sizes are normalized_shape: (x - mean) / sqrt(var + eps) * weight + bias (Ba et al., 2016).
+
+    normalized_shape: a number or several. elementwise_affine: whether weight and bias, of that shape, are learned; bias=False: only the weight. eps: is
+    added to the variance. forward returns the input's shape and dtype. ArgumentError where normalized_shape is not the end of the input's shape;
+    TypeError for integers and for another dtype than that of the parameters.
+    """
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
         super().__init__()
@@ -206,9 +248,11 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean(x * x) + eps) * weight over the last dims. eps defaults to the dtype's machine epsilon.
+    """x / sqrt(mean(x * x) + eps) * weight over the last dims (Zhang and Sennrich, 2019). eps defaults to the dtype's machine epsilon.
 
-    normalized_shape: the sizes of the last dims, a number or several. elementwise_affine: whether weight is learned; False: there is none.
+    normalized_shape: the sizes of the last dims, a number or several. elementwise_affine: whether weight is learned; False: there is none. forward
+    returns the input's shape and dtype. ArgumentError where normalized_shape is not the end of the input's shape; TypeError for integers and for another
+    dtype than that of the weight.
     """
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):

@@ -35,27 +35,33 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    """The maximum of each window of [N, C, L].
+    """The maximum of each window of [N, C, L] or [C, L]: [N, C, L'], and with return_indices also the int64 indices of the maxima. Each size is
+    floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1, rounded up with ceil_mode.
 
-    The arguments are those of functional.max_pool1d.
+    The arguments are those of functional.max_pool1d. The result has the dtype of the input. ValueError for other dims, and for a kernel_size that is not
+    positive or is larger than the padded input, and for padding above half of the kernel.
     """
 
     _sizes, _function = staticmethod(_one), staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
-    """The maximum of each window of [N, C, H, W].
+    """The maximum of each window of [N, C, H, W] or [C, H, W]: [N, C, H', W'], and with return_indices also the int64 indices of the maxima. Each size is
+    floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1, rounded up with ceil_mode.
 
-    The arguments are those of functional.max_pool2d.
+    The arguments are those of functional.max_pool2d. The result has the dtype of the input. ValueError for other dims, and for a kernel_size that is not
+    positive or is larger than the padded input, and for padding above half of the kernel.
     """
 
     _function = staticmethod(F.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
-    """The maximum of each window of [N, C, D, H, W].
+    """The maximum of each window of [N, C, D, H, W] or [C, D, H, W]: [N, C, D', H', W'], and with return_indices also the int64 indices of the maxima. Each
+    size is floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1, rounded up with ceil_mode.
 
-    The arguments are those of functional.max_pool3d.
+    The arguments are those of functional.max_pool3d. The result has the dtype of the input. ValueError for other dims, and for a kernel_size that is not
+    positive or is larger than the padded input, and for padding above half of the kernel.
     """
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.max_pool3d)
@@ -68,9 +74,11 @@ class _AvgPool(_Pool):
 
 
 class AvgPool1d(_AvgPool):
-    """The mean of each window of [N, C, L].
+    """The mean of each window of [N, C, L] or [C, L]: [N, C, L']. Each size is floor((L + 2 padding - kernel_size) / stride) + 1, rounded up with
+    ceil_mode.
 
-    The arguments are those of functional.avg_pool1d.
+    The arguments are those of functional.avg_pool1d. The result has the dtype of the input. ValueError for other dims, for a kernel_size that is larger
+    than the padded input, for padding above half of the kernel.
     """
 
     _sizes = staticmethod(_one)
@@ -93,18 +101,22 @@ class _AvgPoolOfPlanes(_AvgPool):
 
 
 class AvgPool2d(_AvgPoolOfPlanes):
-    """The mean of each window of [N, C, H, W], or its sum over divisor_override.
+    """The mean of each window of [N, C, H, W] or [C, H, W], or its sum divided by divisor_override: [N, C, H', W']. Each size is floor((L + 2 padding -
+    kernel_size) / stride) + 1, rounded up with ceil_mode.
 
-    The arguments are those of functional.avg_pool2d.
+    The arguments are those of functional.avg_pool2d. The result has the dtype of the input. ValueError for other dims, for a kernel_size that is larger
+    than the padded input, for padding above half of the kernel and divisor_override 0.
     """
 
     _function = staticmethod(F.avg_pool2d)
 
 
 class AvgPool3d(_AvgPoolOfPlanes):
-    """The mean of each window of [N, C, D, H, W], or its sum over divisor_override.
+    """The mean of each window of [N, C, D, H, W] or [C, D, H, W], or its sum divided by divisor_override: [N, C, D', H', W']. Each size is floor((L + 2
+    padding - kernel_size) / stride) + 1, rounded up with ceil_mode.
 
-    The arguments are those of functional.avg_pool3d.
+    The arguments are those of functional.avg_pool3d. The result has the dtype of the input. ValueError for other dims, for a kernel_size that is larger
+    than the padded input, for padding above half of the kernel and divisor_override 0.
     """
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.avg_pool3d)
@@ -127,19 +139,33 @@ class _AdaptiveAvgPool(_AdaptivePool):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """The means of windows that cover [N, C, L]: [N, C, output_size]."""
+    """The means of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size]; window i of a dim of size L reaches from floor(i L /
+    n) to ceil((i + 1) L / n), n being its output_size.
+
+    output_size: a number; None keeps a size. Floating dtypes, which the result has; TypeError for integers. ValueError for other dims and sizes.
+    """
 
     _function = staticmethod(F.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """The means of windows that cover [N, C, H, W]: [N, C, *output_size]; None keeps a size."""
+    """The means of windows that cover [N, C, H, W] or [C, H, W] as evenly as they can: [N, C, *output_size]; window i of a dim of size L reaches from
+    floor(i L / n) to ceil((i + 1) L / n), n being its output_size.
+
+    output_size: a number, or one for each dim; None keeps a size. Floating dtypes, which the result has; TypeError for integers. ValueError for other
+    dims and sizes.
+    """
 
     _function = staticmethod(F.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """The means of windows that cover [N, C, D, H, W]: [N, C, *output_size]; None keeps a size."""
+    """The means of windows that cover [N, C, D, H, W] or [C, D, H, W] as evenly as they can: [N, C, *output_size]; window i of a dim of size L reaches from
+    floor(i L / n) to ceil((i + 1) L / n), n being its output_size.
+
+    output_size: a number, or one for each dim; None keeps a size. Floating dtypes, which the result has; TypeError for integers. ValueError for other
+    dims and sizes.
+    """
 
     _function = staticmethod(F.adaptive_avg_pool3d)
 
@@ -154,19 +180,31 @@ class _AdaptiveMaxPool(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """The maxima of windows that cover [N, C, L]: [N, C, output_size], and their indices with return_indices."""
+    """The maxima of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and with return_indices their int64 places in the
+    flattened dims L.
+
+    output_size: a number; None keeps a size. Real dtypes, which the result has. ValueError for other dims and sizes below 1.
+    """
 
     _function = staticmethod(F.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The maxima of windows that cover [N, C, H, W]: [N, C, *output_size], and their indices with return_indices."""
+    """The maxima of windows that cover [N, C, H, W] or [C, H, W] as evenly as they can: [N, C, *output_size], and with return_indices their int64 places in
+    the flattened dims H, W.
+
+    output_size: a number, or one for each dim; None keeps a size. Real dtypes, which the result has. ValueError for other dims and sizes below 1.
+    """
 
     _function = staticmethod(F.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The maxima of windows that cover [N, C, D, H, W]: [N, C, *output_size], and their indices with return_indices."""
+    """The maxima of windows that cover [N, C, D, H, W] or [C, D, H, W] as evenly as they can: [N, C, *output_size], and with return_indices their int64
+    places in the flattened dims D, H, W.
+
+    output_size: a number, or one for each dim; None keeps a size. Real dtypes, which the result has. ValueError for other dims and sizes below 1.
+    """
 
     _function = staticmethod(F.adaptive_max_pool3d)
 
@@ -184,19 +222,28 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """The p-norm of each window of [N, C, L]. The arguments are those of nn.functional.lp_pool1d."""
+    """The p-norm of each window of [N, C, L] or [C, L]: (sum x^p)^(1/p), p being norm_type: [N, C, L'].
+
+    The arguments are those of nn.functional.lp_pool1d, and so are sizes and errors. ZeroDivisionError for norm_type 0.
+    """
 
     _function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """The p-norm of each window of [N, C, H, W]. The arguments are those of nn.functional.lp_pool2d."""
+    """The p-norm of each window of [N, C, H, W] or [C, H, W]: (sum x^p)^(1/p), p being norm_type: [N, C, H', W'].
+
+    The arguments are those of nn.functional.lp_pool2d, and so are sizes and errors. ZeroDivisionError for norm_type 0.
+    """
 
     _function = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    """The p-norm of each window of [N, C, D, H, W]. The arguments are those of nn.functional.lp_pool3d."""
+    """The p-norm of each window of [N, C, D, H, W] or [C, D, H, W]: (sum x^p)^(1/p), p being norm_type: [N, C, D', H', W'].
+
+    The arguments are those of nn.functional.lp_pool3d, and so are sizes and errors. ZeroDivisionError for norm_type 0.
+    """
 
     _function = staticmethod(F.lp_pool3d)
 
@@ -215,13 +262,21 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The maxima of windows at random distances that cover [N, C, H, W] (Graham, 2014). The arguments are those of nn.functional.fractional_max_pool2d."""
+    """The maxima of windows at random distances that cover [N, C, H, W] or [C, H, W]: [N, C, *output_size] (Graham, 2014).
+
+    The arguments are those of nn.functional.fractional_max_pool2d. ValueError: not exactly one of output_size and output_ratio, or windows that do not
+    fit, which forward raises.
+    """
 
     _function = staticmethod(F.fractional_max_pool2d)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The maxima of windows at random distances that cover [N, C, D, H, W] (Graham, 2014). The arguments are those of nn.functional.fractional_max_pool3d."""
+    """The maxima of windows at random distances that cover [N, C, D, H, W] or [C, D, H, W]: [N, C, *output_size] (Graham, 2014).
+
+    The arguments are those of nn.functional.fractional_max_pool3d. ValueError: not exactly one of output_size and output_ratio, or windows that do not
+    fit, which forward raises.
+    """
 
     _function = staticmethod(F.fractional_max_pool3d)
 
@@ -236,25 +291,41 @@ class _MaxUnpool(_Pool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """What a MaxPool1d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool1d."""
+    """What a MaxPool1d took, at the indices that it gave; zeros elsewhere: input and indices [N, C, L'] or [C, L'] -> [N, C, L].
+
+    The arguments are those of nn.functional.max_unpool1d. forward takes output_size, too. TypeError: indices are not int64. ValueError: shapes that
+    differ, an output_size that cannot be.
+    """
 
     _sizes, _function = staticmethod(_one), staticmethod(F.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """What a MaxPool2d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool2d."""
+    """What a MaxPool2d took, at the indices that it gave; zeros elsewhere: input and indices [N, C, H', W'] or [C, H', W'] -> [N, C, H, W].
+
+    The arguments are those of nn.functional.max_unpool2d. forward takes output_size, too. TypeError: indices are not int64. ValueError: shapes that
+    differ, an output_size that cannot be.
+    """
 
     _function = staticmethod(F.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """What a MaxPool3d took, at the indices that it gave; zeros elsewhere. The arguments are those of nn.functional.max_unpool3d."""
+    """What a MaxPool3d took, at the indices that it gave; zeros elsewhere: input and indices [N, C, D', H', W'] or [C, D', H', W'] -> [N, C, D, H, W].
+
+    The arguments are those of nn.functional.max_unpool3d. forward takes output_size, too. TypeError: indices are not int64. ValueError: shapes that
+    differ, an output_size that cannot be.
+    """
 
     _sizes, _function = staticmethod(_triple), staticmethod(F.max_unpool3d)
 
 
 class Unfold(Module):
-    """The windows of [N, C, H, W] as columns: [N, C kH kW, windows]. The arguments are those of nn.functional.unfold."""
+    """The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows], the number of windows being the product of
+    floor((H + 2 padding - dilation (kH - 1) - 1) / stride) + 1 over both dims.
+
+    The arguments are those of nn.functional.unfold. Any dtype. ArgumentError for other dims, and where no window fits.
+    """
 
     def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
         super().__init__()
@@ -270,7 +341,7 @@ class Unfold(Module):
 class Fold(Module):
     """Columns [N, C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size].
 
-    The arguments are those of functional.fold.
+    The arguments are those of functional.fold. ArgumentError where the columns do not fit the windows of output_size.
     """
 
     def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):

@@ -4,7 +4,10 @@ from .module import Module
 
 
 class PixelShuffle(Module):
-    """Channels as pixels: [.., C r^2, H, W] -> [.., C, H r, W r]."""
+    """Channels as pixels: [.., C r^2, H, W] -> [.., C, H r, W r], r being upscale_factor (Shi et al., 2016).
+
+    forward takes any dtype. It raises RuntimeError for fewer than 3 dims and for channels that r^2 does not divide.
+    """
 
     def __init__(self, upscale_factor):
         super().__init__()
@@ -18,7 +21,10 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Pixels as channels: [.., C, H r, W r] -> [.., C r^2, H, W]."""
+    """Pixels as channels: [.., C, H r, W r] -> [.., C r^2, H, W], r being downscale_factor. The inverse of PixelShuffle.
+
+    forward takes any dtype. It raises RuntimeError for fewer than 3 dims and for a height or width that r does not divide.
+    """
 
     def __init__(self, downscale_factor):
         super().__init__()
@@ -32,7 +38,10 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """The channels of [N, C, ...] taken in turn from each of the groups."""
+    """The channels of [N, C, ...] taken in turn from each of the groups: channel g C / groups + i becomes i groups + g (Zhang et al., 2017).
+
+    forward takes 3 dims or more and any dtype. It raises RuntimeError for fewer dims, and where groups do not divide C.
+    """
 
     def __init__(self, groups):
         super().__init__()
@@ -46,7 +55,10 @@ class ChannelShuffle(Module):
 
 
 class LocalResponseNorm(Module):
-    """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta."""
+    """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta: [N, C, ...] -> [N, C, ...] (Krizhevsky et al., 2012).
+
+    forward raises ValueError for fewer than 3 dims. Integers become float32.
+    """
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0):
         super().__init__()

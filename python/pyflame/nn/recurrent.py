@@ -207,11 +207,13 @@ class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997): input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch) or a PackedSequence,
     (h_0, c_0) each [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], (h_n, c_n). h_0 and c_0 are zeros unless given.
     With proj_size P, each h_t is projected to P elements: outputs are [T, N, directions * P], h_0 and h_n [layers * directions, N, P]; c keeps H.
+    With i, f, g, o = the four parts of W_ih x_t + b_ih + W_hh h_(t-1) + b_hh: c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g); h_t = sigmoid(o) tanh(c_t).
     The other arguments are those of RNN.
 
-    input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one before. bias: whether there are bias_ih and
-    bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; with one layer it does nothing.
-    bidirectional: also from the end to the beginning.
+    input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one before. bias: whether there are bias_ih and bias_hh.
+    batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; with one layer it does nothing.
+    bidirectional: also from the end to the beginning. ValueError for sizes that are not positive, a dropout outside of [0, 1] and a P that is not less
+    than H; in forward for other dims, another I and a state of another shape. TypeError there for another dtype than that of the parameters.
     """
 
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None,

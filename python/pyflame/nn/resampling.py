@@ -69,27 +69,33 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 
 
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
-    """The same as interpolate.
+    """The same as interpolate: [N, C, spatial ...] in another size, such as [N, C, H, W] -> [N, C, size, size].
 
-    The arguments are those of interpolate.
+    The arguments are those of interpolate, and so are dtypes and errors.
     """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(input, size=None, scale_factor=None):
-    """interpolate with mode 'nearest'. The arguments are those of interpolate."""
+    """interpolate with mode 'nearest': [N, C, spatial ...] in another size, of any dtype, by copies of elements.
+
+    The arguments are those of interpolate, and so are the errors.
+    """
     return interpolate(input, size, scale_factor)
 
 
 def upsample_bilinear(input, size=None, scale_factor=None):
-    """interpolate with mode 'bilinear' and align_corners=True. The arguments are those of interpolate."""
+    """interpolate with mode 'bilinear' and align_corners=True: [N, C, H, W] -> [N, C, H', W'].
+
+    input: floating, or uint8. The arguments are those of interpolate, and so are the errors; ValueError for other numbers of dims.
+    """
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 class Upsample(Module):
-    """interpolate as a layer.
+    """interpolate as a layer: [N, C, spatial ...] in another size.
 
-    The arguments are those of functional.interpolate.
+    The arguments are those of functional.interpolate, and so are modes, dtypes and errors, which forward raises.
     """
 
     def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None):
@@ -107,14 +113,22 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Upsample with mode 'nearest'."""
+    """Upsample with mode 'nearest': [N, C, H, W] -> [N, C, H', W'], by copies of elements. Any dtype.
+
+    size: H' and W', or one number for both; scale_factor: in its place, a factor, or one for each dim. forward raises ValueError unless exactly one of
+    them is given.
+    """
 
     def __init__(self, size=None, scale_factor=None):
         super().__init__(size, scale_factor)
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Upsample with mode 'bilinear' and align_corners=True."""
+    """Upsample with mode 'bilinear' and align_corners=True: [N, C, H, W] -> [N, C, H', W'].
+
+    size: H' and W', or one number for both; scale_factor: in its place, a factor, or one for each dim. forward raises ValueError unless exactly one of
+    them is given, and for other dims. Dtypes: floating, and uint8.
+    """
 
     def __init__(self, size=None, scale_factor=None):
         super().__init__(size, scale_factor, "bilinear", True)

@@ -80,8 +80,12 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's output and a feed-forward block: tgt [T, N, E], memory [S, N, E] -> [T, N, E]; the
-    arguments are those of TransformerEncoderLayer."""
+    """Self-attention, attention to the encoder's output and a feed-forward block: tgt [T, N, E], memory [S, N, E] -> [T, N, E]; with batch_first [N, T, E]
+    and [N, S, E].
+
+    The arguments are those of TransformerEncoderLayer. ValueError unless nhead divides d_model; RuntimeError for an unknown activation. forward raises
+    ArgumentError for an E other than d_model, and TypeError for another dtype than that of the parameters. Vaswani et al., 2017.
+    """
 
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
                  bias=True, device=None, dtype=None):
@@ -139,7 +143,11 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """An encoder and a decoder: src [S, N, E], tgt [T, N, E] -> [T, N, E]; with batch_first [N, S, E] and [N, T, E]; also without a batch.
     num_encoder_layers, num_decoder_layers: how many of each; custom_encoder, custom_decoder: modules in their place. The other arguments are those of
-    TransformerEncoderLayer."""
+    TransformerEncoderLayer.
+
+    ValueError unless nhead divides d_model. forward raises RuntimeError for an E other than d_model and for batches that differ, and TypeError for
+    another dtype than that of the parameters. Vaswani et al., 2017.
+    """
 
     def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1, activation=F.relu,
                  custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):

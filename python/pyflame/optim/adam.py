@@ -44,7 +44,11 @@ class Adam(Optimizer):
 
 class AdamW(Adam):
     """Adam with decoupled weight decay: p *= 1 - lr weight_decay before the update. Loshchilov and Hutter, "Decoupled weight decay regularization", 2017.
-    The other arguments are those of Adam."""
+
+    params: tensors, or dicts of groups with values of their own; floating dtypes, any shapes. ValueError for no parameters, for a negative lr, eps or
+    weight_decay, and for betas outside of [0, 1); TypeError for what is no tensor. differentiable=True is NotImplementedError. The other arguments are
+    those of Adam.
+    """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None,
                  capturable=False, differentiable=False, fused=None):

@@ -27,7 +27,10 @@ def _check_decay(decay):
 
 
 def get_ema_avg_fn(decay=0.999):
-    """The new average of one tensor: decay average + (1 - decay) value."""
+    """A function of (average, value, num_averaged) that returns the new average of one tensor: decay average + (1 - decay) value. num_averaged is not used.
+
+    decay: from 0 to 1, a ValueError otherwise. AveragedModel's avg_fn takes the function.
+    """
     _check_decay(decay)
 
     @no_grad()
@@ -38,7 +41,11 @@ def get_ema_avg_fn(decay=0.999):
 
 
 def get_swa_avg_fn():
-    """The new average of one tensor: average + (value - average) / (num_averaged + 1)."""
+    """A function of (average, value, num_averaged) that returns the new average of one tensor: average + (value - average) / (num_averaged + 1), which gives
+    all values so far equal weights.
+
+    AveragedModel's avg_fn takes the function. Never raises.
+    """
 
     @no_grad()
     def swa_update(averaged_param, current_param, num_averaged):
@@ -57,12 +64,20 @@ def _in_place(update):
 
 
 def get_ema_multi_avg_fn(decay=0.999):
-    """get_ema_avg_fn for lists of tensors, in place. Averages of integers are truncated."""
+    """A function of (averages, values, num_averaged), lists of tensors, that writes decay average + (1 - decay) value over each average. Averages of
+    integers are truncated.
+
+    decay: from 0 to 1, a ValueError otherwise. AveragedModel's multi_avg_fn takes the function.
+    """
     return _in_place(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn():
-    """get_swa_avg_fn for lists of tensors, in place. Averages of integers are truncated."""
+    """A function of (averages, values, num_averaged), lists of tensors, that writes average + (value - average) / (num_averaged + 1) over each average.
+    Averages of integers are truncated.
+
+    AveragedModel's multi_avg_fn takes the function. Never raises.
+    """
     return _in_place(get_swa_avg_fn())
 
 
@@ -121,9 +136,11 @@ def _forget(norm):
 
 
 def update_bn(loader, model, device=None):
-    """Computes the running statistics of the model's batch norm layers anew, as equal means over the batches of loader.
+    """Computes the running statistics of the model's batch norm layers anew, as equal means over the batches of loader. Returns None.
 
-    A batch that is a list or tuple gives its first entry to the model. device: where batches are moved to."""
+    A batch that is a list or tuple gives its first entry to the model. device: where batches are moved to. The model's mode and its layers' momenta are
+    as before afterwards. Without batch norm layers it does nothing. What the model raises for a batch is raised.
+    """
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
     if not norms:
         return

@@ -25,14 +25,21 @@ _OURS = re.compile(r"[0-9a-f]{16}-[0-9]+\.safetensors(\.tmp\..*)?|checkpoint\.js
 
 
 class FileSystemWriter:
-    """Names the folder of a checkpoint, in place of checkpoint_id. Other arguments change nothing."""
+    """Names the folder of a checkpoint, in place of checkpoint_id: save(state_dict, storage_writer=FileSystemWriter(path)).
+
+    path: a text or a path, kept as the attribute path. Other arguments change nothing. Making one never raises.
+    """
 
     def __init__(self, path, *args, **kwargs):
         self.path = path
 
 
 class FileSystemReader(FileSystemWriter):
-    """Names the folder of a checkpoint, in place of checkpoint_id."""
+    """Names the folder of a checkpoint, in place of checkpoint_id: load(state_dict, storage_reader=FileSystemReader(path)).
+
+    path: a text or a path, kept as the attribute path. Other arguments change nothing. Making one never raises; load() raises where the folder has no
+    checkpoint.
+    """
 
 
 def _folder(op, checkpoint_id, storage):

@@ -103,7 +103,11 @@ def _several(optimizers):
 
 
 def get_state_dict(model, optimizers, *, submodules=None, options=None):
-    """(get_model_state_dict(), get_optimizer_state_dict()). The arguments are those of distributed.checkpoint.state_dict.get_optimizer_state_dict."""
+    """The pair (model state dict, optimizer state dict) of get_model_state_dict() and get_optimizer_state_dict(), with names of parameters as keys and
+    tensors as values.
+
+    The arguments are those of distributed.checkpoint.state_dict.get_optimizer_state_dict, and so are the errors.
+    """
     _no_submodules("get_state_dict", submodules)
     return get_model_state_dict(model, options=options), get_optimizer_state_dict(model, optimizers, options=options)
 

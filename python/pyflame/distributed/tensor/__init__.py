@@ -28,7 +28,10 @@ class Placement:
 
 
 class Shard(Placement):
-    """Split along a dim, in parts of equal size."""
+    """A value [.., N, ..] split along a dim, in parts of equal size [.., N / processes, ..]: a Placement, which is equal to another Shard of the same dim.
+
+    dim: an int; TypeError otherwise.
+    """
 
     def __init__(self, dim):
         if isinstance(dim, bool) or not isinstance(dim, int):
@@ -40,14 +43,14 @@ class Shard(Placement):
 
 
 class Replicate(Placement):
-    """The whole value on each process."""
+    """The whole value on each process, of its whole shape: a Placement without arguments."""
 
     def __repr__(self):
         return "Replicate()"
 
 
 class Partial(Placement):
-    """The sum of what the processes have."""
+    """A value that is the sum of what the processes have, each of its whole shape: a Placement without arguments."""
 
     def __repr__(self):
         return "Partial()"

@@ -57,7 +57,10 @@ def _whole_or_local(op, use_local_output, *layouts):
 
 
 class ParallelStyle:
-    """How a module is divided. A subclass defines _apply(module, group)."""
+    """How a module is divided among the processes of a group: parallelize_module() applies it. A subclass defines _apply(module, group).
+
+    This class itself divides nothing: applying it is a NotImplementedError. ColwiseParallel and RowwiseParallel are styles.
+    """
 
     def _apply(self, module, group):
         raise NotImplementedError(f"{type(self).__name__}: _apply is not implemented; expected a style of distributed.tensor.parallel")

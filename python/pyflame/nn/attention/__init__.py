@@ -6,7 +6,9 @@ from . import bias, varlen  # noqa: F401
 
 
 class SDPBackend(enum.IntEnum):
-    """PyTorch's kernels of attention. The fastest that fits is always taken."""
+    """The names of PyTorch's kernels of attention, an IntEnum. sdpa_kernel() takes them, and they change nothing: the fastest kernel that fits is always
+    taken.
+    """
 
     ERROR, MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE = -1, 0, 1, 2, 3, 4
 

@@ -11,12 +11,18 @@ def noop_mask(batch, head, token_q, token_kv):
 
 
 def and_masks(*mask_mods):
-    """A mask_mod that shows what all of them show."""
+    """A mask_mod (b, h, q_idx, kv_idx) that shows what all of mask_mods show: the & of their results, which are bool tensors.
+
+    RuntimeError for no functions.
+    """
     return _joined("and_masks", mask_mods, lambda a, b: a & b)
 
 
 def or_masks(*mask_mods):
-    """A mask_mod that shows what one of them shows."""
+    """A mask_mod (b, h, q_idx, kv_idx) that shows what at least one of mask_mods shows: the | of their results, which are bool tensors.
+
+    RuntimeError for no functions.
+    """
     return _joined("or_masks", mask_mods, lambda a, b: a | b)
 
 

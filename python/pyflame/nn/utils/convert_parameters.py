@@ -5,12 +5,19 @@ from ..._grad_mode import no_grad
 
 
 def parameters_to_vector(parameters):
-    """All parameters as one vector."""
+    """All parameters as one vector: tensors of any shapes, row by row and one behind the other, [the sum of their elements].
+
+    parameters: an iterable of tensors, such as model.parameters(). ArgumentError for none. Gradients flow back to the parameters.
+    """
     return _C.cat([p.reshape(-1) for p in parameters])
 
 
 def vector_to_parameters(vec, parameters):
-    """Copies the parts of a vector into the parameters."""
+    """Copies the parts of a vector into the parameters, in their order, without a gradient: the inverse of parameters_to_vector. Returns None.
+
+    vec: [the sum of their elements]; TypeError for no tensor, ArgumentError where it ends early, after which the parameters before have new values.
+    Elements behind the last part are not used.
+    """
     if not isinstance(vec, Tensor):
         raise TypeError(f"vector_to_parameters: not a tensor; got {type(vec).__name__}; expected a vector")
     at = 0

@@ -179,7 +179,7 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
 
 
 def is_parametrized(module, tensor_name=None):
-    """Whether a module has parametrizations; with a name, of this tensor."""
+    """Whether a module has parametrizations; with a name, of this tensor. A bool. Never raises for a Module."""
     parametrizations = module._modules.get("parametrizations")
     if not isinstance(parametrizations, ModuleDict):
         return False
@@ -213,12 +213,16 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
 
 
 def type_before_parametrizations(module):
-    """The class that a module had before it was parametrized."""
+    """The class that a module had before it was parametrized; that of other modules is their own. Never raises for a Module."""
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
 def transfer_parametrizations_and_params(from_module, to_module, tensor_name=None):
-    """Parametrizes to_module like from_module, with copies of its originals. Returns to_module."""
+    """Parametrizes to_module like from_module, with copies of its originals. Returns to_module.
+
+    tensor_name: only this tensor; None: all that are parametrized. to_module gets a parameter that it lacks. A from_module without parametrizations
+    changes nothing. KeyError for a tensor_name that is not parametrized.
+    """
     if not is_parametrized(from_module):
         return to_module
     names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]

@@ -117,7 +117,7 @@ class PruningContainer(BasePruningMethod):
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing."""
+    """Prunes nothing: the mask of a parameter is what it was, ones at first. apply(module, name) returns the method. Never raises."""
 
     def compute_mask(self, t, default_mask):
         return default_mask
@@ -153,7 +153,11 @@ def _without(mask, index):
 
 
 class RandomUnstructured(_ByAmount):
-    """Prunes elements at random."""
+    """Prunes elements at random: the mask is 0 at as many places as amount says, and has the parameter's shape.
+
+    amount: an int counts elements, a float from 0.0 to 1.0 is a part of them. ValueError for another range or for more elements than there are; TypeError
+    for no number.
+    """
 
     def compute_mask(self, t, default_mask):
         n = _count(self.amount, t.numel())
@@ -161,7 +165,11 @@ class RandomUnstructured(_ByAmount):
 
 
 class L1Unstructured(_ByAmount):
-    """Prunes the elements with the smallest magnitudes."""
+    """Prunes the elements with the smallest magnitudes |x|: the mask is 0 at as many places as amount says, and has the parameter's shape.
+
+    amount: an int counts elements, a float from 0.0 to 1.0 is a part of them. ValueError for another range or for more elements than there are; TypeError
+    for no number.
+    """
 
     def compute_mask(self, t, default_mask):
         n = _count(self.amount, t.numel())
@@ -193,7 +201,11 @@ class _Slices(_ByAmount):
 
 
 class RandomStructured(_Slices):
-    """Prunes slices along dim at random."""
+    """Prunes slices along dim at random: the mask is 0 in as many slices as amount says, and has the parameter's shape.
+
+    amount: an int counts slices, a float from 0.0 to 1.0 is a part of them. dim: that along which slices lie. ValueError for another range, for more
+    slices than there are, and for fewer than 2 dims; TypeError for no number; IndexError for a dim out of range.
+    """
 
     def _scores(self, t, dim):
         return _C.rand(t.shape[dim], device=t.device)
@@ -211,7 +223,10 @@ class LnStructured(_Slices):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes where a mask is 0."""
+    """Prunes where a mask is 0. mask: a tensor of the parameter's shape, bool or of numbers, which multiplies the mask that is there.
+
+    apply(module, name, mask) raises ArgumentError for a shape that does not broadcast.
+    """
 
     PRUNING_TYPE = "global"
 
@@ -260,7 +275,11 @@ def ln_structured(module, name, amount, n, dim, importance_scores=None):
 
 
 def custom_from_mask(module, name, mask):
-    """Prunes module.name where the mask, of its shape, is 0."""
+    """Prunes module.name where the mask, of its shape, is 0. Returns the module.
+
+    name: a parameter of the module, an AttributeError otherwise. mask: a tensor, bool or of zeros and ones; ArgumentError for a shape that does not
+    broadcast.
+    """
     CustomFromMask.apply(module, name, mask)
     return module
 
@@ -305,5 +324,5 @@ def remove(module, name):
 
 
 def is_pruned(module):
-    """Whether the module, or one in it, is pruned."""
+    """Whether the module, or one in it, is pruned: a bool. It is False again after remove(). Never raises for a Module."""
     return any(isinstance(h, BasePruningMethod) for m in module.modules() for h in m._forward_pre_hooks.values())

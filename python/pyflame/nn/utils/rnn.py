@@ -8,7 +8,10 @@ _Fields = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_indices",
 
 
 def invert_permutation(permutation):
-    """The permutation that undoes this one; None for None."""
+    """The permutation that undoes this one, int64 [N]: inverse[permutation[i]] = i. None for None.
+
+    permutation: a vector with each of 0 to N - 1 once, of an integer dtype; it is read, a sync point.
+    """
     if permutation is None:
         return None
     import numpy as np
@@ -182,5 +185,8 @@ def pack_sequence(sequences, enforce_sorted=True):
 
 
 def unpack_sequence(packed_sequences):
-    """The list of sequences that were packed."""
+    """The list of sequences that were packed, each [length, ...], in their order before packing.
+
+    packed_sequences: a PackedSequence, as pack_sequence or pack_padded_sequence makes it.
+    """
     return unpad_sequence(*pad_packed_sequence(packed_sequences))

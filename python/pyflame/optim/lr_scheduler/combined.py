@@ -59,7 +59,11 @@ class SequentialLR(LRScheduler):
 
 
 class ChainedScheduler:
-    """Steps several schedules of one optimizer together, so that their factors multiply."""
+    """Steps several schedules of one optimizer together, so that their factors multiply.
+
+    schedulers: a list of schedules, in the order in which they are stepped. optimizer: that of all of them; None: that of the first. ValueError for an
+    empty list and for a schedule of another optimizer. state_dict() has the states of all.
+    """
 
     def __init__(self, schedulers, optimizer=None):
         self._schedulers = list(schedulers)

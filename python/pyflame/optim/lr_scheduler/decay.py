@@ -8,8 +8,9 @@ from .base import LambdaScheduler, LRScheduler, positive
 class LambdaLR(LambdaScheduler):
     """The rate is base * lr_lambda(step), where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    lr_lambda: one function, or a list of one for each group. optimizer: the one whose groups get the rate.
-    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
+    lr_lambda: one function, or a list of one for each group (ValueError for another number). optimizer: the one whose groups get the rate; TypeError for
+    anything else. last_epoch: the number of the last step of a run that goes on, a KeyError unless the groups have 'initial_lr'; -1: a new one.
+    """
 
     def _rate(self, i, step):
         return self.base_lrs[i] * self.lr_lambdas[i](step)
@@ -18,8 +19,9 @@ class LambdaLR(LambdaScheduler):
 class StepLR(LRScheduler):
     """The rate is base * gamma ^ (step // step_size), where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    step_size: after how many steps the rate falls. optimizer: the one whose groups get the rate.
-    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
+    step_size: after how many steps the rate falls, a positive int (ValueError otherwise). optimizer: the one whose groups get the rate; TypeError for
+    anything else. last_epoch: the number of the last step of a run that goes on, a KeyError unless the groups have 'initial_lr'; -1: a new one.
+    """
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
         positive("StepLR", "step_size", step_size)
@@ -34,9 +36,11 @@ class StepLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """base times a factor that changes linearly from start_factor to end_factor within total_iters steps.
+    """base (start_factor + (end_factor - start_factor) min(step, total_iters) / total_iters): a factor that changes linearly within total_iters steps.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    base is the rate that the group has at first, and step counts the calls of step(), from 0. start_factor: above 0 and at most 1; end_factor: from 0 to
+    1; total_iters: a positive int; ValueError otherwise. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run
+    that goes on; -1: a new one.
     """
 
     def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
@@ -64,9 +68,10 @@ class LinearLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """The rate is eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2: half a cosine from base, the rate that the group has at first, to eta_min.
 
-    T_max: the step at which the rate is eta_min; after it, the rate rises again. step counts the calls of step(), from 0. optimizer: the one whose
-    groups get the rate.
-    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
+    T_max: the step at which the rate is eta_min, a positive int (ValueError otherwise); after it, the rate rises again. step counts the calls of step(),
+    from 0. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one. Loshchilov and
+    Hutter, "SGDR: stochastic gradient descent with warm restarts", 2016, without the restarts.
+    """
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
         positive("CosineAnnealingLR", "T_max", T_max)
@@ -89,9 +94,10 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaScheduler):
-    """rate * lr_lambda(step) at each step; one function, or one per group.
+    """The rate becomes rate * lr_lambda(step) at each step() but the first, which the constructor makes: the product of all factors so far times base.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    lr_lambda: one function, or a list of one for each group (ValueError for another number). step counts the calls of step(), from 0. optimizer: the one
+    whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
     """
 
     def _next(self, i, lr):
@@ -117,9 +123,10 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """base * factor for total_iters steps, then base.
+    """base * factor for total_iters steps, then base: the rate that the group has at first.
 
-    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    factor: from 0 to 1, a ValueError otherwise; 0 is a ZeroDivisionError at step total_iters. optimizer: the one whose groups get the rate. last_epoch:
+    the number of the last step of a run that goes on; -1: a new one.
     """
 
     def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
@@ -140,8 +147,9 @@ class ConstantLR(LRScheduler):
 class ExponentialLR(LRScheduler):
     """The rate is base * gamma ^ step, where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    optimizer: the one whose groups get the rate.
-    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
+    gamma: a number. optimizer: the one whose groups get the rate; TypeError for anything else.
+    last_epoch: the number of the last step of a run that goes on, a KeyError unless the groups have 'initial_lr'; -1: a new one.
+    """
 
     def __init__(self, optimizer, gamma, last_epoch=-1):
         self.gamma = gamma
@@ -155,8 +163,9 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """base * (1 - min(step, total_iters) / total_iters) ^ power.
+    """base * (1 - min(step, total_iters) / total_iters) ^ power: from base, the rate that the group has at first, to 0.
 
+    step counts the calls of step(), from 0. total_iters: how many of them lead to 0, a positive int, which is not checked. power: 1 for a line.
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
     """
 
