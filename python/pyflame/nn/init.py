@@ -255,7 +255,7 @@ def _deprecated(function):
         return function(*args, **kwargs)
 
     old.__name__ = function.__name__[:-1]
-    old.__doc__ = f"The deprecated name of {function.__name__}, with its arguments, result and errors: each call gives a FutureWarning."
+    old.__doc__ = f"The deprecated name of {function.__name__}, with its arguments, result and errors: each call warns."
     return old
 
 
