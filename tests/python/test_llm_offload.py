@@ -65,7 +65,8 @@ def gib(nbytes):
 
 
 def written(model, **options):
-    with LLM(model, **options) as llm:
+    """The tokens of each prompt, and the model. One text at a time: which texts share a step depends on time, and a GPU rounds products of blocks by the number of rows."""
+    with LLM(model, max_num_seqs=1, **options) as llm:
         return [r.outputs[0].token_ids for r in llm.generate(PROMPTS, GREEDY)], llm.model
 
 
