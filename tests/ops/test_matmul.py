@@ -140,7 +140,8 @@ def test_a_vector_times_a_matrix_and_what_follows_are_one_step(dtype, transposed
         result = pf.relu(product + pb)
         return (result, product) if kept else result
 
-    assert "cpu.gemv, matmul with epilogue" in pf.explain(step)
+    if os.environ.get("PYFLAME_WINDOW") != "1":  # in windows of one op nothing follows
+        assert "cpu.gemv, matmul with epilogue" in pf.explain(step)
     got = step()
     result, product = got if kept else (got, None)
     tolerance = 1e-5 if dtype == "float32" else 1e-13

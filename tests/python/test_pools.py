@@ -259,12 +259,13 @@ def test_empty_batches():
 ])
 def test_volumes_in_parts(stride, padding, dilation, shape, kernel):
     """Large volumes are computed in parts along the depth: as in float64, where they are not."""
-    x, w, b = RNG.standard_normal(shape), RNG.standard_normal((16, shape[1], *kernel)), RNG.standard_normal(16)
+    rng = np.random.default_rng(5)
+    x, w, b = rng.standard_normal(shape), rng.standard_normal((16, shape[1], *kernel)), rng.standard_normal(16)
 
     def results(dtype):
         args = [pf.tensor(a, dtype=dtype, requires_grad=True) for a in (x, w, b)]
         y = F.conv3d(*args, stride, padding, dilation)
-        z = F.relu(y)
+        z = F.silu(y)  # relu's gradient would depend on the rounding of what is near 0
         loss = (z * pf.tensor(np.cos(np.arange(z.numel())).reshape(z.shape), dtype=dtype)).sum() + (y * y).mean()
         with pf.no_grad():  # the bias and relu are in the convolution's kernel
             fused = F.relu(F.conv3d(*args, stride, padding, dilation))
