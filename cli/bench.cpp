@@ -39,14 +39,14 @@ int bench(const BenchSettings& s) {
 }
 
 // Language models have options of their own, which Python checks.
-void add_bench_llm(CLI::App& bench, Run& run) {
+void add_bench_llm(CLI::App& bench, const std::shared_ptr<BenchSettings>& of_bench, Run& run) {
   CLI::App* cmd = bench.add_subcommand(
       "llm", "Measure a language model: --latency, --throughput, or --serve over HTTP; `pyflame bench llm --help`");
   cmd->set_help_flag("");
   cmd->prefix_command();
-  cmd->final_callback([&run, cmd] {
-    run = [words = cmd->remaining()]() -> int {
-      PythonCommand c("bench llm", "pyflame.llm.bench", "");
+  cmd->final_callback([&run, cmd, of_bench] {
+    run = [words = cmd->remaining(), of_bench]() -> int {
+      PythonCommand c("bench llm", "pyflame.llm.bench", of_bench->python);
       for (const std::string& word : words) c.add(word);
       c.start();
     };
@@ -94,7 +94,7 @@ void add_bench(CLI::App& app, Run& run) {
   cmd->add_option("--python", s->python,
                   "The Python interpreter that has the package; default: the one beside this program");
   auto llm = std::make_shared<Run>();
-  add_bench_llm(*cmd, *llm);
+  add_bench_llm(*cmd, s, *llm);
   cmd->final_callback([&run, cmd, s, llm] {
     if (!s->what.empty()) {
       run = [s] { return bench(*s); };

@@ -83,6 +83,8 @@ def test_bench_llm_by_the_interpreter():
     """The words that name the interpreter are not among those that Python reads."""
     done = subprocess.run([sys.executable, "-m", "pyflame", "bench", "llm", "--help"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "--batch_sizes" in done.stdout, done.stderr
+    done = subprocess.run([sys.executable, "-m", "pyflame", "bench", "--python", "/no/such/python", "llm", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "/no/such/python" in done.stderr, done.stderr
 
 
 def test_every_command_has_examples_that_exist(helps):  # noqa: F811
