@@ -7,7 +7,7 @@ generate_batch(). Before that, a line for each number of texts says how fast lla
 
     pip install gguf          # writes the file; llama.cpp's sources have it too, in gguf-py
     cmake -B build -DGGML_CUDA=ON && cmake --build build --target llama-server llama-batched-bench      # in llama.cpp
-    python benchmarks/compare_serving.py --llama_cpp build/bin --vocabulary models/ggml-vocab-llama-bpe.gguf --model /tmp/model.gguf --json results.json
+    python benchmarks/compare_serving.py --llama_cpp build/bin --vocabulary models/ggml-vocab-llama-bpe.gguf --model model.gguf --json results.json
 
 `--write` only writes the file. `--long N` sends another N prompts of 8,192 tokens while the others are written, and says how long texts wait for a token.
 """
@@ -17,6 +17,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -92,7 +93,7 @@ class Server:
 
     def __enter__(self):
         begin = time.perf_counter()
-        self.log = open(f"/tmp/compare_serving.{os.path.basename(self.command[0])}.log", "w+")
+        self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(self.command, stdout=self.log, stderr=subprocess.STDOUT)
         while True:
             try:
