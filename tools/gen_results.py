@@ -74,6 +74,8 @@ class Figures:
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
+        self.intel_file = load(OTHER_CPU, "compare_torch")
+        self.intel = by_name(self.intel_file)
         self.ns = {name: b["ns_per_op"] for name, b in self.overhead["benchmarks"].items()}
         self.steps = self.overhead["training_steps"]
 
@@ -103,6 +105,10 @@ class Figures:
         return f"{x / 1e6:.1f} MB"
 
     # ---- tables
+
+    def both_ms(self, row):
+        """PyTorch's time and PyFlame's."""
+        return f"{self.ms(row['median_ms']['torch'])} and {self.ms(row['median_ms']['pyflame'])}, a ratio of {row['ratio']:.2f}"
 
     def ratios(self, prefix):
         return [r["ratio"] for name, r in self.cpu.items() if name.startswith(prefix)]
