@@ -1,6 +1,6 @@
-"""Each advice of docs/optimization-guide.md: `pyflame doctor` reports a recorded machine, or a program, that acts against it, and does not
-report one that follows it. The guide names the case beside the advice. Where the reason of an advice can be observed without the GPU, a
-test of EFFECTS does so; tests/python/test_advice_effects.py has those that run PyFlame."""
+"""Each advice of docs/optimization-guide.md. `pyflame doctor` reports a recorded machine, or a program, that the advice is for, and does not
+report one that follows it. The guide names the case beside the advice. None of the machines was recorded on hardware (machines.py). The
+tests at the end compute what an advice gives as its reason; tests/python/test_advice_effects.py observes more of them in PyFlame."""
 import json
 from dataclasses import dataclass
 
@@ -14,11 +14,12 @@ TORCH, VLLM = {"torch": "2.9.0+rocm7.0"}, {"vllm": "0.11.0"}
 
 @dataclass
 class Case:
-    """against: what doctor reports, each with the severity and a word of the finding. follows: what it does not report, or (`least` above
-    INFO) not with that severity. An entry of either is a machine, or the text of a program."""
+    """reported: what doctor reports, each with the severity and a word of the finding. silent: what it does not report with severity `least`
+    or above. An entry of either is a machine, or the text of a program. An advice to measure a setting has one that is set in `reported`,
+    because doctor then says to measure it."""
     rule: str
-    against: list
-    follows: list
+    reported: list
+    silent: list
     least: str = "INFO"
     workload: str = ""
 
@@ -120,15 +121,15 @@ CASES = {
     "rx6000-xnack": Case("ENV-35", [(rx6000(HSA_XNACK="1"), "LOW", "cannot retry")], [rx6000()]),
     "rx6000-integrated": Case("ENV-08", [(rx7900xt(1), "HIGH", "gfx1036"), (rx7900xt(1, igpu_first=True), "HIGH", "gfx1036")], [rx7900xt(1, igpu=False), rx7900xt(1, env={"HIP_VISIBLE_DEVICES": "0"})]),
     "rx7000-attention": Case("ENV-61", [(rx7600(TORCH), "HIGH", "gfx1102"), (radeons(TORCH), "MED", "gfx1100")], [rx7600(TORCH, **{AOTRITON: "1"}), radeons(TORCH, **{AOTRITON: "1"}), radeons()], least="LOW"),
-    "rx7000-products": Case("ENV-55", [(radeons(**{HIPBLASLT: "1"}), "LOW", "gfx1100")], [radeons()]),
+    "rx7000-products": Case("ENV-55", [(radeons(**{HIPBLASLT: "1"}), "LOW", "measure both")], [radeons()]),
     "rx7000-allocator": Case("ENV-50", [(radeons(PYTORCH_HIP_ALLOC_CONF=BOTH), "CRIT", "max_split_size_mb")], [radeons(PYTORCH_HIP_ALLOC_CONF="expandable_segments:True"), radeons()], least="LOW"),
     "rx7000-convolutions": Case("SYS-70", [(radeons(), "INFO", "gfx1100")], [rx6000("gfx1030"), mi300(1)]),
-    "rx7000-transfers": Case("ENV-93", [(radeons(count=2, NCCL_P2P_DISABLE="1"), "LOW", "gfx1100")], [radeons(count=2)]),
+    "rx7000-transfers": Case("ENV-93", [(radeons(count=2, NCCL_P2P_DISABLE="1"), "LOW", "Measure")], [radeons(count=2)]),
     "rx7000-override": Case("ENV-07", [(rx7600(HSA_OVERRIDE_GFX_VERSION="11.0.0"), "MED", "gfx1102")], [rx7600()]),
     "rx9000-attention": Case("ENV-61", [(rx9000(TORCH), "MED", "gfx1201")], [rx9000(TORCH, **{AOTRITON: "1"})], least="LOW"),
-    "rx9000-products": Case("ENV-55", [(rx9000(**{HIPBLASLT: "1"}), "LOW", "gfx1201"), (rx9000(**{HIPBLASLT: "0"}), "LOW", "gfx1201")], [rx9000()]),
+    "rx9000-products": Case("ENV-55", [(rx9000(**{HIPBLASLT: value}), "LOW", "compare their results") for value in ("0", "1")], [rx9000()]),
     "rx9000-allocator": Case("ENV-50", [(rx9000(PYTORCH_CUDA_ALLOC_CONF=BOTH), "CRIT", "max_split_size_mb")], [rx9000(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), rx9000()], least="LOW"),
-    "rx9000-transfers": Case("ENV-93", [(rx9000(count=4, NCCL_P2P_DISABLE="1"), "LOW", "gfx1201")], [rx9000(count=4, NCCL_P2P_DISABLE="1"), rx9000(count=4)], least="MED"),
+    "rx9000-transfers": Case("ENV-93", [(rx9000(count=4, NCCL_P2P_DISABLE="1"), "LOW", "hung the machine")], [rx9000(count=4, NCCL_P2P_DISABLE="1"), rx9000(count=4)], least="MED"),
     "mi200-numa": Case("SYS-08", [(mi200(numa_balancing=n), "HIGH", str(n)) for n in (1, 2, 3)], [mi200()]),
     "mi200-products": Case("ENV-55", [(mi200(**{HIPBLASLT: "0"}), "MED", "gfx90a")], [mi200()]),
     "mi200-xnack": Case("ENV-35", [(mi200(HSA_XNACK="1"), "LOW", "unified memory")], [mi200()]),
@@ -141,7 +142,7 @@ CASES = {
     "mi300-huge-pages": Case("SYS-12", [(mi300a("always [madvise] never"), "MED", "MI300A")], [mi300a("[always] madvise never"), mi300(1)]),
     "mi300-partitions": Case("SYS-21", [(MACHINES["mi300x_cpx"](), "INFO", "CPX")], [mi300(1)]),
     "mi350-aiter": Case("ENV-100", [(mi350(packages=VLLM), "HIGH", "gfx950")], [mi350(packages=VLLM, VLLM_ROCM_USE_AITER="1")], least="LOW"),
-    "mi350-queues": Case("ENV-11", [(mi350(GPU_MAX_HW_QUEUES="8"), "LOW", "8"), (mi350(GPU_MAX_HW_QUEUES="0"), "HIGH", "0")], [mi350()]),
+    "mi350-queues": Case("ENV-11", [(mi350(GPU_MAX_HW_QUEUES="8"), "LOW", "measurement"), (mi350(GPU_MAX_HW_QUEUES="0"), "HIGH", "0")], [mi350()]),
     "mi350-channels": Case("ENV-94", [(mi350(n, NCCL_MIN_NCHANNELS="112"), "MED", "default of eight") for n in (4, 8)], [mi350()]),
     "mi350-autotune": Case("ENV-56", [(mi350(TORCHINDUCTOR_MAX_AUTOTUNE="1"), "LOW", "variants")], [mi350()]),
     "train-cache": Case("ENV-65", [(LOOP.format(" " * 8), "MED", "loop")], [LOOP.format("")]),
@@ -154,13 +155,13 @@ CASES = {
     "several-launcher": Case("ENV-97", [(mi300(WORLD_SIZE="8"), "HIGH", "RANK"), (mi300(WORLD_SIZE="8", RANK="0"), "HIGH", "MASTER_ADDR")], [mi300(), mi300(WORLD_SIZE="8", RANK="0", MASTER_ADDR="10.0.0.1")], least="LOW"),
     "several-iommu": Case("SYS-09", [(without_passthrough(8), "HIGH", "8 GPUs")], [mi300(), without_passthrough(1)]),
     "several-shm": Case("SYS-23", [(mi300x().container(), "HIGH", "container")], [mi300x()]),
-    "several-scratch": Case("ENV-33", [(mi300(HSA_NO_SCRATCH_RECLAIM="1"), "LOW", "scratch")], [mi300()]),
+    "several-scratch": Case("ENV-33", [(mi300(HSA_NO_SCRATCH_RECLAIM="1"), "LOW", "measurement")], [mi300()]),
     "serve-tunableop": Case("ENV-53", [(mi300(packages=VLLM, PYTORCH_TUNABLEOP_ENABLED="1"), "MED", "each new shape"), (mi300(PYTORCH_TUNABLEOP_ENABLED="1", PYTORCH_TUNABLEOP_TUNING="1"), "MED", "while serving")],
                             [mi300(packages=VLLM, PYTORCH_TUNABLEOP_ENABLED="1", PYTORCH_TUNABLEOP_TUNING="0")], least="LOW", workload="inference"),
     "serve-parts": Case("ENV-101", [(mi300(VLLM_ROCM_USE_AITER_MHA="0"), "LOW", "no effect"), (mi300(VLLM_ROCM_USE_AITER="1", VLLM_ROCM_USE_AITER_MHA="0"), "LOW", "differs")], [mi300(VLLM_ROCM_USE_AITER="1")]),
     "serve-gone": Case("ENV-102", [(mi300(VLLM_USE_TRITON_FLASH_ATTN="0"), "INFO", "VLLM_USE_TRITON_FLASH_ATTN")], [mi300()]),
     "measure-wait": Case("LINT-01", [(TIMED.format(warm=20, wait=""), "HIGH", "clock")], [TIMED.format(warm=20, wait="torch.cuda.synchronize()")]),
-    "measure-warm-up": Case("LINT-02", [(TIMED.format(warm=0, wait="torch.cuda.synchronize()"), "HIGH", "warm"), (TIMED.format(warm=1, wait="torch.cuda.synchronize()"), "LOW", "warm")], [TIMED.format(warm=20, wait="torch.cuda.synchronize()")]),
+    "measure-warm-up": Case("LINT-02", [(TIMED.format(warm=0, wait="torch.cuda.synchronize()"), "HIGH", "nothing ran before"), (TIMED.format(warm=1, wait="torch.cuda.synchronize()"), "LOW", "caches settle")], [TIMED.format(warm=20, wait="torch.cuda.synchronize()")]),
     "measure-level": Case("SYS-19", [(rx7900xt(1, igpu=False, level="low"), "HIGH", "lowest clocks"), (mi300x(level="profile_peak"), "LOW", "profile_peak")], [rx7900xt(1, igpu=False), mi300x()]),
     "measure-link": Case("SYS-15", [(link(4), "MED", "x4 of x16"), (link(16, "8.0 GT/s PCIe", busy=90), "MED", "8 of 16 GT/s under load")], [link(16), link(16, busy=90)]),
 }
@@ -186,12 +187,58 @@ def findings(run, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_advice(findings, name):
     case = CASES[name]
-    assert case.against and case.follows
-    for what, severity, word in case.against:
+    assert case.reported and case.silent
+    for what, severity, word in case.reported:
         found = findings(what, case)
-        assert found, f"{name}: {case.rule} does not report a machine or program that acts against the advice"
-        said = [(f["severity"], f"{f['what']} {f['why']} {f['where'] or ''}") for f in found]
+        assert found, f"{name}: {case.rule} does not report what the advice is for"
+        said = [(f["severity"], f"{f['what']} {f['why']} {f['fix']}") for f in found]
         assert any(s == severity and word in text for s, text in said), said
-    for what in case.follows:
+    for what in case.silent:
         found = findings(what, case)
         assert not [f for f in found if RANK[f["severity"]] >= RANK[case.least]], found
+
+
+# What `pyflame env` prints: the line, options with which it is printed, and options with which it is not.
+ENV = {
+    "rx7000-attention": (f"{AOTRITON}=1", ["--arch", "gfx1102"], ["--arch", "gfx1030"]),
+    "rx9000-attention": (f"{AOTRITON}=1", ["--arch", "gfx1201"], ["--arch", "gfx90a"]),
+    "mi300-arguments": ("HIP_FORCE_DEV_KERNARG=1", ["--arch", "gfx942", "--rocm", "6.1"], ["--arch", "gfx942", "--rocm", "6.2"]),
+    "mi300-aiter": ("VLLM_ROCM_USE_AITER=1", ["--arch", "gfx942", "--workload", "inference"], ["--arch", "gfx1100", "--workload", "inference"]),
+    "mi350-aiter": ("VLLM_ROCM_USE_AITER=1", ["--arch", "gfx950", "--workload", "inference"], ["--arch", "gfx950", "--workload", "training"]),
+    "serve-tunableop": ("PYTORCH_TUNABLEOP_TUNING=0", ["--arch", "gfx942", "--workload", "inference"], ["--arch", "gfx942", "--workload", "training"]),
+}
+
+
+@pytest.mark.parametrize("name", ENV)
+def test_env_prints_it(run, name):
+    def exports(options):
+        return {e["name"]: e["value"] for e in json.loads(run("env", *options, "--json").stdout)["exports"]}
+
+    line, printed, not_printed = ENV[name]
+    variable, value = line.split("=")
+    assert exports(printed)[variable] == value
+    assert variable not in exports(not_printed)
+
+
+def occupancy(run, gfx, vgpr):
+    document = json.loads(run("occupancy", "--arch", gfx, "--vgpr", vgpr, "--wave", 32, "--block", 32, "--json").stdout)
+    return document["arch"]["vgprs"], document["arch"]["vgpr_granule"], document["occupancy"]["waves_per_simd"]
+
+
+@pytest.mark.parametrize("gfx", ["gfx1031", "gfx1032", "gfx1034", "gfx1035", "gfx1036"])
+def test_gfx1030_has_the_same_register_file(run, gfx):
+    for vgpr in (64, 96, 160, 250):
+        assert occupancy(run, gfx, vgpr) == occupancy(run, "gfx1030", vgpr)
+
+
+def test_gfx1102_has_another_register_file_than_gfx1100(run):
+    real, passed_off = occupancy(run, "gfx1102", 160), occupancy(run, "gfx1100", 160)
+    assert real[:2] == (1024, 16) and passed_off[:2] == (1536, 24)
+    assert (real[2], passed_off[2]) == (1024 // 160, 1536 // 168) == (6, 9)  # 160 registers are 7 granules of 24
+
+
+def test_a_partitioned_module_is_several_gpus(run, tmp_path):
+    whole, parts = (json.loads(run("doctor", "--root", m.write(tmp_path / name), "--json", code=None).stdout)["facts"]["gpus"] for name, m in (("whole", mi300(1)), ("parts", MACHINES["mi300x_cpx"]())))
+    assert len(whole) == 1 and len(parts) == 8
+    for key in ("cus", "vram_bytes"):
+        assert sum(g[key] for g in parts) == whole[0][key] and {g[key] for g in parts} == {whole[0][key] // 8}
