@@ -92,3 +92,20 @@ def test_the_first_runs_compile_and_later_ones_do_not():
 
     runs = [compiled() for _ in range(8)]
     assert runs[0] > 0 and runs[3:] == [0] * 5, runs
+
+
+def test_emptying_the_cache_of_another_process_frees_nothing_here():
+    import subprocess
+    import sys
+
+    x = pf.randn(1 << 20)
+    (x * 2).sum().item()
+    y = x.exp()
+    pf.synchronize()
+    del y
+    cached = pf.memory_stats()["cached"]
+    assert cached >= 4 << 20
+    subprocess.run([sys.executable, "-c", "import pyflame as pf; pf.empty_cache()"], check=True, timeout=120)
+    assert pf.memory_stats()["cached"] == cached
+    pf.empty_cache()
+    assert pf.memory_stats()["cached"] == 0
