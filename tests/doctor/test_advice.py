@@ -226,7 +226,11 @@ def occupancy(run, gfx, vgpr):
 
 
 @pytest.mark.parametrize("gfx", ["gfx1031", "gfx1032", "gfx1034", "gfx1035", "gfx1036"])
-def test_gfx1030_has_the_same_register_file(run, gfx):
+def test_gfx1030_has_the_same_instructions_and_registers(run, gfx):
+    """The generic target is code that runs on each of them."""
+    for name in (gfx, "gfx1030"):
+        assert json.loads(run("occupancy", "--arch", name, "--json").stdout)["arch"]["generic"] == "gfx10-3-generic"
+    assert json.loads(run("occupancy", "--arch", "gfx1010", "--json").stdout)["arch"]["generic"] != "gfx10-3-generic"
     for vgpr in (64, 96, 160, 250):
         assert occupancy(run, gfx, vgpr) == occupancy(run, "gfx1030", vgpr)
 

@@ -1,4 +1,6 @@
-"""docs/optimization-guide.md: each advice has a reason, a gain, a rule of pyflame doctor that exists, and a source."""
+"""docs/optimization-guide.md: each advice has a reason, a gain, a rule of pyflame doctor that exists, a source, and tests that exist."""
+import ast
+import functools
 import json
 import pathlib
 import re
@@ -9,6 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "optimization-guide.md").read_text(encoding="utf-8")
 RULES = {rule["id"]: rule for rule in json.loads((ROOT / "src" / "tools" / "doctor" / "rules.json").read_text(encoding="utf-8"))["rules"]}
 LINK = re.compile(r"\[([A-Z]+-\d+)\]\(doctor-rules\.md#([\w-]+)\)")
+TEST = r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)"
+TESTED = re.compile(rf"rule(?: only)?: \[([\w-]+)\]\(\.\./tests/doctor/test_advice\.py\)(?:; reason: {TEST})?")
+NO_RULE = re.compile(rf"none(?:; test: {TEST})?")
 
 
 def tables(text):
@@ -34,7 +39,7 @@ def test_each_advice_is_whole():
     rows = [row for table in advice().values() for row in table]
     assert len(rows) > 30
     for row in rows:
-        assert len(row) == 5 and all(row), row
+        assert len(row) == 6 and all(row), row
         assert LINK.fullmatch(row[3]), row
 
 
@@ -50,7 +55,7 @@ def test_what_other_guides_got_wrong_has_evidence():
     assert len(rows) > 20
     for row in rows:
         assert len(row) == 5 and all(row), row
-        assert LINK.fullmatch(row[4]) or row[4] == "none", row
+        assert LINK.fullmatch(row[4]) or NO_RULE.fullmatch(row[4]), row
 
 
 @pytest.mark.parametrize(("guide", "least"), [("ROCm 6.3 reference", 30), ("AMD GPU optimization guide", 14), ("MI300X workload guide", 18), ("PyFlame ROCm backend manual", 8), ("kernel-optimization skill", 7)])
@@ -84,3 +89,58 @@ def test_a_measured_gain_names_what_it_was_measured_on():
         for row in table:
             if re.search(r"\d (ms|times|%)", row[2]):
                 assert re.search(r"gfx\d|version|model|request", row[2]), row
+
+
+@functools.cache
+def functions(path):
+    """Names of the functions of a file of tests, as pytest collects them."""
+    return {node.name for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def constant(path, name):
+    """The value that a file of tests gives to a name, as a tree."""
+    return next(node.value for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name)
+
+
+def rules_of_cases():
+    """{name of a case: the rule that it is of} of tests/doctor/test_advice.py, which runs doctor on each."""
+    cases = constant("tests/doctor/test_advice.py", "CASES")
+    return {key.value: value.args[0].value for key, value in zip(cases.keys, cases.values, strict=True)}
+
+
+def test_each_advice_has_a_case_of_its_rule():
+    cases, named = rules_of_cases(), []
+    assert "test_advice" in functions("tests/doctor/test_advice.py")
+    for table in advice().values():
+        for row in table:
+            tested = TESTED.fullmatch(row[5])
+            assert tested, row
+            assert cases[tested[1]] == LINK.fullmatch(row[3])[1], row
+            named.append(tested[1])
+    assert named == list(cases)  # one for each, in the order of the page
+
+
+def test_the_test_of_a_reason_exists():
+    found = [(row, TESTED.fullmatch(row[5])) for table in advice().values() for row in table]
+    for row, tested in found:
+        assert row[5].startswith("rule only: ") == (tested[2] is None), row
+        assert tested[2] is None or tested[2] in functions(tested[3]), row
+    assert sum(tested[2] is not None for _, tested in found) >= 10
+
+
+def test_what_other_guides_got_wrong_is_tested_or_rests_on_its_evidence():
+    """A rule has settings, or programs, for which it fires and others for which it does not."""
+    settings = json.loads((ROOT / "tests" / "doctor" / "rule_cases.json").read_text(encoding="utf-8"))
+    fires, silent = ({key.value: value for key, value in zip(tree.keys, tree.values, strict=True)} for tree in (constant("tests/doctor/test_lint.py", name) for name in ("FIRES", "SILENT")))
+    tested = 0
+    for row in next(rows for heading, rows in tables(GUIDE).items() if heading.startswith("What other")):
+        link, none = LINK.fullmatch(row[4]), NO_RULE.fullmatch(row[4])
+        if link and RULES[link[1]].get("lint"):
+            assert fires[link[1]].elts and silent[link[1]].elts, row
+        elif link:
+            assert settings[link[1]]["fires"] and settings[link[1]]["quiet"], row
+        elif none[1]:
+            tested += 1
+            assert none[1] in functions(none[2]), row
+    assert tested >= 11
