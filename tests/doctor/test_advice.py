@@ -95,6 +95,21 @@ def link(lanes, speed="16.0 GT/s PCIe", busy=None):
     return m
 
 
+def small_window(machine):
+    """Without a large BAR the host sees 256 MiB of each GPU."""
+    for _, _, address in machine.gpus:
+        machine.file(f"/sys/bus/pci/devices/{address}/mem_info_vis_vram_total", str(256 << 20))
+    return machine
+
+
+def shared(machine, busy):
+    """Another process computes on the first GPU."""
+    node, folder, address = machine.gpus[0]
+    number = machine.files[folder + "/gpu_id"].strip()
+    machine.file(f"/sys/class/kfd/kfd/proc/4242/vram_{number}", str(8 * GIB))
+    return machine.file(f"/sys/bus/pci/devices/{address}/gpu_busy_percent", str(busy))
+
+
 BOTH = "expandable_segments:True,max_split_size_mb:128"
 AOTRITON, HIPBLASLT = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "TORCH_BLAS_PREFER_HIPBLASLT"
 TRAINING = "import torch\nscaler = torch.amp.GradScaler('cuda')\ndef step(model, x):\n    with torch.autocast('cuda', dtype=torch.{}):\n        loss = model(x).sum()\n    scaler.scale(loss).backward()\n"
@@ -110,6 +125,20 @@ start = time.time()
 for _ in range(100):
     model(x)
 {wait}
+print(time.time() - start)
+"""
+STRIDES = "import torch\nx = torch.randn(4096, {0}, device='cuda', dtype=torch.float16)\nw = torch.randn(4096, {0}, device='cuda', dtype=torch.float16)\ny = x @ w.t()\n"
+PRODUCT = """import time
+import torch
+a = torch.{}(4096, 4096, device='cuda', dtype=torch.float16)
+b = torch.randn(4096, 4096, device='cuda', dtype=torch.float16)
+for _ in range(10):
+    a @ b
+torch.cuda.synchronize()
+start = time.time()
+for _ in range(100):
+    c = torch.matmul(a, b)
+torch.cuda.synchronize()
 print(time.time() - start)
 """
 PARALLEL = "import torch\nmodel = torch.nn.{}(torch.nn.Linear(8, 8))\n"
@@ -141,6 +170,7 @@ CASES = {
     "mi300-channels": Case("ENV-94", [(mi300(4, NCCL_MIN_NCHANNELS="112"), "MED", "4 GPUs"), (radeons(count=2, NCCL_MIN_NCHANNELS="112"), "MED", "not meant")], [mi300(NCCL_MIN_NCHANNELS="112"), mi300(4)], least="LOW"),
     "mi300-huge-pages": Case("SYS-12", [(mi300a("always [madvise] never"), "MED", "MI300A")], [mi300a("[always] madvise never"), mi300(1)]),
     "mi300-partitions": Case("SYS-21", [(MACHINES["mi300x_cpx"](), "INFO", "CPX")], [mi300(1)]),
+    "mi300-strides": Case("LINT-11", [(STRIDES.format(8192), "MED", "512")], [STRIDES.format(8192 + 64)]),
     "mi350-aiter": Case("ENV-100", [(mi350(packages=VLLM), "HIGH", "gfx950")], [mi350(packages=VLLM, VLLM_ROCM_USE_AITER="1")], least="LOW"),
     "mi350-queues": Case("ENV-11", [(mi350(GPU_MAX_HW_QUEUES="8"), "LOW", "measurement"), (mi350(GPU_MAX_HW_QUEUES="0"), "HIGH", "0")], [mi350()]),
     "mi350-channels": Case("ENV-94", [(mi350(n, NCCL_MIN_NCHANNELS="112"), "MED", "default of eight") for n in (4, 8)], [mi350()]),
@@ -156,6 +186,8 @@ CASES = {
     "several-iommu": Case("SYS-09", [(without_passthrough(8), "HIGH", "8 GPUs")], [mi300(), without_passthrough(1)]),
     "several-shm": Case("SYS-23", [(mi300x().container(), "HIGH", "container")], [mi300x()]),
     "several-scratch": Case("ENV-33", [(mi300(HSA_NO_SCRATCH_RECLAIM="1"), "LOW", "measurement")], [mi300()]),
+    "several-bar": Case("SYS-16", [(small_window(radeons(count=2)), "MED", "256")], [radeons(count=2), mi300()]),
+    "several-fine-grain": Case("ENV-36", [(radeons(count=2, HSA_FORCE_FINE_GRAIN_PCIE="1"), "LOW", "RCCL requires it"), (mi300(HSA_FORCE_FINE_GRAIN_PCIE="1"), "LOW", "connected by xGMI")], [radeons(count=2), mi300()]),
     "serve-tunableop": Case("ENV-53", [(mi300(packages=VLLM, PYTORCH_TUNABLEOP_ENABLED="1"), "MED", "each new shape"), (mi300(PYTORCH_TUNABLEOP_ENABLED="1", PYTORCH_TUNABLEOP_TUNING="1"), "MED", "while serving")],
                             [mi300(packages=VLLM, PYTORCH_TUNABLEOP_ENABLED="1", PYTORCH_TUNABLEOP_TUNING="0")], least="LOW", workload="inference"),
     "serve-parts": Case("ENV-101", [(mi300(VLLM_ROCM_USE_AITER_MHA="0"), "LOW", "no effect"), (mi300(VLLM_ROCM_USE_AITER="1", VLLM_ROCM_USE_AITER_MHA="0"), "LOW", "differs")], [mi300(VLLM_ROCM_USE_AITER="1")]),
@@ -164,6 +196,8 @@ CASES = {
     "measure-warm-up": Case("LINT-02", [(TIMED.format(warm=0, wait="torch.cuda.synchronize()"), "HIGH", "nothing ran before"), (TIMED.format(warm=1, wait="torch.cuda.synchronize()"), "LOW", "caches settle")], [TIMED.format(warm=20, wait="torch.cuda.synchronize()")]),
     "measure-level": Case("SYS-19", [(rx7900xt(1, igpu=False, level="low"), "HIGH", "lowest clocks"), (mi300x(level="profile_peak"), "LOW", "profile_peak")], [rx7900xt(1, igpu=False), mi300x()]),
     "measure-link": Case("SYS-15", [(link(4), "MED", "x4 of x16"), (link(16, "8.0 GT/s PCIe", busy=90), "MED", "8 of 16 GT/s under load")], [link(16), link(16, busy=90)]),
+    "measure-data": Case("LINT-03", [(PRODUCT.format("zeros"), "MED", "zeros"), (PRODUCT.format("ones"), "MED", "ones")], [PRODUCT.format("randn")]),
+    "measure-alone": Case("SYS-26", [(shared(mi300(), busy=40), "HIGH", "40 % busy")], [mi300()], workload="benchmark"),
 }
 
 
@@ -205,6 +239,7 @@ ENV = {
     "mi300-arguments": ("HIP_FORCE_DEV_KERNARG=1", ["--arch", "gfx942", "--rocm", "6.1"], ["--arch", "gfx942", "--rocm", "6.2"]),
     "mi300-aiter": ("VLLM_ROCM_USE_AITER=1", ["--arch", "gfx942", "--workload", "inference"], ["--arch", "gfx1100", "--workload", "inference"]),
     "mi350-aiter": ("VLLM_ROCM_USE_AITER=1", ["--arch", "gfx950", "--workload", "inference"], ["--arch", "gfx950", "--workload", "training"]),
+    "several-fine-grain": ("HSA_FORCE_FINE_GRAIN_PCIE=1", ["--arch", "gfx1100", "--workload", "multi-gpu"], ["--arch", "gfx942", "--workload", "multi-gpu"]),
     "serve-tunableop": ("PYTORCH_TUNABLEOP_TUNING=0", ["--arch", "gfx942", "--workload", "inference"], ["--arch", "gfx942", "--workload", "training"]),
 }
 
