@@ -439,12 +439,12 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
   bind_cast<DType::float64>(c, "double", "float64.");
   bind_cast<DType::float16>(c, "half", "float16.");
   bind_cast<DType::bfloat16>(c, "bfloat16", "bfloat16.");
-  bind_cast<DType::int64>(c, "long", "int64.");
-  bind_cast<DType::int32>(c, "int", "int32.");
-  bind_cast<DType::int16>(c, "short", "int16.");
-  bind_cast<DType::int8>(c, "char", "int8.");
-  bind_cast<DType::uint8>(c, "byte", "uint8.");
-  bind_cast<DType::bool_>(c, "bool", "bool: whether not zero.");
+  bind_cast<DType::int64>(c, "long", "int64, rounded towards zero.");
+  bind_cast<DType::int32>(c, "int", "int32, rounded towards zero.");
+  bind_cast<DType::int16>(c, "short", "int16, rounded towards zero.");
+  bind_cast<DType::int8>(c, "char", "int8, rounded towards zero.");
+  bind_cast<DType::uint8>(c, "byte", "uint8, rounded towards zero.");
+  bind_cast<DType::bool_>(c, "bool", "bool: False for zero, True for anything else.");
   bind_cast<DType::complex64>(c, "cfloat", "complex64.");
   bind_cast<DType::complex128>(c, "cdouble", "complex128.");
   c.def(
