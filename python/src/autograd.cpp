@@ -171,7 +171,7 @@ HookHandle register_hook(const Tensor& x, nb::handle hook) {
 
 void bind_modes(nb::module_& m) {
   m.def(
-      "is_grad_enabled", [] { return grad_mode::enabled(); }, 
+      "is_grad_enabled", [] { return grad_mode::enabled(); },
       "Whether ops on this thread are recorded for gradients: True unless no_grad() or inference_mode() is active.");
   m.def(
       "is_inference_mode_enabled", [] { return grad_mode::inference(); },
@@ -272,7 +272,8 @@ void bind_walks(nb::module_& m, TensorClass& c) {
 }  // namespace
 
 void bind_autograd(nb::module_& m, TensorClass& c) {
-  nb::class_<Ref<GradNode>>(m, "GradFn", "A recorded step of the computation, through which backward() computes gradients: Tensor.grad_fn.")
+  nb::class_<Ref<GradNode>>(
+      m, "GradFn", "A recorded step of the computation, through which backward() computes gradients: Tensor.grad_fn.")
       .def_prop_ro(
           "name", [](const Ref<GradNode>& n) { return n->name; },
           "The name of the op of which the step computes the gradients, such as 'mul'.")
@@ -293,8 +294,9 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
             return nb::tuple(l);
           },
           "For each input of the op a pair: the step that made it, or None, and the number of that step's output.");
-  nb::class_<HookHandle>(m, "HookHandle", "What Tensor.register_hook returns: its method remove() ends the calls of the hook.")
-      .def("remove", &HookHandle::remove, 
+  nb::class_<HookHandle>(m, "HookHandle",
+                         "What Tensor.register_hook returns: its method remove() ends the calls of the hook.")
+      .def("remove", &HookHandle::remove,
            "Removes the hook, so that backward() does not call it any more. Further calls have no effect.");
   bind_modes(m);
   bind_walks(m, c);
@@ -345,9 +347,9 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
         self_tensor(self).set_requires_grad(on);
         return nb::borrow(self);
       },
-      "requires_grad"_a = true, 
-      "Sets requires_grad, in place, and returns the tensor. ValueError for dtypes of integers and for bool, and where it "
-      "is switched off for the result of an op.");
+      "requires_grad"_a = true,
+      "Sets requires_grad, in place, and returns the tensor. ValueError for dtypes of integers and for bool, and where "
+      "it is switched off for the result of an op.");
 }
 
 }  // namespace pyflame::python

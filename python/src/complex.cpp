@@ -9,9 +9,10 @@ void bind_complex(nb::module_& m, TensorClass& c) {
         "A view of the parts of complex numbers: shape [.., 2]. TypeError for real tensors.");
   m.def("view_as_complex", &view_as_complex, "input"_a,
         "A view of pairs [.., 2] of float32 or float64 as complex numbers. ValueError when they do not lie in pairs.");
-  m.def("real", &real, "input"_a,
-        "The real parts of complex numbers: a view of the same shape in float32 or float64. A real tensor is returned as "
-        "it is.");
+  m.def(
+      "real", &real, "input"_a,
+      "The real parts of complex numbers: a view of the same shape in float32 or float64. A real tensor is returned as "
+      "it is.");
   m.def("imag", &imag, "input"_a,
         "The imaginary parts of complex numbers: a view of the same shape in float32 or float64. TypeError for real "
         "tensors.");
@@ -23,9 +24,10 @@ void bind_complex(nb::module_& m, TensorClass& c) {
   const auto set_part = [](Tensor (*fn)(const Tensor&)) {
     return [fn](const Tensor& x, nb::handle value) { copy_(fn(x), make_value("copy_", value, x)); };
   };
-  c.def_prop_rw("real", part(&real), set_part(&real),
-                "The real parts of complex numbers: a view of the same shape in float32 or float64; of a real tensor the "
-                "tensor itself. Assigning copies into them.");
+  c.def_prop_rw(
+      "real", part(&real), set_part(&real),
+      "The real parts of complex numbers: a view of the same shape in float32 or float64; of a real tensor the "
+      "tensor itself. Assigning copies into them.");
   c.def_prop_rw("imag", part(&imag), set_part(&imag),
                 "The imaginary parts of complex numbers: a view of the same shape in float32 or float64. TypeError for "
                 "real tensors. Assigning copies into them.");
@@ -37,8 +39,8 @@ void bind_complex(nb::module_& m, TensorClass& c) {
         name, [fn](nb::handle_t<Tensor> x) { return same_or_new(x, self_tensor(x), fn(self_tensor(x))); }, text);
   };
   constexpr const char* conjugate =
-      "The complex conjugate a - bi of a + bi, elementwise, in a new tensor of the same shape and dtype; a real tensor is "
-      "returned as it is.";
+      "The complex conjugate a - bi of a + bi, elementwise, in a new tensor of the same shape and dtype; a real tensor "
+      "is returned as it is.";
   same("conj", &conj, conjugate);
   same("conj_physical", &conj, conjugate);
   for (const char* name : {"resolve_conj", "resolve_neg"})

@@ -50,12 +50,13 @@ void bind_likes(nb::module_& m, TensorClass& c) {
         },
         "input"_a, OPTIONS, text);
   };
-  like("empty_like", &empty_like, 
-       "A tensor of the input's shape with arbitrary contents, with the dtype and device of the input unless others are "
-       "given.");
-  like("zeros_like", &zeros_like, 
+  like(
+      "empty_like", &empty_like,
+      "A tensor of the input's shape with arbitrary contents, with the dtype and device of the input unless others are "
+      "given.");
+  like("zeros_like", &zeros_like,
        "Zeros in the input's shape, with the dtype and device of the input unless others are given.");
-  like("ones_like", &ones_like, 
+  like("ones_like", &ones_like,
        "Ones in the input's shape, with the dtype and device of the input unless others are given.");
   like(
       "rand_like", [](const Tensor& x, DTypeOpt d) { return rand(x.shape(), d.value_or(x.dtype()), x.device()); },
@@ -63,8 +64,8 @@ void bind_likes(nb::module_& m, TensorClass& c) {
       "TypeError for a dtype of integers.");
   like(
       "randn_like", [](const Tensor& x, DTypeOpt d) { return randn(x.shape(), d.value_or(x.dtype()), x.device()); },
-      "Random numbers of the standard normal distribution in the input's shape, with its dtype and device unless others "
-      "are given. TypeError for a dtype of integers.");
+      "Random numbers of the standard normal distribution in the input's shape, with its dtype and device unless "
+      "others are given. TypeError for a dtype of integers.");
   m.def(
       "full_like",
       [](const Tensor& x, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
@@ -72,7 +73,7 @@ void bind_likes(nb::module_& m, TensorClass& c) {
         const DeviceOpt where = device;
         return leaf(where ? to_device(y, *where) : y, requires_grad);
       },
-      "input"_a, "fill_value"_a, OPTIONS, 
+      "input"_a, "fill_value"_a, OPTIONS,
       "fill_value in the input's shape, with the dtype and device of the input unless others are given.");
   struct New {
     const char* name;
@@ -177,7 +178,7 @@ void bind_random(nb::module_& m) {
         if (PyErr_Occurred()) throw nb::python_error();
         manual_seed(u);
       },
-      "seed"_a, 
+      "seed"_a,
       "Starts the random numbers anew from this seed, on all devices: the same calls then give the same numbers. "
       "TypeError when seed is not an integer.");
   m.def(
@@ -192,9 +193,9 @@ void bind_random(nb::module_& m) {
       [](std::pair<uint64_t, uint64_t> state) {
         set_rng_state({state.first, state.second});
       },
-      "state"_a, 
-      "Continues the random numbers from a state that get_rng_state returned: the same calls then give the same numbers. "
-      "TypeError when it is not a pair of integers.");
+      "state"_a,
+      "Continues the random numbers from a state that get_rng_state returned: the same calls then give the same "
+      "numbers. TypeError when it is not a pair of integers.");
 }
 
 }  // namespace

@@ -12,14 +12,16 @@ constexpr const char* kFloatResult =
     "\nShape: that of the input. Dtype: that of the input; integers and bools become the default dtype, float32 unless "
     "it was set.";
 constexpr const char* kSameResult = "\nShape and dtype: those of the input.";
-constexpr const char* kBoolResult = "\nShape: that of the input. Dtype: bool.";
+constexpr const char* kBoolResult = "\nShape: that of the input, which may be of any dtype. Dtype: bool.";
+constexpr const char* kAbsResult =
+    "\nShape: that of the input. Dtype: that of the input; of complex tensors that of their parts.";
 constexpr const char* kNoComplex = " TypeError for complex tensors.";
 constexpr const char* kNoBoolOrComplex = " TypeError for bools and for complex tensors.";
 
 // Which dtypes an op refuses; tests/tools/test_op_docstrings.py calls each op with them.
 const char* refused_by(OpId op) {
   switch (op) {
-    case OpId::abs: return " For complex tensors: the dtype of the parts. TypeError for bools.";
+    case OpId::abs: return " TypeError for bools.";
     case OpId::relu:
     case OpId::floor:
     case OpId::ceil:
@@ -38,9 +40,11 @@ const char* refused_by(OpId op) {
 // What follows an op's documentation: of its result's shape and dtype.
 std::string unary_doc(OpId op, const char* text) {
   const OpInfo& info = op_info(op);
-  return std::string(text) + (info.bool_result   ? kBoolResult
-                              : info.floats_only ? kFloatResult
-                                                 : kSameResult) +
+  return std::string(text) +
+         (op == OpId::abs    ? kAbsResult
+          : info.bool_result ? kBoolResult
+          : info.floats_only ? kFloatResult
+                             : kSameResult) +
          refused_by(op);
 }
 
@@ -52,7 +56,8 @@ std::string unary_in_place_doc(OpId op) {
 
 std::string binary_in_place_doc(OpId op) {
   const OpInfo& info = op_info(op);
-  return in_place_doc(text_of(op), {.has_other = true, .floats_only = info.floats_only, .gives_bool = info.bool_result});
+  return in_place_doc(text_of(op),
+                      {.has_other = true, .floats_only = info.floats_only, .gives_bool = info.bool_result});
 }
 
 constexpr const char* kSquare = "x * x, elementwise.";
@@ -105,8 +110,8 @@ void bind_unary(nb::module_& m, TensorClass& c) {
   both(m, c, "square", &square, (std::string(kSquare) + kSameResult + " Bools become int64.").c_str());
   both(
       m, c, "isfinite", [](const Tensor& x) { return logical_not(logical_or(isnan(x), isinf(x))); },
-      "Whether neither NaN nor infinite, elementwise; of complex numbers, neither part.\nShape: that of the input. Dtype: "
-      "bool.");
+      (std::string("Whether neither NaN nor infinite, elementwise; of complex numbers, neither part.") + kBoolResult)
+          .c_str());
   both(m, c, "negative", &neg, alias_doc("neg", unary_doc(OpId::neg, text_of(OpId::neg))).c_str());
   both(m, c, "absolute", static_cast<UnaryFn>(&pyflame::abs),
        alias_doc("abs", unary_doc(OpId::abs, text_of(OpId::abs))).c_str());
@@ -143,8 +148,8 @@ void bind_unary(nb::module_& m, TensorClass& c) {
         return nb::borrow(self);
       },
       "min"_a.none() = nb::none(), "max"_a.none() = nb::none(),
-      "Elements below min become min, those above max become max, in place; returns the tensor. ValueError when neither "
-      "is given. RuntimeError for float bounds of an integer tensor.");
+      "Elements below min become min, those above max become max, in place; returns the tensor. ValueError when "
+      "neither is given. RuntimeError for float bounds of an integer tensor.");
 }
 
 template <auto Fn>
@@ -247,9 +252,9 @@ void bind_binary(nb::module_& m, TensorClass& c) {
   };
   // add and sub can scale the second operand.
 #define OP(...)
-#define BINARY(name, text, ...)                                                                               \
-  if (OpId::name != OpId::add && OpId::name != OpId::sub) {                                                   \
-    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(text));                                   \
+#define BINARY(name, text, ...)                                                                                \
+  if (OpId::name != OpId::add && OpId::name != OpId::sub) {                                                    \
+    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(text));                                    \
     define_in_place(#name "_", #name, static_cast<BinaryFn>(&pyflame::name), binary_in_place_doc(OpId::name)); \
   }
 #include "pyflame/ops/ops.def"
@@ -277,12 +282,10 @@ void bind_binary(nb::module_& m, TensorClass& c) {
   };
   scaled("add", "add_", static_cast<BinaryFn>(&pyflame::add), OpId::add);
   scaled("sub", "sub_", static_cast<BinaryFn>(&pyflame::sub), OpId::sub);
-  define("multiply", static_cast<BinaryFn>(&pyflame::mul),
-         alias_doc("mul", binary_doc(text_of(OpId::mul))));
+  define("multiply", static_cast<BinaryFn>(&pyflame::mul), alias_doc("mul", binary_doc(text_of(OpId::mul))));
   define("subtract", static_cast<BinaryFn>(&pyflame::sub),
          alias_doc("sub, without alpha", binary_doc(text_of(OpId::sub))));
-  define("divide", static_cast<BinaryFn>(&pyflame::div),
-         alias_doc("div", binary_doc(text_of(OpId::div))));
+  define("divide", static_cast<BinaryFn>(&pyflame::div), alias_doc("div", binary_doc(text_of(OpId::div))));
   constexpr const char* rounded =
       "With rounding_mode 'trunc' rounded towards zero, with 'floor' down; None does not round. Integers stay integers "
       "where they are rounded.";
@@ -301,8 +304,7 @@ void bind_binary(nb::module_& m, TensorClass& c) {
   define("lcm", &pyflame::lcm, binary_doc("The least common multiple. Integers."));
   define_in_place("lcm_", "lcm", &pyflame::lcm,
                   in_place_doc("The least common multiple. Integers.", {.has_other = true}));
-  define("true_divide", static_cast<BinaryFn>(&pyflame::div),
-         alias_doc("div", binary_doc(text_of(OpId::div))));
+  define("true_divide", static_cast<BinaryFn>(&pyflame::div), alias_doc("div", binary_doc(text_of(OpId::div))));
 }
 
 // The dtype is x's, also for a tensor as the value.
@@ -316,11 +318,13 @@ void bind_choice(nb::module_& m, TensorClass& c) {
       "input"_a, "other"_a, "input where the bool condition holds, otherwise other; all three broadcast.");
   c.def(
       "where", [](const Tensor& x, const Tensor& cond, const Value& b) { return where(cond, x, b); }, "condition"_a,
-      "other"_a, "The elements of the tensor where condition holds, otherwise those of other; all three broadcast, and the dtypes "
+      "other"_a,
+      "The elements of the tensor where condition holds, otherwise those of other; all three broadcast, and the dtypes "
       "promote. TypeError when condition is not bool. ValueError when shapes do not broadcast.");
   both(
       m, c, "masked_fill", [](const Tensor& x, const Tensor& mask, const Value& v) { return filled(x, mask, v); },
-      "mask"_a, "value"_a, "value where mask holds, otherwise input, in the dtype of input; all of them broadcast.\nmask: bool; TypeError "
+      "mask"_a, "value"_a,
+      "value where mask holds, otherwise input, in the dtype of input; all of them broadcast.\nmask: bool; TypeError "
       "otherwise. value: a number or a tensor. ValueError when shapes do not broadcast.");
   c.def(
       "masked_fill_",
@@ -328,8 +332,9 @@ void bind_choice(nb::module_& m, TensorClass& c) {
         copy_(self_tensor(self), filled(self_tensor(self), mask, value));
         return nb::borrow(self);
       },
-      "mask"_a, "value"_a, "The elements where mask holds become value, in place; returns the tensor.\nmask: bool; TypeError otherwise. value: a "
-      "number or a tensor. ValueError unless both broadcast to the tensor's shape.");
+      "mask"_a, "value"_a,
+      "The elements where mask holds become value, in place; returns the tensor.\nmask: bool; TypeError otherwise. "
+      "value: a number or a tensor. ValueError unless both broadcast to the tensor's shape.");
   c.def(
       "fill_",
       [](nb::handle_t<Tensor> self, const Value& v) {
@@ -339,24 +344,26 @@ void bind_choice(nb::module_& m, TensorClass& c) {
       },
       "value"_a,
       "Every element becomes value, cast to the tensor's dtype; returns the tensor.\nvalue: a number, or a tensor that "
-      "broadcasts to the shape (ValueError otherwise). TypeError for a complex number in a real tensor. RuntimeError for "
-      "a leaf that requires grad, except under no_grad().");
+      "broadcasts to the shape (ValueError otherwise). TypeError for a complex number in a real tensor. RuntimeError "
+      "for a leaf that requires grad, except under no_grad().");
   c.def(
       "zero_",
       [](nb::handle_t<Tensor> self) {
         fill_(self_tensor(self), Scalar(0));
         return nb::borrow(self);
       },
-      "Every element becomes zero; returns the tensor. RuntimeError for a leaf that requires grad, except under no_grad().");
+      "Every element becomes zero; returns the tensor. RuntimeError for a leaf that requires grad, except under "
+      "no_grad().");
   c.def(
       "copy_",
       [](nb::handle_t<Tensor> self, nb::handle src, bool) {
         copy_(self_tensor(self), make_value("copy_", src, self_tensor(self)));
         return nb::borrow(self);
       },
-      "src"_a, "non_blocking"_a = false, "The elements become those of src, broadcast to the shape and cast to the dtype of this tensor, also from another "
-      "device; returns the tensor.\nsrc: a tensor or a number. ValueError when src does not broadcast to the shape. "
-      "TypeError for complex numbers in a real tensor. RuntimeError for a leaf that requires grad, except under "
+      "src"_a, "non_blocking"_a = false,
+      "The elements become those of src, broadcast to the shape and cast to the dtype of this tensor, also from "
+      "another device; returns the tensor.\nsrc: a tensor or a number. ValueError when src does not broadcast to the "
+      "shape. TypeError for complex numbers in a real tensor. RuntimeError for a leaf that requires grad, except under "
       "no_grad().\nnon_blocking is accepted and has no effect.");
 }
 

@@ -22,10 +22,10 @@ void bind_products(nb::module_& m, TensorClass& c) {
                  b.shape().str());
         return matmul(a, b);
       },
-      "mat2"_a, 
-      "The product of two matrices: [M, K] and [K, N] give [M, N]. The dtypes must be equal. ValueError for other shapes, "
-      "TypeError for different dtypes and for bools.");
-  both(m, c, "bmm", &bmm, "mat2"_a, 
+      "mat2"_a,
+      "The product of two matrices: [M, K] and [K, N] give [M, N]. The dtypes must be equal. ValueError for other "
+      "shapes, TypeError for different dtypes and for bools.");
+  both(m, c, "bmm", &bmm, "mat2"_a,
        "B products of matrices: [B, M, K] and [B, K, N] give [B, M, N]. ValueError for other shapes, TypeError for "
        "different dtypes and for bools.");
   m.def(
@@ -47,7 +47,7 @@ void bind_products(nb::module_& m, TensorClass& c) {
       [](const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, const Tensor* bias,
          DTypeArg dtype) { return scaled_mm(a, b, scale_a, scale_b, or_undefined(bias), dtype); },
       "mat_a"_a, "mat_b"_a, "scale_a"_a, "scale_b"_a, OPTIONAL("bias"), "dtype"_a = nb::none());
-  both(m, c, "batch_matmul", &bmm, "mat2"_a, 
+  both(m, c, "batch_matmul", &bmm, "mat2"_a,
        "The same as bmm: B products of matrices, [B, M, K] and [B, K, N] give [B, M, N].");
   both(
       m, c, "dot",
@@ -56,7 +56,7 @@ void bind_products(nb::module_& m, TensorClass& c) {
                  b.shape().str());
         return matmul(a, b);
       },
-      "tensor"_a, 
+      "tensor"_a,
       "The inner product of two vectors [K], a 0-d tensor: the sum of input[i] * tensor[i], without a conjugate. "
       "ValueError for other shapes and different lengths.");
   m.def(
@@ -363,7 +363,7 @@ void bind_losses(nb::module_& m) {
                  "l1_loss: unknown reduction; got '{}'; expected 'none', 'mean' or 'sum'", reduction);
         return reduction == "mean" ? mean(d) : reduction == "sum" ? sum(d) : d;
       },
-      "input"_a, "target"_a, REDUCTION, 
+      "input"_a, "target"_a, REDUCTION,
       "|input - target|, elementwise, and its reduction: 'mean' and 'sum' give a 0-d tensor, 'none' the shape of "
       "input. ValueError when the shapes differ and for another reduction.");
   m.def(

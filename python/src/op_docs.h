@@ -9,15 +9,13 @@ namespace pyflame::python {
 
 // The text of an op in ops.def.
 inline const char* text_of(OpId op) {
-  switch (op) {
 #define OP(...)
 #define UNARY(name, text, ...) \
-  case OpId::name: return text;
+  if (op == OpId::name) return text;
 #define BINARY(name, text, ...) \
-  case OpId::name: return text;
+  if (op == OpId::name) return text;
 #include "pyflame/ops/ops.def"
-    default: return "";
-  }
+  return "";
 }
 
 inline std::string alias_doc(std::string_view of, const std::string& doc) {

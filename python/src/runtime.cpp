@@ -73,7 +73,7 @@ void bind_devices(nb::module_& m) {
       "Where new tensors are made: 'cpu', 'rocm', 'rocm:1', ... ValueError for an unknown name, DeviceError with the "
       "reason and what to do when it is not there.");
   m.def(
-      "get_device", [] { return current_device().str(); }, 
+      "get_device", [] { return current_device().str(); },
       "The name of the device on which new tensors are made, such as 'cpu' or 'rocm:0'; set_device changes it.");
   m.def(
       "device_info",
@@ -82,10 +82,10 @@ void bind_devices(nb::module_& m) {
       "Facts about a device (the current one unless given) as a dict: name, architecture, total_memory in bytes, "
       "compute_units, ...");
   m.def(
-      "rocm_is_available", [] { return device_available(DeviceType::rocm); }, 
+      "rocm_is_available", [] { return device_available(DeviceType::rocm); },
       "Whether this process can use an AMD GPU through ROCm; rocm_unavailable_reason says why not.");
   m.def(
-      "rocm_device_count", [] { return device_count(DeviceType::rocm); }, 
+      "rocm_device_count", [] { return device_count(DeviceType::rocm); },
       "The number of AMD GPUs that this process can use; 0 where there is none.");
   m.def(
       "rocm_get_device_info", [](int index) { return info_dict(parse_device(fmt::format("rocm:{}", index))); },
@@ -95,7 +95,7 @@ void bind_devices(nb::module_& m) {
       "Why no AMD GPU can be used and how to fix it; empty when one can.");
   m.def(
       "rocm_set_device", [](int index) { set_current_device(parse_device(fmt::format("rocm:{}", index))); },
-      "device_id"_a = 0, 
+      "device_id"_a = 0,
       "Makes the AMD GPU of this number the device on which new tensors are made, as set_device does. DeviceError with "
       "the reason when it is not there.");
   m.def(
@@ -109,10 +109,10 @@ void bind_devices(nb::module_& m) {
       },
       "The same as synchronize(): returns when everything that was recorded is complete; raises what failed.");
   m.def(
-      "cuda_is_available", [] { return device_available(DeviceType::cuda); }, 
+      "cuda_is_available", [] { return device_available(DeviceType::cuda); },
       "Whether this process can use an NVIDIA GPU: True when cuda_device_count is not 0.");
   m.def(
-      "cuda_device_count", [] { return device_count(DeviceType::cuda); }, 
+      "cuda_device_count", [] { return device_count(DeviceType::cuda); },
       "The number of NVIDIA GPUs that this process can use; 0 where there is none.");
 }
 
@@ -244,8 +244,7 @@ void bind_runtime(nb::module_& m) {
         return l;
       },
       "The names of all primitive ops, of which every other op is made, as a list of strings.");
-  m.def("get_num_threads", &num_threads, 
-        "The number of threads of the CPU that compute; set_num_threads changes it.");
+  m.def("get_num_threads", &num_threads, "The number of threads of the CPU that compute; set_num_threads changes it.");
   m.def(
       "set_num_threads",
       [](int n) {
@@ -256,7 +255,7 @@ void bind_runtime(nb::module_& m) {
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def(
       "get_float32_matmul_precision", [] { return name_of(float32_matmul_precision()); },
-      
+
       "How exactly float32 matrix products are computed, as set_float32_matmul_precision set it; 'highest' at first.");
   m.def(
       "set_float32_matmul_precision",
@@ -269,7 +268,7 @@ void bind_runtime(nb::module_& m) {
       "GPUs, the CPU, other dtypes and convolutions (set_float32_conv_precision) do not heed it.");
   m.def(
       "get_float32_conv_precision", [] { return name_of(float32_conv_precision()); },
-      
+
       "How exactly float32 convolutions are computed, as set_float32_conv_precision set it; 'highest' at first.");
   m.def(
       "set_float32_conv_precision",
@@ -321,7 +320,7 @@ void bind_runtime(nb::module_& m) {
       "at the end of the process.");
   m.def("program_cache_stats", &cache_dict,
         "Hits, misses, evictions and size of the program cache, in programs and in ops.");
-  m.def("clear_program_cache", &clear_program_cache, 
+  m.def("clear_program_cache", &clear_program_cache,
         "Removes all compiled programs from the cache: the next time that ops run, they are compiled anew.");
   m.def(
       "gpu_graph_stats", &replay_dict,

@@ -40,8 +40,8 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "A view in which dims of size 1 are repeated; -1 keeps a size. New dims may come first.");
   c.def(
       "expand_as", [](const Tensor& x, const Tensor& other) { return expand(x, other.shape()); }, "other"_a,
-      "A view in which dims of size 1 are repeated to the shape of other, as expand(other.shape). ValueError where another "
-      "size differs.");
+      "A view in which dims of size 1 are repeated to the shape of other, as expand(other.shape). ValueError where "
+      "another size differs.");
   c.def(
       "view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.shape()); }, "other"_a,
       "The same elements in the shape of other, sharing memory, as view(other.shape). ValueError when the numbers of "
@@ -52,12 +52,14 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "ValueError when the numbers of elements differ.");
   m.def(
       "broadcast_to", [](const Tensor& x, const DimsArg& size) { return expand(x, size); }, "input"_a, "size"_a,
-      "The same as expand: a view in which dims of size 1 are repeated to `size`. ValueError where another size differs.");
-  both(m, c, "flatten", &flatten, "start_dim"_a = 0, "end_dim"_a = -1, 
-       "The dimensions from start_dim to end_dim, both included, as one: a view where possible, otherwise a copy. A 0-d "
-       "tensor gets the shape [1]. ValueError when start_dim comes after end_dim.");
+      "The same as expand: a view in which dims of size 1 are repeated to `size`. ValueError where another size "
+      "differs.");
+  both(
+      m, c, "flatten", &flatten, "start_dim"_a = 0, "end_dim"_a = -1,
+      "The dimensions from start_dim to end_dim, both included, as one: a view where possible, otherwise a copy. A 0-d "
+      "tensor gets the shape [1]. ValueError when start_dim comes after end_dim.");
   for (const char* name : {"transpose", "swapaxes"})
-    both(m, c, name, &transpose, "dim0"_a, "dim1"_a, 
+    both(m, c, name, &transpose, "dim0"_a, "dim1"_a,
          "A view with the dimensions dim0 and dim1 swapped. IndexError when one is out of range.");
   both(
       m, c, "t",
@@ -79,13 +81,13 @@ void bind_views(nb::module_& m, TensorClass& c) {
         return y;
       },
       "dim"_a.none() = nb::none(), "A view without the dims of size 1 (or without those of `dim` that have size 1).");
-  both(m, c, "unsqueeze", &unsqueeze, "dim"_a, 
+  both(m, c, "unsqueeze", &unsqueeze, "dim"_a,
        "A view with a new dimension of size 1 at `dim`; a negative one counts from the end. IndexError out of range.");
   both(m, c, "narrow", &narrow, "dim"_a, "start"_a, "length"_a,
        "A view of `length` entries of a dim of input from `start` on.");
   both(
       m, c, "select", [](const Tensor& x, int64_t dim, int64_t index) { return select(x, dim, index); }, "dim"_a,
-      "index"_a, 
+      "index"_a,
       "A view of the entry `index` of a dimension; the result has one dimension fewer. IndexError when dim or index is "
       "out of range.");
   both(
@@ -133,7 +135,7 @@ void bind_views(nb::module_& m, TensorClass& c) {
         for (int64_t i = 0; i < x.shape()[d]; ++i) parts.append(select(x, d, i));
         return nb::tuple(parts);
       },
-      "dim"_a = 0, 
+      "dim"_a = 0,
       "The entries of a dimension as a tuple of views, which have one dimension fewer. IndexError out of range.");
 }
 
@@ -170,7 +172,8 @@ void bind_join(nb::module_& m) {
         for (Tensor& x : xs) x = expand(x, shape);
         return nb::tuple(nb::cast(xs));
       },
-      "tensors"_a, "Views of all tensors in the shape to which they broadcast together, as a tuple. ValueError when they do not.");
+      "tensors"_a,
+      "Views of all tensors in the shape to which they broadcast together, as a tuple. ValueError when they do not.");
 }
 
 // Indices of leading dims; None: all of a dim.
@@ -235,9 +238,9 @@ void bind_indices(nb::module_& m, TensorClass& c) {
   both(
       m, c, "take_along_dim",
       [](const Tensor& x, const Tensor& index, std::optional<int64_t> dim) { return take_along_dim(x, index, dim); },
-      "indices"_a, "dim"_a.none() = nb::none(), 
-      "The elements that indices, int64 or int32, names along dim, as gather; the other dimensions broadcast. Without dim "
-      "over the flattened input. TypeError for another dtype of indices; ValueError when the numbers of dimensions "
+      "indices"_a, "dim"_a.none() = nb::none(),
+      "The elements along dim that indices names, as gather; the other dimensions broadcast. Without dim over the "
+      "flattened input.\nindices: int64 or int32; TypeError otherwise. ValueError when the numbers of dimensions "
       "differ.");
   both(m, c, "tril", &tril, "diagonal"_a = 0, "The lower triangle of the last two dims; zero above the diagonal.");
   both(m, c, "triu", &triu, "diagonal"_a = 0, "The upper triangle of the last two dims; zero below the diagonal.");

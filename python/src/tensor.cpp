@@ -176,7 +176,7 @@ constexpr const char* kOfComplex = " Of complex numbers, the real parts, with a 
 template <DType D>
 void bind_cast(TensorClass& c, const char* name, const char* text) {
   static const std::string doc =
-      std::string("The tensor converted to ") + text + (is_complex(D) ? "" : kOfComplex) +
+      std::string("The tensor converted to ") + text + (is_complex(D) || D == DType::bool_ ? "" : kOfComplex) +
       "\nThe tensor itself when it has that dtype already. memory_format: the order in memory of the result; that of "
       "the tensor unless given.";
   c.def(name, &to_dtype<D>, "memory_format"_a.none() = nb::none(), doc.c_str());
@@ -184,11 +184,14 @@ void bind_cast(TensorClass& c, const char* name, const char* text) {
 
 void bind_properties(TensorClass& c) {
   c.def_prop_ro(
-      "shape", [](const Tensor& x) { return size_object(x.shape()); }, "The sizes of the dimensions: a pyflame.Size, which is a tuple; () of a 0-d tensor.");
+      "shape", [](const Tensor& x) { return size_object(x.shape()); },
+      "The sizes of the dimensions: a pyflame.Size, which is a tuple; () of a 0-d tensor.");
   c.def_prop_ro(
-      "dtype", [](const Tensor& x) { return dtype_object(x.dtype()); }, "The type of the elements, such as pyflame.float32. It does not change; see to().");
+      "dtype", [](const Tensor& x) { return dtype_object(x.dtype()); },
+      "The type of the elements, such as pyflame.float32. It does not change; see to().");
   c.def_prop_ro(
-      "device", [](const Tensor& x) { return x.device(); }, "The device on which the elements are: a pyflame.device, which compares equal to its name.");
+      "device", [](const Tensor& x) { return x.device(); },
+      "The device on which the elements are: a pyflame.device, which compares equal to its name.");
   c.def_prop_ro(
       "ndim", [](const Tensor& x) { return x.dim(); },
       "The number of dimensions, the length of shape: 0 for a tensor of one number.");
@@ -200,7 +203,8 @@ void bind_properties(TensorClass& c) {
       "The bytes of one element, as element_size(): 4 for float32, 8 for complex64.");
   c.def_prop_rw(
       "requires_grad", [](const Tensor& x) { return x.requires_grad(); },
-      [](const Tensor& x, bool on) { x.set_requires_grad(on); }, "Whether gradients are computed for it. It can be set for a leaf of a floating or complex dtype; ValueError for "
+      [](const Tensor& x, bool on) { x.set_requires_grad(on); },
+      "Whether gradients are computed for it. It can be set for a leaf of a floating or complex dtype; ValueError for "
       "other dtypes, and where it is switched off for the result of an op.");
   c.def_prop_rw(
       "grad",
@@ -217,10 +221,12 @@ void bind_properties(TensorClass& c) {
                  dtype_name(t->dtype()), x.shape().str(), dtype_name(x.dtype()));
         x.set_grad(*t);
       },
-      nb::for_setter("grad"_a.none()), "The sum of the gradients that backward() has computed for this tensor, or None. A tensor that is assigned has its "
-      "shape and dtype; ValueError otherwise.");
+      nb::for_setter("grad"_a.none()),
+      "The sum of the gradients that backward() has computed for this tensor, or None. A tensor that is assigned has "
+      "its shape and dtype; ValueError otherwise.");
   c.def_prop_ro(
-      "is_leaf", [](const Tensor& x) { return x.is_leaf(); }, "Whether no recorded op made it: backward() stores gradients in such tensors, where requires_grad is set.");
+      "is_leaf", [](const Tensor& x) { return x.is_leaf(); },
+      "Whether no recorded op made it: backward() stores gradients in such tensors, where requires_grad is set.");
   c.def_prop_ro(
       "grad_fn",
       [](const Tensor& x) -> nb::object {
@@ -236,7 +242,8 @@ void bind_properties(TensorClass& c) {
         grad_mode::Guard off(false);
         copy_(x, value);
       },
-      "The same elements in the same memory, without history. Assigning copies into them; ValueError when shapes differ.");
+      "The same elements in the same memory, without history. Assigning copies into them; ValueError when shapes "
+      "differ.");
   c.def_prop_ro(
       "T",
       [](const Tensor& x) {
@@ -244,8 +251,8 @@ void bind_properties(TensorClass& c) {
                  x.shape().str());
         return x.dim() == 2 ? transpose(x, 0, 1) : x;
       },
-      "The transpose of a matrix, a view. A tensor of one or no dimension is returned as it is; ValueError for more than "
-      "two.");
+      "The transpose of a matrix, a view. A tensor of one or no dimension is returned as it is; ValueError for more "
+      "than two.");
   c.def_prop_ro(
       "mT",
       [](const Tensor& x) {
@@ -286,7 +293,8 @@ void bind_queries(TensorClass& c) {
         if (dim) return nb::int_(x.size(*dim));
         return size_object(x.shape());
       },
-      "dim"_a.none() = nb::none(), "All sizes as a pyflame.Size, or with dim the size of one dimension. IndexError when dim is out of range.");
+      "dim"_a.none() = nb::none(),
+      "All sizes as a pyflame.Size, or with dim the size of one dimension. IndexError when dim is out of range.");
   c.def(
       "stride",
       [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
@@ -294,7 +302,8 @@ void bind_queries(TensorClass& c) {
         if (dim) return nb::int_(x.strides()[normalize_dim("stride", *dim, x.dim())]);
         return dims_tuple(x.strides());
       },
-      "dim"_a.none() = nb::none(), "How many elements of memory lie between neighbours along each dimension, a tuple; with dim the number of one "
+      "dim"_a.none() = nb::none(),
+      "How many elements of memory lie between neighbours along each dimension, a tuple; with dim the number of one "
       "dimension. IndexError when dim is out of range.");
   c.def("_storage_nbytes", [](const Tensor& x) { return x.storage()->nbytes; });
   c.def("_is_inference", [](const Tensor& x) {
@@ -339,8 +348,10 @@ void bind_queries(TensorClass& c) {
       "is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a,
       "Whether both names mean the same tensor. A view of a tensor is another one, although it shares the memory.");
   c.def("item", &item_object, "The only element as a Python number; ValueError when there is not exactly one.");
-  c.def("tolist", &to_list, "The elements as nested lists of Python numbers; for a 0-d tensor a number. The call waits for the result of the "
-        "recorded ops.");
+  c.def(
+      "tolist", &to_list,
+      "The elements as nested lists of Python numbers; for a 0-d tensor a number. The call waits for the result of the "
+      "recorded ops.");
 }
 
 // Integers and a Size are sizes, no argument is size 0, and everything else is data: PyTorch's old constructors.
@@ -480,8 +491,9 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
       },
       "memory_format"_a.none() = nb::none(),
       "Itself when it lies in memory in row-major order (or as channels_last has it), otherwise a copy that does.");
-  c.def("detach", &Tensor::detach, "The same elements in the same memory, but without history: requires_grad is False, and no gradient flows through. "
-        "Writes to one of them are seen in the other.");
+  c.def("detach", &Tensor::detach,
+        "The same elements in the same memory, but without history: requires_grad is False, and no gradient flows "
+        "through. Writes to one of them are seen in the other.");
   m.def(
       "clone",
       [](const Tensor& x, FormatArg format) {
