@@ -171,10 +171,11 @@ HookHandle register_hook(const Tensor& x, nb::handle hook) {
 
 void bind_modes(nb::module_& m) {
   m.def(
-      "is_grad_enabled", [] { return grad_mode::enabled(); }, "Whether ops on this thread are recorded for gradients.");
+      "is_grad_enabled", [] { return grad_mode::enabled(); },
+      "Whether ops on this thread are recorded for gradients: True unless no_grad() or inference_mode() is active.");
   m.def(
       "is_inference_mode_enabled", [] { return grad_mode::inference(); },
-      "Whether inference_mode is on in this thread.");
+      "Whether inference_mode() is active in this thread, so that nothing is recorded for gradients.");
   m.def("_grad_mode", [] { return nb::make_tuple(grad_mode::enabled(), grad_mode::inference()); });
   m.def("_autocast", [](const std::string& device_type) {
     const autocast::State state = autocast::state(device_from_text(device_type).type);
@@ -271,8 +272,11 @@ void bind_walks(nb::module_& m, TensorClass& c) {
 }  // namespace
 
 void bind_autograd(nb::module_& m, TensorClass& c) {
-  nb::class_<Ref<GradNode>>(m, "GradFn", "A step of the tape.")
-      .def_prop_ro("name", [](const Ref<GradNode>& n) { return n->name; })
+  nb::class_<Ref<GradNode>>(
+      m, "GradFn", "A recorded step of the computation, through which backward() computes gradients: Tensor.grad_fn.")
+      .def_prop_ro(
+          "name", [](const Ref<GradNode>& n) { return n->name; },
+          "The name of the op of which the step computes the gradients, such as 'mul'.")
       .def("__repr__", [](const Ref<GradNode>& n) { return "<" + n->name + ">"; })
       .def_prop_ro("_id", [](const Ref<GradNode>& n) { return n->sequence; })
       .def_prop_ro("_leaves",
@@ -282,13 +286,18 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
                        if (!e.node && e.needed()) l.append(nb::cast(e.leaf));
                      return l;
                    })
-      .def_prop_ro("next_functions", [](const Ref<GradNode>& n) {
-        nb::list l;
-        for (const Edge& e : n->edges) l.append(nb::make_tuple(e.node ? nb::cast(e.node) : nb::none(), e.index));
-        return nb::tuple(l);
-      });
-  nb::class_<HookHandle>(m, "HookHandle", "What registering a hook returns.")
-      .def("remove", &HookHandle::remove, "The hook is called no more.");
+      .def_prop_ro(
+          "next_functions",
+          [](const Ref<GradNode>& n) {
+            nb::list l;
+            for (const Edge& e : n->edges) l.append(nb::make_tuple(e.node ? nb::cast(e.node) : nb::none(), e.index));
+            return nb::tuple(l);
+          },
+          "For each input of the op a pair: the step that made it, or None, and the number of that step's output.");
+  nb::class_<HookHandle>(m, "HookHandle",
+                         "What Tensor.register_hook returns: its method remove() ends the calls of the hook.")
+      .def("remove", &HookHandle::remove,
+           "Removes the hook, so that backward() does not call it any more. Further calls have no effect.");
   bind_modes(m);
   bind_walks(m, c);
   c.def("register_hook", &register_hook, "hook"_a,
@@ -296,7 +305,7 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
   m.def("_set_anomaly", &autograd::set_anomaly_detection, "on"_a);
   m.def(
       "is_anomaly_enabled", [] { return autograd::anomaly_detection(); },
-      "Whether gradients are looked at for NaN values.");
+      "Whether backward() looks for NaN values in gradients, as detect_anomaly sets it; False at first.");
   m.def(
       "_register_post_hook",
       [](const Tensor& leaf, nb::handle hook) {
@@ -338,7 +347,9 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
         self_tensor(self).set_requires_grad(on);
         return nb::borrow(self);
       },
-      "requires_grad"_a = true, "Sets requires_grad; returns self.");
+      "requires_grad"_a = true,
+      "Sets requires_grad, in place, and returns the tensor. ValueError for dtypes of integers and for bool, and where "
+      "it is switched off for the result of an op.");
 }
 
 }  // namespace pyflame::python

@@ -1,5 +1,6 @@
 // Complex numbers and Fourier transforms. pyflame/fft.py makes PyTorch's functions of the transforms along one dim.
 #include "casters.h"
+#include "op_docs.h"
 
 namespace pyflame::python {
 
@@ -8,8 +9,13 @@ void bind_complex(nb::module_& m, TensorClass& c) {
         "A view of the parts of complex numbers: shape [.., 2]. TypeError for real tensors.");
   m.def("view_as_complex", &view_as_complex, "input"_a,
         "A view of pairs [.., 2] of float32 or float64 as complex numbers. ValueError when they do not lie in pairs.");
-  m.def("real", &real, "input"_a, "The real part, a view; a real tensor itself.");
-  m.def("imag", &imag, "input"_a, "The imaginary part, a view. TypeError for real tensors.");
+  m.def(
+      "real", &real, "input"_a,
+      "The real parts of complex numbers: a view of the same shape in float32 or float64. A real tensor is returned as "
+      "it is.");
+  m.def("imag", &imag, "input"_a,
+        "The imaginary parts of complex numbers: a view of the same shape in float32 or float64. TypeError for real "
+        "tensors.");
   m.def("complex", &complex, "real"_a, "imag"_a,
         "Complex numbers of their parts, float32 or float64. Shapes broadcast; the dtypes must be equal.");
   const auto part = [](Tensor (*fn)(const Tensor&)) {
@@ -18,8 +24,13 @@ void bind_complex(nb::module_& m, TensorClass& c) {
   const auto set_part = [](Tensor (*fn)(const Tensor&)) {
     return [fn](const Tensor& x, nb::handle value) { copy_(fn(x), make_value("copy_", value, x)); };
   };
-  c.def_prop_rw("real", part(&real), set_part(&real), "The real part, a view; a real tensor itself.");
-  c.def_prop_rw("imag", part(&imag), set_part(&imag), "The imaginary part, a view. TypeError for real tensors.");
+  c.def_prop_rw(
+      "real", part(&real), set_part(&real),
+      "The real parts of complex numbers: a view of the same shape in float32 or float64; of a real tensor the "
+      "tensor itself. Assigning copies into them.");
+  c.def_prop_rw("imag", part(&imag), set_part(&imag),
+                "The imaginary parts of complex numbers: a view of the same shape in float32 or float64. TypeError for "
+                "real tensors. Assigning copies into them.");
   const auto same = [&](const char* name, Tensor (*fn)(const Tensor&), const char* text) {
     m.def(
         name, [fn](nb::handle_t<Tensor> x) { return same_or_new(x, self_tensor(x), fn(self_tensor(x))); }, "input"_a,
@@ -27,28 +38,34 @@ void bind_complex(nb::module_& m, TensorClass& c) {
     c.def(
         name, [fn](nb::handle_t<Tensor> x) { return same_or_new(x, self_tensor(x), fn(self_tensor(x))); }, text);
   };
-  same("conj", &conj, "The complex conjugate; a real tensor itself.");
-  same("conj_physical", &conj, "The same as conj.");
+  constexpr const char* conjugate =
+      "The complex conjugate a - bi of a + bi, elementwise, in a new tensor of the same shape and dtype; a real tensor "
+      "is returned as it is.";
+  same("conj", &conj, conjugate);
+  same("conj_physical", &conj, conjugate);
   for (const char* name : {"resolve_conj", "resolve_neg"})
     same(
-        name, [](const Tensor& x) { return x; }, "The input: conjugates and negatives are always computed.");
+        name, [](const Tensor& x) { return x; },
+        "Returns the input itself: conj() and neg() compute their results, and no tensor has a mark that is to be "
+        "resolved.");
   c.def(
       "conj_physical_",
       [](nb::handle_t<Tensor> self) {
         unary_(&conj, "conj_physical", self_tensor(self));
         return nb::borrow(self);
       },
-      "In place.");
+      in_place_doc("The complex conjugate, elementwise; real elements stay as they are.", {}).c_str());
   both(m, c, "angle", &angle,
        "The angle in radians, between -pi and pi; of real numbers 0, or pi below zero.\nDtype: that of the parts.");
-  both(m, c, "sgn", &sgn, "z / |z|, and 0 at 0; of real numbers, sign.");
+  constexpr const char* sign_text = "z / |z| of complex numbers, and 0 at 0; of real numbers -1, 0 or 1, as sign.";
+  both(m, c, "sgn", &sgn, (std::string(sign_text) + "\nElementwise. Shape and dtype: those of the input.").c_str());
   c.def(
       "sgn_",
       [](nb::handle_t<Tensor> self) {
         unary_(&sgn, "sgn", self_tensor(self));
         return nb::borrow(self);
       },
-      "In place.");
+      in_place_doc(sign_text, {}).c_str());
   m.def("_fft", &fft, "input"_a, "dim"_a, "inverse"_a, "scale"_a);
   m.def("_rfft", &fft_of_real, "input"_a, "dim"_a, "scale"_a);
   m.def("_irfft", &fft_to_real, "input"_a, "dim"_a, "n"_a, "scale"_a);

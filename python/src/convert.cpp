@@ -610,8 +610,10 @@ void bind_convert(nb::module_& m, TensorClass& c) {
   m.def("as_tensor", as, "data"_a, "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
         "data as a tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is "
         "copied.");
-  m.def("asarray", as, "obj"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
-        "The same as as_tensor.");
+  m.def(
+      "asarray", as, "obj"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
+      "The same as as_tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is "
+      "copied.");
   m.def("from_numpy", &from_numpy, "ndarray"_a,
         "A tensor that shares a NumPy array's memory: writes on either side are seen on the other. ValueError for "
         "read-only arrays\n"

@@ -50,15 +50,22 @@ void bind_likes(nb::module_& m, TensorClass& c) {
         },
         "input"_a, OPTIONS, text);
   };
-  like("empty_like", &empty_like, "A tensor of the input's shape and dtype with arbitrary contents.");
-  like("zeros_like", &zeros_like, "Zeros of the input's shape and dtype.");
-  like("ones_like", &ones_like, "Ones of the input's shape and dtype.");
+  like(
+      "empty_like", &empty_like,
+      "A tensor of the input's shape with arbitrary contents, with the dtype and device of the input unless others are "
+      "given.");
+  like("zeros_like", &zeros_like,
+       "Zeros in the input's shape, with the dtype and device of the input unless others are given.");
+  like("ones_like", &ones_like,
+       "Ones in the input's shape, with the dtype and device of the input unless others are given.");
   like(
       "rand_like", [](const Tensor& x, DTypeOpt d) { return rand(x.shape(), d.value_or(x.dtype()), x.device()); },
-      "Uniform numbers in [0, 1) of the input's shape.");
+      "Random numbers, uniform in [0, 1), in the input's shape, with its dtype and device unless others are given. "
+      "TypeError for a dtype of integers.");
   like(
       "randn_like", [](const Tensor& x, DTypeOpt d) { return randn(x.shape(), d.value_or(x.dtype()), x.device()); },
-      "Standard normal numbers of the input's shape.");
+      "Random numbers of the standard normal distribution in the input's shape, with its dtype and device unless "
+      "others are given. TypeError for a dtype of integers.");
   m.def(
       "full_like",
       [](const Tensor& x, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
@@ -66,7 +73,8 @@ void bind_likes(nb::module_& m, TensorClass& c) {
         const DeviceOpt where = device;
         return leaf(where ? to_device(y, *where) : y, requires_grad);
       },
-      "input"_a, "fill_value"_a, OPTIONS, "fill_value in the input's shape and dtype.");
+      "input"_a, "fill_value"_a, OPTIONS,
+      "fill_value in the input's shape, with the dtype and device of the input unless others are given.");
   struct New {
     const char* name;
     Maker make;
@@ -124,7 +132,9 @@ void bind_ranges(nb::module_& m) {
       [](double start, double end, int64_t steps, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         return leaf(linspace(start, end, steps, dtype, device), requires_grad);
       },
-      "start"_a, "end"_a, "steps"_a, OPTIONS, "`steps` numbers at equal distances from start to end, both included.");
+      "start"_a, "end"_a, "steps"_a, OPTIONS,
+      "`steps` numbers at equal distances from start to end, both included; one step is start. Dtype: the default one "
+      "unless given. ValueError for a negative number of steps.");
   m.def(
       "eye",
       [](int64_t n, std::optional<int64_t> cols, DTypeArg dtype, DeviceArg device, bool requires_grad) {
@@ -168,20 +178,24 @@ void bind_random(nb::module_& m) {
         if (PyErr_Occurred()) throw nb::python_error();
         manual_seed(u);
       },
-      "seed"_a, "Starts the random numbers anew from this seed, on all devices.");
+      "seed"_a,
+      "Starts the random numbers anew from this seed, on all devices: the same calls then give the same numbers. "
+      "TypeError when seed is not an integer.");
   m.def(
       "get_rng_state",
       [] {
         const RngState s = get_rng_state();
         return nb::make_tuple(s.seed, s.offset);
       },
-      "The state of the random numbers: (seed, offset).");
+      "The state of the random numbers, a tuple (seed, offset), with which set_rng_state continues.");
   m.def(
       "set_rng_state",
       [](std::pair<uint64_t, uint64_t> state) {
         set_rng_state({state.first, state.second});
       },
-      "state"_a, "Continues from a state that get_rng_state returned.");
+      "state"_a,
+      "Continues the random numbers from a state that get_rng_state returned: the same calls then give the same "
+      "numbers. TypeError when it is not a pair of integers.");
 }
 
 }  // namespace

@@ -2,18 +2,67 @@
 #include <string_view>
 
 #include "casters.h"
+#include "op_docs.h"
 
 namespace pyflame::python {
 
 namespace {
 
+constexpr const char* kFloatResult =
+    "\nShape: that of the input. Dtype: that of the input; integers and bools become the default dtype, float32 unless "
+    "it was set.";
+constexpr const char* kSameResult = "\nShape and dtype: those of the input.";
+constexpr const char* kBoolResult = "\nShape: that of the input, which may be of any dtype. Dtype: bool.";
+constexpr const char* kAbsResult =
+    "\nShape: that of the input. Dtype: that of the input; of complex tensors that of their parts.";
+constexpr const char* kNoComplex = " TypeError for complex tensors.";
+constexpr const char* kNoBoolOrComplex = " TypeError for bools and for complex tensors.";
+
+// Which dtypes an op refuses; tests/tools/test_op_docstrings.py calls each op with them.
+const char* refused_by(OpId op) {
+  switch (op) {
+    case OpId::abs: return " TypeError for bools.";
+    case OpId::relu:
+    case OpId::floor:
+    case OpId::ceil:
+    case OpId::round: return kNoBoolOrComplex;
+    case OpId::bitwise_not: return " TypeError for floats and for complex tensors.";
+    case OpId::sign:
+    case OpId::erf:
+    case OpId::erfc:
+    case OpId::erfinv:
+    case OpId::lgamma:
+    case OpId::digamma: return kNoComplex;
+    default: return "";
+  }
+}
+
 // What follows an op's documentation: of its result's shape and dtype.
 std::string unary_doc(OpId op, const char* text) {
   const OpInfo& info = op_info(op);
-  return std::string(text) + (info.bool_result   ? "\nDtype: bool."
-                              : info.floats_only ? "\nShape: any. Integers and bools become float32."
-                                                 : "\nShape and dtype: those of the input.");
+  return std::string(text) +
+         (op == OpId::abs    ? kAbsResult
+          : info.bool_result ? kBoolResult
+          : info.floats_only ? kFloatResult
+                             : kSameResult) +
+         refused_by(op);
 }
+
+std::string unary_in_place_doc(OpId op) {
+  const OpInfo& info = op_info(op);
+  return in_place_doc(text_of(op) + std::string(refused_by(op)),
+                      {.floats_only = info.floats_only, .gives_bool = info.bool_result});
+}
+
+std::string binary_in_place_doc(OpId op) {
+  const OpInfo& info = op_info(op);
+  return in_place_doc(text_of(op),
+                      {.has_other = true, .floats_only = info.floats_only, .gives_bool = info.bool_result});
+}
+
+constexpr const char* kSquare = "x * x, elementwise.";
+constexpr const char* kI0 = "The modified Bessel function of the first kind of order 0, elementwise.";
+constexpr const char* kTrunc = "The integer part: rounded towards zero, elementwise.";
 
 using BinaryFn = Tensor (*)(const Value&, const Value&);
 using UnaryFn = Tensor (*)(const Tensor&);
@@ -33,14 +82,18 @@ void bind_unary(nb::module_& m, TensorClass& c) {
     const char* name;
     const char* method;
     UnaryFn fn;
+    std::string text;
   };
-  static constexpr InPlace in_place[] = {
+  static const InPlace in_place[] = {
 #define OP(...)
-#define UNARY(name, ...) {#name, #name "_", static_cast<UnaryFn>(&pyflame::name)},
+#define UNARY(name, ...) {#name, #name "_", static_cast<UnaryFn>(&pyflame::name), unary_in_place_doc(OpId::name)},
 #include "pyflame/ops/ops.def"
-      {"square", "square_", static_cast<UnaryFn>(&pyflame::square)},
-      {"i0", "i0_", static_cast<UnaryFn>(&pyflame::i0)},
-      {"trunc", "trunc_", static_cast<UnaryFn>(&pyflame::trunc)}};
+      {"square", "square_", static_cast<UnaryFn>(&pyflame::square),
+       in_place_doc(std::string(kSquare) + " RuntimeError for bools, as the results are integers.", {})},
+      {"i0", "i0_", static_cast<UnaryFn>(&pyflame::i0),
+       in_place_doc(std::string(kI0) + kNoComplex, {.floats_only = true})},
+      {"trunc", "trunc_", static_cast<UnaryFn>(&pyflame::trunc),
+       in_place_doc(std::string(kTrunc) + kNoBoolOrComplex, {})}};
   for (const InPlace& e : in_place) {
     const std::string_view n = e.name;
     if (n == "isnan" || n == "isinf") continue;
@@ -50,17 +103,18 @@ void bind_unary(nb::module_& m, TensorClass& c) {
           unary_(e.fn, e.name, self_tensor(self));
           return nb::borrow(self);
         },
-        "In place.");
+        e.text.c_str());
   }
-  both(m, c, "trunc", &trunc,
-       "The integer part: rounded towards zero, elementwise.\nShape and dtype: those of the input.");
-  both(m, c, "i0", &i0, "The modified Bessel function of the first kind of order 0. Integers become float32.");
-  both(m, c, "square", &square, "x * x, elementwise.\nShape and dtype: those of the input.");
+  both(m, c, "trunc", &trunc, (std::string(kTrunc) + kSameResult + kNoBoolOrComplex).c_str());
+  both(m, c, "i0", &i0, (std::string(kI0) + kFloatResult + kNoComplex).c_str());
+  both(m, c, "square", &square, (std::string(kSquare) + kSameResult + " Bools become int64.").c_str());
   both(
       m, c, "isfinite", [](const Tensor& x) { return logical_not(logical_or(isnan(x), isinf(x))); },
-      "Whether neither NaN nor infinite, elementwise.\nDtype: bool.");
-  both(m, c, "negative", &neg, "The same as neg.");
-  both(m, c, "absolute", static_cast<UnaryFn>(&pyflame::abs), "The same as abs.");
+      (std::string("Whether neither NaN nor infinite, elementwise; of complex numbers, neither part.") + kBoolResult)
+          .c_str());
+  both(m, c, "negative", &neg, alias_doc("neg", unary_doc(OpId::neg, text_of(OpId::neg))).c_str());
+  both(m, c, "absolute", static_cast<UnaryFn>(&pyflame::abs),
+       alias_doc("abs", unary_doc(OpId::abs, text_of(OpId::abs))).c_str());
   both(
       m, c, "gelu", [](const Tensor& x, const std::string& approximate) { return gelu(x, approximate); }, nb::kw_only(),
       "approximate"_a = "none",
@@ -69,7 +123,8 @@ void bind_unary(nb::module_& m, TensorClass& c) {
       "Floating dtypes. ValueError for another approximate.");
   both(m, c, "softplus", &softplus, "beta"_a = 1.0, "threshold"_a = 20.0,
        "log(1 + exp(beta x)) / beta, elementwise; x itself where beta x > threshold.");
-  both(m, c, "leaky_relu", &leaky_relu, "negative_slope"_a = 0.01, "x where x > 0, otherwise negative_slope * x.");
+  both(m, c, "leaky_relu", &leaky_relu, "negative_slope"_a = 0.01,
+       (std::string("x where x > 0, otherwise negative_slope * x, elementwise.") + kFloatResult + kNoComplex).c_str());
   auto clamp_fn = [](const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
     return clamp(x, min, max);
   };
@@ -92,7 +147,9 @@ void bind_unary(nb::module_& m, TensorClass& c) {
         copy_(x, clamp(x, min, max));
         return nb::borrow(self);
       },
-      "min"_a.none() = nb::none(), "max"_a.none() = nb::none(), "clamp in place.");
+      "min"_a.none() = nb::none(), "max"_a.none() = nb::none(),
+      "Elements below min become min, those above max become max, in place; returns the tensor. ValueError when "
+      "neither is given. RuntimeError for float bounds of an integer tensor.");
 }
 
 template <auto Fn>
@@ -184,30 +241,26 @@ void bind_binary(nb::module_& m, TensorClass& c) {
     c.def(
         name, [fn](const Tensor& a, const Value& b) { return fn(a, b); }, "other"_a, text.c_str());
   };
-  auto define_in_place = [&](const char* method, const char* name, BinaryFn fn) {
+  auto define_in_place = [&](const char* method, const char* name, BinaryFn fn, const std::string& text) {
     c.def(
         method,
         [fn, name](nb::handle_t<Tensor> self, const Value& other) {
           binary_(fn, name, self_tensor(self), other);
           return nb::borrow(self);
         },
-        "other"_a, "In place.");
+        "other"_a, text.c_str());
   };
   // add and sub can scale the second operand.
-  const char *add_text = "", *sub_text = "";
 #define OP(...)
-#define BINARY(name, text, ...)                                               \
-  if (OpId::name == OpId::add) {                                              \
-    add_text = text;                                                          \
-  } else if (OpId::name == OpId::sub) {                                       \
-    sub_text = text;                                                          \
-  } else {                                                                    \
-    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(text));   \
-    define_in_place(#name "_", #name, static_cast<BinaryFn>(&pyflame::name)); \
+#define BINARY(name, text, ...)                                                                                \
+  if (OpId::name != OpId::add && OpId::name != OpId::sub) {                                                    \
+    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(text));                                    \
+    define_in_place(#name "_", #name, static_cast<BinaryFn>(&pyflame::name), binary_in_place_doc(OpId::name)); \
   }
 #include "pyflame/ops/ops.def"
-  auto scaled = [&](const char* name, const char* method, BinaryFn fn, const char* text) {
-    const std::string t = binary_doc(text) + "\nalpha: a factor of other.";
+  auto scaled = [&](const char* name, const char* method, BinaryFn fn, OpId op) {
+    const std::string t = binary_doc(text_of(op)) + "\nalpha: a factor of other.";
+    const std::string t_in_place = binary_in_place_doc(op) + "\nalpha: a factor of other.";
     auto value = [](const Value& b, const std::optional<Scalar>& alpha) {
       return alpha ? Value(mul(b, Value(*alpha))) : b;
     };
@@ -225,13 +278,14 @@ void bind_binary(nb::module_& m, TensorClass& c) {
           binary_(fn, name, self_tensor(self), value(b, alpha));
           return nb::borrow(self);
         },
-        "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), "In place.");
+        "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), t_in_place.c_str());
   };
-  scaled("add", "add_", static_cast<BinaryFn>(&pyflame::add), add_text);
-  scaled("sub", "sub_", static_cast<BinaryFn>(&pyflame::sub), sub_text);
-  define("multiply", static_cast<BinaryFn>(&pyflame::mul), "The same as mul.");
-  define("subtract", static_cast<BinaryFn>(&pyflame::sub), "The same as sub.");
-  define("divide", static_cast<BinaryFn>(&pyflame::div), "The same as div.");
+  scaled("add", "add_", static_cast<BinaryFn>(&pyflame::add), OpId::add);
+  scaled("sub", "sub_", static_cast<BinaryFn>(&pyflame::sub), OpId::sub);
+  define("multiply", static_cast<BinaryFn>(&pyflame::mul), alias_doc("mul", binary_doc(text_of(OpId::mul))));
+  define("subtract", static_cast<BinaryFn>(&pyflame::sub),
+         alias_doc("sub, without alpha", binary_doc(text_of(OpId::sub))));
+  define("divide", static_cast<BinaryFn>(&pyflame::div), alias_doc("div", binary_doc(text_of(OpId::div))));
   constexpr const char* rounded =
       "With rounding_mode 'trunc' rounded towards zero, with 'floor' down; None does not round. Integers stay integers "
       "where they are rounded.";
@@ -248,8 +302,9 @@ void bind_binary(nb::module_& m, TensorClass& c) {
         "other"_a, nb::kw_only(), "rounding_mode"_a.none(), rounded);
   }
   define("lcm", &pyflame::lcm, binary_doc("The least common multiple. Integers."));
-  define_in_place("lcm_", "lcm", &pyflame::lcm);
-  define("true_divide", static_cast<BinaryFn>(&pyflame::div), "The same as div.");
+  define_in_place("lcm_", "lcm", &pyflame::lcm,
+                  in_place_doc("The least common multiple. Integers.", {.has_other = true}));
+  define("true_divide", static_cast<BinaryFn>(&pyflame::div), alias_doc("div", binary_doc(text_of(OpId::div))));
 }
 
 // The dtype is x's, also for a tensor as the value.
@@ -263,17 +318,23 @@ void bind_choice(nb::module_& m, TensorClass& c) {
       "input"_a, "other"_a, "input where the bool condition holds, otherwise other; all three broadcast.");
   c.def(
       "where", [](const Tensor& x, const Tensor& cond, const Value& b) { return where(cond, x, b); }, "condition"_a,
-      "other"_a, "self where condition holds, otherwise other.");
+      "other"_a,
+      "The elements of the tensor where condition holds, otherwise those of other; all three broadcast, and the dtypes "
+      "promote. TypeError when condition is not bool. ValueError when shapes do not broadcast.");
   both(
       m, c, "masked_fill", [](const Tensor& x, const Tensor& mask, const Value& v) { return filled(x, mask, v); },
-      "mask"_a, "value"_a, "value where the bool mask (broadcast to input) holds, otherwise input.");
+      "mask"_a, "value"_a,
+      "value where mask holds, otherwise input, in the dtype of input; all of them broadcast.\nmask: bool; TypeError "
+      "otherwise. value: a number or a tensor. ValueError when shapes do not broadcast.");
   c.def(
       "masked_fill_",
       [](nb::handle_t<Tensor> self, const Tensor& mask, const Value& value) {
         copy_(self_tensor(self), filled(self_tensor(self), mask, value));
         return nb::borrow(self);
       },
-      "mask"_a, "value"_a, "masked_fill in place.");
+      "mask"_a, "value"_a,
+      "The elements where mask holds become value, in place; returns the tensor.\nmask: bool; TypeError otherwise. "
+      "value: a number or a tensor. ValueError unless both broadcast to the tensor's shape.");
   c.def(
       "fill_",
       [](nb::handle_t<Tensor> self, const Value& v) {
@@ -281,31 +342,39 @@ void bind_choice(nb::module_& m, TensorClass& c) {
         else fill_(self_tensor(self), v.scalar);
         return nb::borrow(self);
       },
-      "value"_a, "Every element becomes value.");
+      "value"_a,
+      "Every element becomes value, cast to the tensor's dtype; returns the tensor.\nvalue: a number, or a tensor that "
+      "broadcasts to the shape (ValueError otherwise). TypeError for a complex number in a real tensor. RuntimeError "
+      "for a leaf that requires grad, except under no_grad().");
   c.def(
       "zero_",
       [](nb::handle_t<Tensor> self) {
         fill_(self_tensor(self), Scalar(0));
         return nb::borrow(self);
       },
-      "Every element becomes zero.");
+      "Every element becomes zero; returns the tensor. RuntimeError for a leaf that requires grad, except under "
+      "no_grad().");
   c.def(
       "copy_",
       [](nb::handle_t<Tensor> self, nb::handle src, bool) {
         copy_(self_tensor(self), make_value("copy_", src, self_tensor(self)));
         return nb::borrow(self);
       },
-      "src"_a, "non_blocking"_a = false, "The elements become src's, broadcast and cast.");
+      "src"_a, "non_blocking"_a = false,
+      "The elements become those of src, broadcast to the shape and cast to the dtype of this tensor, also from "
+      "another device; returns the tensor.\nsrc: a tensor or a number. ValueError when src does not broadcast to the "
+      "shape. TypeError for complex numbers in a real tensor. RuntimeError for a leaf that requires grad, except under "
+      "no_grad().\nnon_blocking is accepted and has no effect.");
 }
 
 // Functions of the module pyflame.special.
 void bind_special(nb::module_& m, TensorClass& c) {
 #define OP(...)
 #define SPECIAL(name, text, ...) \
-  m.def("special_" #name, &pyflame::name, "input"_a, unary_doc(OpId::name, text).c_str());
+  m.def("special_" #name, &pyflame::name, "input"_a, (unary_doc(OpId::name, text) + kNoComplex).c_str());
 #include "pyflame/ops/ops.def"
   const auto one = [&](const char* name, UnaryFn fn, const char* text) {
-    m.def(name, fn, "input"_a, (std::string(text) + "\nShape: any. Integers and bools become float32.").c_str());
+    m.def(name, fn, "input"_a, (std::string(text) + kFloatResult + kNoComplex).c_str());
   };
   one("special_i1", &i1, "I1(x), the modified Bessel function of the first kind of order 1.");
   one("special_modified_bessel_k0", &modified_bessel_k0,
@@ -318,7 +387,9 @@ void bind_special(nb::module_& m, TensorClass& c) {
       "Hurwitz' zeta function: the sum of (other + k)^-input over all k >= 0.\nElementwise; tensors or numbers; shapes "
       "broadcast. Its gradient is that of other.");
   m.def("_frexp", &frexp, "input"_a, "Mantissa, and exponent in int32.");
-  constexpr const char* text = "The n-th derivative of digamma. ArgumentError for a negative n.";
+  constexpr const char* text =
+      "The n-th derivative of digamma, elementwise; n = 0 is digamma itself. The shape is the input's; integers and "
+      "bools become the default dtype. ValueError for a negative n, TypeError for complex tensors.";
   m.def("polygamma", &polygamma, "n"_a, "input"_a, text);
   c.def(
       "polygamma", [](const Tensor& x, int64_t n) { return polygamma(n, x); }, "n"_a, text);

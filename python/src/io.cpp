@@ -47,7 +47,9 @@ void bind_io(nb::module_& m) {
         Unlocked u;
         write_file_atomically("save", path, view);
       },
-      "path"_a, "data"_a, "Replaces a file as a whole.");
+      "path"_a, "data"_a,
+      "Writes bytes to a file as a whole: it has the old contents until all of the new ones are written. OSError when "
+      "it cannot be written.");
 }
 
 }  // namespace pyflame::python

@@ -22,8 +22,12 @@ void bind_products(nb::module_& m, TensorClass& c) {
                  b.shape().str());
         return matmul(a, b);
       },
-      "mat2"_a, "The product of two matrices.");
-  both(m, c, "bmm", &bmm, "mat2"_a, "The matrix products of [B, M, K] and [B, K, N].");
+      "mat2"_a,
+      "The product of two matrices: [M, K] and [K, N] give [M, N]. The dtypes must be equal. ValueError for other "
+      "shapes, TypeError for different dtypes and for bools.");
+  both(m, c, "bmm", &bmm, "mat2"_a,
+       "B products of matrices: [B, M, K] and [B, K, N] give [B, M, N]. ValueError for other shapes, TypeError for "
+       "different dtypes and for bools.");
   m.def(
       "grouped_mm",
       [](const Tensor& a, const Tensor& b, const Tensor* offs) { return grouped_mm(a, b, or_undefined(offs)); },
@@ -43,7 +47,8 @@ void bind_products(nb::module_& m, TensorClass& c) {
       [](const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, const Tensor* bias,
          DTypeArg dtype) { return scaled_mm(a, b, scale_a, scale_b, or_undefined(bias), dtype); },
       "mat_a"_a, "mat_b"_a, "scale_a"_a, "scale_b"_a, OPTIONAL("bias"), "dtype"_a = nb::none());
-  both(m, c, "batch_matmul", &bmm, "mat2"_a, "The same as bmm.");
+  both(m, c, "batch_matmul", &bmm, "mat2"_a,
+       "The same as bmm: B products of matrices, [B, M, K] and [B, K, N] give [B, M, N].");
   both(
       m, c, "dot",
       [](const Tensor& a, const Tensor& b) {
@@ -51,7 +56,9 @@ void bind_products(nb::module_& m, TensorClass& c) {
                  b.shape().str());
         return matmul(a, b);
       },
-      "tensor"_a, "The inner product of two vectors.");
+      "tensor"_a,
+      "The inner product of two vectors [K], a 0-d tensor: the sum of input[i] * tensor[i], without a conjugate. "
+      "ValueError for other shapes and different lengths.");
   m.def(
       "linear", [](const Tensor& x, const Tensor& w, const Tensor* b) { return linear(x, w, or_undefined(b)); },
       "input"_a, "weight"_a, OPTIONAL("bias"),
@@ -344,7 +351,8 @@ int64_t class_number(const char* op, nb::handle ignore_index) {
 
 void bind_losses(nb::module_& m) {
   m.def("mse_loss", &mse_loss, "input"_a, "target"_a, REDUCTION,
-        "(input - target)^2, reduced: 'mean', 'sum' or 'none'.");
+        "(input - target)^2, elementwise, and its reduction: 'mean' and 'sum' give a 0-d tensor, 'none' the shape of "
+        "input. ValueError when the shapes differ and for another reduction.");
   m.def(
       "l1_loss",
       [](const Tensor& a, const Tensor& b, const std::string& reduction) {
@@ -355,7 +363,9 @@ void bind_losses(nb::module_& m) {
                  "l1_loss: unknown reduction; got '{}'; expected 'none', 'mean' or 'sum'", reduction);
         return reduction == "mean" ? mean(d) : reduction == "sum" ? sum(d) : d;
       },
-      "input"_a, "target"_a, REDUCTION, "|input - target|, reduced: 'mean', 'sum' or 'none'.");
+      "input"_a, "target"_a, REDUCTION,
+      "|input - target|, elementwise, and its reduction: 'mean' and 'sum' give a 0-d tensor, 'none' the shape of "
+      "input. ValueError when the shapes differ and for another reduction.");
   m.def(
       "nll_loss",
       [](const Tensor& x, const Tensor& target, const Tensor* weight, nb::handle ignore_index,

@@ -120,7 +120,8 @@ void bind_settings_of_memory(nb::module_& m) {
       "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
   m.def(
       "set_memory_limit", [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, device_or_current(device)); },
-      "bytes"_a, "device"_a.none() = nb::none(), "At most this many bytes; 0: no limit.");
+      "bytes"_a, "device"_a.none() = nb::none(),
+      "Allows at most this many bytes of memory on a device, the current one unless given; 0 removes the limit.");
   m.def(
       "_configure_memory",
       [](nb::handle device, std::optional<double> fraction, std::optional<uint64_t> limit,
@@ -171,7 +172,9 @@ void bind_memory(nb::module_& m) {
       "number. Devices with memory of their own have more: memory.stats explains them.");
   m.def(
       "reset_peak_memory", [](nb::handle device) { reset_peak_memory(device_or_current(device)); },
-      "device"_a.none() = nb::none(), "The peaks start from what is allocated and reserved now.");
+      "device"_a.none() = nb::none(),
+      "The peaks of memory_stats start anew from what is allocated and reserved now, on the current device unless "
+      "another is given.");
   m.def(
       "empty_cache",
       [] {

@@ -169,7 +169,8 @@ void bind_updates(nb::module_& m) {
       "-g, so that the update goes up. ValueError, TypeError.");
   m.def(
       "total_norm", [](const Tensors& xs) { return total_norm(xs); }, "tensors"_a,
-      "The 2-norm over the elements of all tensors, 0-d float32.");
+      "The square root of the sum of the squares of all elements of all tensors, a 0-d float32 tensor; 0 for an empty "
+      "list. TypeError for a tensor of integers.");
   m.def(
       "clip_grad_norm_", [](const Tensors& params, double max_norm) { return clip_grad_norm_(params, max_norm); },
       "parameters"_a, "max_norm"_a,

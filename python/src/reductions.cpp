@@ -56,7 +56,10 @@ void bind_plain(nb::module_& m, TensorClass& c) {
 #define ALONG(name, attributes, text, ...)                                                                             \
   both(                                                                                                                \
       m, c, #name, [](const Tensor& x, int64_t dim, DTypeArg dtype) { return pyflame::name(x, dim, dtype); }, "dim"_a, \
-      "dtype"_a.none() = nb::none(), text);
+      "dtype"_a.none() = nb::none(),                                                                                   \
+      op_info(OpId::name).floats_only ? text                                                                           \
+          "\nThe shape is that of input. Floating dtypes, or dtype, which casts first; TypeError otherwise."           \
+                                      : text);
 #include "pyflame/ops/ops.def"
   typed("sum", &sum, "The sum of input." OVER "Integers and bools sum to int64; dtype casts first.");
   typed("mean", &mean, "The arithmetic mean of input." OVER "Floating dtypes (or give dtype).");
@@ -186,7 +189,9 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
         const Tensor y = sum_to(x, dims_from_args("sum_to_size", size));
         return x.dim() == 0 && y.dtype() == DType::bool_ ? cast(y, DType::int64) : y;  // a sum of one number
       },
-      "size"_a, "Sums over what broadcasting `size` to the shape repeated.");
+      "size"_a,
+      "The sum over the dimensions that broadcasting from `size` to the shape would repeat; the result has the shape "
+      "`size`. ValueError when `size` does not broadcast to the shape.");
 }
 
 }  // namespace pyflame::python

@@ -73,7 +73,8 @@ void bind_devices(nb::module_& m) {
       "Where new tensors are made: 'cpu', 'rocm', 'rocm:1', ... ValueError for an unknown name, DeviceError with the "
       "reason and what to do when it is not there.");
   m.def(
-      "get_device", [] { return current_device().str(); }, "The name of the device on which new tensors are made.");
+      "get_device", [] { return current_device().str(); },
+      "The name of the device on which new tensors are made, such as 'cpu' or 'rocm:0'; set_device changes it.");
   m.def(
       "device_info",
       [](nb::handle device) { return info_dict(device.is_none() ? current_device() : device_from(device)); },
@@ -81,9 +82,11 @@ void bind_devices(nb::module_& m) {
       "Facts about a device (the current one unless given) as a dict: name, architecture, total_memory in bytes, "
       "compute_units, ...");
   m.def(
-      "rocm_is_available", [] { return device_available(DeviceType::rocm); }, "Whether an AMD GPU can be used.");
+      "rocm_is_available", [] { return device_available(DeviceType::rocm); },
+      "Whether this process can use an AMD GPU through ROCm; rocm_unavailable_reason says why not.");
   m.def(
-      "rocm_device_count", [] { return device_count(DeviceType::rocm); }, "How many AMD GPUs can be used.");
+      "rocm_device_count", [] { return device_count(DeviceType::rocm); },
+      "The number of AMD GPUs that this process can use; 0 where there is none.");
   m.def(
       "rocm_get_device_info", [](int index) { return info_dict(parse_device(fmt::format("rocm:{}", index))); },
       "device_id"_a = 0, "Facts about an AMD GPU as a dict. DeviceError with the reason when it is not there.");
@@ -92,7 +95,9 @@ void bind_devices(nb::module_& m) {
       "Why no AMD GPU can be used and how to fix it; empty when one can.");
   m.def(
       "rocm_set_device", [](int index) { set_current_device(parse_device(fmt::format("rocm:{}", index))); },
-      "device_id"_a = 0, "set_device of an AMD GPU by number.");
+      "device_id"_a = 0,
+      "Makes the AMD GPU of this number the device on which new tensors are made, as set_device does. DeviceError with "
+      "the reason when it is not there.");
   m.def(
       "rocm_get_device", [] { return current_device().type == DeviceType::rocm ? current_device().index : -1; },
       "The number of the current AMD GPU; -1 when the current device is another.");
@@ -102,11 +107,13 @@ void bind_devices(nb::module_& m) {
         Unlocked u;
         synchronize();
       },
-      "synchronize().");
+      "The same as synchronize(): returns when everything that was recorded is complete; raises what failed.");
   m.def(
-      "cuda_is_available", [] { return device_available(DeviceType::cuda); }, "Whether an NVIDIA GPU can be used.");
+      "cuda_is_available", [] { return device_available(DeviceType::cuda); },
+      "Whether this process can use an NVIDIA GPU: True when cuda_device_count is not 0.");
   m.def(
-      "cuda_device_count", [] { return device_count(DeviceType::cuda); }, "How many NVIDIA GPUs can be used.");
+      "cuda_device_count", [] { return device_count(DeviceType::cuda); },
+      "The number of NVIDIA GPUs that this process can use; 0 where there is none.");
 }
 
 nb::dict cache_dict() {
@@ -146,7 +153,7 @@ void bind_runtime(nb::module_& m) {
         Unlocked u;
         synchronize();
       },
-      "Returns when everything that was recorded is complete; raises what failed.");
+      "Returns when everything that was recorded is complete; raises the error of an op that failed.");
   m.def(
       "cut",
       [] {
@@ -236,8 +243,8 @@ void bind_runtime(nb::module_& m) {
         for (int i = 0; i < kNumOps; ++i) l.append(op_name(static_cast<OpId>(i)));
         return l;
       },
-      "The names of all primitives.");
-  m.def("get_num_threads", &num_threads, "How many threads compute.");
+      "The names of all primitive ops, of which every other op is made, as a list of strings.");
+  m.def("get_num_threads", &num_threads, "The number of threads of the CPU that compute; set_num_threads changes it.");
   m.def(
       "set_num_threads",
       [](int n) {
@@ -248,7 +255,8 @@ void bind_runtime(nb::module_& m) {
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def(
       "get_float32_matmul_precision", [] { return name_of(float32_matmul_precision()); },
-      "What set_float32_matmul_precision set; 'highest' at first.");
+
+      "How exactly float32 matrix products are computed, as set_float32_matmul_precision set it; 'highest' at first.");
   m.def(
       "set_float32_matmul_precision",
       [](const std::string& precision) {
@@ -260,7 +268,8 @@ void bind_runtime(nb::module_& m) {
       "GPUs, the CPU, other dtypes and convolutions (set_float32_conv_precision) do not heed it.");
   m.def(
       "get_float32_conv_precision", [] { return name_of(float32_conv_precision()); },
-      "What set_float32_conv_precision set; 'highest' at first.");
+
+      "How exactly float32 convolutions are computed, as set_float32_conv_precision set it; 'highest' at first.");
   m.def(
       "set_float32_conv_precision",
       [](const std::string& precision) {
@@ -273,7 +282,7 @@ void bind_runtime(nb::module_& m) {
       "called afterwards, gradients included. torch.backends.cudnn.allow_tf32, which is on there, is off here. "
       "ValueError for another name.");
   m.def("are_deterministic_algorithms_enabled", &are_deterministic_algorithms_enabled,
-        "What use_deterministic_algorithms set; True at first.");
+        "Whether ops must give the same bits in each run, as use_deterministic_algorithms set it; True at first.");
   m.def(
       "use_deterministic_algorithms",
       [](nb::handle mode, bool) {
@@ -311,7 +320,8 @@ void bind_runtime(nb::module_& m) {
       "at the end of the process.");
   m.def("program_cache_stats", &cache_dict,
         "Hits, misses, evictions and size of the program cache, in programs and in ops.");
-  m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
+  m.def("clear_program_cache", &clear_program_cache,
+        "Removes all compiled programs from the cache: the next time that ops run, they are compiled anew.");
   m.def(
       "gpu_graph_stats", &replay_dict,
       "Programs that are replayed as GPU graphs and those that are launched step by step; replays, graphs built, steps "

@@ -29,35 +29,46 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");
   c.def(
       "permute", [](const Tensor& x, nb::args dims) { return permute(x, dims_from_args("permute", dims)); }, "dims"_a,
-      "A view with the dims in this order.");
+      "A view with the dimensions in the order of dims: size i of the result is size dims[i] of the input. ValueError "
+      "unless dims names each dimension once.");
   m.def(
       "permute", [](const Tensor& x, const DimsArg& dims) { return permute(x, dims); }, "input"_a, "dims"_a,
-      "A view with the dims in this order.");
+      "A view with the dimensions in the order of dims: size i of the result is size dims[i] of the input. ValueError "
+      "unless dims names each dimension once.");
   c.def(
       "expand", [](const Tensor& x, nb::args size) { return expand(x, dims_from_args("expand", size)); }, "size"_a,
       "A view in which dims of size 1 are repeated; -1 keeps a size. New dims may come first.");
   c.def(
       "expand_as", [](const Tensor& x, const Tensor& other) { return expand(x, other.shape()); }, "other"_a,
-      "expand to the shape of another tensor.");
+      "A view in which dims of size 1 are repeated to the shape of other, as expand(other.shape). ValueError where "
+      "another size differs.");
   c.def(
       "view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.shape()); }, "other"_a,
-      "view with the shape of another tensor.");
+      "The same elements in the shape of other, sharing memory, as view(other.shape). ValueError when the numbers of "
+      "elements differ, or the strides do not allow it.");
   c.def(
       "reshape_as", [](const Tensor& x, const Tensor& other) { return reshape(x, other.shape()); }, "other"_a,
-      "reshape to the shape of another tensor.");
+      "The same elements in the shape of other, as reshape(other.shape): a view where possible, otherwise a copy. "
+      "ValueError when the numbers of elements differ.");
   m.def(
       "broadcast_to", [](const Tensor& x, const DimsArg& size) { return expand(x, size); }, "input"_a, "size"_a,
-      "The same as expand.");
-  both(m, c, "flatten", &flatten, "start_dim"_a = 0, "end_dim"_a = -1, "The dims from start_dim to end_dim as one.");
+      "The same as expand: a view in which dims of size 1 are repeated to `size`. ValueError where another size "
+      "differs.");
+  both(
+      m, c, "flatten", &flatten, "start_dim"_a = 0, "end_dim"_a = -1,
+      "The dimensions from start_dim to end_dim, both included, as one: a view where possible, otherwise a copy. A 0-d "
+      "tensor gets the shape [1]. ValueError when start_dim comes after end_dim.");
   for (const char* name : {"transpose", "swapaxes"})
-    both(m, c, name, &transpose, "dim0"_a, "dim1"_a, "A view with two dims swapped.");
+    both(m, c, name, &transpose, "dim0"_a, "dim1"_a,
+         "A view with the dimensions dim0 and dim1 swapped. IndexError when one is out of range.");
   both(
       m, c, "t",
       [](const Tensor& x) {
         PF_CHECK(x.dim() <= 2, Value, "t: only for up to 2 dimensions; got shape {}", x.shape().str());
         return x.dim() == 2 ? transpose(x, 0, 1) : x;
       },
-      "The transpose of a matrix.");
+      "The transpose of a matrix, a view: [M, N] becomes [N, M]. A tensor of one or no dimension is returned as it is; "
+      "ValueError for more than two.");
   both(
       m, c, "squeeze",
       [](const Tensor& x, const DimsArg& dim) {
@@ -70,12 +81,15 @@ void bind_views(nb::module_& m, TensorClass& c) {
         return y;
       },
       "dim"_a.none() = nb::none(), "A view without the dims of size 1 (or without those of `dim` that have size 1).");
-  both(m, c, "unsqueeze", &unsqueeze, "dim"_a, "A view with a new dim of size 1 at `dim`.");
+  both(m, c, "unsqueeze", &unsqueeze, "dim"_a,
+       "A view with a new dimension of size 1 at `dim`; a negative one counts from the end. IndexError out of range.");
   both(m, c, "narrow", &narrow, "dim"_a, "start"_a, "length"_a,
        "A view of `length` entries of a dim of input from `start` on.");
   both(
       m, c, "select", [](const Tensor& x, int64_t dim, int64_t index) { return select(x, dim, index); }, "dim"_a,
-      "index"_a, "A view of one entry of a dim, without the dim.");
+      "index"_a,
+      "A view of the entry `index` of a dimension; the result has one dimension fewer. IndexError when dim or index is "
+      "out of range.");
   both(
       m, c, "as_strided",
       [](const Tensor& x, const DimsArg& size, const DimsArg& stride, std::optional<int64_t> offset) {
@@ -121,7 +135,8 @@ void bind_views(nb::module_& m, TensorClass& c) {
         for (int64_t i = 0; i < x.shape()[d]; ++i) parts.append(select(x, d, i));
         return nb::tuple(parts);
       },
-      "dim"_a = 0, "Every entry of a dim as a view.");
+      "dim"_a = 0,
+      "The entries of a dimension as a tuple of views, which have one dimension fewer. IndexError out of range.");
 }
 
 void bind_join(nb::module_& m) {
@@ -157,7 +172,8 @@ void bind_join(nb::module_& m) {
         for (Tensor& x : xs) x = expand(x, shape);
         return nb::tuple(nb::cast(xs));
       },
-      "tensors"_a, "Views of all of them in their common shape.");
+      "tensors"_a,
+      "Views of all tensors in the shape to which they broadcast together, as a tuple. ValueError when they do not.");
 }
 
 // Indices of leading dims; None: all of a dim.
@@ -222,7 +238,10 @@ void bind_indices(nb::module_& m, TensorClass& c) {
   both(
       m, c, "take_along_dim",
       [](const Tensor& x, const Tensor& index, std::optional<int64_t> dim) { return take_along_dim(x, index, dim); },
-      "indices"_a, "dim"_a.none() = nb::none(), "gather with broadcasting; without dim over the flattened input.");
+      "indices"_a, "dim"_a.none() = nb::none(),
+      "The elements along dim that indices names, as gather; the other dimensions broadcast. Without dim over the "
+      "flattened input.\nindices: int64 or int32; TypeError otherwise. ValueError when the numbers of dimensions "
+      "differ.");
   both(m, c, "tril", &tril, "diagonal"_a = 0, "The lower triangle of the last two dims; zero above the diagonal.");
   both(m, c, "triu", &triu, "diagonal"_a = 0, "The upper triangle of the last two dims; zero below the diagonal.");
 }

@@ -171,25 +171,41 @@ nb::object to_dtype(nb::handle_t<Tensor> self, FormatArg format) {
   return same_or_new(self, x, wanted ? contiguous(y, *wanted) : y);
 }
 
+constexpr const char* kOfComplex = " Of complex numbers, the real parts, with a warning.";
+
 template <DType D>
 void bind_cast(TensorClass& c, const char* name, const char* text) {
-  c.def(name, &to_dtype<D>, "memory_format"_a.none() = nb::none(), text);
+  static const std::string doc =
+      std::string("The tensor converted to ") + text + (is_complex(D) || D == DType::bool_ ? "" : kOfComplex) +
+      "\nThe tensor itself when it has that dtype already. memory_format: the order in memory of the result; that of "
+      "the tensor unless given.";
+  c.def(name, &to_dtype<D>, "memory_format"_a.none() = nb::none(), doc.c_str());
 }
 
 void bind_properties(TensorClass& c) {
   c.def_prop_ro(
-      "shape", [](const Tensor& x) { return size_object(x.shape()); }, "Sizes, as a tuple.");
+      "shape", [](const Tensor& x) { return size_object(x.shape()); },
+      "The sizes of the dimensions: a pyflame.Size, which is a tuple; () of a 0-d tensor.");
   c.def_prop_ro(
-      "dtype", [](const Tensor& x) { return dtype_object(x.dtype()); }, "Element type.");
+      "dtype", [](const Tensor& x) { return dtype_object(x.dtype()); },
+      "The type of the elements, such as pyflame.float32. It does not change; see to().");
   c.def_prop_ro(
-      "device", [](const Tensor& x) { return x.device(); }, "Where the elements are.");
+      "device", [](const Tensor& x) { return x.device(); },
+      "The device on which the elements are: a pyflame.device, which compares equal to its name.");
   c.def_prop_ro(
-      "ndim", [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
-  c.def_prop_ro("nbytes", [](const Tensor& x) { return x.nbytes(); });
-  c.def_prop_ro("itemsize", [](const Tensor& x) { return x.itemsize(); });
+      "ndim", [](const Tensor& x) { return x.dim(); },
+      "The number of dimensions, the length of shape: 0 for a tensor of one number.");
+  c.def_prop_ro(
+      "nbytes", [](const Tensor& x) { return x.nbytes(); },
+      "The number of elements times the bytes of one. A view counts its own elements, not the memory it shares.");
+  c.def_prop_ro(
+      "itemsize", [](const Tensor& x) { return x.itemsize(); },
+      "The bytes of one element, as element_size(): 4 for float32, 8 for complex64.");
   c.def_prop_rw(
       "requires_grad", [](const Tensor& x) { return x.requires_grad(); },
-      [](const Tensor& x, bool on) { x.set_requires_grad(on); }, "Whether gradients are computed for it.");
+      [](const Tensor& x, bool on) { x.set_requires_grad(on); },
+      "Whether gradients are computed for it. It can be set for a leaf of a floating or complex dtype; ValueError for "
+      "other dtypes, and where it is switched off for the result of an op.");
   c.def_prop_rw(
       "grad",
       [](const Tensor& x) -> nb::object {
@@ -205,16 +221,19 @@ void bind_properties(TensorClass& c) {
                  dtype_name(t->dtype()), x.shape().str(), dtype_name(x.dtype()));
         x.set_grad(*t);
       },
-      nb::for_setter("grad"_a.none()), "The accumulated gradient, or None.");
+      nb::for_setter("grad"_a.none()),
+      "The sum of the gradients that backward() has computed for this tensor, or None. A tensor that is assigned has "
+      "its shape and dtype; ValueError otherwise.");
   c.def_prop_ro(
-      "is_leaf", [](const Tensor& x) { return x.is_leaf(); }, "Whether no recorded op made it.");
+      "is_leaf", [](const Tensor& x) { return x.is_leaf(); },
+      "Whether no recorded op made it: backward() stores gradients in such tensors, where requires_grad is set.");
   c.def_prop_ro(
       "grad_fn",
       [](const Tensor& x) -> nb::object {
         Ref<GradNode> fn = x.grad_fn();
         return fn ? nb::cast(fn) : nb::none();
       },
-      "The step of the tape that made it, or None.");
+      "The recorded step that made the tensor and that backward() goes back through, a GradFn, or None for a leaf.");
   c.def_prop_rw(
       "data", [](const Tensor& x) { return x.detach(); },
       [](const Tensor& x, const Tensor& value) {
@@ -223,7 +242,8 @@ void bind_properties(TensorClass& c) {
         grad_mode::Guard off(false);
         copy_(x, value);
       },
-      "The same elements without history. Assigning copies into them.");
+      "The same elements in the same memory, without history. Assigning copies into them; ValueError when shapes "
+      "differ.");
   c.def_prop_ro(
       "T",
       [](const Tensor& x) {
@@ -231,14 +251,15 @@ void bind_properties(TensorClass& c) {
                  x.shape().str());
         return x.dim() == 2 ? transpose(x, 0, 1) : x;
       },
-      "The transpose of a matrix.");
+      "The transpose of a matrix, a view. A tensor of one or no dimension is returned as it is; ValueError for more "
+      "than two.");
   c.def_prop_ro(
       "mT",
       [](const Tensor& x) {
         PF_CHECK(x.dim() >= 2, Value, "mT: needs 2 dimensions; got shape {}", x.shape().str());
         return transpose(x, -2, -1);
       },
-      "The last two dimensions swapped.");
+      "A view with the last two dimensions swapped: [.., M, N] becomes [.., N, M]. ValueError for fewer than two.");
   c.def_prop_ro("_version", [](const Tensor& x) { return x.storage()->version.load(); });
 }
 
@@ -272,7 +293,8 @@ void bind_queries(TensorClass& c) {
         if (dim) return nb::int_(x.size(*dim));
         return size_object(x.shape());
       },
-      "dim"_a.none() = nb::none(), "All sizes, or that of one dim.");
+      "dim"_a.none() = nb::none(),
+      "All sizes as a pyflame.Size, or with dim the size of one dimension. IndexError when dim is out of range.");
   c.def(
       "stride",
       [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
@@ -280,7 +302,9 @@ void bind_queries(TensorClass& c) {
         if (dim) return nb::int_(x.strides()[normalize_dim("stride", *dim, x.dim())]);
         return dims_tuple(x.strides());
       },
-      "dim"_a.none() = nb::none(), "Strides in elements.");
+      "dim"_a.none() = nb::none(),
+      "How many elements of memory lie between neighbours along each dimension, a tuple; with dim the number of one "
+      "dimension. IndexError when dim is out of range.");
   c.def("_storage_nbytes", [](const Tensor& x) { return x.storage()->nbytes; });
   c.def("_is_inference", [](const Tensor& x) {
     const AutogradMeta* m = x.impl()->autograd.get();
@@ -288,7 +312,7 @@ void bind_queries(TensorClass& c) {
   });
   c.def(
       "storage_offset", [](const Tensor& x) { return x.offset(); },
-      "The place of the first element in the memory, in elements.");
+      "Where the first element lies in the memory that the tensor shares with its views, counted in elements.");
   c.def(
       "data_ptr",
       [](const Tensor& x) {
@@ -300,12 +324,15 @@ void bind_queries(TensorClass& c) {
       "Address of the first element; a sync point. Writing through it is not seen by anything.");
   for (const char* name : {"numel", "nelement"})
     c.def(
-        name, [](const Tensor& x) { return x.numel(); }, "Number of elements.");
+        name, [](const Tensor& x) { return x.numel(); },
+        "The number of elements, the product of the sizes: 1 for a 0-d tensor.");
   for (const char* name : {"dim", "ndimension"})
     c.def(
-        name, [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
+        name, [](const Tensor& x) { return x.dim(); },
+        "The number of dimensions, the length of shape: 0 for a tensor of one number.");
   c.def(
-      "element_size", [](const Tensor& x) { return x.itemsize(); }, "Bytes per element.");
+      "element_size", [](const Tensor& x) { return x.itemsize(); },
+      "The bytes of one element, as itemsize: 4 for float32, 8 for complex64.");
   c.def(
       "is_contiguous",
       [](const Tensor& x, FormatArg format) {
@@ -316,12 +343,15 @@ void bind_queries(TensorClass& c) {
   c.def("is_complex", [](const Tensor& x) { return is_complex(x.dtype()); });
   c.def(
       "is_floating_point", [](const Tensor& x) { return x.is_floating_point(); },
-      "Whether the dtype is one of floating-point numbers.");
+      "Whether the dtype is one of floating-point numbers, such as float32 or bfloat16. False for complex dtypes.");
   c.def(
       "is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a,
-      "Whether both names mean the same tensor.");
+      "Whether both names mean the same tensor. A view of a tensor is another one, although it shares the memory.");
   c.def("item", &item_object, "The only element as a Python number; ValueError when there is not exactly one.");
-  c.def("tolist", &to_list, "Nested lists of Python numbers (a number for a 0-d tensor).");
+  c.def(
+      "tolist", &to_list,
+      "The elements as nested lists of Python numbers; for a 0-d tensor a number. The call waits for the result of the "
+      "recorded ops.");
 }
 
 // Integers and a Size are sizes, no argument is size 0, and everything else is data: PyTorch's old constructors.
@@ -420,12 +450,12 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
   bind_cast<DType::float64>(c, "double", "float64.");
   bind_cast<DType::float16>(c, "half", "float16.");
   bind_cast<DType::bfloat16>(c, "bfloat16", "bfloat16.");
-  bind_cast<DType::int64>(c, "long", "int64.");
-  bind_cast<DType::int32>(c, "int", "int32.");
-  bind_cast<DType::int16>(c, "short", "int16.");
-  bind_cast<DType::int8>(c, "char", "int8.");
-  bind_cast<DType::uint8>(c, "byte", "uint8.");
-  bind_cast<DType::bool_>(c, "bool", "bool: whether not zero.");
+  bind_cast<DType::int64>(c, "long", "int64, rounded towards zero.");
+  bind_cast<DType::int32>(c, "int", "int32, rounded towards zero.");
+  bind_cast<DType::int16>(c, "short", "int16, rounded towards zero.");
+  bind_cast<DType::int8>(c, "char", "int8, rounded towards zero.");
+  bind_cast<DType::uint8>(c, "byte", "uint8, rounded towards zero.");
+  bind_cast<DType::bool_>(c, "bool", "bool: False for zero, True for anything else.");
   bind_cast<DType::complex64>(c, "cfloat", "complex64.");
   bind_cast<DType::complex128>(c, "cdouble", "complex128.");
   c.def(
@@ -442,7 +472,7 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
       "PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype.");
   c.def(
       "type_as", [](const Tensor& x, const Tensor& other) { return converted(x, other.dtype()); }, "other"_a,
-      "The tensor converted to the dtype of another one.");
+      "The tensor converted to the dtype of other; the tensor itself when it has that dtype already.");
   c.def(
       "cpu",
       [](nb::handle_t<Tensor> self, FormatArg format) {
@@ -451,7 +481,8 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
         const auto wanted = format.get("cpu");
         return same_or_new(self, x, wanted ? contiguous(y, *wanted) : y);
       },
-      "memory_format"_a.none() = nb::none(), "On the CPU.");
+      "memory_format"_a.none() = nb::none(),
+      "A copy of the tensor on the CPU; the tensor itself when it is there already.");
   c.def(
       "contiguous",
       [](nb::handle_t<Tensor> self, FormatArg format) {
@@ -460,7 +491,9 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
       },
       "memory_format"_a.none() = nb::none(),
       "Itself when it lies in memory in row-major order (or as channels_last has it), otherwise a copy that does.");
-  c.def("detach", &Tensor::detach, "The same elements without history; shares storage.");
+  c.def("detach", &Tensor::detach,
+        "The same elements in the same memory, but without history: requires_grad is False, and no gradient flows "
+        "through. Writes to one of them are seen in the other.");
   m.def(
       "clone",
       [](const Tensor& x, FormatArg format) {

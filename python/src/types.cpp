@@ -76,13 +76,24 @@ void bind_types(nb::module_& m) {
       .value("channels_last_3d", kChannelsLast3d, "Volumes whose channels lie together; a name only.")
       .export_values();
 
-  nb::class_<PyDType>(m, "dtype", "The type of a tensor's elements: pyflame.float32 and others.")
-      .def_prop_ro("name", [](const PyDType& d) { return std::string(dtype_name(d.value)); })
+  nb::class_<PyDType>(
+      m, "dtype",
+      "The type of a tensor's elements: pyflame.float32, pyflame.int64 and others. There is one object of each.")
       .def_prop_ro(
-          "itemsize", [](const PyDType& d) { return dtype_size(d.value); }, "Bytes per element.")
-      .def_prop_ro("is_floating_point", [](const PyDType& d) { return is_float(d.value); })
-      .def_prop_ro("is_signed", [](const PyDType& d) { return d.value != DType::uint8 && d.value != DType::bool_; })
-      .def_prop_ro("is_complex", [](const PyDType& d) { return is_complex(d.value); })
+          "name", [](const PyDType& d) { return std::string(dtype_name(d.value)); },
+          "The name of the dtype without that of the package: 'float32' for pyflame.float32.")
+      .def_prop_ro(
+          "itemsize", [](const PyDType& d) { return dtype_size(d.value); },
+          "The number of bytes of one element: 4 for float32, 8 for complex64.")
+      .def_prop_ro(
+          "is_floating_point", [](const PyDType& d) { return is_float(d.value); },
+          "Whether the elements are floating-point numbers, such as float16; False for complex dtypes.")
+      .def_prop_ro(
+          "is_signed", [](const PyDType& d) { return d.value != DType::uint8 && d.value != DType::bool_; },
+          "Whether the dtype has numbers below zero: True for all but uint8 and bool.")
+      .def_prop_ro(
+          "is_complex", [](const PyDType& d) { return is_complex(d.value); },
+          "Whether the elements are complex numbers: True for complex64 and complex128 alone.")
       .def("__repr__", [](const PyDType& d) { return fmt::format("pyflame.{}", dtype_name(d.value)); })
       .def("__hash__", [](const PyDType& d) { return static_cast<int64_t>(d.value) + 1; })
       .def(
@@ -131,7 +142,8 @@ void bind_types(nb::module_& m) {
             else new (self) Device(device_from_text(index ? fmt::format("{}:{}", name, *index) : name));
           },
           "device"_a.none() = nb::none(), "index"_a.none() = nb::none(), nb::kw_only(), "type"_a.none() = nb::none())
-      .def_prop_ro("type", &type_of_device, "'cpu', 'rocm', 'cuda', ...")
+      .def_prop_ro("type", &type_of_device,
+                   "The kind of the device, without its number: 'cpu', 'rocm', 'cuda' or another.")
       .def_prop_ro(
           "index",
           [](const Device& d) -> nb::object {
