@@ -269,7 +269,7 @@ class ProcessGroup:
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self.store, self._lanes, self._pid = store, {}, os.getpid()
         self._prefix, self._devices = prefix, {}  # by type of device: a Transport (_device.py), or why there is none
-        self._group = None
+        self._group = self._mesh = None  # _mesh: for which the processes of the group divide layers (tensor/parallel.py)
         if self._rank >= 0 and len(self.ranks) > 1:
             self._group = _Meeting(op, store, prefix, self._rank, self.ranks, timeout).connect()
 
