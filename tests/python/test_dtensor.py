@@ -25,7 +25,7 @@ def leaf(*shape):
 def check(fn, mesh, *operands, gives=None):
     # operands: (whole tensor, placements). The result and the gradients are those of whole tensors.
     wholes = [w.detach().clone().requires_grad_() for w, _ in operands]
-    parts = [distribute_tensor(w, mesh, p) for w, p in operands]
+    parts = [distribute_tensor(w, mesh, p) for w, (_, p) in zip(wholes, operands)]
     assert all(d.is_leaf and d.requires_grad and tuple(d.shape) == tuple(w.shape) for d, w in zip(parts, wholes))
     want, got = fn(*wholes), fn(*parts)
     if gives is not None:
@@ -207,7 +207,7 @@ class Network(pf.nn.Module):
     def forward(self, x):
         return self.norm(self.down(self.up(x).relu()))
 
-x = pf.randn(2, 4, 6)
+x = pf.randn(4, 4, 6)
 pf.manual_seed(5)
 want = Network()
 target = want(x)
@@ -231,11 +231,11 @@ for up, down in ((ColwiseParallel(use_local_output=False), RowwiseParallel()), (
     s = seen.pop()
     assert isinstance(s, DTensor) == (not up.use_local_output)
     if isinstance(s, DTensor):
-        assert s.shape == (2, 4, 8) and s.device_mesh is mesh and s.placements == (S(2) if up.output == S(-1) else up.output,), s.placements
+        assert s.shape == (4, 4, 8) and s.device_mesh is mesh and s.placements == (S(2) if up.output == S(-1) else up.output,), s.placements
 # Outputs of RowwiseParallel as DTensors, into layers that take them.
 model = divided({"up": ColwiseParallel(use_local_output=False), "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False), "norm": SequenceParallel(), "": PrepareModuleOutput(output_layouts=Shard(1), desired_output_layouts=Shard(0), use_local_output=False)})
 y = model(distribute_tensor(x, mesh, [S(2)]))
-assert isinstance(y, DTensor) and y.placements == (S(0),) and y.shape == (2, 4, 4)
+assert isinstance(y, DTensor) and y.placements == (S(0),) and y.shape == (4, 4, 4)
 close(y.full_tensor(), target)
 y.full_tensor().square().sum().backward()
 for (name, p), (_, q) in zip(model.named_parameters(), want.named_parameters()):
