@@ -2,6 +2,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 from processes import run
 
@@ -275,6 +276,7 @@ def test_one_process(mesh):
     assert (d == d).to_local().all() and (d.float().to(pf.float64) + 1).dtype == pf.float64 and bool((distribute_tensor(pf.ones(2), mesh) > 0).sum() == 2)
     assert "placements=(Shard(dim=1),)" in repr(d) and copy.deepcopy(d).full_tensor().equal(whole)
     assert d.clone().detach().contiguous().abs().to_local().equal(whole.abs()) and (-d).to_local().equal(-whole) and (d + pf.tensor(2.0)).to_local().equal(whole + 2)
+    assert (np.float32(2) * d).to_local().equal(2 * whole) and (d / np.float64(2)).to_local().equal(whole / 2) and (1 - d).to_local().equal(1 - whole)
     d.requires_grad_()
     (d * d).sum().backward()
     assert d.grad.to_local().equal(2 * whole) and d.grad.placements == d.placements

@@ -334,7 +334,7 @@ void Group::say(const Call& call, bool refused, const std::vector<size_t>& to, c
   ++calls_;
   for (int p = 0; p < size(); ++p) {
     if (p == rank_) continue;
-    const std::string said = bytes_of(calls_) + bytes_of(refused) + bytes_of(to[static_cast<size_t>(p)]) +
+    const std::string said = bytes_of(calls_) + bytes_of(refused ? 1 : 0) + bytes_of(to[static_cast<size_t>(p)]) +
                              bytes_of(from[static_cast<size_t>(p)]) + with_length(call.signature) +
                              with_length(call.text.substr(0, kMostText));
     peers_[static_cast<size_t>(p)]->to_send += kCall + with_length(said);

@@ -331,7 +331,7 @@ class DTensor:
     suffice. Functions of pyflame and nn.functional, modules and optimizers take ordinary tensors: TypeError for a DTensor, which is no Tensor. TypeError: DTensor().
     """
 
-    __array_priority__ = 1000
+    __array_ufunc__ = None  # a NumPy number on the left leaves the op to this class
     __hash__ = object.__hash__
 
     def __init__(self, *args, **kwargs):
