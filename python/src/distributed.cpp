@@ -68,6 +68,10 @@ void bind_group(nb::module_& m) {
   c.def("transport", &Group::transport, "peer"_a);
   c.def("close", &Group::close);
   c.def("gone", &Group::gone);
+  c.def("refuse", [](Group& g, const std::string& text) {
+    const Unlocked u;
+    g.refuse({{}, text, 0, {}});
+  });
   c.def("barrier", [](Group& g, const std::string& s, const std::string& t, double timeout) {
     run_call(s, t, timeout, [&](const Call& call) { g.barrier(call); });
   });

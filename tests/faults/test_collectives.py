@@ -105,6 +105,36 @@ assert x.tolist() == [2.0, 2.0]
     assert all("all_reduce(sum) of float32 (2,)" in s and "all_reduce(sum) of float32 (3,)" in s for s in said), said
 
 
+def test_a_call_that_one_rank_refuses(ranks):
+    """With PYFLAME_CHECK_COLLECTIVES the other rank is told, and the next call of both is one collective."""
+    said = ranks(START + """
+x = pf.full((2,), 100.0)
+dist.all_reduce(x)
+y = pf.full((2,), 1000.0)
+out = [pf.zeros(2) for _ in range(2 if rank else 1)]
+print(refused(ValueError, lambda: dist.all_gather(out, y)))
+x = pf.ones(2)
+dist.all_gather([pf.zeros(2), pf.zeros(2)], x)
+dist.all_reduce(x)
+assert x.tolist() == [2.0, 2.0]
+dist.barrier()
+""", PYFLAME_CHECK_COLLECTIVES="1")
+    assert "tensor_list is not a list of one tensor for each rank" in said[0] and "another rank raised an error for this call" in said[1] and "got rank 0: all_gather at " in said[1], said
+
+
+def test_a_refused_call_does_not_count_on_the_host(ranks):
+    """Without PYFLAME_CHECK_COLLECTIVES, calls by the library have no numbers: collectives over the host are as before."""
+    ranks(START + """
+x = pf.full((2,), 100.0)
+dist.all_reduce(x)
+if rank == 0:
+    refused(ValueError, lambda: dist.all_gather([pf.zeros(2)], x))
+dist.barrier()
+dist.all_reduce(x)
+assert x.tolist() == [400.0, 400.0]
+""")
+
+
 def test_a_rank_that_does_not_come(ranks):
     said = ranks(START + """
 x = pf.ones(2)

@@ -65,6 +65,94 @@ def test_calls_that_differ(tmp_path):
     assert run(3, DIFFERENT, tmp_path) == ["told\n"] * 3
 
 
+REFUSED = """
+dist.init_process_group(timeout=60)
+
+def refused(number, call, text):
+    # Rank 0 catches its error and goes on. The other ranks made the call, and are told.
+    try:
+        call()
+    except (ValueError, TypeError) as e:
+        assert ("another rank raised an error for this call" in str(e)) == (rank != 0), e
+        if rank:
+            for part in (f"which is number {number} of the group; got rank 0: {text}", "program.py:", "; the group stays usable"):
+                assert part in str(e), e
+        return
+    raise AssertionError(f"rank {rank} was not told of {text}")
+
+def check(value):
+    # Looks like the call before. Nothing that was sent for that one may come.
+    x = pf.full((3,), float(value + rank))
+    dist.all_reduce(x)
+    assert x.tolist() == [sum(value + r for r in range(world))] * 3, x
+
+mine = pf.full((3,), 1000.0)
+refused(1, lambda: dist.all_reduce(mine if rank else "mine"), "all_reduce at ")
+assert mine.tolist() == [1000.0] * 3
+check(1)
+out = [pf.zeros(3) for _ in range(world)]
+refused(3, lambda: dist.all_gather(out if rank else out[:1], mine), "all_gather at ")
+dist.all_gather(out, pf.full((3,), float(rank)))
+assert [o.tolist() for o in out] == [[float(r)] * 3 for r in range(world)], out
+refused(5, lambda: dist.gather(mine, None if rank else out[:1], dst=0), "gather at ")
+dist.gather(pf.full((3,), float(rank + 5)), None if rank else out, dst=0)
+assert rank or [o.tolist() for o in out] == [[r + 5.0] * 3 for r in range(world)], out
+refused(7, lambda: dist.reduce_scatter_tensor(pf.zeros(1), pf.zeros(world if rank else world + 1)), "reduce_scatter_tensor at ")
+refused(8, lambda: dist.reduce_scatter(pf.zeros(1), [pf.zeros(1)] * (world if rank else 1)), "reduce_scatter at ")
+refused(9, lambda: dist.all_to_all_single(pf.zeros(world), pf.zeros(world if rank else world + 1)), "all_to_all_single at ")
+refused(10, lambda: dist.broadcast(pf.zeros(3), src=0 if rank else 99), "broadcast at ")
+refused(11, lambda: dist.scatter(mine, None if rank else [mine], src=0), "scatter at ")
+check(2)
+# Objects: one that cannot be pickled.
+everyone = [None] * world
+try:
+    dist.all_gather_object(everyone, rank if rank else (lambda: 1))
+    raise AssertionError("not told")
+except Exception as e:
+    assert rank == 0 or "got rank 0: all_gather_object at " in str(e), e
+dist.all_gather_object(everyone, rank)
+assert everyone == list(range(world))
+# Behind asynchronous calls that are under way.
+works = [dist.all_reduce(pf.ones(300000), async_op=True) for _ in range(3)]
+try:
+    work = dist.all_reduce(mine if rank else None, async_op=True)
+    assert rank
+    try:
+        work.wait()
+        raise AssertionError("not told")
+    except ValueError as e:
+        assert "got rank 0: all_reduce at " in str(e) and "TypeError: all_reduce: tensor is not a tensor; got NoneType" in str(e), e
+except TypeError:
+    assert rank == 0
+for w in works:
+    w.wait()
+check(3)
+# An error on every rank: nobody waits for anybody.
+for _ in range(20):
+    try:
+        dist.all_reduce("all")
+    except TypeError:
+        pass
+check(4)
+# Another group has numbers of its own.
+pair = dist.new_group([0, 1])
+if rank < 2:
+    refused(1, lambda: dist.all_reduce(mine if rank else "mine", group=pair), "all_reduce at ")
+    y = pf.full((3,), float(rank))
+    dist.all_reduce(y, group=pair)
+    assert y.tolist() == [1.0] * 3, y
+check(5)
+print("told")
+"""
+
+
+@pytest.mark.parametrize("shared", ["1", "0"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_call_that_one_rank_refuses(ranks, shared, tmp_path):
+    """A rank whose call raised for its arguments makes its next call: what the others sent for the one before is never taken for it."""
+    assert run(ranks, REFUSED, tmp_path, PYFLAME_SHARED_MEMORY=shared) == ["told\n"] * ranks
+
+
 LATE = """
 dist.init_process_group(timeout=60)
 try:
@@ -325,6 +413,13 @@ if rank == 0:
             raise AssertionError(text)
         except ValueError as e:
             assert text in str(e), e
+else:
+    for text in list(calls)[1:]:  # a message has no number
+        try:
+            dist.barrier()
+            raise AssertionError(text)
+        except ValueError as e:
+            assert f"ValueError: {text}" in str(e), e
 dist.barrier()
 pair = dist.new_group()
 dist.destroy_process_group(pair)

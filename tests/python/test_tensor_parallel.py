@@ -267,9 +267,6 @@ WRONG = [
     (TypeError, "PrepareModuleInput: input_layouts is not a layout; got 'x'", lambda m: PrepareModuleInput(input_layouts="x")),
     (ValueError, "PrepareModuleInput: the layouts do not belong together", lambda m: PrepareModuleInput(input_layouts=Shard(0), desired_input_layouts=(None, None))),
     (ValueError, "PrepareModuleOutput: the layouts do not belong together", lambda m: PrepareModuleOutput(output_layouts=Shard(0), desired_output_layouts=(None, None))),
-    (NotImplementedError, "ColwiseParallel: a divided output is an ordinary tensor, this process's part; got use_local_output=False with Shard\\(dim=-1\\); expected True, or outputs that are Replicate\\(\\)", lambda m: ColwiseParallel(use_local_output=False)),
-    (NotImplementedError, "RowwiseParallel: a divided output", lambda m: RowwiseParallel(output_layouts=Shard(1), use_local_output=False)),
-    (NotImplementedError, "PrepareModuleOutput: a divided output .* got use_local_output=False with Replicate\\(\\), Shard\\(dim=0\\)", lambda m: PrepareModuleOutput(output_layouts=(Shard(0), Shard(0)), desired_output_layouts=(Replicate(), Shard(0)), use_local_output=False)),
     (ValueError, "PrepareModuleInput: the number of layouts does not fit; got 2 values and 1 layouts", lambda m: parallelize_module(pf.nn.Linear(1, 1), m, PrepareModuleInput(input_layouts=Shard(0), desired_input_layouts=Shard(0)))(1, 2)),
     (NotImplementedError, "ParallelStyle: _apply is not implemented", lambda m: parallelize_module(pf.nn.Linear(1, 1), m, ParallelStyle())),
     (TypeError, "Shard: dim is not a number; got 'a'", lambda m: Shard("a")),
@@ -281,7 +278,6 @@ WRONG = [
     (IndexError, "DeviceMesh.size: there is no such axis; got 2; expected 0 to 0", lambda m: m.size(2)),
     (NotImplementedError, "nn.functional.all_reduce: this reduction has no gradient here; got max; expected ReduceOp.SUM or AVG", lambda m: dist.nn.functional.all_reduce(pf.ones(1), dist.ReduceOp.MAX)),
     (ValueError, "nn.functional.reduce_scatter: input_list does not fit; got shapes \\[\\(1,\\), \\(1,\\)\\]; expected 1 tensors of shape \\(1,\\)", lambda m: dist.nn.functional.reduce_scatter(pf.ones(1), [pf.ones(1)] * 2)),
-    (NotImplementedError, "distributed.tensor.DTensor: not available in PyFlame; there is no class DTensor", lambda m: dist.tensor.DTensor(1)),
 ]
 
 

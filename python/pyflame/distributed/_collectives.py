@@ -1,12 +1,15 @@
 """Collectives of tensors. Every rank makes the same calls in the same order, with the same op, shapes and dtype. Where the ranks' calls differ, the call raises
-the same error on every rank."""
+the same error on every rank. A call that raises an error on one rank before it takes part, such as for an argument, counts as that rank's call: the others raise an error for it, so
+that no later call takes its place."""
+import functools
+import inspect
 import time
 
 from .. import _C
 from .._C import Tensor
 from . import _device
-from ._group import Work, line_of_caller
-from ._state import ReduceOp, get_global_rank, get_group_rank, is_outside, resolved
+from ._group import ProcessGroup, Work, line_of_caller, taking_part
+from ._state import ReduceOp, _World, get_global_rank, get_group_rank, is_outside, resolved
 
 
 def _name(dtype):
@@ -31,6 +34,46 @@ def _check_list(op, name, tensors, length, like=None):
         if like is not None and (tuple(t.shape) != tuple(like.shape) or t.dtype != like.dtype):
             raise ValueError(f"{op}: {name}[{i}] has another shape or dtype; got {_name(t.dtype)} {_shape(t)}; expected {_name(like.dtype)} {_shape(like)}")
     return list(tensors)
+
+
+def _first_tensor(values):
+    for v in values:
+        for t in v if isinstance(v, (list, tuple)) else (v,):
+            if isinstance(t, Tensor):
+                return t
+    return None
+
+
+def counted(call):
+    """Decorates a collective: an error that it raises before it takes part is told to the other ranks as this rank's call."""
+    parameters = inspect.signature(call)
+
+    @functools.wraps(call)
+    def collective(*args, **kwargs):
+        try:
+            return call(*args, **kwargs)
+        except Exception as e:
+            if not getattr(e, "_took_part", False):
+                e._took_part = True  # a collective that is made of another one tells it once
+                _refuse(call.__name__, parameters, args, kwargs, e)
+            raise
+
+    return collective
+
+
+def _refuse(op, parameters, args, kwargs, error):
+    try:
+        given = parameters.bind_partial(*args, **kwargs).arguments
+    except TypeError:  # the error says so
+        given = kwargs
+    group = given.get("group")
+    group = _World.default if group is None else group
+    if not isinstance(group, ProcessGroup):
+        return
+    t = _first_tensor(given.values())
+    if t is not None and _device.by_library(group, t):
+        return  # the others do not read what is said on the host
+    group._refuse(f"{op} at {line_of_caller()}: {type(error).__name__}: {error}")
 
 
 class _Staging:
@@ -79,7 +122,8 @@ class _Staging:
 def _run(op, group, signature, call, staging, async_op, result=None, lane="collectives"):
     """Runs call(signature, text, seconds) in its turn."""
     text = f"{signature} at {line_of_caller()}"
-    return group._call(lane, lambda: call(signature, text, group._timeout), async_op, staging.finish if staging else None, result)
+    with taking_part():
+        return group._call(lane, lambda: call(signature, text, group._timeout), async_op, staging.finish if staging else None, result)
 
 
 def _alone(async_op, result=None):
@@ -113,6 +157,7 @@ def _single(group):
     return group is None or group.size() == 1
 
 
+@counted
 def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     """Writes the reduction of this tensor over all ranks to it, on every rank. SUM and the others are combined in the order of the ranks; float16 and
     bfloat16 in float32, rounded once.
@@ -164,6 +209,7 @@ def start_averages(tensors, group=None):
     return work, parts
 
 
+@counted
 def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
     """all_reduce() whose result only rank dst gets; the tensors of the others stay as they are.
 
@@ -185,6 +231,7 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
                 lambda *said: group._group.reduce(*said, at, tensor.numel(), tensor.dtype, reduction, root), s, async_op, [tensor])
 
 
+@counted
 def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     """Gives every rank the values that the tensor has on rank src.
 
@@ -206,6 +253,7 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
                 lambda *said: group._group.broadcast(*said, at, tensor.nbytes, root), s, async_op, [tensor])
 
 
+@counted
 def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
     """Writes the input of all ranks, by rank, to the output: as one more dim in front, or one behind the other in the first dim.
 
@@ -236,6 +284,7 @@ def _sizes(op, big_name, big, small_name, small, n):
         raise ValueError(f"{op}: {big_name} does not fit {small_name}; got {_name(big.dtype)} {_shape(big)} and {_name(small.dtype)} {_shape(small)}; expected one dtype, and {n} times as many elements in {big_name}")
 
 
+@counted
 def all_gather(tensor_list, tensor, group=None, async_op=False):
     """Writes the tensor of each rank to the tensors of the list, by rank: tensor_list[r] becomes what rank r gave. Returns None.
 
@@ -266,6 +315,7 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
     return _run("all_gather", group, signature, lambda *said: group._group.all_gather(*said, read, write, tensor.nbytes), s, async_op, tensor_list)
 
 
+@counted
 def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
     """Reduces the input over all ranks, and writes this rank's part of it to the output: part r of the input goes to rank r.
 
@@ -291,6 +341,7 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
                 lambda *said: group._group.reduce_scatter(*said, read, write, output.numel(), output.dtype, reduction), s, async_op, [output])
 
 
+@counted
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
     """reduce_scatter_tensor() of a list of one tensor for each rank: output becomes the reduction of what the ranks have in input_list[r], r being this
     rank.
@@ -338,6 +389,7 @@ def _exchange(op, group, signature, dtype, parts_in, parts_out, async_op, result
     return _run(op, group, signature, lambda *said: group._group.exchange(*said, read, in_bytes, write, out_bytes), staging, async_op, result)
 
 
+@counted
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
     """Writes the tensor of each rank to the list that rank dst gives; the other ranks give none.
 
@@ -363,6 +415,7 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
                      [tensor if r == root else None for r in range(n)], gather_list if group.rank() == root else [None] * n, async_op, gather_list)
 
 
+@counted
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
     """Writes to the tensor of each rank its tensor of the list that rank src gives; the other ranks give none.
 
@@ -388,6 +441,7 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
                      scatter_list if group.rank() == root else [None] * n, [tensor if r == root else None for r in range(n)], async_op, [tensor])
 
 
+@counted
 def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
     """Gives tensor r of each rank's input list to rank r, which writes them to its output list, by rank. Shapes may differ; what a rank sends to another has
     as many elements as that one expects.
@@ -409,6 +463,7 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     return _exchange("all_to_all", group, f"all_to_all of {_name(ins[0].dtype)}", ins[0].dtype, ins, outs, async_op, output_tensor_list)
 
 
+@counted
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
     """all_to_all() of the parts of one tensor, in its first dim: equal parts, or of these sizes.
 
@@ -443,6 +498,7 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     return _exchange(op, group, f"{op} of {_name(input.dtype)}", input.dtype, ins, outs, async_op, [output])
 
 
+@counted
 def barrier(group=None, async_op=False, device_ids=None):
     """Returns when all ranks have called it.
 
@@ -455,6 +511,7 @@ def barrier(group=None, async_op=False, device_ids=None):
     return _run("barrier", group, "barrier", lambda *said: group._group.barrier(*said), None, async_op)
 
 
+@counted
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     """barrier() with a timeout of its own; the RuntimeError names the ranks that did not come.
 

@@ -15,7 +15,7 @@ import time
 import weakref
 
 from .. import _C
-from ._group import Work, _host, line_of_caller
+from ._group import Work, _host, line_of_caller, taking_part
 
 _TICK = 1.0  # seconds between two looks of the watchdog
 _PATIENCE = 10.0  # seconds that the end of a group waits for what is queued
@@ -113,8 +113,9 @@ class Transport:
         self.raise_if_broken()
         text = f"{signature} at {line_of_caller()}"
         if checks_calls():
-            group._call("collectives", lambda: group._group.barrier(signature, text, self._timeout), False)
-        with self._lock:  # ranks queue in one order; so do the threads of a process
+            with taking_part():
+                group._call("collectives", lambda: group._group.barrier(signature, text, self._timeout), False)
+        with taking_part(), self._lock:  # ranks queue in one order; so do the threads of a process
             self._forget_passed()
             entry = self.last = _Entry(self.last.number + 1, text, self._timeout)
             self._pending.append(entry)
@@ -415,6 +416,11 @@ def of(op, group, tensor, reduction=None):
     if found.device != device:
         raise ValueError(f"{op}: the tensor is on another GPU than this rank's collectives; got {device}; expected {found.device}; hint: one process for each GPU")
     return found
+
+
+def by_library(group, tensor):
+    """Whether collectives of such a tensor go through the library without an exchange over the host before them."""
+    return isinstance(group._devices.get(tensor.device.type), Transport) and not checks_calls()
 
 
 def why_host(group, kind):

@@ -1,4 +1,5 @@
 """Process groups: how the processes of a group find and connect each other, and how a call of a collective runs."""
+import contextlib
 import json
 import os
 import queue
@@ -12,6 +13,16 @@ from .. import _C
 from ._store import Store, only_loopback
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@contextlib.contextmanager
+def taking_part():
+    """Errors raised within are of a call in which this rank took part: the other ranks know of it."""
+    try:
+        yield
+    except BaseException as e:
+        e._took_part = True
+        raise
 
 
 def line_of_caller():
@@ -226,14 +237,13 @@ class _Lane:
                 self.thread.start()
         self.calls.put((work, call))
 
-    def run(self, work, call):
-        """Runs a call in its turn, and waits for it."""
+    def start_here(self, work, call):
+        """Runs a call: at once if nothing is waiting, otherwise on the lane's thread, which this does not wait for."""
         with self.lock:
             here = self.waiting == 0
             self.waiting += here
         if not here:
-            self.start(work, call)
-            return work.wait()
+            return self.start(work, call)
         try:
             with self.turn:
                 call()
@@ -241,6 +251,10 @@ class _Lane:
             with self.lock:
                 self.waiting -= 1
             work._ended.set()
+
+    def run(self, work, call):
+        """Runs a call in its turn, and waits for it."""
+        self.start_here(work, call)
         return work.wait()
 
 
@@ -255,7 +269,7 @@ class ProcessGroup:
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self.store, self._lanes, self._pid = store, {}, os.getpid()
         self._prefix, self._devices = prefix, {}  # by type of device: a Transport (_device.py), or why there is none
-        self._group = None
+        self._group = self._mesh = None  # _mesh: for which the processes of the group divide layers (tensor/parallel.py)
         if self._rank >= 0 and len(self.ranks) > 1:
             self._group = _Meeting(op, store, prefix, self._rank, self.ranks, timeout).connect()
 
@@ -292,6 +306,12 @@ class ProcessGroup:
         self._lane(lane).run(work, call)
         return None
 
+    def _refuse(self, text):
+        """Tells the other ranks that this one raised an error for its next collective, without waiting for them. text: the call and the error."""
+        core = self._group
+        if core is not None and self._pid == os.getpid():
+            self._lane("collectives").start_here(Work(), lambda: core.refuse(text))
+
     def stop(self):
         """Calls under way raise. What is queued on GPUs ends before, or is given up."""
         for transport in self._devices.values():
@@ -314,4 +334,4 @@ class ProcessGroup:
         return f"<ProcessGroup of ranks {self.ranks}: rank {self._rank}>"
 
 
-__all__ = ["ProcessGroup", "Store", "Work", "line_of_caller"]
+__all__ = ["ProcessGroup", "Store", "Work", "line_of_caller", "taking_part"]

@@ -2,14 +2,21 @@
 import ctypes
 import pickle
 
-from ._collectives import _peer, _run, _single
+from ._collectives import _peer, _run, _single, counted
+from ._group import taking_part
 from ._state import is_outside, resolved
+
+
+@taking_part()
+def _loaded(data):
+    return pickle.loads(data)
 
 
 def _address(buffer):
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if len(buffer) else 0
 
 
+@taking_part()
 def _exchange(op, group, to):
     """Bytes to each rank; returns what came of each."""
     n = group.size()
@@ -25,6 +32,7 @@ def _exchange(op, group, to):
     return parts
 
 
+@counted
 def all_gather_object(object_list, obj, group=None):
     """Writes the object of each rank to the list, by rank. Returns None.
 
@@ -40,9 +48,10 @@ def all_gather_object(object_list, obj, group=None):
     if n == 1:
         object_list[0] = obj
         return
-    object_list[:] = map(pickle.loads, _exchange("all_gather_object", group, [pickle.dumps(obj)] * group.size()))
+    object_list[:] = map(_loaded, _exchange("all_gather_object", group, [pickle.dumps(obj)] * group.size()))
 
 
+@counted
 def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
     """Writes the object of each rank to the list that rank dst gives.
 
@@ -61,9 +70,10 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
         raise ValueError(f"gather_object: object_gather_list does not fit; got {object_gather_list and len(object_gather_list)}; expected a list of {group.size()} on rank dst={group.ranks[root]}")
     parts = _exchange(f"gather_object(dst={group.ranks[root]})", group, [pickle.dumps(obj) if r == root else b"" for r in range(group.size())])
     if group.rank() == root:
-        object_gather_list[:] = map(pickle.loads, parts)
+        object_gather_list[:] = map(_loaded, parts)
 
 
+@counted
 def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
     """Gives every rank the objects that the list has on rank src.
 
@@ -75,9 +85,10 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
     root = _peer("broadcast_object_list", group, src, "src", group_src)
     said = pickle.dumps(list(object_list)) if group.rank() == root else b""
     parts = _exchange(f"broadcast_object_list(src={group.ranks[root]}) of {len(object_list)} objects", group, [said] * group.size())
-    object_list[:] = pickle.loads(parts[root])
+    object_list[:] = _loaded(parts[root])
 
 
+@counted
 def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
     """Writes to the first entry of each rank's list its object of the list that rank src gives.
 
@@ -98,4 +109,4 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
     if group.rank() == root and (scatter_object_input_list is None or len(scatter_object_input_list) != n):
         raise ValueError(f"scatter_object_list: scatter_object_input_list does not fit; got {scatter_object_input_list and len(scatter_object_input_list)}; expected a list of {n} on rank src={group.ranks[root]}")
     to = [pickle.dumps(o) for o in scatter_object_input_list] if group.rank() == root else [b""] * n
-    scatter_object_output_list[0] = pickle.loads(_exchange(f"scatter_object_list(src={group.ranks[root]})", group, to)[root])
+    scatter_object_output_list[0] = _loaded(_exchange(f"scatter_object_list(src={group.ranks[root]})", group, to)[root])

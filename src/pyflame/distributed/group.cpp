@@ -329,18 +329,42 @@ void Group::wait(const std::vector<Transfer>* transfers, const std::function<boo
   }
 }
 
-void Group::agree(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from) {
-  begin(call);
+// Tells the others about the next call.
+void Group::say(const Call& call, bool refused, const std::vector<size_t>& to, const std::vector<size_t>& from) {
   ++calls_;
   for (int p = 0; p < size(); ++p) {
     if (p == rank_) continue;
-    const std::string said = bytes_of(calls_) + bytes_of(to[static_cast<size_t>(p)]) +
+    const std::string said = bytes_of(calls_) + bytes_of(refused ? 1 : 0) + bytes_of(to[static_cast<size_t>(p)]) +
                              bytes_of(from[static_cast<size_t>(p)]) + with_length(call.signature) +
-                             with_length(call.text);
+                             with_length(call.text.substr(0, kMostText));
     peers_[static_cast<size_t>(p)]->to_send += kCall + with_length(said);
     flush(p);
   }
-  const auto needed = [&](int p) { return peers_[static_cast<size_t>(p)]->calls.empty(); };
+}
+
+void Group::refuse(const Call& call) {
+  if (in_child_ || !broken_.empty()) return;
+  const std::vector<size_t> none(peers_.size(), 0);
+  say(call, true, none, none);
+}
+
+// What a rank said about calls before this one is of calls that this rank refused.
+void Group::drop_earlier(int peer) {
+  std::deque<std::string>& calls = peers_[static_cast<size_t>(peer)]->calls;
+  while (!calls.empty()) {
+    std::string_view first = calls.front();
+    if (take_number(first) >= calls_) return;
+    calls.pop_front();
+  }
+}
+
+void Group::agree(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from) {
+  begin(call);
+  say(call, false, to, from);
+  const auto needed = [&](int p) {
+    drop_earlier(p);
+    return peers_[static_cast<size_t>(p)]->calls.empty();
+  };
   for (;;) {
     bool all = true;
     for (int p = 0; p < size(); ++p) {
@@ -362,13 +386,13 @@ void Group::agree(const Call& call, const std::vector<size_t>& to, const std::ve
 // Each rank has all calls, so each of them finds the same difference.
 void Group::compare(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from) {
   struct Said {
-    uint64_t number, to, from;
+    uint64_t number, refused, to, from;
     std::string signature, text;
   };
   std::vector<Said> said(peers_.size());
   for (size_t p = 0; p < peers_.size(); ++p) {
     if (static_cast<int>(p) == rank_) {
-      said[p] = {calls_, to[p], from[p], call.signature, call.text};
+      said[p] = {calls_, 0, to[p], from[p], call.signature, call.text};
       continue;
     }
     const std::string frame = std::move(peers_[p]->calls.front());
@@ -376,20 +400,28 @@ void Group::compare(const Call& call, const std::vector<size_t>& to, const std::
     std::string_view rest = frame;
     Said& s = said[p];
     s.number = take_number(rest);
+    s.refused = take_number(rest);
     s.to = take_number(rest);
     s.from = take_number(rest);
     s.signature = take_text(rest);
     s.text = take_text(rest);
   }
-  std::string difference;
+  std::string refusals, difference;
+  for (size_t p = 0; p < said.size(); ++p)
+    if (said[p].refused)
+      refusals += fmt::format("{}{}: {}", refusals.empty() ? "" : "; ", name(static_cast<int>(p)), said[p].text);
+  PF_CHECK(refusals.empty(), Value,
+           "{}: another rank raised an error for this call, which is number {} of the group; got {}; expected a call "
+           "that every rank can make; hint: correct it on that rank; the group stays usable",
+           call.text, calls_, refusals);
   for (size_t p = 1; p < said.size() && difference.empty(); ++p)
     if (said[p].signature != said[0].signature || said[p].number != said[0].number)
       for (size_t q = 0; q < said.size(); ++q)
         difference += fmt::format("{}{}: {}", q ? "; " : "", name(static_cast<int>(q)), said[q].text);
   PF_CHECK(difference.empty(), Value,
            "{}: the ranks make different calls; got {}; expected the same op, shape and dtype in the same order on "
-           "every rank",
-           call.text, difference);
+           "every rank; this is call {} of the group",
+           call.text, difference, calls_);
   for (size_t p = 0; p < said.size(); ++p)  // only the pair sees this, so the others are told
     if (static_cast<int>(p) != rank_ && (said[p].to != from[p] || said[p].from != to[p]))
       give_up(fmt::format(

@@ -2,7 +2,9 @@
 // (docs/decisions/0018-distributed.md). Each pair of ranks has three sockets: `control` for what is said about calls, `data` for bytes where there is
 // no shared memory, `messages` for send and recv. Collective calls of a group are made by one thread at a time.
 //
-// Before any data is moved, each rank tells all others which call it makes. Calls that differ raise the same error on every rank, and the
+// Before any data is moved, each rank tells all others which call it makes. The calls of a group are numbered, and a rank takes from each other
+// rank what that one said about the call of the same number. A call that a rank refuses before it takes part (refuse()) has a number as well: then the
+// others raise an error for that call, and no later call is taken for it. Calls that differ raise the same error on every rank, and the
 // group stays usable. A rank whose call fails for another reason (timeout, a rank that ended, an interrupt) tells the others, whose calls then fail too,
 // and the group is broken.
 #pragma once
@@ -44,6 +46,10 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
+  // This rank raised an error for a call before it took part, such as for an argument. The call counts: the others raise an error where they make
+  // it. Waits for nobody; does nothing in a group that is broken. `call.text` ends with the error.
+  void refuse(const Call& call);
+
   void barrier(const Call& call);
   void all_reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op);
   // `in` has size() parts of `count` elements; this rank's part of the result goes to `out`.
@@ -75,6 +81,8 @@ class Group {
     size_t bytes, done = 0;
   };
 
+  void say(const Call& call, bool refused, const std::vector<size_t>& to, const std::vector<size_t>& from);
+  void drop_earlier(int peer);
   void agree(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from);
   void compare(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from);
   void move(std::vector<Transfer> transfers);

@@ -14,7 +14,7 @@ struct Peer {
   Ring* out = nullptr;
   Ring* in = nullptr;
   std::string received, to_send;
-  std::deque<std::string> calls;
+  std::deque<std::string> calls;     // what it said about its calls, each with the call's number first
   std::string gave_up;               // why the peer left the group
   bool left = false, ended = false;  // ended: the control socket is at its end
   bool data_ended = false;           // the data socket is, or takes nothing any more

@@ -130,6 +130,49 @@ TEST_P(Ways, CallsThatDifferLeaveTheGroupAsItIs) {
   EXPECT_EQ(on_all(groups, [](int, Group& g) { g.barrier(call_of("barrier")); }), kNone);
 }
 
+// A rank refuses a call and goes on to the next one, which looks the same. Nobody's values of the refused call may be taken for it.
+TEST_P(Ways, ARefusedCallCounts) {
+  const Groups groups = connected(3, GetParam());
+  std::vector<int64_t> sums(3);
+  const std::vector<std::string> raised = on_all(groups, [&](int r, Group& g) {
+    std::string text;
+    int64_t x = 100;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      if (r == 0) {
+        g.refuse({{}, "all_reduce at a.py:1: no tensor", 0, {}});
+        continue;
+      }
+      try {
+        g.all_reduce(call_of("all_reduce"), &x, 1, DType::int64, Reduction::sum);
+        ADD_FAILURE() << "rank 0 did not take part";
+      } catch (const Error& e) {
+        text = e.what();
+      }
+      EXPECT_NE(text.find("another rank raised an error for this call, which is number " + std::to_string(repeat + 1) +
+                          " of the group; got rank 0: all_reduce at a.py:1: no tensor; expected"),
+                std::string::npos)
+          << text;
+    }
+    EXPECT_EQ(x, 100);
+    int64_t y = r + 1;
+    g.all_reduce(call_of("all_reduce"), &y, 1, DType::int64, Reduction::sum);
+    sums[static_cast<size_t>(r)] = y;
+  });
+  EXPECT_EQ(raised, kNone);
+  EXPECT_EQ(sums, std::vector<int64_t>(3, 6));
+}
+
+// All ranks refuse a call: nobody waits for it.
+TEST_P(Ways, ACallThatAllRefuse) {
+  const Groups groups = connected(3, GetParam());
+  EXPECT_EQ(on_all(groups,
+                   [](int, Group& g) {
+                     for (int i = 0; i < 5; ++i) g.refuse({{}, "all_reduce: no tensor", 0, {}});
+                     g.barrier(call_of("barrier"));
+                   }),
+            kNone);
+}
+
 TEST_P(Ways, WhoIsMissingIsNamed) {
   const Groups groups = connected(3, GetParam());
   const std::vector<std::string> raised = on_all(groups, [](int r, Group& g) {

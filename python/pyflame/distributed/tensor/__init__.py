@@ -1,62 +1,12 @@
-"""How values lie over the processes of a mesh, by the names of torch.distributed.tensor. There is no class DTensor: values are ordinary tensors, which are parts or whole."""
+"""How values lie over the processes of a mesh, by the names of torch.distributed.tensor: placements, and DTensor, a tensor that knows its own."""
 from importlib import import_module
 
 from ... import _refused
 from ..device_mesh import DeviceMesh, init_device_mesh
+from ._dtensor import DTensor, distribute_tensor
+from ._placements import Partial, Placement, Replicate, Shard
 
-
-class Placement:
-    """How a value lies over the processes along an axis of a mesh."""
-
-    def is_shard(self, dim=None):
-        """Whether it is split, along this dim if one is given."""
-        return isinstance(self, Shard) and dim in (None, self.dim)
-
-    def is_replicate(self):
-        """Whether each process has the whole value."""
-        return isinstance(self, Replicate)
-
-    def is_partial(self):
-        """Whether the value is the sum of what the processes have."""
-        return isinstance(self, Partial)
-
-    def __eq__(self, other):
-        return type(self) is type(other) and self.__dict__ == other.__dict__
-
-    def __hash__(self):
-        return hash((type(self).__name__, *self.__dict__.values()))
-
-
-class Shard(Placement):
-    """A value [.., N, ..] split along a dim, in parts of equal size [.., N / processes, ..]: a Placement, which is equal to another Shard of the same dim.
-
-    dim: an int; TypeError otherwise.
-    """
-
-    def __init__(self, dim):
-        if isinstance(dim, bool) or not isinstance(dim, int):
-            raise TypeError(f"Shard: dim is not a number; got {dim!r}; expected the dim that is split")
-        self.dim = dim
-
-    def __repr__(self):
-        return f"Shard(dim={self.dim})"
-
-
-class Replicate(Placement):
-    """The whole value on each process, of its whole shape: a Placement without arguments."""
-
-    def __repr__(self):
-        return "Replicate()"
-
-
-class Partial(Placement):
-    """A value that is the sum of what the processes have, each of its whole shape: a Placement without arguments."""
-
-    def __repr__(self):
-        return "Partial()"
-
-
-_everything_else = _refused.module("distributed.tensor", "there is no class DTensor; fully_shard and distributed.tensor.parallel work with ordinary tensors")
+_everything_else = _refused.module("distributed.tensor", "DTensor, distribute_tensor, Shard, Replicate, Partial, meshes and distributed.tensor.parallel are; fully_shard divides the parameters of modules")
 
 
 def __getattr__(name):
@@ -65,4 +15,4 @@ def __getattr__(name):
     return _everything_else(name)
 
 
-__all__ = ["DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "init_device_mesh"]
+__all__ = ["DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_tensor", "init_device_mesh"]

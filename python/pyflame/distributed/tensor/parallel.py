@@ -1,7 +1,7 @@
 """Layers of which each process computes a part, by the names of torch.distributed.tensor.parallel.
 
 Weights are split over the processes along an axis of a mesh. What goes into a layer and comes out of it are ordinary tensors, each of which is whole (Replicate) or a part
-(Shard); a layer's style says which. The collectives between have gradients: a whole value has the whole gradient on each process.
+(Shard); a layer's style says which. An input may also be a DTensor, which says it itself; with use_local_output=False the output is one. The collectives between have gradients: a whole value has the whole gradient on each process.
 """
 import fnmatch
 
@@ -16,7 +16,8 @@ from .._redistribute import Copy, Gather, GatherForParts, Reduce, ReduceScatter,
 from .._sharding import shard_
 from .._wrapped import wrap
 from ..device_mesh import DeviceMesh
-from . import Partial, Replicate, Shard
+from ._dtensor import DTensor
+from ._placements import Partial, Replicate, Shard
 
 
 def _dim(x, placement):
@@ -49,11 +50,24 @@ def _layout(op, name, given, default):
     return given
 
 
-def _whole_or_local(op, use_local_output, *layouts):
-    """Outputs are ordinary tensors. A replicated one has the values that a DTensor would have; a part computes something else in a program that takes it for the whole."""
-    if not use_local_output and any(isinstance(layout, Shard) for layout in layouts):
-        raise NotImplementedError(f"{op}: a divided output is an ordinary tensor, this process's part; got use_local_output=False with {', '.join(map(repr, layouts))}; "
-                                  "expected True, or outputs that are Replicate(); hint: there is no class DTensor")
+def _taken(x, group, now, then, for_parts=False):
+    """An input of a layer as an ordinary tensor in the layout `then`. now: the layout of an ordinary tensor; a DTensor says its own."""
+    if not isinstance(x, DTensor):
+        return redistribute(x, group, now, then, for_parts)
+    if x.device_mesh.ndim != 1 or x.device_mesh.get_group() is not group:
+        raise ValueError(f"tensor.parallel: the input is on another mesh than the layer; got {x.device_mesh}; expected a mesh of the ranks {list(group.ranks)}")
+    local = x.redistribute(placements=[then]).to_local()
+    return Copy.apply(local, group) if for_parts and isinstance(then, Replicate) else local
+
+
+def _given(y, mesh, layout, use_local_output):
+    """An output of a layer, of which this process has y."""
+    return y if use_local_output else DTensor.from_local(y, mesh, [layout])
+
+
+def _mesh_of(group):
+    """The mesh for which parallelize_module() applies styles to the processes of a group."""
+    return group._mesh if group._mesh is not None else DeviceMesh("cpu", list(group.ranks), _parts=[group])
 
 
 class ParallelStyle:
@@ -103,11 +117,11 @@ class ColwiseParallel(ParallelStyle):
     """Each process computes a part of the outputs: of a Linear weight.shape[0] / n features, of an Embedding a part of the columns.
 
     input_layouts: how the input comes (Replicate()). output_layouts: how the output is to go (Shard(-1), as it is computed).
-    use_local_output=False: outputs that stay divided are a NotImplementedError, because there is no class DTensor."""
+    use_local_output=False: the output is a DTensor. An input that is a DTensor says its own layout."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
         self.input, self.output = _layout("ColwiseParallel", "input_layouts", input_layouts, Replicate()), _layout("ColwiseParallel", "output_layouts", output_layouts, Shard(-1))
-        _whole_or_local("ColwiseParallel", use_local_output, self.output)
+        self.use_local_output = use_local_output
 
     def _apply(self, module, group):
         kind = _kind("ColwiseParallel", module)
@@ -116,9 +130,12 @@ class ColwiseParallel(ParallelStyle):
         if kind is Linear:
             _split(module, "bias", group, 0)
 
+        mesh = _mesh_of(group)
+
         def forward(self_, inner, args, kwargs):
-            x = redistribute(args[0], group, self.input, Replicate(), for_parts=kind is Linear)
-            return redistribute(inner(x, *args[1:], **kwargs), group, Shard(-1), self.output)
+            x = _taken(args[0], group, self.input, Replicate(), for_parts=kind is Linear)
+            y = redistribute(inner(x, *args[1:], **kwargs), group, Shard(-1), self.output)
+            return _given(y, mesh, self.output, self.use_local_output)
 
         return wrap(module, "ColwiseParallel", _Parallel, forward)
 
@@ -127,11 +144,11 @@ class RowwiseParallel(ParallelStyle):
     """Each process computes with a part of the inputs, and the results are added: of a Linear weight.shape[1] / n features, of an Embedding a part of the rows.
 
     input_layouts: how the input comes (Shard(-1) for a Linear; indices of an Embedding are Replicate()). output_layouts: how the output is to go (Replicate(), or Shard(dim)).
-    The bias is whole on each process, and is added once. use_local_output=False: outputs that stay divided are a NotImplementedError, because there is no class DTensor."""
+    The bias is whole on each process, and is added once. use_local_output=False: the output is a DTensor. An input that is a DTensor says its own layout."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
         self.given, self.output = input_layouts, _layout("RowwiseParallel", "output_layouts", output_layouts, Replicate())
-        _whole_or_local("RowwiseParallel", use_local_output, self.output)
+        self.use_local_output = use_local_output
 
     def _apply(self, module, group):
         kind = _kind("RowwiseParallel", module)
@@ -140,10 +157,13 @@ class RowwiseParallel(ParallelStyle):
             raise NotImplementedError(f"RowwiseParallel: rows with a meaning of their own cannot be divided; got an Embedding with max_norm={module.max_norm}, padding_idx={module.padding_idx}; expected neither; hint: ColwiseParallel")
         _same_values(module, group)
         _split(module, "weight", group, 1 if kind is Linear else 0)
-        rows = module.weight.shape[0] * group.rank()
+        rows, mesh = module.weight.shape[0] * group.rank(), _mesh_of(group)
 
         def linear(self_, inner, args, kwargs):
-            x = redistribute(args[0], group, layout, Shard(-1))
+            return _given(product(self_, args[0]), mesh, self.output, self.use_local_output)
+
+        def product(self_, x):
+            x = _taken(x, group, layout, Shard(-1))
             y = redistribute(F.linear(x, self_.weight), group, Partial(), self.output)
             bias = self_.bias
             if bias is None:
@@ -154,11 +174,11 @@ class RowwiseParallel(ParallelStyle):
             return y + bias
 
         def embedding(self_, inner, args, kwargs):
-            index = redistribute(args[0], group, layout, Replicate())
+            index = _taken(args[0], group, layout, Replicate())
             weight = self_.weight
             here = (index >= rows) & (index < rows + weight.shape[0])
             found = F.embedding((index - rows) * here.to(index.dtype), weight) * here.unsqueeze(-1).to(weight.dtype)
-            return redistribute(found, group, Partial(), self.output)
+            return _given(redistribute(found, group, Partial(), self.output), mesh, self.output, self.use_local_output)
 
         return wrap(module, "RowwiseParallel", _Parallel, linear if kind is Linear else embedding)
 
@@ -173,7 +193,7 @@ class SequenceParallel(ParallelStyle):
     """A module that treats each position of a sequence by itself, such as LayerNorm, RMSNorm or Dropout, for a part of the positions. Parameters are whole on each process, and their
     gradients are added over the processes.
 
-    sequence_dim: the dim that is split (1). The input is a part, and so is the output. use_local_output changes nothing."""
+    sequence_dim: the dim that is split (1). The input is a part, or a DTensor; the output is a part as an ordinary tensor. use_local_output changes nothing."""
 
     def __init__(self, *, sequence_dim=1, use_local_output=False):
         Shard(sequence_dim)
@@ -188,7 +208,7 @@ class SequenceParallel(ParallelStyle):
                 for name, p in before.items():
                     if p is not None:
                         self_._parameters[name] = Copy.apply(p, group)
-                return inner(*args, **kwargs)
+                return inner(*(_taken(a, group, None, Shard(self.dim)) if isinstance(a, DTensor) else a for a in args), **kwargs)
             finally:
                 self_._parameters.update(before)
 
@@ -206,12 +226,12 @@ def _layouts(op, name, given):
 def _changed(op, values, group, now, then):
     if len(values) != len(now):
         raise ValueError(f"{op}: the number of layouts does not fit; got {len(values)} values and {len(now)} layouts; expected one layout for each, or None")
-    return tuple(redistribute(v, group, a, b) if isinstance(v, Tensor) and a is not None else v for v, a, b in zip(values, now, then))
+    return tuple(_taken(v, group, a, b) if isinstance(v, (Tensor, DTensor)) and b is not None and (a is not None or isinstance(v, DTensor)) else v for v, a, b in zip(values, now, then))
 
 
 class PrepareModuleInput(ParallelStyle):
     """Changes the layouts of a module's inputs: input_layouts says how they come, desired_input_layouts how forward gets them; one for each, None: as it is.
-    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords. use_local_output is accepted for PyTorch's programs and changes nothing."""
+    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords. An input that is a DTensor says its own layout. forward gets ordinary tensors: use_local_output changes nothing."""
 
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None, use_local_output=False):
         op = "PrepareModuleInput"
@@ -224,7 +244,8 @@ class PrepareModuleInput(ParallelStyle):
         def forward(self_, inner, args, kwargs):
             if self.now is not None:
                 args = _changed("PrepareModuleInput", args, group, self.now, self.then)
-            kwargs = {k: redistribute(v, group, self.kwargs_now[k], self.kwargs_then[k]) if self.kwargs_now.get(k) is not None and isinstance(v, Tensor) else v for k, v in kwargs.items()}
+            for k in [k for k in kwargs if k in self.kwargs_now]:
+                kwargs[k], = _changed("PrepareModuleInput", (kwargs[k],), group, (self.kwargs_now[k],), (self.kwargs_then[k],))
             return inner(*args, **kwargs)
 
         return wrap(module, "Prepared", _Parallel, forward)
@@ -232,20 +253,23 @@ class PrepareModuleInput(ParallelStyle):
 
 class PrepareModuleOutput(ParallelStyle):
     """Changes the layouts of a module's outputs: output_layouts says how they are computed, desired_output_layouts how they go; one for each, None: as it is.
-    use_local_output=False: outputs that stay divided are a NotImplementedError, because there is no class DTensor."""
+    use_local_output=False: outputs that have layouts are DTensors."""
 
     def __init__(self, *, output_layouts, desired_output_layouts, use_local_output=True):
         op = "PrepareModuleOutput"
         self.now, self.then = _layouts(op, "output_layouts", output_layouts), _layouts(op, "desired_output_layouts", desired_output_layouts)
         if len(self.now) != len(self.then):
             raise ValueError(f"{op}: the layouts do not belong together; got {output_layouts!r} and {desired_output_layouts!r}; expected one of each for each output")
-        _whole_or_local(op, use_local_output, *self.then)
+        self.use_local_output = use_local_output
 
     def _apply(self, module, group):
+        mesh = _mesh_of(group)
+
         def forward(self_, inner, args, kwargs):
             out = inner(*args, **kwargs)
             single = not isinstance(out, (tuple, list))
             changed = _changed("PrepareModuleOutput", (out,) if single else tuple(out), group, self.now, self.then)
+            changed = tuple(_given(v, mesh, then, self.use_local_output) if isinstance(v, Tensor) and then is not None else v for v, then in zip(changed, self.then))
             return changed[0] if single else changed
 
         return wrap(module, "Prepared", _Parallel, forward)
@@ -286,6 +310,7 @@ def parallelize_module(module, device_mesh=None, parallelize_plan=None, *, src_d
         if not found:
             raise ValueError(f"{op}: a name fits no module; got '{path}'; expected a name below {type(module).__name__}")
         work += [(m, style) for m in found]
+    group._mesh = device_mesh
     for m, style in work:
         style._apply(m, group)
     return module
