@@ -119,8 +119,7 @@ void find_inputs(const Graph& window, const Indexed<SlotId, Origin>& origins, Se
 Separated take_apart(Parts&& p, const Graph& window, const Indexed<SlotId, Origin>& origins,
                      const Indexed<SlotId, bool>& kept) {
   const Graph& g = p.graph;
-  Separated s{{g, p.added}, {g, p.added}, {}, {}, {}, {}, std::move(p.fired)};
-  s.fired.push_back(Rewrite::KeptValues);
+  Separated s{{g, p.added}, {g, p.added}, {}, {}, {}, {}, std::move(p.notes)};
   const Indexed<SlotId, bool> none(g.slots.size(), false);
   Indexed<NodeId, bool> first(g.nodes.size(), false), rest(g.nodes.size(), false);
   for (const NodeId id : g.nodes.ids()) rest[id] = !p.constant[id];
@@ -136,6 +135,13 @@ Separated take_apart(Parts&& p, const Graph& window, const Indexed<SlotId, Origi
     s.kept.push_back(slot);
     s.first.graph.slots[slot].live = true;
     s.rest.graph.slots[slot].external = s.rest.graph.slots[slot].live = true;
+  }
+  for (const NodeId id : g.nodes.ids()) {
+    if (!first[id] || !kept[g.slot(g.nodes[id].outs[0])]) continue;
+    const size_t n = s.kept.size();
+    s.notes.push_back({Rewrite::KeptValues, true, id,
+                       fmt::format("{} value{} of weights alone {} computed once and kept", n, n == 1 ? "" : "s", n == 1 ? "is" : "are")});
+    break;
   }
   find_inputs(window, origins, s);
   return s;
@@ -199,7 +205,8 @@ Operand Parts::add_constant(OpId op, std::vector<Operand> ins, Operand out, Node
   return out;
 }
 
-std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotId, Origin>& origins, uint32_t active) {
+std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotId, Origin>& origins, uint32_t active,
+                                  std::vector<RewriteNote>* left) {
   if (!is_on(active, Rewrite::KeptValues)) return std::nullopt;
   if (std::find(origins.begin(), origins.end(), Origin::Lasting) == origins.end()) return std::nullopt;
   const Graph& graph = prepared.graph;
@@ -221,7 +228,10 @@ std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotI
     for (const Operand& o : n.ins)
       if (p.is_constant(o) && derived[p.graph.slot(o)] && gains(p.graph, n, o)) any = kept[p.graph.slot(o)] = true;
   }
-  if (!any) return std::nullopt;
+  if (!any) {
+    if (left) *left = std::move(p.notes);
+    return std::nullopt;
+  }
   return take_apart(std::move(p), graph, origins, kept);
 }
 

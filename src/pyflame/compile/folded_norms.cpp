@@ -172,7 +172,9 @@ class Folder {
       last.op = OpId::cast;
       last.ins = {value};
     }
-    p_.fired.push_back(Rewrite::FoldedNorms);
+    p_.note(Rewrite::FoldedNorms, true, line_,
+            fmt::format("{} op{} with constants per channel -> the weight of the {}", chain.links.size(),
+                        chain.links.size() == 1 ? "" : "s", op_name(node(chain.product).op)));
   }
 
   Parts& p_;

@@ -151,7 +151,8 @@ class Merger {
       add.ins = {joint, *biases};
       add.outs = {*sums};
     }
-    p_.fired.push_back(Rewrite::MergedProducts);
+    p_.note(Rewrite::MergedProducts, true, first.node,
+            fmt::format("{} products of one tensor with constant weights -> one product", together.size()));
   }
 
   Parts& p_;
