@@ -71,11 +71,11 @@ class AttentionPass {
     std::vector<NodeId> between;
     std::optional<Operand> factor, mask;
     bool divides = false;
-    NodeId masked_at;     // the node that applies the mask: an addition, or a `where`
-    bool hides = false;   // a `where` that writes its number where the mask is true
-    bool trains = false;  // the gradient reads the probabilities
-    bool chosen = false;  // a `where`, so the mask is bool
-    bool finite = false;  // it writes a finite number
+    NodeId masked_at;                        // the node that applies the mask: an addition, or a `where`
+    bool hides = false;                      // a `where` that writes its number where the mask is true
+    bool trains = false;                     // the gradient reads the probabilities
+    bool chosen = false;                     // a `where`, so the mask is bool
+    bool finite = false;                     // it writes a finite number
     bool narrowed = false, widened = false;  // the probabilities are cast to the dtype of v; the scores to float32
   };
 
@@ -112,7 +112,8 @@ class AttentionPass {
         return {};
       const Operand* next = nullptr;
       for (const Operand& in : n.ins)
-        if (!next && !in.is_param && is_float(in.dtype) && in.shape == n.outs[0].shape && last_writer(in).valid()) next = &in;
+        if (!next && !in.is_param && is_float(in.dtype) && in.shape == n.outs[0].shape && last_writer(in).valid())
+          next = &in;
       if (!next || (n.op == OpId::mul && !n.ins[1].is_param)) return {};
       at = Operand(*next);
     }
@@ -136,16 +137,21 @@ class AttentionPass {
       at = writer_as_it_is(product.ins[0], 4);  // the product, and three nodes of the gradient
       f.trains = true;
     }
-    if (!at.valid()) return not_because(is_half(dtype) ? "another op reads the probabilities, as the gradient does, or a variable holds them" : seen);
+    if (!at.valid())
+      return not_because(
+          is_half(dtype) ? "another op reads the probabilities, as the gradient does, or a variable holds them" : seen);
     if (is_half(dtype) && is_cast(g_.nodes[at], DType::float32, dtype)) {
       if (f.trains) return not_because("the gradient reads the probabilities in 16 bits");
       f.narrowed = true;
       f.between = {at};
       at = writer_as_it_is(g_.nodes[at].ins[0]);
-      if (!at.valid()) return not_because("another op reads the probabilities, as the gradient does, or a variable holds them");
+      if (!at.valid())
+        return not_because("another op reads the probabilities, as the gradient does, or a variable holds them");
     }
     if (g_.nodes[at].op != OpId::softmax)
-      return not_because(fmt::format("{} is between the softmax and the product", shown_name(g_.nodes[at].op, g_.nodes[at].attrs)));
+      return not_because(fmt::format("{} is between the softmax and the product{}",
+                                     shown_name(g_.nodes[at].op, g_.nodes[at].attrs),
+                                     g_.nodes[at].op == OpId::where ? ", as dropout records it" : ""));
     f.softmax = at;
     for (f.between.push_back(at);; f.between.push_back(at)) {
       const Node& n = g_.nodes[at];
@@ -170,12 +176,18 @@ class AttentionPass {
       } else if (f.narrowed && !f.widened && is_cast(n, dtype, DType::float32)) {
         f.widened = true;
       } else if (at != f.softmax) {
-        if (n.op == OpId::where) return not_because("the mask fills in a tensor or another number than -inf (finite_fills also takes those of at most -1e4, but not "
+        if (n.op == OpId::where)
+          return not_because(
+              "the mask fills in a tensor or another number than -inf (finite_fills also takes those of at most -1e4, "
+              "but not "
               "in float16), or it is not the last op before the softmax");
-        return not_because(fmt::format("{} is between the products; expected a factor, then a mask", shown_name(n.op, n.attrs)));
+        return not_because(
+            fmt::format("{} is between the products; expected a factor, then a mask", shown_name(n.op, n.attrs)));
       }
       at = writer_as_it_is(next);
-      if (!at.valid()) return not_because("another op reads the scores, or a variable holds them, or the softmax is not over the last dim");
+      if (!at.valid())
+        return not_because(
+            "another op reads the scores, or a variable holds them, or the softmax is not over the last dim");
       if (g_.nodes[at].op == OpId::matmul) break;
     }
     if (f.narrowed != f.widened || g_.nodes[at].outs[0].dtype != dtype)
@@ -220,7 +232,8 @@ class AttentionPass {
   void find_at(NodeId id) {
     const NodeId softmax = softmax_behind(g_.nodes[id].ins[0]);
     std::string why;
-    if (!replace(id, why) && softmax.valid()) notes_.push_back({Rewrite::FoundAttention, false, softmax, std::move(why)});
+    if (!replace(id, why) && softmax.valid())
+      notes_.push_back({Rewrite::FoundAttention, false, softmax, std::move(why)});
   }
 
   // False: it stays, with the reason.
@@ -248,7 +261,8 @@ class AttentionPass {
       return not_because(
           "the mask fills in a finite number; hint: -inf, or pf.rewrites.enable(\"finite_fills\") if all scores are "
           "smaller in size than that number less 104");
-    if (f->finite && f->trains) return not_because("the mask fills in a finite number, and the gradient is computed too");
+    if (f->finite && f->trains)
+      return not_because("the mask fills in a finite number, and the gradient is computed too");
     if (f->finite && f->widened && g_.nodes[f->masked_at].outs[0].dtype != q.dtype)
       return not_because("the mask fills in a finite number of another dtype than the products");
     std::optional<Backward> back;
@@ -284,12 +298,17 @@ class AttentionPass {
     ins.push_back(number(Param(Scalar(k.shape[2])), {}, DType::int64));
     become(id, *f, std::move(ins), out, back);
     const std::string scores = fmt::format("softmax({}q k^T{}{}) v", f->chosen ? "mask(" : "",
-                                           !f->factor ? "" : f->divides ? " / scale" : " * scale",
-                                           f->chosen ? ")" : f->mask ? " + mask" : "");
+                                           !f->factor   ? ""
+                                           : f->divides ? " / scale"
+                                                        : " * scale",
+                                           f->chosen ? ")"
+                                           : f->mask ? " + mask"
+                                                     : "");
     notes_.push_back({Rewrite::FoundAttention, true, f->softmax,
                       scores + " -> scaled_dot_product_attention" + (back ? ", and its gradient" : "")});
     if (f->finite)
-      notes_.push_back({Rewrite::FiniteFills, true, f->masked_at, "a finite number where the mask hides -> -1e30, added to the scores"});
+      notes_.push_back({Rewrite::FiniteFills, true, f->masked_at,
+                        "a finite number where the mask hides -> -1e30, added to the scores"});
     return true;
   }
 
@@ -436,9 +455,10 @@ class AttentionPass {
     const auto k = repeated(g_.nodes[id].ins[1]), v = repeated(g_.nodes[id].ins[2]);
     if (!k || !v || k->source.shape[1] != v->source.shape[1]) {
       if (is_repeated(g_.nodes[id].ins[1]) && is_repeated(g_.nodes[id].ins[2]))
-        notes_.push_back({Rewrite::GroupedHeads, false, id,
-                          "another op reads the repeated keys or values, as the gradient does, or a variable holds them, or "
-                          "the repetitions of a head do not follow each other"});
+        notes_.push_back(
+            {Rewrite::GroupedHeads, false, id,
+             "another op reads the repeated keys or values, as the gradient does, or a variable holds them, or "
+             "the repetitions of a head do not follow each other"});
       return;
     }
     Node& n = g_.nodes[id];
@@ -448,7 +468,8 @@ class AttentionPass {
     for (const auto* copies : {&k->copies, &v->copies})
       for (const NodeId c : *copies) skip(g_.nodes[c]);
     notes_.push_back({Rewrite::GroupedHeads, true, id,
-                      fmt::format("keys and values repeated for {} heads -> those of {} heads, without copies", heads, k->source.shape[1])});
+                      fmt::format("keys and values repeated for {} heads -> those of {} heads, without copies", heads,
+                                  k->source.shape[1])});
   }
 
   Graph g_;

@@ -157,13 +157,14 @@ Rewritten prepare_graph(const Window& w, const Liveness& liveness) {
 }
 
 std::vector<RewriteNote> notes_on_rewrites_that_are_off(const Window& w, const Liveness& liveness) {
-  if (!fuses(w.key)) return {};  // nothing is to be changed there
   const uint32_t active = rewrites_of(w);
   std::vector<RewriteNote> notes = rewrite_graph(with_liveness(build_graph(w), liveness), ~active).notes;
   std::erase_if(notes, [](const RewriteNote& n) { return !n.fired; });
   for (RewriteNote& n : notes) {
     n.fired = false;
-    n.text = fmt::format("it is off; hint: pf.rewrites.enable(\"{}\") makes {}", rewrite_info(n.rewrite).name, n.text);
+    n.text = fuses(w.key) ? fmt::format("it is off; hint: pf.rewrites.enable(\"{}\") makes {}",
+                                        rewrite_info(n.rewrite).name, n.text)
+                          : "ops that are not to be fused are not replaced (pf.no_fuse, fuse=False): " + n.text;
   }
   return notes;
 }

@@ -95,7 +95,7 @@ std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness
 
 // The window's graph as it is compiled: with liveness, after the rewrites that need no values (rewrites.h).
 Rewritten prepare_graph(const Window& w, const Liveness& liveness);
-// What the rewrites that need no values and are off would do to this window, which nothing was added to.
+// What the rewrites that need no values would do to this window, if they are off. Nothing was added to it.
 std::vector<RewriteNote> notes_on_rewrites_that_are_off(const Window& w, const Liveness& liveness);
 // A program for the graph, which replaces p for the windows of its key.
 std::shared_ptr<const Program> compile_instead(const Program& p, Rewritten rewritten);

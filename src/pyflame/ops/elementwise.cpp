@@ -717,8 +717,8 @@ Tensor where(const Tensor& mask, const Value& av, const Value& bv) {
   if (is_complex(dtype) && !b) b = full({}, bv.scalar, dtype, condition.device());
   const int64_t mark = !a && b ? hiding(av.scalar, dtype) : a && !b ? hiding(bv.scalar, dtype) : 0;
   const bool hidden = mark == kHidden;
-  Tensor out = choose(condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype),
-                      mark, shape, dtype);
+  Tensor out =
+      choose(condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype), mark, shape, dtype);
   if (has_gradient(dtype))
     attach("where", {out}, {a, b}, {condition}, [hidden](GradNode& n, const Tensors& g) -> Tensors {
       const Tensor c = n.saved(0);

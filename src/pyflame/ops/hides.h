@@ -12,7 +12,8 @@ namespace pyflame {
 // A finite number of at most -1e4 is far below scores: the weight is 0 as well, if a row has a score that is larger by 104.
 constexpr int64_t kHidden = 1, kZeroForHidden = 2, kFarBelow = 3;
 struct HidesAttrs {
-  int64_t hides;  // kHidden, kZeroForHidden, kFarBelow, or 0 for other numbers, which are recorded without the attribute
+  int64_t
+      hides;  // kHidden, kZeroForHidden, kFarBelow, or 0 for other numbers, which are recorded without the attribute
   PF_FIELDS("hides")
 };
 
@@ -24,7 +25,9 @@ inline bool hides(const Scalar& number, DType dtype) {
 inline int64_t hiding(const Scalar& number, DType dtype) {
   if (hides(number, dtype)) return kHidden;
   const bool wide = dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float64;
-  const double lowest = dtype == DType::bfloat16 ? -0x1.fep127 : dtype == DType::float32 ? -0x1.fffffep127 : -0x1.fffffffffffffp1023;
+  const double lowest = dtype == DType::bfloat16  ? -0x1.fep127
+                        : dtype == DType::float32 ? -0x1.fffffep127
+                                                  : -0x1.fffffffffffffp1023;
   const double value = number.kind == Category::Float ? number.f : static_cast<double>(number.i);
   return wide && number.kind != Category::Complex && value <= -1e4 && value >= lowest ? kFarBelow : 0;
 }
