@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame import _C, nn
+from pyflame import nn
 from pyflame.nn import functional as F
 
 pytestmark = pytest.mark.skipif(os.environ.get("PYFLAME_WINDOW") == "1", reason="a window of one op has no pattern")
@@ -18,7 +18,7 @@ FIRED, LEFT = "what rewrites replaced:", "what rewrites left, and why:"
 @pytest.fixture(autouse=True)
 def seed():
     pf.manual_seed(0)
-    _C.clear_program_cache()  # a rewrite is counted when a program is compiled
+    pf.clear_program_cache()  # a rewrite is counted when a program is compiled
 
 
 def rows(text, title):
