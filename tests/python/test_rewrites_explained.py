@@ -156,6 +156,11 @@ def test_explain_says_that_one_is_off(name):
     assert not rows(text, FIRED)
 
 
+def test_the_hint_on_finite_fills_has_its_condition():
+    [row] = [row for row in rows(explained(filled()), LEFT) if row.startswith("finite_fills at ")]
+    assert row.endswith("if all scores are smaller in size than that number less 104")
+
+
 def test_nothing_is_said_of_other_ops():
     x, w = pf.randn(4, 7, 8), pf.randn(8, 8)
     text = explained(lambda: pf.softmax(pf.relu(x @ w), -1).sum(1), *REWRITES)
