@@ -6,7 +6,7 @@ A file is TOML:
     PYFLAME_GPU_GRAPHS = "1"
     [engine]                            # the names that pf.settings takes
     float32_matmul_precision = "high"
-    rewrites = ["merge_projections"]
+    rewrites = ["merged_products"]
     [force]                             # pf.tuning.force
     matmul = "gpu.matmul_units"
 """
@@ -172,7 +172,7 @@ class settings(contextlib.ContextDecorator):
         module that the program calls in training are recomputed, beside those that it names itself; ValueError at that call if it has no such module.
     rewrites: names of pf.rewrites that are enabled, beside those that are on anyway.
     tuning_file: the file of pf.tuning.
-    fuse: whether ops are fused. It holds for the ops that this thread records; what is recorded before and after is computed apart.
+    fuse: whether ops are fused and rewritten (pf.rewrites). It holds for the ops that this thread records; what is recorded before and after is computed apart.
 
     All but `fuse` hold for the whole process. ValueError for a setting or a value that does not exist; then nothing has changed.
 
@@ -215,7 +215,7 @@ def _apply(values):
 
 
 def no_fuse(function):
-    """A decorator: each op of this function is computed by itself, and none is fused with what is before or after it. The gradients are computed when
+    """A decorator: each op of this function is computed by itself: none is fused with what is before or after it, and no rewrite (pf.rewrites) replaces it. The gradients are computed when
     backward() runs, which is outside of the function, and are fused as always. For a part of a function: `with pf.settings(fuse=False):`.
     TypeError if it cannot be called."""
     if not callable(function):

@@ -10,6 +10,7 @@
 #include "pyflame/base/gpu_arch.h"
 #include "pyflame/base/location.h"
 #include "pyflame/compile/fusion_ends.h"
+#include "pyflame/compile/rewrites.h"
 #include "pyflame/compile/work.h"
 #include "pyflame/record/cut_cause.h"
 #include "pyflame/runtime/device.h"
@@ -54,6 +55,19 @@ nb::dict step_dict(const Program& p, size_t k) {
   return d;
 }
 
+nb::list notes_list(const Explained::Run& run) {
+  nb::list notes;
+  for (const RewriteNote& n : run.notes) {
+    nb::dict d;
+    d["rewrite"] = std::string(rewrite_info(n.rewrite).name);
+    d["fired"] = n.fired;
+    d["place"] = place_of(run.program->graph.nodes[n.at]);
+    d["text"] = n.text;
+    notes.append(d);
+  }
+  return notes;
+}
+
 nb::dict program_dict(const Explained::Run& run) {
   const Program& p = *run.program;
   nb::list steps;
@@ -66,6 +80,7 @@ nb::dict program_dict(const Explained::Run& run) {
   d["ops"] = count_ops(p.graph);
   d["replay"] = run.replay;
   d["steps"] = steps;
+  d["rewrites"] = notes_list(run);
   return d;
 }
 

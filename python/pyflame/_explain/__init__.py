@@ -9,8 +9,8 @@ def _synchronize():
 
 def explain(fn, *args, **kwargs):
     """Runs fn(*args, **kwargs) and returns a text on how it was computed. The most important comes first: totals with the time that they should take at the
-    device's ceilings, the steps that cost most, why and where (file and line) windows were cut and fusion ended and what a fusion would save, and what ran on a
-    fallback. Then each window follows: its ops, the implementation of each step, and why others refused.
+    device's ceilings, the steps that cost most, why and where (file and line) windows were cut and fusion ended and what a fusion would save, which
+    rewrites (pf.rewrites) fired on which line and why others nearly did, and what ran on a fallback. Then each window follows: its ops, the implementation of each step, and why others refused.
 
     Steps have a measured time too if a profile of them was recorded in this process before (pf.profiler.profile, the last one that ended). The ceilings are
     measured at the first call for a device, which takes about a second, and kept in PYFLAME_CACHE_DIR. docs/execution.md explains the text.

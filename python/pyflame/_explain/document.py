@@ -73,6 +73,16 @@ def _cuts(windows):
     return sorted(rows.values(), key=lambda r: (r["saves"], r["count"]), reverse=True)
 
 
+def _rewrites(programs):
+    """What rewrites did, and what they left and why; one row for each line of the program and each text, those that fired first."""
+    rows = {}
+    for p in programs:
+        for r in p["rewrites"]:
+            row = rows.setdefault((r["rewrite"], r["fired"], r["place"], r["text"]), {**r, "programs": 0})
+            row["programs"] += 1
+    return sorted(rows.values(), key=lambda r: not r["fired"])
+
+
 def _total(programs, what):
     values = [p[what] for p in programs]
     return None if None in values else sum(v * p["runs"] for v, p in zip(values, programs))
@@ -93,6 +103,7 @@ def make(found, averages=None, measure=True):
         "costs": _costs(programs),
         "cuts": _cuts(found["windows"]),
         "ends": _ends(programs),
+        "rewrites": _rewrites(programs),
         "fallbacks": _C.fallbacks(),
         "programs": programs,
         "parts": found["windows"],

@@ -1,7 +1,7 @@
 """The document as one HTML file, which loads nothing else."""
 from html import escape
 
-from .text import by_cost, counted, of_cut, of_end, of_fallback, size, time, totals, work
+from .text import by_cost, counted, of_cut, of_end, of_fallback, of_rewrite, size, time, totals, work
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #faf9f7; --panel: #fff; --ink: #1f1d1a; --soft: #5d5850; --line: #e4e0d9; --accent: #b93c0b; }
@@ -45,6 +45,10 @@ def _ends(d):
     return _table(("saves", "line", "why"), [(size(e["saves"]), escape(e["place"]), escape(of_end(e))) for e in d["ends"]], (0,)) if d["ends"] else ""
 
 
+def _rewrites(d):
+    return "<ul>" + "".join(f"<li>{escape(of_rewrite(r))}{'' if r['fired'] else ' (left as it was)'}</li>" for r in d["rewrites"]) + "</ul>" if d["rewrites"] else ""
+
+
 def _programs(d):
     """by_cost's lines: those without an indent begin a program."""
     parts = []
@@ -64,6 +68,7 @@ def render(d, title):
         f"<h1>{escape(title)}: {escape(counted(d['windows'], 'window'))}</h1>", *(f"<p>{escape(line)}</p>" for line in totals(d)),
         _section("The steps that cost most", "A step is a kernel. Expected: the time for its bytes and FLOPs at the ceilings; equal steps of one line are one row, with all their runs.", _costs(d)),
         _section("Where windows were cut", "What is recorded on both sides of a cut is never fused.", _cuts(d)),
+        _section("Rewrites", "Patterns of ops that were replaced by cheaper ones, and what is nearly such a pattern.", _rewrites(d)),
         _section("Where fusion ends", "Inside a window: a step reads from memory what an earlier one stored there. The traffic is that of all runs.", _ends(d)),
         _section("Fallbacks", "What ran slower, or elsewhere, than asked.", f"<ul>{fallbacks}</ul>" if fallbacks else "<p>none</p>"),
         _section("Programs", "Each window is compiled to a program once. The most expensive one comes first.", _programs(d)), "</html>\n"))

@@ -48,6 +48,11 @@ def of_end(e):
     return f"{e['reader']} reads what {e['writer']}{where} stored: {e['why']}"
 
 
+def of_rewrite(r):
+    """'found_attention at train.py:12 in attend: softmax(q k^T) v -> scaled_dot_product_attention'"""
+    return f"{r['rewrite']} at {r['place'] or 'an unknown place'}: {r['text']}"
+
+
 def of_cut(c):
     cause = c["reason"] + (f": {c['cause']}" if c["cause"] else "")
     where = f"{c['place']}: " if c["place"] and "the end of what is explained" not in c["cause"] else ""
@@ -87,6 +92,8 @@ def summary(d):
     return [*(f"  {line}" for line in totals(d)),
             *_list("the steps that cost most:", costs, MOST_COSTS),
             *_list("where windows were cut:", [times(c) + of_cut(c) for c in d["cuts"]], MOST_ENDS),
+            *_list("what rewrites replaced:", [of_rewrite(r) for r in d["rewrites"] if r["fired"]], MOST_ENDS),
+            *_list("what rewrites left, and why:", [of_rewrite(r) for r in d["rewrites"] if not r["fired"]], MOST_ENDS),
             *_list("where fusion ends, and the memory traffic that one kernel for both would save:", ends, MOST_ENDS),
             *(_list("what ran on a fallback in this process:", [of_fallback(f) for f in d["fallbacks"]], MOST_ENDS) or ["no fallbacks"])]
 

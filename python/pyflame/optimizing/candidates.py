@@ -180,12 +180,15 @@ def _describe(rewrite):
     return text() if callable(text) else text
 
 
+_PROMISES = {"finite_fills"}  # rewrites that rely on what only the user can promise of all inputs (docs/rewrites.md)
+
+
 def _rewrites(facts):
     try:
         from .. import rewrites
     except ImportError:
         return []
-    return [Candidate(f"rewrite_{r.name}", 3, {"engine": {"rewrites": [r.name]}}, _describe(r), None if r.exact else "float32", 1.05, rewrite=r.name) for r in rewrites.registry() if not getattr(r, "enabled", False)]
+    return [Candidate(f"rewrite_{r.name}", 3, {"engine": {"rewrites": [r.name]}}, _describe(r), None if r.exact else "float32", 1.05, rewrite=r.name) for r in rewrites.registry() if not getattr(r, "enabled", False) and r.name not in _PROMISES]
 
 
 def _kernels(facts, folder):

@@ -6,6 +6,7 @@
 #pragma once
 #include <vector>
 
+#include "pyflame/compile/rewrite_note.h"
 #include "pyflame/record/ir.h"
 
 namespace pyflame {
@@ -29,6 +30,7 @@ struct Added {
 struct Rewritten {
   Graph graph;
   Added added;
+  std::vector<RewriteNote> notes = {};
 };
 
 inline bool is_skipped(const Node& n) { return n.outs.empty(); }

@@ -135,6 +135,7 @@ std::shared_ptr<const Program> compile_graph(const std::vector<uint64_t>& key, L
   const Rules& rules = p->rules = {backend.fuses() && env::fuse() && fuses(key), backend.loops_in_memory_order()};
   p->graph = legalise(std::move(recorded.graph), rules);
   p->added = std::move(recorded.added);
+  p->notes = std::move(recorded.notes);
   p->liveness = std::move(liveness);
   const Graph& graph = p->graph;
   dump("legalise", [&] { return describe_graph(graph); });
@@ -155,8 +156,23 @@ Rewritten prepare_graph(const Window& w, const Liveness& liveness) {
   return rewrite_graph(with_liveness(build_graph(w), liveness), rewrites_of(w));
 }
 
+std::vector<RewriteNote> notes_on_rewrites_that_are_off(const Window& w, const Liveness& liveness) {
+  const uint32_t active = rewrites_of(w);
+  std::vector<RewriteNote> notes = rewrite_graph(with_liveness(build_graph(w), liveness), ~active).notes;
+  std::erase_if(notes, [](const RewriteNote& n) { return !n.fired; });
+  for (RewriteNote& n : notes) {
+    n.fired = false;
+    if (n.rewrite == Rewrite::FiniteFills) n.text += ", if all scores are smaller in size than that number less 104";
+    n.text = fuses(w.key) ? fmt::format("it is off; hint: pf.rewrites.enable(\"{}\") makes {}",
+                                        rewrite_info(n.rewrite).name, n.text)
+                          : "ops that are not to be fused are not replaced (pf.no_fuse, fuse=False): " + n.text;
+  }
+  return notes;
+}
+
 std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness) {
   Rewritten graph = prepare_graph(w, liveness);
+  count_fired(graph.notes);
   return compile_graph(w.key, std::move(liveness), std::move(graph));
 }
 

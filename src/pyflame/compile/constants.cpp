@@ -80,6 +80,30 @@ bool gains(const Graph& g, const Node& reader, const Operand& o) {
          static_cast<int64_t>(g.slot_info(o).nbytes) / dtype_size(o.dtype) * 2 <= reader.outs[0].numel();
 }
 
+// Values of weights that would be kept if nothing saw them after the window.
+void note_what_is_seen(Parts& p, const Indexed<SlotId, Origin>& origins) {
+  const Graph& g = p.graph;
+  const Indexed<SlotId, bool> derived = of_lasting(p, origins);
+  for (const NodeId id : g.nodes.ids()) {
+    const Node& n = g.nodes[id];
+    if (is_skipped(n) || p.constant[id] || !may_be_constant(n) || !g.slot_info(n.outs[0]).live) continue;
+    bool lasting = false, constant = true;
+    for (const Operand& o : n.ins) {
+      constant = constant && (o.is_param || p.is_constant(o));
+      if (o.is_param) continue;
+      const SlotId slot = g.slot(o);
+      lasting = lasting || derived[slot] || (origins.contains(slot) && origins[slot] == Origin::Lasting);
+    }
+    const auto reads = [&](const Node& reader) {
+      return std::any_of(reader.ins.begin(), reader.ins.end(), [&](const Operand& o) {
+        return !o.is_param && g.slot(o) == g.slot(n.outs[0]) && gains(g, reader, o);
+      });
+    };
+    if (lasting && constant && std::any_of(g.nodes.begin(), g.nodes.end(), reads))
+      p.note(Rewrite::KeptValues, false, id, "a variable or the tape of a gradient holds what is computed of a weight");
+  }
+}
+
 // What a part needs: the nodes that write `wanted` and what those read, except for `given`. In program order from the
 // end, so that added nodes, which come last and read what comes before, are met first.
 void mark_needed(const Parts& p, Indexed<SlotId, bool> wanted, const Indexed<SlotId, bool>& given,
@@ -119,8 +143,7 @@ void find_inputs(const Graph& window, const Indexed<SlotId, Origin>& origins, Se
 Separated take_apart(Parts&& p, const Graph& window, const Indexed<SlotId, Origin>& origins,
                      const Indexed<SlotId, bool>& kept) {
   const Graph& g = p.graph;
-  Separated s{{g, p.added}, {g, p.added}, {}, {}, {}, {}, std::move(p.fired)};
-  s.fired.push_back(Rewrite::KeptValues);
+  Separated s{{g, p.added}, {g, p.added}, {}, {}, {}, {}, std::move(p.notes)};
   const Indexed<SlotId, bool> none(g.slots.size(), false);
   Indexed<NodeId, bool> first(g.nodes.size(), false), rest(g.nodes.size(), false);
   for (const NodeId id : g.nodes.ids()) rest[id] = !p.constant[id];
@@ -136,6 +159,14 @@ Separated take_apart(Parts&& p, const Graph& window, const Indexed<SlotId, Origi
     s.kept.push_back(slot);
     s.first.graph.slots[slot].live = true;
     s.rest.graph.slots[slot].external = s.rest.graph.slots[slot].live = true;
+  }
+  for (const NodeId id : g.nodes.ids()) {
+    if (!first[id] || !kept[g.slot(g.nodes[id].outs[0])]) continue;
+    const size_t n = s.kept.size();
+    s.notes.push_back({Rewrite::KeptValues, true, id,
+                       fmt::format("{} value{} of weights alone {} computed once and kept", n, n == 1 ? "" : "s",
+                                   n == 1 ? "is" : "are")});
+    break;
   }
   find_inputs(window, origins, s);
   return s;
@@ -199,7 +230,8 @@ Operand Parts::add_constant(OpId op, std::vector<Operand> ins, Operand out, Node
   return out;
 }
 
-std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotId, Origin>& origins, uint32_t active) {
+std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotId, Origin>& origins, uint32_t active,
+                                  std::vector<RewriteNote>* left) {
   if (!is_on(active, Rewrite::KeptValues)) return std::nullopt;
   if (std::find(origins.begin(), origins.end(), Origin::Lasting) == origins.end()) return std::nullopt;
   const Graph& graph = prepared.graph;
@@ -221,7 +253,11 @@ std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotI
     for (const Operand& o : n.ins)
       if (p.is_constant(o) && derived[p.graph.slot(o)] && gains(p.graph, n, o)) any = kept[p.graph.slot(o)] = true;
   }
-  if (!any) return std::nullopt;
+  if (!any) {
+    note_what_is_seen(p, origins);
+    if (left) *left = std::move(p.notes);
+    return std::nullopt;
+  }
   return take_apart(std::move(p), graph, origins, kept);
 }
 

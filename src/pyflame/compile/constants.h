@@ -17,15 +17,16 @@ enum class Origin : uint8_t {
 };
 
 struct Separated {
-  Rewritten first, rest;        // the same slots, bindings, params and nodes; each skips what the other one computes
-  std::vector<SlotId> roots;    // the lasting values that `first` reads
-  std::vector<ParamId> params;  // the window's numbers that `first` uses
-  std::vector<SlotId> kept;     // `first` writes them and `rest` reads them
-  std::vector<SlotId> empty;    // external slots without bytes that `first` writes
-  std::vector<Rewrite> fired;   // once for each pattern that was replaced
+  Rewritten first, rest;           // the same slots, bindings, params and nodes; each skips what the other one computes
+  std::vector<SlotId> roots;       // the lasting values that `first` reads
+  std::vector<ParamId> params;     // the window's numbers that `first` uses
+  std::vector<SlotId> kept;        // `first` writes them and `rest` reads them
+  std::vector<SlotId> empty;       // external slots without bytes that `first` writes
+  std::vector<RewriteNote> notes;  // of the rewrites that need constant weights
 };
-// Nothing: no value is worth being kept. `active`: the rewrites that are on.
-std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotId, Origin>& origins, uint32_t active);
+// Nothing: no value is worth being kept; the notes go to `left` then. `active`: the rewrites that are on.
+std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotId, Origin>& origins, uint32_t active,
+                                  std::vector<RewriteNote>* left = nullptr);
 
 // ---- for rewrites that need constant weights (merged_products.cpp, folded_norms.cpp)
 
@@ -40,8 +41,9 @@ struct Parts {
   Added added;
   Indexed<NodeId, bool> constant;       // computed from lasting values alone
   Indexed<SlotId, bool> constant_slot;  // lasting, or written by constant nodes only
-  std::vector<Rewrite> fired;
+  std::vector<RewriteNote> notes;
 
+  void note(Rewrite r, bool fired, NodeId at, std::string text) { notes.push_back({r, fired, at, std::move(text)}); }
   bool is_constant(const Operand& o) const { return !o.is_param && constant_slot[graph.slot(o)]; }
   // Of nodes that are not constant.
   Indexed<SlotId, Users> users() const;

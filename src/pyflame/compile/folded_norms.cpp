@@ -77,7 +77,7 @@ class Folder {
     return Link{id, *vector};
   }
 
-  std::optional<Chain> chain_of(NodeId id) const {
+  std::optional<Chain> chain_of(NodeId id) {
     const Node& n = node(id);
     if (is_skipped(n) || p_.constant[id] || (n.op != OpId::conv2d && n.op != OpId::matmul)) return std::nullopt;
     if (!is_float(n.outs[0].dtype) || !p_.is_constant(n.ins[1]) || (n.op == OpId::matmul && n.ins[1].shape.size() != 2))
@@ -99,7 +99,16 @@ class Folder {
       }
       value = r.outs[0];
     }
-    if (!scales(chain)) return std::nullopt;
+    if (!scales(chain)) {
+      for (const NodeId reader : users_[p_.graph.slot(value)].readers)
+        if (node(reader).op != OpId::add && link_of(reader, value, channel)) {
+          p_.note(Rewrite::FoldedNorms, false, reader,
+                  fmt::format("another op reads the values between the {} and this one, or a variable holds them",
+                              op_name(n.op)));
+          break;
+        }
+      return std::nullopt;
+    }
     return chain;
   }
 
@@ -172,7 +181,9 @@ class Folder {
       last.op = OpId::cast;
       last.ins = {value};
     }
-    p_.fired.push_back(Rewrite::FoldedNorms);
+    p_.note(Rewrite::FoldedNorms, true, line_,
+            fmt::format("{} op{} with constants per channel -> the weight of the {}", chain.links.size(),
+                        chain.links.size() == 1 ? "" : "s", op_name(node(chain.product).op)));
   }
 
   Parts& p_;

@@ -16,6 +16,7 @@ struct Product {
   NodeId biased;  // the addition of a constant bias, or invalid
   Operand bias;   // a vector
   int64_t columns = 0;
+  const char* unbiased = nullptr;  // why an addition after it is none of a bias
 };
 
 class Merger {
@@ -25,8 +26,11 @@ class Merger {
   void run() {
     std::vector<Product> found;
     const size_t n = p_.graph.nodes.size();
-    for (size_t i = 0; i < n; ++i)
-      if (const auto product = product_of(NodeId(i))) found.push_back(*product);
+    for (size_t i = 0; i < n; ++i) {
+      const char* why = nullptr;
+      if (const auto product = product_of(NodeId(i), why)) found.push_back(*product);
+      else if (why && shares_its_input(NodeId(i))) p_.note(Rewrite::MergedProducts, false, NodeId(i), why);
+    }
     for (size_t i = 0; i < found.size(); ++i) {
       if (!found[i].node.valid()) continue;
       std::vector<Product> together{found[i]};
@@ -36,6 +40,11 @@ class Merger {
           found[k].node = {};
         }
       if (together.size() > 1) merge(together);
+      else if (i + 1 < found.size() && shares_its_input(found[i].node))
+        p_.note(Rewrite::MergedProducts, false, found[i].node,
+                found[i].unbiased ? found[i].unbiased
+                                  : "the other products of this tensor have other dtypes, or a bias where this one has "
+                                    "none, or they stay");
     }
   }
 
@@ -50,27 +59,49 @@ class Merger {
     return !slot.live && !slot.external && is_whole(p_.graph, o) && users_[p_.graph.slot(o)].writers.size() == 1;
   }
 
-  std::optional<Product> product_of(NodeId id) const {
+  bool has_constant_weight(NodeId id) const {
     const Node& n = node(id);
-    if (is_skipped(n) || p_.constant[id] || n.op != OpId::matmul) return std::nullopt;
-    if (n.outs[0].shape.size() != 2 || !p_.is_constant(n.ins[1]) || p_.is_constant(n.ins[0])) return std::nullopt;
+    return !is_skipped(n) && !p_.constant[id] && n.op == OpId::matmul && n.outs[0].shape.size() == 2 &&
+           p_.is_constant(n.ins[1]) && !p_.is_constant(n.ins[0]);
+  }
+  bool shares_its_input(NodeId id) const {
+    const Operand& left = node(id).ins[0];
+    for (const NodeId other : users_[p_.graph.slot(left)].readers)
+      if (other != id && has_constant_weight(other) && node(other).ins[0].binding == left.binding) return true;
+    return false;
+  }
+
+  // If it is nearly one, `why` says what is missing.
+  std::optional<Product> product_of(NodeId id, const char*& why) const {
+    if (!has_constant_weight(id)) return std::nullopt;
+    const Node& n = node(id);
     const size_t writers = users_[p_.graph.slot(n.ins[0])].writers.size();
     const bool left_changes = writers > (p_.graph.slot_info(n.ins[0]).external ? 0u : 1u);
-    if (!is_private(n.outs[0]) || left_changes) return std::nullopt;
+    if (!is_private(n.outs[0]) || left_changes) {
+      why = left_changes ? "the tensor on the left is written in several steps"
+                         : "a variable holds the product, or it is a part of a tensor";
+      return std::nullopt;
+    }
     Product p{id, {}, {}, n.outs[0].shape[1]};
     const Users& u = users_[p_.graph.slot(n.outs[0])];
     if (u.readers.size() == 1) find_bias(p, u.readers[0]);
     for (const NodeId reader : users_[p_.graph.slot(result(p))].readers)
       for (const Operand& o : node(reader).ins)
-        if (!o.is_param && p_.graph.slot(o) == p_.graph.slot(result(p)) && !within_rows(o, result(p), p.columns))
+        if (!o.is_param && p_.graph.slot(o) == p_.graph.slot(result(p)) && !within_rows(o, result(p), p.columns)) {
+          why = "an op reads the product in another order than by rows";
           return std::nullopt;
+        }
     return p;
   }
 
   void find_bias(Product& p, NodeId reader) const {
     const Operand out = node(p.node).outs[0];
     const Node& add = node(reader);
-    if (add.op != OpId::add || add.outs[0].shape != out.shape || !is_private(add.outs[0])) return;
+    if (add.op != OpId::add || add.outs[0].shape != out.shape) return;
+    if (!is_private(add.outs[0])) {
+      p.unbiased = "a variable holds the product, or it is a part of a tensor";
+      return;
+    }
     if (add.ins[0].is_param || add.ins[0].binding != out.binding || add.ins[0].strides != out.strides ||
         add.ins[0].shape != out.shape)
       return;
@@ -151,7 +182,8 @@ class Merger {
       add.ins = {joint, *biases};
       add.outs = {*sums};
     }
-    p_.fired.push_back(Rewrite::MergedProducts);
+    p_.note(Rewrite::MergedProducts, true, first.node,
+            fmt::format("{} products of one tensor with constant weights -> one product", together.size()));
   }
 
   Parts& p_;

@@ -84,6 +84,7 @@ struct Program {
   Liveness liveness;
   Graph graph;
   Added added;  // to the window by rewrites
+  std::vector<RewriteNote> notes;
   Rules rules;
   Cuts cuts;
   std::vector<Step> steps;
@@ -94,6 +95,8 @@ std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness
 
 // The window's graph as it is compiled: with liveness, after the rewrites that need no values (rewrites.h).
 Rewritten prepare_graph(const Window& w, const Liveness& liveness);
+// What the rewrites that need no values would do to this window, if they are off. Nothing was added to it.
+std::vector<RewriteNote> notes_on_rewrites_that_are_off(const Window& w, const Liveness& liveness);
 // A program for the graph, which replaces p for the windows of its key.
 std::shared_ptr<const Program> compile_instead(const Program& p, Rewritten rewritten);
 
@@ -115,6 +118,7 @@ struct CachedProgram {
   std::shared_ptr<const Program> program;
   std::shared_ptr<ProgramState> state;  // null until the first run
   std::shared_ptr<KeptValues> kept;     // null: there are none, or it did not run yet
+  std::vector<RewriteNote> notes = {};  // on what could not be kept
 };
 // The program for this window, from the cache or compiled now. The cache is bounded; a full cache is not an error.
 std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, bool* was_cached);

@@ -12,7 +12,7 @@ namespace pyflame {
 
 namespace {
 
-constexpr std::array<RewriteInfo, 5> kRewrites = {{
+constexpr std::array<RewriteInfo, 6> kRewrites = {{
     {"kept_values", true,
      "What is computed from parameters and buffers alone is computed once, and again when one of them has changed."},
     {"merged_products", false,
@@ -25,6 +25,9 @@ constexpr std::array<RewriteInfo, 5> kRewrites = {{
     {"found_attention", false,
      "softmax(q k^T * scale + mask) v, written as products and a softmax, is one attention op, and its gradient "
      "another one."},
+    {"finite_fills", false,
+     "found_attention also takes a mask that fills in a finite number of at most -1e4, for scores that are smaller in "
+     "size than this number less 104."},
 }};
 
 std::array<std::atomic<uint64_t>, kRewrites.size()> g_fired{};
@@ -81,11 +84,15 @@ void read_rewrites_from_environment() {
 }
 
 uint64_t times_fired(Rewrite r) { return g_fired[static_cast<size_t>(r)].load(); }
-void note_fired(Rewrite r) { g_fired[static_cast<size_t>(r)].fetch_add(1); }
+void count_fired(const std::vector<RewriteNote>& notes) {
+  for (const RewriteNote& n : notes)
+    if (n.fired) g_fired[static_cast<size_t>(n.rewrite)].fetch_add(1);
+}
 
 Rewritten rewrite_graph(Graph recorded, uint32_t active) {
-  Rewritten graph{std::move(recorded), {}};
-  if (is_on(active, Rewrite::FoundAttention)) graph = find_attention(std::move(graph));
+  Rewritten graph{std::move(recorded), {}, {}};
+  if (is_on(active, Rewrite::FoundAttention))
+    graph = find_attention(std::move(graph), is_on(active, Rewrite::FiniteFills));
   if (is_on(active, Rewrite::GroupedHeads)) graph = group_heads(std::move(graph));
   return graph;
 }

@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "pyflame/compile/added.h"
 
 namespace pyflame {
-
-enum class Rewrite : uint8_t { KeptValues, MergedProducts, FoldedNorms, GroupedHeads, FoundAttention };
 
 struct RewriteInfo {
   const char* name;
@@ -32,12 +31,14 @@ void read_rewrites_from_environment();
 
 // How often a rewrite has changed a program of this process.
 uint64_t times_fired(Rewrite r);
-void note_fired(Rewrite r);
+// Counts those of the notes that say that a rewrite has fired.
+void count_fired(const std::vector<RewriteNote>& notes);
 
 // The rewrites that need no values: those of attention (attention_patterns.cpp).
 Rewritten rewrite_graph(Graph graph, uint32_t active);
 
 Rewritten group_heads(Rewritten graph);
-Rewritten find_attention(Rewritten graph);
+// finite_fills: also if the mask is a finite number that counts as hiding (ops/hides.h).
+Rewritten find_attention(Rewritten graph, bool finite_fills = false);
 
 }  // namespace pyflame

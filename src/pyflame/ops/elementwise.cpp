@@ -715,9 +715,10 @@ Tensor where(const Tensor& mask, const Value& av, const Value& bv) {
   }
   if (is_complex(dtype) && !a) a = full({}, av.scalar, dtype, condition.device());
   if (is_complex(dtype) && !b) b = full({}, bv.scalar, dtype, condition.device());
-  const bool hidden = (!a && hides(av.scalar, dtype)) || (!b && hides(bv.scalar, dtype));
-  Tensor out = choose(condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype),
-                      hidden ? kHidden : 0, shape, dtype);
+  const int64_t mark = !a && b ? hiding(av.scalar, dtype) : a && !b ? hiding(bv.scalar, dtype) : 0;
+  const bool hidden = mark == kHidden;
+  Tensor out =
+      choose(condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype), mark, shape, dtype);
   if (has_gradient(dtype))
     attach("where", {out}, {a, b}, {condition}, [hidden](GradNode& n, const Tensors& g) -> Tensors {
       const Tensor c = n.saved(0);
@@ -786,8 +787,9 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   else if (value.kind == Category::Float && !is_float(x.dtype())) value = Scalar(value.i);  // towards zero
   ops::check_fits("masked_fill", value, x.dtype());
   const Dims shape = x.shape() == mask.shape() ? x.shape() : broadcast_shapes("masked_fill", x.shape(), mask.shape());
-  const bool hidden = hides(value, x.dtype());
-  Tensor out = choose(mask, Arg(value, x.dtype()), x, hidden ? kHidden : 0, shape, x.dtype());
+  const int64_t mark = hiding(value, x.dtype());
+  const bool hidden = mark == kHidden;
+  Tensor out = choose(mask, Arg(value, x.dtype()), x, mark, shape, x.dtype());
   attach("masked_fill", {out}, {x}, {mask}, [hidden](GradNode& n, const Tensors& g) -> Tensors {
     return {to_edge(n, 0, keep(n.saved(0), false, g[0], hidden))};
   });

@@ -264,7 +264,7 @@ std::atomic<uint32_t>& active_rewrites() {
 
 bool fuses(const std::vector<uint64_t>& key) { return !(key[0] & kUnfused); }
 
-uint32_t rewrites_of(const Window& w) { return static_cast<uint32_t>((w.key[0] & ~kUnfused) >> 32); }
+uint32_t rewrites_of(const Window& w) { return fuses(w.key) ? static_cast<uint32_t>(w.key[0] >> 32) : 0; }
 
 Window single_op_window(const Window& w, NodeId op) {
   Window one;

@@ -9,6 +9,6 @@ namespace pyflame {
 struct Window;
 
 std::atomic<uint32_t>& active_rewrites();  // for windows that begin from now on
-uint32_t rewrites_of(const Window& w);     // those that were on when it began
+uint32_t rewrites_of(const Window& w);     // those that were on when it began; none if nothing is fused in it
 
 }  // namespace pyflame

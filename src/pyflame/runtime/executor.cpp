@@ -412,7 +412,7 @@ class RunEvents {
 // The program that is run in place of `found`: without what is kept from earlier runs. Looks for such values at the second run,
 // because many programs run once.
 CachedProgram& with_kept_values(Window& w, CachedProgram& found, std::optional<AddedToWindow>& added) {
-  if (found.state->runs == 1) found.kept = KeptValues::find(w, *found.program);
+  if (found.state->runs == 1) found.kept = KeptValues::find(w, *found.program, found.notes);
   const auto due = found.kept ? found.kept->next(w, *found.program) : KeptValues::Due::Original;
   const bool original = due == KeptValues::Due::Original;
   const Added& what = original ? found.program->added : found.kept->added();

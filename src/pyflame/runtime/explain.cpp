@@ -83,6 +83,10 @@ std::string last_op_of(const Program& p) {
   return n.loc.code ? fmt::format("{} {}", op_name(n.op), describe_location(n.loc)) : std::string(op_name(n.op));
 }
 
+void append(std::vector<RewriteNote>& to, const std::vector<RewriteNote>& notes) {
+  to.insert(to.end(), notes.begin(), notes.end());
+}
+
 void add(const Window& w, const CachedProgram& p, const char* reason, bool cached, double plan_us, Log& log) {
   Explained& x = log.found;
   ++x.total;
@@ -95,9 +99,14 @@ void add(const Window& w, const CachedProgram& p, const char* reason, bool cache
   if (fresh) {
     x.programs.push_back({with_lines(*p.program, w), 0, ""});
     log.known.push_back(p.program);
+    if (p.program->added.empty()) x.programs.back().notes = notes_on_rewrites_that_are_off(w, p.program->liveness);
+    append(x.programs.back().notes, p.program->notes);
   }
   Explained::Run& run = x.programs[known->second];
-  ++run.count;
+  if (++run.count == 1 || run.kept_notes == 0) {
+    append(run.notes, p.notes);
+    run.kept_notes = p.notes.size();
+  }
   if (has_own_memory(p.program->graph.device.type) && p.state->runs > 0) run.replay = p.state->replayer.describe();
   const std::string cause = CutCause::current() ? CutCause::current() : "", place = place_of_cut();
   const auto [at, first] =

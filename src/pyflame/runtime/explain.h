@@ -16,7 +16,9 @@ struct Explained {
   struct Run {
     std::shared_ptr<const Program> program;
     uint64_t count = 0;
-    std::string replay;  // one line on its replay; or empty
+    std::string replay;                   // one line on its replay; or empty
+    std::vector<RewriteNote> notes = {};  // on rewrites
+    size_t kept_notes = 0;                // so many of them are on constant weights
   };
   // Windows that were cut for one reason at one place and ran one program.
   struct Window {

@@ -44,7 +44,7 @@ KeptValues::KeptValues(Separated s, Device device)
 
 KeptValues::~KeptValues() { release(); }
 
-std::shared_ptr<KeptValues> KeptValues::find(const Window& w, const Program& p) {
+std::shared_ptr<KeptValues> KeptValues::find(const Window& w, const Program& p, std::vector<RewriteNote>& notes) {
   Indexed<SlotId, Origin> origins(w.slots.size(), Origin::Other);
   bool any = false;
   for (const SlotId s : w.slots.ids()) {
@@ -56,10 +56,12 @@ std::shared_ptr<KeptValues> KeptValues::find(const Window& w, const Program& p) 
     any = true;
   }
   if (!any) return nullptr;
-  const Rewritten graph = prepare_graph(w, p.liveness);
+  Rewritten graph = prepare_graph(w, p.liveness);
   origins.resize(graph.graph.slots.size(), Origin::Other);
-  std::optional<Separated> found = separate(graph, origins, rewrites_of(w));
+  std::optional<Separated> found = separate(graph, origins, rewrites_of(w), &notes);
   if (!found) return nullptr;
+  found->rest.notes = std::move(graph.notes);
+  found->rest.notes.insert(found->rest.notes.end(), found->notes.begin(), found->notes.end());
   return std::shared_ptr<KeptValues>(new KeptValues(std::move(*found), w.device));
 }
 
@@ -131,7 +133,7 @@ void KeptValues::compile(const Program& p) {
   rest_.program = compile_instead(p, std::move(separated_->rest));
   first_.state = std::make_shared<ProgramState>(*first_.program);
   rest_.state = std::make_shared<ProgramState>(*rest_.program);
-  for (const Rewrite r : separated_->fired) note_fired(r);
+  count_fired(separated_->notes);
   separated_ = nullptr;
 }
 

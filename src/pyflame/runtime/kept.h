@@ -17,8 +17,8 @@ namespace pyflame {
 // The caller of all functions holds the engine's lock.
 class KeptValues {
  public:
-  // Null: the program computes nothing worth keeping.
-  static std::shared_ptr<KeptValues> find(const Window& w, const Program& p);
+  // Null: the program computes nothing worth keeping; the notes are those of rewrites then.
+  static std::shared_ptr<KeptValues> find(const Window& w, const Program& p, std::vector<RewriteNote>& notes);
   ~KeptValues();
   KeptValues(const KeptValues&) = delete;
   KeptValues& operator=(const KeptValues&) = delete;

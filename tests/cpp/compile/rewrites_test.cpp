@@ -93,7 +93,7 @@ TEST(MergedProducts, WeightsAreSideBySide) {
   EXPECT_EQ(second.ins[0].strides, (Dims{40, 1}));
   EXPECT_EQ(parts->rest.added.bindings.back().byte_offset, 16 * 4);
   EXPECT_EQ(count_ops(parts->first.graph), 2u);
-  EXPECT_EQ(parts->fired.size(), 2u);
+  EXPECT_EQ(parts->notes.size(), 2u);
   EXPECT_FALSE(separated(g, {a, b}));  // no weight is computed
 }
 
