@@ -14,6 +14,7 @@ from .._C import (  # noqa: F401
     tanh,
 )
 from .._keywords import accepting as _accepting
+from .._keywords import naming as _naming
 from .._statistics import pdist  # noqa: F401
 from ._implicit import softmax_dim as _softmax_dim
 from ._losses import binary_cross_entropy  # noqa: F401
@@ -437,3 +438,7 @@ def __getattr__(name):
 
         return getattr(functional_private, name)
     raise AttributeError(f"module 'pyflame.nn.functional' has no attribute '{name}'")
+
+
+# One that is a single op and often called stays as it is: a wrapped call costs some tens of nanoseconds.
+_naming(globals(), "pyflame.nn", ("relu", "relu_", "leaky_relu", "silu", "softmax", "log_softmax", "dropout", "embedding", "cross_entropy", "mse_loss", "conv1d", "conv2d", "batch_norm", "normalize"))
