@@ -232,8 +232,10 @@ def elu(input, alpha=1.0, inplace=False):
 def celu(input, alpha=1.0, inplace=False):
     """x where x > 0, otherwise alpha * (exp(x / alpha) - 1), of input x (Barron, 2017). inplace: the result is written to input, which is returned.
 
-    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. alpha: not 0, which gives NaN.
+    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. alpha: not 0 (ArgumentError).
     """
+    if isinstance(alpha, (int, float)) and alpha == 0:
+        raise _C.ArgumentError(f"celu: alpha is 0; got {alpha}; expected another number; hint: relu() is its limit")
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0) / alpha), inplace)
 
