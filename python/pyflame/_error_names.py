@@ -21,7 +21,7 @@ def _ops():
     from .nn import functional
 
     spaces = (_C, _C.Tensor, fft, linalg, special, functional)
-    return frozenset(n for space in spaces for n in dir(space) if n[:2] != "__") | {"bool", "cast", "dtype", "index", "iter", "item", "len", "sum_to", "tensor", "shape", "float", "int", "check_matrices", "row_order", "apply_reflectors", "old_svd"}
+    return frozenset(n for space in spaces for n in dir(space) if n[:2] != "__") | {"bool", "cast", "dtype", "index", "iter", "item", "len", "generator", "sum_to", "tensor", "shape", "float", "int", "check_matrices", "row_order", "apply_reflectors", "old_svd"}
 
 
 def rename(op, error, values):
@@ -41,12 +41,12 @@ def rename(op, error, values):
     if not isinstance(text, str) or _LATE in text:
         return
     found = _FIRST.match(text)
-    if found is None:
+    if found is None or found[2] == "(":
         if _PYTHON.match(text) and isinstance(error, (TypeError, ValueError, IndexError)):
             error.args = (f"{op}: {text}", *error.args[1:])
         return
     first = found[1].rpartition(".")[2]
-    if found[2] == ": " and first.strip("_") != op.strip("_") and (first in _ops() or first[0] == "_"):
+    if first.removeprefix("special_").strip("_") != op.strip("_") and (first in _ops() or first[0] == "_"):
         error.args = (op + text[found.end(1) :], *error.args[1:])
 
 

@@ -380,7 +380,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 
 
 def kl_div(input, target, reduction="mean", log_target=False):
-    """target * (log(target) - input) for log-probabilities, 0 where the target is 0; reduction 'batchmean' divides the sum by the first size.
+    """target * (log(target) - input) for log-probabilities, 0 where the target is 0 and NaN where it is negative; reduction 'batchmean' divides the sum by the first size.
 
     reduction: 'mean', over all elements, 'sum', 'none' or 'batchmean'. log_target: target holds logarithms, too: exp(target) * (target - input).
     """
@@ -388,7 +388,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
     if log_target:
         loss = _C.exp(target) * (target - input)
     else:
-        some = target > 0
+        some = target != 0  # a negative one has no logarithm: NaN
         loss = _C.where(some, target * (_C.log(_C.where(some, target, 1.0)) - input), 0.0)
     if reduction == "batchmean":
         return loss.sum() / input.shape[0]
@@ -442,5 +442,7 @@ def __getattr__(name):
     raise AttributeError(f"module 'pyflame.nn.functional' has no attribute '{name}'")
 
 
-# One that is a single op and often called stays as it is: a wrapped call costs some tens of nanoseconds.
-_naming(globals(), "pyflame.nn", ("relu", "relu_", "leaky_relu", "silu", "softmax", "log_softmax", "dropout", "embedding", "cross_entropy", "mse_loss", "conv1d", "conv2d", "batch_norm", "normalize"))
+# Functions of one or two ops stay as they are: a wrapped call costs a part of theirs. Their errors may begin with the name of such an op.
+_SMALL = frozenset("""batch_norm conv1d conv2d cross_entropy dropout elu embedding hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish mse_loss
+prelu relu relu6 relu_ selu silu softmax softmin softshrink softsign tanhshrink threshold""".split())
+_naming(globals(), "pyflame.nn", _SMALL)

@@ -218,8 +218,10 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     """max(0, d(anchor, positive) - d(anchor, negative) + margin). With swap, d(positive, negative) counts where it is the smaller one.
 
     anchor, positive, negative: [.., D], which broadcast. distance_function: of two tensors; pairwise_distance unless given. reduction: 'mean', 'sum' or
-    'none' (the loss of each sample, [..]); ValueError otherwise. ArgumentError for shapes that do not fit. Balntas et al., 2016.
+    'none' (the loss of each sample, [..]); ValueError otherwise, and for a margin that is not positive. ArgumentError for shapes that do not fit. Balntas et al., 2016.
     """
+    if margin <= 0:
+        raise ValueError(f"triplet_margin_with_distance_loss: the margin is not positive; got {margin}; expected more than 0")
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
