@@ -184,13 +184,9 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
 # ---- several index tensors, masks and flat positions
 
 
-def _some_index(op, indices):
-    """The indices. IndexError where all are None, or there are none."""
+def _sequence(op, indices):
     if not isinstance(indices, (tuple, list, _C.Tensor)):
         raise TypeError(f"{op}: indices are not a tuple; got {type(indices).__name__}; expected a tuple of tensors")
-    indices = tuple(indices)
-    if all(index is None for index in indices):
-        raise IndexError(f"{op}: no index; got {indices}; expected one tensor or more; hint: copy_ writes to all elements")
     return indices
 
 
@@ -200,13 +196,13 @@ def index_put(input, indices, values, accumulate=False):
 
     Of several values that go to one place, the last counts. A mask's true elements are counted: a sync point. IndexError without an index.
     """
-    return _C._index_put(input, _some_index("index_put", indices), values, accumulate, False)
+    return _C._index_put(input, _sequence("index_put", indices), values, accumulate, False)
 
 
 @method
 def index_put_(input, indices, values, accumulate=False):
     """index_put in place; returns input. The arguments are those of index_put."""
-    _C._index_put(input, _some_index("index_put_", indices), values, accumulate, True)
+    _C._index_put(input, _sequence("index_put_", indices), values, accumulate, True)
     return input
 
 
