@@ -5,13 +5,12 @@ costs nothing more: entering a try block is free.
 """
 import contextlib
 import functools
-import re
 
 from . import _C
 
-_FIRST = re.compile(r"([A-Za-z_][\w.]*)(: |\()")
+_FIRST = r"([A-Za-z_][\w.]*)(: |\()"
 _LATE = "recorded at "  # a kernel that failed names its own op and line, whoever reads the value
-_PYTHON = re.compile(r"'.*' not supported between|'.*' object|object of type '|unsupported operand|bad operand|invalid literal|could not convert|int\(\) |float\(\) |must be |(list|tuple) ind(ex|ices) |not enough values|too many values")
+_PYTHON = r"'.*' not supported between|'.*' object|object of type '|unsupported operand|bad operand|invalid literal|could not convert|int\(\) |float\(\) |must be |(list|tuple) ind(ex|ices) |not enough values|too many values"
 
 
 @functools.lru_cache(None)
@@ -40,9 +39,11 @@ def rename(op, error, values):
     text = error.args[0] if error.args else None
     if not isinstance(text, str) or _LATE in text:
         return
-    found = _FIRST.match(text)
+    import re  # `import pyflame` does without
+
+    found = re.match(_FIRST, text)
     if found is None or found[2] == "(":
-        if _PYTHON.match(text) and isinstance(error, (TypeError, ValueError, IndexError)):
+        if re.match(_PYTHON, text) and isinstance(error, (TypeError, ValueError, IndexError)):
             error.args = (f"{op}: {text}", *error.args[1:])
         return
     first = found[1].rpartition(".")[2]
