@@ -1,7 +1,7 @@
 """The name at the beginning of an error: that of the function which the user called, where others compute it.
 
 `accepting` (_keywords.py) wraps the public functions that are written in Python, and calls `rename` when one of them raises. A call that succeeds
-costs nothing more: entering a try block is free.
+costs no more there, because entering a try block is free. `naming` wraps those that `accepting` does not; that is one more call of Python.
 """
 import contextlib
 import functools
