@@ -5,6 +5,7 @@ import warnings
 
 from . import _C
 from ._C import Tensor
+from ._error_names import rename
 
 RENAMED = {"axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memory_format", "names"}
@@ -112,19 +113,54 @@ def _further(own):
 
 
 def accepting(function):
-    """The function, which also takes these keywords, except those that it has itself."""
+    """The function, which also takes these keywords, except those that it has itself. Its errors begin with its name."""
     code = function.__code__
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    if code.co_flags & 0x08:  # it takes any keyword
-        return function
-    others = _further(_RELEVANT.intersection(own))
-    if not others:
-        return function
+    # One that takes any keyword gets no others.
+    others = frozenset() if code.co_flags & 0x08 else _further(_RELEVANT.intersection(own))
+    name = function.__name__
 
     @functools.wraps(function)
     def wrapped(*args, **keywords):
-        if keywords and not others.isdisjoint(keywords):
-            return _call(function, args, keywords)
-        return function(*args, **keywords)
+        try:
+            if keywords and not others.isdisjoint(keywords):
+                return _call(function, args, keywords)
+            return function(*args, **keywords)
+        except Exception as error:
+            rename(name, error, (*args, *keywords.values()))
+            raise
 
+    wrapped.names_errors = True
+    return wrapped
+
+
+def naming(functions, module, besides=()):
+    """Wraps the functions of a package whose errors may have other names, so that their errors begin with their names, and only for that.
+
+    functions: the globals of the public module. module: how the names of the modules begin that define them. besides: names that stay as they are.
+    """
+    from sys import modules
+    from types import FunctionType
+
+    for name, function in list(functions.items()):
+        if isinstance(function, FunctionType) and name[0] != "_" and name not in besides and function.__name__ == name and function.__module__.startswith(module):
+            if not hasattr(function, "names_errors"):
+                functions[name] = _named(function)
+                home = modules[function.__module__].__dict__
+                if home.get(name) is function:  # a function is pickled by its place
+                    home[name] = functions[name]
+
+
+def _named(function):
+    name = function.__name__
+
+    @functools.wraps(function)
+    def wrapped(*args, **keywords):
+        try:
+            return function(*args, **keywords)
+        except Exception as error:
+            rename(name, error, (*args, *keywords.values()))
+            raise
+
+    wrapped.names_errors = True
     return wrapped

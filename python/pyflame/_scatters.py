@@ -184,19 +184,25 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
 # ---- several index tensors, masks and flat positions
 
 
+def _sequence(op, indices):
+    if not isinstance(indices, (tuple, list, _C.Tensor)):
+        raise TypeError(f"{op}: indices are not a tuple; got {type(indices).__name__}; expected a tuple of tensors")
+    return indices
+
+
 @method
 def index_put(input, indices, values, accumulate=False):
-    """A copy of input with input[indices] = values; indices is a tuple of tensors of integers or bools. accumulate adds instead. values broadcast to input[indices].
+    """A copy of input with input[indices] = values; indices is a tuple of tensors of integers or bools, at least one. accumulate adds instead. values broadcast to input[indices].
 
-    Of several values that go to one place, the last counts. A mask's true elements are counted: a sync point.
+    Of several values that go to one place, the last counts. A mask's true elements are counted: a sync point. IndexError without an index.
     """
-    return _C._index_put(input, indices, values, accumulate, False)
+    return _C._index_put(input, _sequence("index_put", indices), values, accumulate, False)
 
 
 @method
 def index_put_(input, indices, values, accumulate=False):
     """index_put in place; returns input. The arguments are those of index_put."""
-    _C._index_put(input, indices, values, accumulate, True)
+    _C._index_put(input, _sequence("index_put_", indices), values, accumulate, True)
     return input
 
 

@@ -7,6 +7,7 @@ the other one, and "ortho" both by the square root of n.
 Functions with an r are of real numbers, of whose frequencies only the first n // 2 + 1 are kept, as the others are their conjugates; those with an h have
 real numbers on the side of the frequencies.
 """
+from ._keywords import naming
 from . import _C
 from ._dtypes import check_layout
 from ._keywords import write_out
@@ -331,3 +332,6 @@ def ifftshift(input, dim=None):
     input: any shape and dtype, which the result has too. dim: a number or several; None: all dims. IndexError for a dim out of range.
     """
     return _shifted(input, dim, lambda n: (n + 1) // 2)
+
+
+naming(globals(), __name__, ("check_layout",))

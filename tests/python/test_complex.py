@@ -301,7 +301,7 @@ ERRORS = {
     "products by index": (TypeError, "scatter_reduce: 'prod' is not available", lambda z: z.scatter_reduce(0, pf.tensor([0]), z, "prod")),
     "floor": (TypeError, "floor: not available", lambda z: z.floor()),
     "softmax": (TypeError, "softmax: needs a floating dtype; got complex64", lambda z: z.softmax(0)),
-    "logaddexp2": (TypeError, "maximum: not available", lambda z: pf.logaddexp2(z, z)),
+    "logaddexp2": (TypeError, "logaddexp2: not available", lambda z: pf.logaddexp2(z, z)),
     "backward": (RuntimeError, "a gradient can be made up for a real output only", lambda z: (z.requires_grad_() * 2).sum().backward()),
     "imag of real": (TypeError, "imag: not complex", lambda z: pf.ones(2).imag),
     "view_as_real": (TypeError, "view_as_real: not complex", lambda z: pf.view_as_real(pf.ones(2))),

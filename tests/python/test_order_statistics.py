@@ -274,7 +274,7 @@ ERRORS = [
     (lambda: pf.renorm(pf.ones(3, 3), 0, 0, 1), RuntimeError, "renorm: not a norm; got p=0"),
     (lambda: pf.unravel_index(pf.ones(2), (2,)), ValueError, "unravel_index: not integers"),
     (lambda: pf.unravel_index(pf.arange(2), (-2,)), ValueError, "unravel_index: a negative size"),
-    (lambda: pf.nonzero_static(pf.ones(2), size=-1), ValueError, "nonzero: a negative size; got -1"),
+    (lambda: pf.nonzero_static(pf.ones(2), size=-1), ValueError, "nonzero_static: a negative size; got -1"),
     (lambda: pf.unique(pf.ones(2), dim=1), IndexError, "unique: no such dim; got 1"),
     (lambda: pf.ones(3).scatter(0, pf.tensor([0])), TypeError, "scatter: neither or both of src and value; got none"),
     (lambda: pf.ones(3).scatter(0, pf.tensor([0]), 1.0, reduce="max"), RuntimeError, "scatter: unknown reduction; got 'max'"),

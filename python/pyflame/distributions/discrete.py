@@ -331,6 +331,8 @@ class Multinomial(Distribution):
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
         if not isinstance(total_count, int):
             raise NotImplementedError(f"Multinomial: total_count is not an integer; got {type(total_count).__name__}")
+        if total_count < 0:
+            raise ValueError(f"Multinomial: a negative total_count; got {total_count}; expected 0 or more")
         self.total_count, self._categorical = total_count, Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 

@@ -14,6 +14,7 @@ from .._C import (  # noqa: F401
     tanh,
 )
 from .._keywords import accepting as _accepting
+from .._keywords import naming as _naming
 from .._statistics import pdist  # noqa: F401
 from ._implicit import softmax_dim as _softmax_dim
 from ._losses import binary_cross_entropy  # noqa: F401
@@ -231,8 +232,10 @@ def elu(input, alpha=1.0, inplace=False):
 def celu(input, alpha=1.0, inplace=False):
     """x where x > 0, otherwise alpha * (exp(x / alpha) - 1), of input x (Barron, 2017). inplace: the result is written to input, which is returned.
 
-    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. alpha: not 0, which gives NaN.
+    input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. alpha: not 0 (ArgumentError).
     """
+    if isinstance(alpha, (int, float)) and alpha == 0:
+        raise _C.ArgumentError(f"celu: alpha is 0; got {alpha}; expected another number; hint: relu() is its limit")
     x = _source(input, inplace)
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0) / alpha), inplace)
 
@@ -377,7 +380,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 
 
 def kl_div(input, target, reduction="mean", log_target=False):
-    """target * (log(target) - input) for log-probabilities, 0 where the target is 0; reduction 'batchmean' divides the sum by the first size.
+    """target * (log(target) - input) for log-probabilities, 0 where the target is 0 and NaN where it is negative; reduction 'batchmean' divides the sum by the first size.
 
     reduction: 'mean', over all elements, 'sum', 'none' or 'batchmean'. log_target: target holds logarithms, too: exp(target) * (target - input).
     """
@@ -385,7 +388,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
     if log_target:
         loss = _C.exp(target) * (target - input)
     else:
-        some = target > 0
+        some = target != 0  # a negative one has no logarithm: NaN
         loss = _C.where(some, target * (_C.log(_C.where(some, target, 1.0)) - input), 0.0)
     if reduction == "batchmean":
         return loss.sum() / input.shape[0]
@@ -437,3 +440,9 @@ def __getattr__(name):
 
         return getattr(functional_private, name)
     raise AttributeError(f"module 'pyflame.nn.functional' has no attribute '{name}'")
+
+
+# Functions of one or two ops stay as they are: a wrapped call costs a part of theirs. Their errors may begin with the name of such an op.
+_SMALL = frozenset("""batch_norm conv1d conv2d cross_entropy dropout elu embedding hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish mse_loss
+prelu relu relu6 relu_ selu silu softmax softmin softshrink softsign tanhshrink threshold""".split())
+_naming(globals(), "pyflame.nn", _SMALL)

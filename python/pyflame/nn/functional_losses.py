@@ -198,7 +198,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     """The negative log likelihood of a normal distribution: (log(var) + (input - target)^2 / var) / 2, with var at least eps.
 
     full adds log(2 pi) / 2. var is a number, or a tensor that broadcasts to the input, or has its shape without the last dim. ValueError for a negative
-    number; in a tensor negative elements count as eps, and are not looked for.
+    number. Looking for negative elements of a tensor would wait for its values: the loss of such an element is NaN.
 
     input, target: of one shape, or they broadcast (ArgumentError otherwise). reduction: 'mean', 'sum' or 'none' (the loss of each element or sample).
     """
@@ -208,7 +208,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         var = _C.full(input.shape, float(var), dtype=input.dtype, device=input.device)
     elif var.ndim == input.ndim - 1 and tuple(var.shape) == tuple(input.shape[:-1]):
         var = var.unsqueeze(-1)
-    clamped = var + (_C.clamp(var.detach(), min=eps) - var.detach())  # its gradient is that of var
+    values = var.detach()
+    clamped = var + (_C.where(values < 0, math.nan, _C.clamp(values, min=eps)) - values)  # its gradient is that of var
     loss = 0.5 * (_C.log(clamped) + (input - target) ** 2 / clamped)
     return reduced("gaussian_nll_loss", loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
@@ -217,8 +218,10 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     """max(0, d(anchor, positive) - d(anchor, negative) + margin). With swap, d(positive, negative) counts where it is the smaller one.
 
     anchor, positive, negative: [.., D], which broadcast. distance_function: of two tensors; pairwise_distance unless given. reduction: 'mean', 'sum' or
-    'none' (the loss of each sample, [..]); ValueError otherwise. ArgumentError for shapes that do not fit. Balntas et al., 2016.
+    'none' (the loss of each sample, [..]); ValueError otherwise, and for a margin that is not positive. ArgumentError for shapes that do not fit. Balntas et al., 2016.
     """
+    if margin <= 0:
+        raise ValueError(f"triplet_margin_with_distance_loss: the margin is not positive; got {margin}; expected more than 0")
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

@@ -78,10 +78,12 @@ def _erfinv(y):
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """N(mean, std^2) restricted to [a, b], by inversion of the distribution. generator: a Generator, or None for the global one.
 
-    tensor: is written in place.
+    tensor: is written in place. ArgumentError if a is larger than b.
     """
     from .. import _C
 
+    if a > b:
+        raise _C.ArgumentError(f"trunc_normal_: an empty range; got a={a} and b={b}; expected a <= b")
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
     dtype = _C.float64 if tensor.dtype == _C.float64 else _C.float32
     limit = 1 - 2.0 ** (-53 if dtype == _C.float64 else -24)

@@ -174,7 +174,10 @@ class Walk {
       Tensor& g = (only_wanted_ ? wanted_leaves_ : leaves_).at(t.impl());
       if (m.hooks && any_hook(*m.hooks)) g = call_hooks(*m.hooks, g);
     }
-    for (auto& [to, g] : retained_) *to = g;
+    for (auto& [to, g] : retained_) {  // it adds up over backward passes, as a leaf's gradient does
+      const Tensor total = *to ? add(*to, g) : g;
+      *to = create_ ? total : total.detach();
+    }
     if (!only_wanted_) deposit_all();
     RunsAtEnd::run();
   }

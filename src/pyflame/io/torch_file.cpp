@@ -16,7 +16,18 @@ using PickleKind = PickleValue::Kind;
 
 constexpr uint64_t kMaxPickle = uint64_t{1} << 28;
 // The numbers that begin a file of the older format, as a pickle each.
-constexpr std::string_view kLegacyMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e", 15);
+// A file that is no archive begins with the pickle of one number. Its protocol is 2, unless pickle_protocol= says otherwise; from 4 on it has a frame.
+constexpr std::string_view kLegacyMagic("\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e", 13);
+constexpr uint64_t kFrameBytes = 9;
+
+bool begins_as_legacy(const InputFile& file) {
+  const uint64_t most = 2 + kFrameBytes + kLegacyMagic.size();
+  const std::string begin = file.read_text(std::min(file.size(), most), 0, "the beginning");
+  if (begin.size() < 2 || begin[0] != '\x80' || begin[1] < 2 || begin[1] > 5) return false;
+  std::string_view rest = std::string_view(begin).substr(2);
+  if (rest.starts_with('\x95')) rest.remove_prefix(std::min<size_t>(rest.size(), kFrameBytes));
+  return rest.starts_with(kLegacyMagic);
+}
 
 struct TypeName {
   std::string_view dtype;    // torch.<dtype>
@@ -312,7 +323,7 @@ bool TorchFile::is_one(const InputFile& file) {
     const std::vector<ZipEntry> entries = read_zip(file);
     return std::any_of(entries.begin(), entries.end(), [](const ZipEntry& e) { return e.name.ends_with("/data.pkl"); });
   }
-  return file.size() >= kLegacyMagic.size() && file.read_text(kLegacyMagic.size(), 0, "the beginning") == kLegacyMagic;
+  return begins_as_legacy(file);
 }
 
 TorchFile::TorchFile(std::string op, const std::string& path) : file_(std::move(op), path) {
@@ -358,8 +369,7 @@ void TorchFile::read_archive() {
 }
 
 void TorchFile::read_legacy() {
-  if (file_.size() < kLegacyMagic.size() || file_.read_text(kLegacyMagic.size(), 0, "the beginning") != kLegacyMagic)
-    file_.refuse("it is not a file of torch.save");
+  if (!begins_as_legacy(file_)) file_.refuse("it is not a file of torch.save");
   // The structure is at the beginning, and nothing says how long it is.
   const std::string text = file_.read_text(std::min(file_.size(), kMaxPickle), 0, "the structure");
   std::string_view rest = text;

@@ -59,7 +59,13 @@ struct Plan {
   Tensor at;         // flat, with the shape `common` before that
 };
 
+bool any_index(const Tensors& indices) {
+  return std::any_of(indices.begin(), indices.end(), [](const Tensor& t) { return static_cast<bool>(t); });
+}
+
 Plan plan_of(const char* op, const Tensor& x, const Tensors& indices) {
+  PF_CHECK(any_index(indices), Index,
+           "{}: no index; got none; expected one tensor or more; hint: copy_ writes to all elements", op);
   std::vector<Item> items;
   int dim = 0;
   for (const Tensor& t : indices) {
@@ -160,10 +166,6 @@ Tensor put_copy(const char* op, const Tensor& x, const Plan& p, const Value& val
   Dims back = Dims::filled(x.dim(), 0);
   for (int d = 0; d < x.dim(); ++d) back[p.order[static_cast<size_t>(d)]] = d;
   return permute(y, back);
-}
-
-bool any_index(const Tensors& indices) {
-  return std::any_of(indices.begin(), indices.end(), [](const Tensor& t) { return static_cast<bool>(t); });
 }
 
 }  // namespace

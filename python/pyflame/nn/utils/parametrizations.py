@@ -1,6 +1,6 @@
 """Parametrizations of weights: weight norm, spectral norm, orthogonal matrices."""
 from ... import _C, linalg
-from ..._matrices import geqrf
+from ... import _matrices
 from ..module import Module
 from . import _norms, parametrize
 
@@ -122,7 +122,7 @@ class _Orthogonal(Module):
         """What 'householder' maps to the orthogonal matrix of the QR decomposition whose R has a positive diagonal."""
         if self.orthogonal_map != "householder":
             raise NotImplementedError(f"orthogonal: use_trivialization=False with '{self.orthogonal_map}' cannot be assigned; expected use_trivialization=True")
-        a, tau = geqrf(tall)
+        a, tau = _matrices.geqrf(tall)
         signs = _C.sign(a.diagonal(0, -2, -1))
         signs = _C.where(tau == 0, -signs, signs)  # forward() computes tau = 2 for a reflector of zeros, which turns the sign
         return _C.tril(a, -1) + _C.triu(a, 1) + signs.unsqueeze(-2) * _C.eye(*a.shape[-2:], dtype=a.dtype, device=a.device)

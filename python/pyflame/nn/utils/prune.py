@@ -225,7 +225,7 @@ class LnStructured(_Slices):
 class CustomFromMask(BasePruningMethod):
     """Prunes where a mask is 0. mask: a tensor of the parameter's shape, bool or of numbers, which multiplies the mask that is there.
 
-    apply(module, name, mask) raises ArgumentError for a shape that does not broadcast.
+    apply(module, name, mask) raises ArgumentError for a mask of another shape.
     """
 
     PRUNING_TYPE = "global"
@@ -234,6 +234,8 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t, default_mask):
+        if tuple(self.mask.shape) != tuple(default_mask.shape):
+            raise _C.ArgumentError(f"custom_from_mask: the mask has another shape than the parameter; got {tuple(self.mask.shape)}; expected {tuple(default_mask.shape)}")
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
 
@@ -277,8 +279,8 @@ def ln_structured(module, name, amount, n, dim, importance_scores=None):
 def custom_from_mask(module, name, mask):
     """Prunes module.name where the mask, of its shape, is 0. Returns the module.
 
-    name: a parameter of the module, an AttributeError otherwise. mask: a tensor, bool or of zeros and ones; ArgumentError for a shape that does not
-    broadcast.
+    name: a parameter of the module, an AttributeError otherwise. mask: a tensor, bool or of zeros and ones; ArgumentError for another
+    shape.
     """
     CustomFromMask.apply(module, name, mask)
     return module
