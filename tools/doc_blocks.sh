@@ -56,6 +56,40 @@ END
   cp train.py package/
 }
 
+# `python` and `pyflame` have PyTorch and PyFlame: that PyTorch of the system, or of .bench-venv (make compare-torch), which is for the same Python.
+pytorch() {
+  local other version site
+  version=$(python -c 'import sys; print(sys.version_info[:2])')
+  for other in "$PYFLAME_SOURCE/.bench-venv/bin/python" /usr/bin/python3; do
+    if "$other" -c 'import sys, torch; sys.exit(str(sys.version_info[:2]) != sys.argv[1])' "$version" 2>/dev/null; then
+      "$other" -m venv --system-site-packages --without-pip torch
+      site=$(echo torch/lib/python*/site-packages)
+      "$other" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' > "$site/torch.pth"
+      ln -s "$(python -c 'import os, pyflame; print(os.path.dirname(pyflame.__file__))')" "$site/pyflame"
+      export PATH=$PWD/torch/bin:$PATH
+      return
+    fi
+  done
+  echo "PyTorch for Python $version is not installed (apt-get install python3-torch, or make compare-torch)"
+  exit 77
+}
+
+# theirs.py and mended.py: programs of PyTorch, which run on its GPU or on the CPU.
+torch_programs() {
+  cat > theirs.py <<'END'
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = torch.nn.Linear(64, 64).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(20):
+    optimizer.zero_grad()
+    model(torch.randn(8, 64, device=device)).square().sum().backward()
+    optimizer.step()
+END
+  cp theirs.py mended.py
+}
+
 # train.py: a program of PyTorch, which is read and not run.
 torch_program() {
   printf 'import torch\n\nmodel = torch.nn.Linear(64, 64).cuda()\nprint(model(torch.randn(8, 64, device="cuda")).sum().item())\n' > train.py
@@ -167,6 +201,16 @@ x = pf.randn(4, 8)
 pf.onnx.export(pf.nn.Sequential(pf.nn.Linear(8, 8), pf.nn.ReLU()), x, "model.onnx", input_names=["x"])
 np.save("x.npy", x.numpy())
 END
+}
+
+# `make compare-onnx` for a moment, in an environment with ONNX Runtime and without PyTorch.
+compare_onnx() {
+  python -m venv bench
+  bench/bin/pip install --quiet --disable-pip-version-check onnx onnxruntime && bench/bin/pip install --quiet --disable-pip-version-check --no-deps silero-vad magika ||
+    { echo "ONNX Runtime cannot be installed without the Python package index"; exit 77; }
+  make() {
+    command make --no-print-directory -C "$PYFLAME_SOURCE" -o build/stamps/bench-venv-onnx "$@" BENCH_VENV="$PWD/bench" COMPARE_ARGS='--turns 1 --seconds 0.01 --only magika silero_vad'
+  }
 }
 
 # The devices rocm:0 to rocm:3, which the wave emulator computes.
