@@ -143,6 +143,33 @@ server() {
   curl() { command curl --fail --silent --show-error "${@//http:\/\/127.0.0.1:8000/$address}"; }
 }
 
+# A server at port 8000, of a model with the name `small`, and the package openai.
+openai_server() {
+  python -c 'import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", 8000))' 2>/dev/null || { echo "port 8000 is taken"; exit 77; }
+  python -m pip install --quiet --disable-pip-version-check --target openai openai || { echo "the package openai cannot be installed without the Python package index"; exit 77; }
+  export PYTHONPATH=$PWD/openai
+  python -c 'from pyflame.testing import language_models; language_models.write_random_model("small")'
+  command pyflame serve small --port 8000 2> serve.log &
+  until grep -q ' is at http' serve.log; do kill -0 $! || { cat serve.log; return 1; }; sleep 0.1; done
+}
+
+# my-adapter and other-adapter: adapters for the model of language_models.write_random_model.
+adapters() {
+  python - <<'END'
+import json
+import os
+
+import pyflame as pf
+
+for folder in ("my-adapter", "other-adapter"):
+    os.mkdir(folder)
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+    pf.save({f"{name}A.weight": pf.randn(4, 64), f"{name}B.weight": pf.randn(64, 4)}, f"{folder}/adapter_model.safetensors")
+    with open(f"{folder}/adapter_config.json", "w", encoding="utf-8") as file:
+        json.dump({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "bias": "none"}, file)
+END
+}
+
 # `pyflame serve` until it answers. Then it ends as by Ctrl-C.
 serve_for_a_moment() {
   start_server "$@"
