@@ -243,6 +243,35 @@ compare_onnx() {
 # The devices rocm:0 to rocm:3, which the wave emulator computes.
 emulator() { export LD_LIBRARY_PATH=$PYFLAME_SOURCE/build/release/emulator PYFLAME_EMULATOR_DEVICES=4 PYFLAME_INTERPRET=0; }
 
+# theirs.so: the function in C of docs/tuning.md, with a `launch` for the emulator's memory, which is the host's.
+plug_in() {
+  cat > theirs.c <<'END'
+#include <stdint.h>
+#include <string.h>
+
+static float wide(uint16_t x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+static int launch(void* stream, void* a, void* b, void* out, const int64_t* shape, const int64_t* sa, const int64_t* sb) {
+  (void)stream;
+  for (int64_t i = 0; i < shape[0]; ++i)
+    for (int64_t j = 0; j < shape[1]; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < shape[0]; ++k) sum += wide(((uint16_t*)a)[i * sa[0] + k * sa[1]]) * wide(((uint16_t*)b)[k * sb[0] + j * sb[1]]);  /* square matrices */
+      uint32_t bits;
+      memcpy(&bits, &sum, 4);
+      ((uint16_t*)out)[i * shape[1] + j] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+  return 0;
+}
+END
+  sed -n '/^```c$/,/^```$/{/^```/!p}' "$PYFLAME_SOURCE/docs/tuning.md" >> theirs.c
+  cc -shared -fPIC -Wall -Werror -I"$(dirname "$(python -c 'import pyflame as pf; print(pf.tuning.plugin_header())')")" theirs.c -o theirs.so
+}
+
 # Measurements are this block's own.
 own_cache() { export PYFLAME_CACHE_DIR=$PWD/cache; }
 
@@ -264,6 +293,47 @@ cpp_program() {
   ln -s "$PYFLAME_SOURCE/build" build
   make() { command make --no-print-directory -C "$PYFLAME_SOURCE" "$@"; }
   export HOME=$PWD/home
+}
+
+# --- the step packages of .ci/run
+
+# `podman` without what a machine may not allow: it builds in a chroot, on the Debian that the step wheel has made, with that step's wheel in place of a build, and
+# NumPy from this machine's pip. `podman run` starts the image's program in a chroot too, and gives it a line of Python.
+containers() {
+  local debian=$PYFLAME_SOURCE/build/ci/debian/bookworm wheel top=$PWD
+  needs podman
+  needs buildah
+  wheel=$(echo "$PYFLAME_SOURCE"/build/ci/wheel-for-debian/pyflame-*-cp311-*.whl)
+  [ "$(id -u)" = 0 ] || { echo "only root can import a folder as an image here"; exit 77; }
+  [ -e "$debian/.complete" ] && [ -e "$wheel" ] || { echo "the step wheel has made no Debian 12, or no wheel for Python 3.11"; exit 77; }
+  clear() {
+    umount --lazy "$top/storage/overlay" 2>/dev/null || true
+    rm -rf "$top"/{clone,numpy,pip.conf,storage,storage-run}
+  }
+  clear
+  trap clear EXIT
+  mkdir -p clone/dist numpy
+  cp -r "$PYFLAME_SOURCE/packaging" clone/
+  cp "$wheel" clone/dist/
+  python -m pip download --quiet --disable-pip-version-check --dest numpy --python-version 3.11 --only-binary=:all: --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 numpy ||
+    { echo "NumPy cannot be fetched without the Python package index"; exit 77; }
+  printf '[global]\nno-index = true\nfind-links = /numpy\n' > pip.conf
+  storage=(--root "$PWD/storage" --runroot "$PWD/storage-run")
+  shared=(-v "$PWD/numpy:/numpy:ro" -v "$PWD/pip.conf:/etc/pip.conf:ro")
+  WHEEL=dist/${wheel##*/}
+  tar -C "$debian" --exclude=./opt -c . | command podman "${storage[@]}" import --quiet - debian:12-slim
+  cd clone
+  podman() {
+    local container
+    case $1 in
+      build) command podman "${storage[@]}" build --isolation chroot "${shared[@]}" --build-arg "WHEEL=$WHEEL" "${@:2}" ;;
+      run)
+        container=$(buildah "${storage[@]}" from --pull-never "localhost/${*: -1}")
+        # shellcheck disable=SC2046
+        echo 'import pyflame as pf; print("in the container:", (pf.ones(3) + 1).tolist())' |
+          buildah "${storage[@]}" run --isolation chroot "$container" -- $(command podman "${storage[@]}" inspect --format '{{join .Config.Cmd " "}}' "${*: -1}") ;;
+    esac
+  }
 }
 
 # --- the step install of .ci/run, whose blocks share a folder
