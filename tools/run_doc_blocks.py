@@ -1,7 +1,7 @@
 """Runs the code blocks of README.md, ARCHITECTURE.md, CONTRIBUTING.md, SECURITY.md and docs/**/*.md, so that what they show is true.
 
     ```python            runs. The python blocks of one page run one after the other in one process, like a notebook;
-                         a block whose first line is `# fresh` begins a new one.
+                         a block whose first line is `# fresh`, or with the word fresh behind `python`, begins a new one.
     ```python with=onnx_model
                          begins a new one, behind these functions of tools/doc_blocks.sh, which make what the block needs
     ```python no-run     is shown only
@@ -120,7 +120,7 @@ def runnable(text, step=None):
                 tasks.append([line, language, code, preparation(words)])
         elif language == "python" and "no-run" not in words:
             before = preparation(words)
-            if python is None or before or code.startswith("# fresh"):
+            if python is None or before or "fresh" in words or code.startswith("# fresh"):
                 python = [line, "python", "", before]
                 tasks.append(python)
             python[2] += "\n" * (line - python[2].count("\n")) + code
