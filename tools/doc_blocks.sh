@@ -318,18 +318,19 @@ cpp_program() {
 # `podman` without what a machine may not allow: it builds in a chroot, on the Debian that the step wheel has made, with that step's wheel in place of a build, and
 # NumPy from this machine's pip. `podman run` starts the image's program in a chroot too, and gives it a line of Python.
 containers() {
-  local debian=$PYFLAME_SOURCE/build/ci/debian/bookworm wheel top=$PWD
+  local debian=$PYFLAME_SOURCE/build/ci/debian/bookworm wheel
   needs podman
   needs buildah
   wheel=$(echo "$PYFLAME_SOURCE"/build/ci/wheel-for-debian/pyflame-*-cp311-*.whl)
   [ "$(id -u)" = 0 ] || { echo "only root can import a folder as an image here"; exit 77; }
   [ -e "$debian/.complete" ] && [ -e "$wheel" ] || { echo "the step wheel has made no Debian 12, or no wheel for Python 3.11"; exit 77; }
-  clear() {
+  top=$PWD
+  remove_storage() {
     umount --lazy "$top/storage/overlay" 2>/dev/null || true
     rm -rf "$top"/{clone,numpy,pip.conf,storage,storage-run}
   }
-  clear
-  trap clear EXIT
+  remove_storage
+  trap remove_storage EXIT
   mkdir -p clone/dist numpy
   cp -r "$PYFLAME_SOURCE/packaging" clone/
   cp "$wheel" clone/dist/
