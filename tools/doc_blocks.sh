@@ -355,6 +355,23 @@ containers() {
   }
 }
 
+# FOLDER: a folder in place of one with ROCm's libraries. `podman` keeps its images in the block's folder.
+folder_of_rocm() {
+  needs podman
+  [ "$(id -u)" = 0 ] || { echo "only root can keep images in a folder of its own here"; exit 77; }
+  top=$PWD/rocm-files
+  remove_storage() {
+    umount --lazy "$top/storage/overlay" 2>/dev/null || true
+    rm -rf "$top"
+  }
+  remove_storage
+  trap remove_storage EXIT
+  mkdir -p "$top/FOLDER/lib"
+  cd "$top"
+  echo library > FOLDER/lib/libamdhip64.so.7
+  podman() { command podman --root "$top/storage" --runroot "$top/storage-run" "$@"; }
+}
+
 # --- the step install of .ci/run, whose blocks share a folder
 
 # `URL` is a repository: of the files of this clone as they are.
