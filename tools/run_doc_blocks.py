@@ -1,12 +1,14 @@
 """Runs the code blocks of README.md, ARCHITECTURE.md, CONTRIBUTING.md, SECURITY.md and docs/**/*.md, so that what they show is true.
 
     ```python            runs. The python blocks of one page run one after the other in one process, like a notebook;
-                         a block whose first line is `# fresh` begins a new one.
+                         a block whose first line is `# fresh`, or with the word fresh behind `python`, begins a new one.
+    ```python with=onnx_model
+                         begins a new one, behind these functions of tools/doc_blocks.sh, which make what the block needs
     ```python no-run     is shown only
     ```bash run          runs with `set -e` in an empty folder with the built `pyflame` and python on PATH, this repository's folder
                          in PYFLAME_SOURCE, and nothing to read from standard input
     ```bash run with=train,serve
-                         runs behind these functions of tools/doc_blocks.sh, which make what the block needs
+                         runs behind such functions
     ```cpp run           is compiled against the library of build/release and run; plain ```cpp is shown only
 
 Every block of a shell says how it runs. One that says nothing, or two things, fails. Readers of a page do not see these words.
@@ -117,8 +119,9 @@ def runnable(text, step=None):
             if language == "bash" and f"step={step}" in words:
                 tasks.append([line, language, code, preparation(words)])
         elif language == "python" and "no-run" not in words:
-            if python is None or code.startswith("# fresh"):
-                python = [line, "python", "", ""]
+            before = preparation(words)
+            if python is None or before or "fresh" in words or code.startswith("# fresh"):
+                python = [line, "python", "", before]
                 tasks.append(python)
             python[2] += "\n" * (line - python[2].count("\n")) + code
         elif language in ("bash", "cpp") and "run" in words:
@@ -130,15 +133,15 @@ def install_library(build, prefix):
     subprocess.run(["cmake", "--install", str(build), "--component", "cpp", "--prefix", str(prefix)], check=True, capture_output=True)
 
 
-def run_block(page, language, code, build, folder, timeout):
-    """(exit code, output). What the block has started and left behind ends with it."""
+def run_block(page, language, code, before, build, folder, timeout):
+    """(exit code, output); `before` is bash. What the block has started and left behind ends with it."""
     environment = dict(os.environ, PYFLAME_SOURCE=str(ROOT), PATH=os.pathsep.join([str(build / "bin"), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]))
     if language == "python":
         script = folder / (pathlib.Path(page).name + ".py")
         script.write_text(code)
-        command = [sys.executable, str(script)]
+        command = ["bash", "-euo", "pipefail", "-c", f"{before}python {shlex.quote(str(script))}"]
     elif language == "bash":
-        command = ["bash", "-euo", "pipefail", "-c", code]
+        command = ["bash", "-euo", "pipefail", "-c", before + code]
     else:
         source = folder / "cpp"
         source.mkdir()
@@ -174,7 +177,7 @@ def run_page(page, arguments):
         with tempfile.TemporaryDirectory() as empty:
             folder = arguments.folder or pathlib.Path(empty)
             folder.mkdir(parents=True, exist_ok=True)
-            status, output = run_block(page, language, before + code, arguments.build.resolve(), folder.resolve(), arguments.timeout)
+            status, output = run_block(page, language, code, before, arguments.build.resolve(), folder.resolve(), arguments.timeout)
         result = {0: "ok  ", SKIPPED: "skip"}.get(status, "FAIL")
         print(f"{result} {page.name}:{line} ({language}, {time.monotonic() - start:.1f} s)", flush=True)
         if status == SKIPPED:

@@ -81,6 +81,25 @@ def test_functions_run_in_front(tmp_path):
     assert result.returncode == 1 and "no_such_function" in result.stdout
 
 
+def test_functions_run_in_front_of_python(tmp_path):
+    text = """```python
+x = 1
+```
+```python with=settings
+import pathlib
+assert "x" not in globals() and "HSA" in pathlib.Path("setup.sh").read_text()
+```
+```python fresh
+assert "pathlib" not in globals()
+```
+"""
+    result = run(tmp_path, text)
+    assert result.returncode == 0 and "3 run, 0 failed" in result.stdout, result.stdout
+    assert "no_such_function" in run(tmp_path, "```python with=no_such_function\npass\n```\n").stdout
+    skipped = run(tmp_path, "```python with=own_cache\nprint('no program')\nraise SystemExit(77)\n```\n").stdout
+    assert "!!! not run: no program" in skipped and "0 run, 0 failed, 1 skipped" in skipped
+
+
 def test_a_block_without_its_program_is_named(tmp_path):
     result = run(tmp_path, "```bash run with=own_cache\nneeds no-such-program\nexit 1\n```\n")
     assert result.returncode == 0 and "skip page.md:1 " in result.stdout and "!!! not run: no-such-program is not installed" in result.stdout

@@ -65,32 +65,44 @@ class TorchRecorder:
     def __init__(self, stacks):
         import torch
 
-        self._torch, self._stacks, self._profile = torch, stacks, None
+        self._torch, self._profile = torch, None
+        # With stacks, the profiler of PyTorch 1 fails at the end of a recording that began in another function.
+        self._stacks, self._without = stacks, stacks and torch.__version__.startswith("1.")
 
     def on_step(self, hook):
         """A hook of PyTorch's optimizers runs within their record_function. If one recording ends there and the next begins, PyTorch crashes at the end of the process,
         so the hook is called after the step."""
         from torch.optim.optimizer import Optimizer
 
-        with_record = Optimizer.profile_hook_step
-
-        def with_hook(step):
-            recorded = with_record(step)
-
-            @functools.wraps(recorded)
+        def ends_step(step):
+            @functools.wraps(step)
             def stepped(*args, **kwargs):
-                result = recorded(*args, **kwargs)
+                result = step(*args, **kwargs)
                 hook()
                 return result
 
             return stepped
 
-        Optimizer.profile_hook_step = staticmethod(with_hook)
+        if hasattr(Optimizer, "profile_hook_step"):
+            with_record = Optimizer.profile_hook_step
+            Optimizer.profile_hook_step = staticmethod(lambda step: ends_step(with_record(step)))
+            return
+
+        prepare = Optimizer._hook_for_profile  # PyTorch 1: puts the record around the step of each class, at its first optimizer
+
+        def prepare_class(optimizer):
+            prepare(optimizer)
+            kind = type(optimizer)
+            if not getattr(kind.step, "ends_step", False):
+                kind.step = ends_step(kind.step)
+                kind.step.ends_step = True
+
+        Optimizer._hook_for_profile = prepare_class
 
     def begin(self, step):
         profiler = self._torch.profiler
         activities = [profiler.ProfilerActivity.CPU] + ([profiler.ProfilerActivity.CUDA] if self._torch.cuda.is_available() else [])
-        self._profile = profiler.profile(activities=activities, record_shapes=True, with_stack=self._stacks)
+        self._profile = profiler.profile(activities=activities, record_shapes=True, with_stack=self._stacks and not self._without)
         self._profile.step_num = step
         self._profile.start()
 
@@ -102,7 +114,7 @@ class TorchRecorder:
         profile.stop()
         if path is not None:
             profile.export_chrome_trace(path)
-        return []
+        return ["stacks were not recorded: the profiler of PyTorch 1 fails with them; hint: PyTorch 2 records them"] if self._without else []
 
 
 class Session:
