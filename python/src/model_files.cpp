@@ -172,6 +172,18 @@ nb::object read_torch_file(const std::string& path, nb::callable place, nb::call
   return weights;
 }
 
+// Values that need no conversion are read into the tensor's own memory, if that is the host's.
+Tensor read_gguf_tensor(const gguf::Reader& file, const gguf::Entry& e, DeviceOpt where) {
+  if (e.type->dtype != nullptr && e.bytes > 0) {
+    const Tensor t = empty(e.shape, e.dtype(), where);
+    if (!has_own_memory(t.device().type)) {
+      file.read_blocks(e, t.mutable_data());
+      return t;
+    }
+  }
+  return from_host(file.read(e).get(), e.shape, e.dtype(), where);
+}
+
 // (dict of tensors, metadata as JSON)
 // With `packed`, matrices and stacks of matrices of types that quantized_linear takes stay blocks: (uint8 tensor [.., rows, bytes of a row], name of the
 // type, columns).
@@ -193,7 +205,7 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
         tensors.emplace_back(e.name, t), blocks[e.name] = &e;
         continue;
       }
-      tensors.emplace_back(e.name, from_host(file->read(e).get(), e.shape, e.dtype(), where));
+      tensors.emplace_back(e.name, read_gguf_tensor(*file, e, where));
     }
     metadata = file->metadata().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }

@@ -1,6 +1,6 @@
 """The line that says how many bytes of a model's files have been read, while a model is loaded.
 
-The core reads a file in one call, which holds no lock of Python. The system counts the bytes that a thread has read (Linux: /proc/self/task/ID/io), and a second
+The core reads a file in one call, which holds no lock of Python. The system counts the bytes that the process has read (Linux: /proc/self/io), and a second
 thread writes the line. Where the system does not count, the line moves on at the end of each file."""
 import contextlib
 import contextvars
@@ -16,10 +16,10 @@ _current = contextvars.ContextVar("pyflame.llm.loading", default=None)
 _SECONDS = 0.2  # between two states of the line
 
 
-def _read_by(thread):
-    """How many bytes a thread of this process has read from files, None where the system does not say."""
+def _bytes_read():
+    """How many bytes this process has read from files, None where the system does not say."""
     try:
-        with open(f"/proc/self/task/{thread}/io", encoding="ascii") as f:
+        with open("/proc/self/io", encoding="ascii") as f:
             return next((int(line[6:]) for line in f if line.startswith("rchar:")), None)
     except (OSError, ValueError):
         return None
@@ -59,18 +59,18 @@ class Loading:
 
     def bytes(self):
         file, done = self._file, self._done
-        if file is None or file[2] is None:
+        if file is None or file[1] is None:
             return done
-        now = _read_by(file[1])
-        return done + (min(file[0], now - file[2]) if now is not None else 0)
+        now = _bytes_read()
+        return done + (min(file[0], now - file[1]) if now is not None else 0)
 
     def add(self, count):
         self._done += count
 
     @contextlib.contextmanager
     def file(self, path):
-        thread, size = threading.get_native_id(), os.path.getsize(path) if os.path.exists(path) else 0
-        self._file = size, thread, _read_by(thread)
+        size = os.path.getsize(path) if os.path.exists(path) else 0
+        self._file = size, _bytes_read()
         try:
             yield
             self._done += size
@@ -93,7 +93,7 @@ def expect(path):
 
 
 def file(path):
-    """A context in which this thread reads a whole file."""
+    """A context in which a whole file is read."""
     loading = _current.get()
     return contextlib.nullcontext() if loading is None else loading.file(path)
 

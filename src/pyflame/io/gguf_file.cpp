@@ -18,11 +18,10 @@ constexpr std::array<uint64_t, 13> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12,
 
 }  // namespace
 
-// Reads forward through the header.
+// Reads forward through the header, of which it keeps what it has read so far.
 class Reader::Cursor {
  public:
-  explicit Cursor(const InputFile& file)
-      : file_(file), text_(file.read_text(std::min(file.size(), kMaxHeader), 0, "the header")) {}
+  explicit Cursor(const InputFile& file) : file_(file), size_(std::min(file.size(), kMaxHeader)) {}
 
   template <class T>
   T number() {
@@ -30,8 +29,10 @@ class Reader::Cursor {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
+  // Valid until the next call.
   std::string_view take(uint64_t bytes) {
-    if (bytes > text_.size() - at_) file_.refuse("it is damaged: its header ends early");
+    if (bytes > size_ - at_) file_.refuse("it is damaged: its header ends early");
+    if (at_ + bytes > text_.size()) read_on(at_ + bytes);
     const std::string_view part = std::string_view(text_).substr(at_, static_cast<size_t>(bytes));
     at_ += part.size();
     return part;
@@ -39,14 +40,22 @@ class Reader::Cursor {
   std::string text() { return std::string(take(number<uint64_t>())); }
   // A count of items that need `least` bytes each.
   uint64_t count(uint64_t n, uint64_t least, std::string_view what) const {
-    if (n > (text_.size() - at_) / least)
+    if (n > (size_ - at_) / least)
       file_.refuse(fmt::format("it is damaged: it promises {} {}, more than its size allows", n, what));
     return n;
   }
   uint64_t position() const { return at_; }
 
  private:
+  // Twice as much as before, and at least to `end`.
+  void read_on(uint64_t end) {
+    constexpr uint64_t kFirst = uint64_t{1} << 20;
+    const uint64_t known = text_.size(), to = std::min(size_, std::max({end, 2 * known, kFirst}));
+    text_ += file_.read_text(to - known, known, "the header");
+  }
+
   const InputFile& file_;
+  uint64_t size_;
   std::string text_;
   size_t at_ = 0;
 };

@@ -25,7 +25,7 @@ class InputFile {
   const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }
 
-  // OSError if the file became shorter. The range must be inside of size().
+  // By all threads of the pool. OSError if the file became shorter. The range must be inside of size().
   void read(void* to, uint64_t bytes, uint64_t at) const;
   // ValueError if the range is not inside of the file; `what` names it in the message. OutOfMemory.
   std::unique_ptr<char[]> read_bytes(uint64_t bytes, uint64_t at, std::string_view what) const;
@@ -42,6 +42,7 @@ class InputFile {
   [[noreturn]] void refuse(std::string_view problem) const;
 
  private:
+  void read_part(char* to, uint64_t bytes, uint64_t at) const;
   void check_range(uint64_t bytes, uint64_t at, std::string_view what) const;
 
   std::string op_, path_;
