@@ -14,7 +14,7 @@ std::string versions() {
   return products + (products.empty() || convolutions.empty() ? "" : "; ") + convolutions;
 }
 const gpu::Vendor kVendor{DeviceType::rocm, gpu::kRocmBlas, &gpu::kRocblasProducts, gpu::kHipfftNames, gpu::miopen,
-                          nullptr,          versions};
+                          nullptr,          gpu::miopen_recurrent, versions};
 
 }  // namespace
 
