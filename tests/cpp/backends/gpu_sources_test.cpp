@@ -86,7 +86,8 @@ TEST(GpuOps, SourcesForOtherCompilers) {
                                         OpId::varlen_attn,     OpId::varlen_attn_grad,  OpId::matmul,
                                         OpId::conv2d,          OpId::conv2d_grad_input, OpId::conv2d_grad_weight,
                                         OpId::batch_norm,      OpId::batch_norm_grad,   OpId::max_pool2d,
-                                        OpId::max_pool2d_grad, OpId::avg_pool2d,        OpId::avg_pool2d_grad};
+                                        OpId::max_pool2d_grad, OpId::avg_pool2d,        OpId::avg_pool2d_grad,
+                                        OpId::recurrent,       OpId::recurrent_grad};
   Dump dump;
   for (int i = 0; i < kNumOps; ++i) {
     const auto op = static_cast<OpId>(i);
