@@ -3,7 +3,6 @@ import pathlib
 import shutil
 import subprocess
 
-
 # One layer in one direction, float32; it refuses others. The numbers and the order of the gates are those of miopen.h. It computes on the host, as soon as the
 # stream is done: the emulated device's memory is the host's. As the real one it adds to the gradients of the weights, and writes to what was kept. FAILS: the
 # forward pass returns an error.

@@ -136,20 +136,20 @@ def test_dropout_between_layers_is_our_own():
     close(results[:1], results[1:], pf.float32)
 
 
-def recorded(call):
-    return "recurrent(" in pf.explain(call)
-
-
 def test_what_goes_step_by_step():
+    """The explanation says why."""
     lstm = made("lstm").to(DEVICE)
     x = inputs("lstm", lstm, pf.float32)[0].to(DEVICE).requires_grad_()
-    assert recorded(lambda: lstm(x)[0].sum().item())
+    text = pf.explain(lambda: lstm(x)[0].sum().item())
+    assert "recurrent(" in text and "step by step" not in text
     projected = nn.LSTM(12, 16, proj_size=8, device=DEVICE)
-    assert not recorded(lambda: projected(x)[0].sum().item())
     packed = nn.utils.rnn.pack_padded_sequence(x, pf.tensor([7, 6, 4, 2, 1]))
-    assert not recorded(lambda: lstm(packed)[0].data.sum().item())
+    for call, why in ((lambda: projected(x)[0], "a projection"), (lambda: lstm(packed)[0].data, "sequences of different lengths")):
+        text = pf.explain(lambda: call().sum().item())  # noqa: B023
+        assert "recurrent(" not in text and f"1 x  {why}" in text
     pf.use_deterministic_algorithms(True)
-    assert not recorded(lambda: lstm(x)[0].sum().item())
+    text = pf.explain(lambda: lstm(x)[0].sum().item())
+    assert "recurrent(" not in text and "1 x  deterministic algorithms are in use" in text
 
 
 def test_in_a_loop():

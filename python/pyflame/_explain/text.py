@@ -87,6 +87,7 @@ def summary(d):
     return [*(f"  {line}" for line in totals(d)),
             *_list("the steps that cost most:", costs, MOST_COSTS),
             *_list("where windows were cut:", [times(c) + of_cut(c) for c in d["cuts"]], MOST_ENDS),
+            *_list("recurrent layers that went step by step, and why:", [f"{n} x  {why}" for why, n in d["by_steps"].items()], MOST_ENDS),
             *_list("where fusion ends, and the memory traffic that one kernel for both would save:", ends, MOST_ENDS),
             *(_list("what ran on a fallback in this process:", [of_fallback(f) for f in d["fallbacks"]], MOST_ENDS) or ["no fallbacks"])]
 

@@ -265,6 +265,8 @@ def run(kind, sizes, reverse, x, initial, weights):
 
 
 _MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # RecurrentMode
+_ONE_OP = ("cuda", "rocm", "reference")  # devices that may have an implementation of the op
+reasons = None  # while something is explained: why layers on such devices went step by step, and how often
 
 
 class _Whole(Function):
@@ -291,19 +293,34 @@ class _Whole(Function):
 def whole(mode, weights, data, sizes, initial, bidirectional, again):
     """All layers by one op: the outputs [rows, directions * H] and the final states. None where the device has no implementation that takes them; then the
     layers go step by step. again(x, *states, *weights) computes them so, for gradients of gradients: x is [T, N, I], and so are its outputs."""
+    if data.device.type not in _ONE_OP:
+        return None
     names = [n for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if weights[0].get(n) is not None]
     given = [w[n] for w in weights for n in names]
-    if data.device.type not in ("cuda", "rocm", "reference") or _C._autocast(data.device.type)[0] or sizes[0] != sizes[-1] or len(names) == 3:
-        return None
-    if any(w.get("weight_hr") is not None for w in weights) or any(t.dtype != data.dtype for t in (*initial, *given)):
-        return None
     kept = _C.is_grad_enabled() and any(t.requires_grad for t in (data, *initial, *given))
-    if mode == "LSTM" and not kept and _fits_lstm_steps(LSTMStep, sizes, data, [s[0] for s in initial], [weights[0]["weight_hh"]]):
-        return None
-    x, kind = data.view(len(sizes), sizes[0], data.shape[1]), (_MODES[mode], bidirectional, len(names) == 4)
-    with no_grad():
-        results, _ = _C._recurrent(*kind, kept, x, list(initial), given)
-    if results is None:
+    why = _no_case_for_libraries(mode, weights, data, sizes, initial, given, kept)
+    if not why:
+        x, kind = data.view(len(sizes), sizes[0], data.shape[1]), (_MODES[mode], bidirectional, len(names) == 4)
+        with no_grad():
+            results, why = _C._recurrent(*kind, kept, x, list(initial), given)
+    if why:
+        if reasons is not None:
+            reasons[why] = reasons.get(why, 0) + 1
         return None
     y, *last = _Whole.apply(kind, again, results, x, *initial, *given) if kept else results[:-1]
     return y.view(data.shape[0], y.shape[2]), tuple(last)
+
+
+def _no_case_for_libraries(mode, weights, data, sizes, initial, given, kept):
+    """Why the layers go step by step, whatever the device's library computes; or ""."""
+    if sizes[0] != sizes[-1]:
+        return "sequences of different lengths"
+    if any(w.get("weight_hr") is not None for w in weights):
+        return "a projection"
+    if _C._autocast(data.device.type)[0] or any(t.dtype != data.dtype for t in (*initial, *given)):
+        return "operands of several dtypes"
+    if len({len(w) for w in weights}) > 1 or len(given) % 2:
+        return "one bias of two"
+    if mode == "LSTM" and not kept and _fits_lstm_steps(LSTMStep, sizes, data, [s[0] for s in initial], [weights[0]["weight_hh"]]):
+        return "one kernel for all steps of few sequences"
+    return ""
