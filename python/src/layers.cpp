@@ -420,7 +420,8 @@ void bind_recurrent_steps(nb::module_& m) {
       "_recurrent_grad",
       [](int64_t mode, bool bidirectional, bool biases, const Tensors& grads, const Tensor& x, const Tensor& y,
          const Tensors& states, const Tensor& kept, const Tensors& weights) {
-        return recurrent_grad(static_cast<RecurrentMode>(mode), bidirectional, biases, grads, x, y, states, kept, weights);
+        return recurrent_grad(static_cast<RecurrentMode>(mode), bidirectional, biases, grads, x, y, states, kept,
+                              weights);
       },
       "mode"_a, "bidirectional"_a, "biases"_a, "grads"_a, "x"_a, "y"_a, "states"_a, "kept"_a, "weights"_a);
   m.def("_gru_step_grad", &gru_step_grad, "h"_a, "x"_a, "own"_a, "dh"_a, "into_x"_a, "into_own"_a);

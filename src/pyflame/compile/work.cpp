@@ -40,7 +40,8 @@ double flops_of(const Node& n) {
       for (const Operand& o : gradient ? n.outs : n.ins)
         if (!o.is_param && o.shape.size() == 2) elements += size(o);
       const Operand& y = gradient ? n.ins[0] : n.outs[0];
-      return (gradient ? 4 : 2) * size(y) / static_cast<double>(std::max<int64_t>(1, a.directions * a.hidden)) * elements;
+      return (gradient ? 4 : 2) * size(y) / static_cast<double>(std::max<int64_t>(1, a.directions * a.hidden)) *
+             elements;
     }
     // Each row is multiplied with one of the matrices, whatever groups there are.
     case OpId::grouped_mm: return 2 * size(n.ins[0]) * static_cast<double>(n.outs[0].shape[n.outs[0].shape.size() - 1]);

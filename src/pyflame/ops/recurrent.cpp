@@ -24,13 +24,13 @@ Tensor slope_of_tanh(const Tensor& t) { return one_minus(mul(t, t)); }
 constexpr const char* kOp = "recurrent";
 
 // The case of these operands, whose sizes must fit: the layers have checked what users gave.
-RecurrentCase case_of(RecurrentMode mode, bool bidirectional, bool biases, bool kept, const Tensor& x, const Tensors& states,
-                      const Tensors& weights) {
+RecurrentCase case_of(RecurrentMode mode, bool bidirectional, bool biases, bool kept, const Tensor& x,
+                      const Tensors& states, const Tensors& weights) {
   const size_t each = biases ? 4 : 2, directions = bidirectional ? 2 : 1;
   PF_CHECK(x.dim() == 3 && states.size() == (mode == RecurrentMode::Lstm ? 2u : 1u) && !weights.empty() &&
                weights.size() % (each * directions) == 0,
-           Value, "{}: the operands do not fit; got x {}, {} states and {} weights", kOp, x.shape().str(), states.size(),
-           weights.size());
+           Value, "{}: the operands do not fit; got x {}, {} states and {} weights", kOp, x.shape().str(),
+           states.size(), weights.size());
   RecurrentCase c;
   c.attrs = {static_cast<int64_t>(mode),
              weights[1].size(1),
@@ -113,8 +113,8 @@ Tensor gru_step_grad(const Tensor& h, const Tensor& x, const Tensor& own, const 
   return mul(dh, z);
 }
 
-std::optional<Tensors> recurrent(RecurrentMode mode, bool bidirectional, bool biases, bool kept, const Tensor& x, const Tensors& states,
-                                 const Tensors& weights, std::string* why) {
+std::optional<Tensors> recurrent(RecurrentMode mode, bool bidirectional, bool biases, bool kept, const Tensor& x,
+                                 const Tensors& states, const Tensors& weights, std::string* why) {
   const RecurrentCase c = case_of(mode, bidirectional, biases, kept, x, states, weights);
   const std::optional<int64_t> bytes = find_backend(x.device().type)->recurrent_bytes(x.device().index, c, why);
   if (!bytes) return std::nullopt;
@@ -128,8 +128,8 @@ std::optional<Tensors> recurrent(RecurrentMode mode, bool bidirectional, bool bi
   return emit_many(OpId::recurrent, args, outs, c.attrs);
 }
 
-Tensors recurrent_grad(RecurrentMode mode, bool bidirectional, bool biases, const Tensors& grads, const Tensor& x, const Tensor& y,
-                       const Tensors& states, const Tensor& kept, const Tensors& weights) {
+Tensors recurrent_grad(RecurrentMode mode, bool bidirectional, bool biases, const Tensors& grads, const Tensor& x,
+                       const Tensor& y, const Tensors& states, const Tensor& kept, const Tensors& weights) {
   const RecurrentCase c = case_of(mode, bidirectional, biases, true, x, states, weights);
   const Tensors both{x, y}, last{kept};
   const Tensors in = contiguous_of({&grads, &both, &states, &last, &weights});

@@ -25,10 +25,10 @@ Tensor gru_step_grad(const Tensor& h, const Tensor& x, const Tensor& own, const 
 // Layers of this kind over x [T, N, I], from the states [layers * directions, N, H] (h, and of an LSTM c), with the weights w_ih, w_hh and, if there
 // are biases, b_ih, b_hh of each layer and direction -> y [T, N, directions * H], the final states, and what recurrent_grad needs if `kept`. Nothing if the
 // device has no implementation, with the reason in `why`. There is no gradient on the tape.
-std::optional<Tensors> recurrent(RecurrentMode mode, bool bidirectional, bool biases, bool kept, const Tensor& x, const Tensors& states,
-                                 const Tensors& weights, std::string* why);
+std::optional<Tensors> recurrent(RecurrentMode mode, bool bidirectional, bool biases, bool kept, const Tensor& x,
+                                 const Tensors& states, const Tensors& weights, std::string* why);
 // From the gradients of y and of the final states: those of x, of the states and of the weights.
-Tensors recurrent_grad(RecurrentMode mode, bool bidirectional, bool biases, const Tensors& grads, const Tensor& x, const Tensor& y,
-                       const Tensors& states, const Tensor& kept, const Tensors& weights);
+Tensors recurrent_grad(RecurrentMode mode, bool bidirectional, bool biases, const Tensors& grads, const Tensor& x,
+                       const Tensor& y, const Tensors& states, const Tensor& kept, const Tensors& weights);
 
 }  // namespace pyflame

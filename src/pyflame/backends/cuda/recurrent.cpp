@@ -15,42 +15,42 @@ using cudnn_graph::Descriptor;
 using cudnn_graph::Handle;
 
 //   member, name after "cudnn", parameters
-#define PYFLAME_CUDNN_RNN_FUNCTIONS(F)                                                                              \
-  F(make_tensor, "CreateTensorDescriptor", (Descriptor * d))                                                        \
-  F(destroy_tensor, "DestroyTensorDescriptor", (Descriptor d))                                                      \
-  F(set_tensor, "SetTensorNdDescriptor", (Descriptor d, int type, int dims, const int* shape, const int* strides))  \
-  F(make_dropout, "CreateDropoutDescriptor", (Descriptor * d))                                                      \
-  F(destroy_dropout, "DestroyDropoutDescriptor", (Descriptor d))                                                    \
-  F(set_dropout, "SetDropoutDescriptor",                                                                            \
-    (Descriptor d, Handle handle, float p, void* states, size_t bytes, unsigned long long seed))                    \
-  F(make_layers, "CreateRNNDescriptor", (Descriptor * d))                                                           \
-  F(destroy_layers, "DestroyRNNDescriptor", (Descriptor d))                                                         \
-  F(set_layers, "SetRNNDescriptor_v8",                                                                              \
+#define PYFLAME_CUDNN_RNN_FUNCTIONS(F)                                                                               \
+  F(make_tensor, "CreateTensorDescriptor", (Descriptor * d))                                                         \
+  F(destroy_tensor, "DestroyTensorDescriptor", (Descriptor d))                                                       \
+  F(set_tensor, "SetTensorNdDescriptor", (Descriptor d, int type, int dims, const int* shape, const int* strides))   \
+  F(make_dropout, "CreateDropoutDescriptor", (Descriptor * d))                                                       \
+  F(destroy_dropout, "DestroyDropoutDescriptor", (Descriptor d))                                                     \
+  F(set_dropout, "SetDropoutDescriptor",                                                                             \
+    (Descriptor d, Handle handle, float p, void* states, size_t bytes, unsigned long long seed))                     \
+  F(make_layers, "CreateRNNDescriptor", (Descriptor * d))                                                            \
+  F(destroy_layers, "DestroyRNNDescriptor", (Descriptor d))                                                          \
+  F(set_layers, "SetRNNDescriptor_v8",                                                                               \
     (Descriptor d, int algorithm, int mode, int biases, int direction, int input, int type, int precision, int math, \
-     int32_t inputs, int32_t hidden, int32_t projected, int32_t layers, Descriptor dropout, uint32_t flags))        \
-  F(make_data, "CreateRNNDataDescriptor", (Descriptor * d))                                                         \
-  F(destroy_data, "DestroyRNNDataDescriptor", (Descriptor d))                                                       \
-  F(set_data, "SetRNNDataDescriptor",                                                                               \
-    (Descriptor d, int type, int layout, int steps, int batch, int width, const int* lengths, void* padding))       \
-  F(spaces, "GetRNNTempSpaceSizes",                                                                                 \
-    (Handle handle, Descriptor d, int forward, Descriptor x, size_t* workspace, size_t* reserve))                   \
-  F(weight_bytes, "GetRNNWeightSpaceSize", (Handle handle, Descriptor d, size_t* bytes))                            \
-  F(weight_places, "GetRNNWeightParams",                                                                            \
-    (Handle handle, Descriptor d, int32_t layer, size_t bytes, const void* block, int32_t gate, Descriptor matrix,  \
-     void** matrix_at, Descriptor bias, void** bias_at))                                                            \
-  F(forward, "RNNForward",                                                                                          \
-    (Handle handle, Descriptor d, int mode, const int32_t* lengths, Descriptor x, const void* x_data, Descriptor y, \
-     void* y_data, Descriptor h, const void* hx, void* hy, Descriptor c, const void* cx, void* cy,                  \
-     size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace, size_t reserve_bytes,       \
-     void* reserve))                                                                                                \
-  F(backward_data, "RNNBackwardData_v8",                                                                            \
-    (Handle handle, Descriptor d, const int32_t* lengths, Descriptor y, const void* y_data, const void* dy,         \
-     Descriptor x, void* dx, Descriptor h, const void* hx, const void* dhy, void* dhx, Descriptor c,                \
-     const void* cx, const void* dcy, void* dcx, size_t weight_bytes, const void* weights, size_t workspace_bytes,  \
-     void* workspace, size_t reserve_bytes, void* reserve))                                                         \
-  F(backward_weights, "RNNBackwardWeights_v8",                                                                      \
-    (Handle handle, Descriptor d, int add, const int32_t* lengths, Descriptor x, const void* x_data, Descriptor h,  \
-     const void* hx, Descriptor y, const void* y_data, size_t weight_bytes, void* dweights, size_t workspace_bytes, \
+     int32_t inputs, int32_t hidden, int32_t projected, int32_t layers, Descriptor dropout, uint32_t flags))         \
+  F(make_data, "CreateRNNDataDescriptor", (Descriptor * d))                                                          \
+  F(destroy_data, "DestroyRNNDataDescriptor", (Descriptor d))                                                        \
+  F(set_data, "SetRNNDataDescriptor",                                                                                \
+    (Descriptor d, int type, int layout, int steps, int batch, int width, const int* lengths, void* padding))        \
+  F(spaces, "GetRNNTempSpaceSizes",                                                                                  \
+    (Handle handle, Descriptor d, int forward, Descriptor x, size_t* workspace, size_t* reserve))                    \
+  F(weight_bytes, "GetRNNWeightSpaceSize", (Handle handle, Descriptor d, size_t * bytes))                            \
+  F(weight_places, "GetRNNWeightParams",                                                                             \
+    (Handle handle, Descriptor d, int32_t layer, size_t bytes, const void* block, int32_t gate, Descriptor matrix,   \
+     void** matrix_at, Descriptor bias, void** bias_at))                                                             \
+  F(forward, "RNNForward",                                                                                           \
+    (Handle handle, Descriptor d, int mode, const int32_t* lengths, Descriptor x, const void* x_data, Descriptor y,  \
+     void* y_data, Descriptor h, const void* hx, void* hy, Descriptor c, const void* cx, void* cy,                   \
+     size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace, size_t reserve_bytes,        \
+     void* reserve))                                                                                                 \
+  F(backward_data, "RNNBackwardData_v8",                                                                             \
+    (Handle handle, Descriptor d, const int32_t* lengths, Descriptor y, const void* y_data, const void* dy,          \
+     Descriptor x, void* dx, Descriptor h, const void* hx, const void* dhy, void* dhx, Descriptor c, const void* cx, \
+     const void* dcy, void* dcx, size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace,  \
+     size_t reserve_bytes, void* reserve))                                                                           \
+  F(backward_weights, "RNNBackwardWeights_v8",                                                                       \
+    (Handle handle, Descriptor d, int add, const int32_t* lengths, Descriptor x, const void* x_data, Descriptor h,   \
+     const void* hx, Descriptor y, const void* y_data, size_t weight_bytes, void* dweights, size_t workspace_bytes,  \
      void* workspace, size_t reserve_bytes, void* reserve))
 
 struct Functions {
@@ -104,7 +104,8 @@ class CudnnLayers final : public RecurrentPlan {
     const RecurrentAttrs& a = c.attrs;
     const auto number = [](int64_t n) { return static_cast<int>(n); };
     training_ = a.kept != 0;
-    const int type = cudnn_graph::data_type(c.dtype), wide = c.dtype == DType::float64 ? type : cudnn_graph::data_type(DType::float32);
+    const int type = cudnn_graph::data_type(c.dtype),
+              wide = c.dtype == DType::float64 ? type : cudnn_graph::data_type(DType::float32);
     const int math = is_half(c.dtype) ? kMatrixUnits : a.rounded ? kDefaultMath : kFullPrecision;
     int status = 0;
     std::string where;
@@ -115,29 +116,28 @@ class CudnnLayers final : public RecurrentPlan {
     const int shape[] = {number(a.layers * a.directions), number(c.batch), number(a.hidden)};
     const int strides[] = {shape[1] * shape[2], shape[2], 1};
     const std::vector<int> lengths(static_cast<size_t>(c.batch), number(c.steps));
-    const bool ok =
-        step(f.make_layers(&layers_), "cudnnCreateRNNDescriptor") &&
-        step(f.make_dropout(&dropout_), "cudnnCreateDropoutDescriptor") &&
-        step(f.make_data(&x_), "cudnnCreateRNNDataDescriptor") &&
-        step(f.make_data(&y_), "cudnnCreateRNNDataDescriptor") &&
-        step(f.make_tensor(&state_), "cudnnCreateTensorDescriptor") &&
-        step(f.make_tensor(&matrix_), "cudnnCreateTensorDescriptor") &&
-        step(f.make_tensor(&bias_), "cudnnCreateTensorDescriptor") &&
-        step(f.set_dropout(dropout_, handle_, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor") &&
-        step(f.set_layers(layers_, kStandard, number(a.mode), a.biases ? kTwoBiases : kNoBias, number(a.directions - 1),
-                          kLinearInput, type, wide, math, number(c.inputs), number(a.hidden), number(a.hidden),
-                          number(a.layers), dropout_, 0),
-             "cudnnSetRNNDescriptor_v8") &&
-        step(f.set_data(x_, type, kPackedSteps, number(c.steps), number(c.batch), number(c.inputs), lengths.data(),
-                        nullptr),
-             "cudnnSetRNNDataDescriptor") &&
-        step(f.set_data(y_, type, kPackedSteps, number(c.steps), number(c.batch), number(a.hidden * a.directions),
-                        lengths.data(), nullptr),
-             "cudnnSetRNNDataDescriptor") &&
-        step(f.set_tensor(state_, type, 3, shape, strides), "cudnnSetTensorNdDescriptor") &&
-        step(f.spaces(handle_, layers_, training_ ? kTraining : kInference, x_, &workspace, &kept),
-             "cudnnGetRNNTempSpaceSizes") &&
-        step(f.weight_bytes(handle_, layers_, &weights), "cudnnGetRNNWeightSpaceSize");
+    const bool ok = step(f.make_layers(&layers_), "cudnnCreateRNNDescriptor") &&
+                    step(f.make_dropout(&dropout_), "cudnnCreateDropoutDescriptor") &&
+                    step(f.make_data(&x_), "cudnnCreateRNNDataDescriptor") &&
+                    step(f.make_data(&y_), "cudnnCreateRNNDataDescriptor") &&
+                    step(f.make_tensor(&state_), "cudnnCreateTensorDescriptor") &&
+                    step(f.make_tensor(&matrix_), "cudnnCreateTensorDescriptor") &&
+                    step(f.make_tensor(&bias_), "cudnnCreateTensorDescriptor") &&
+                    step(f.set_dropout(dropout_, handle_, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor") &&
+                    step(f.set_layers(layers_, kStandard, number(a.mode), a.biases ? kTwoBiases : kNoBias,
+                                      number(a.directions - 1), kLinearInput, type, wide, math, number(c.inputs),
+                                      number(a.hidden), number(a.hidden), number(a.layers), dropout_, 0),
+                         "cudnnSetRNNDescriptor_v8") &&
+                    step(f.set_data(x_, type, kPackedSteps, number(c.steps), number(c.batch), number(c.inputs),
+                                    lengths.data(), nullptr),
+                         "cudnnSetRNNDataDescriptor") &&
+                    step(f.set_data(y_, type, kPackedSteps, number(c.steps), number(c.batch),
+                                    number(a.hidden * a.directions), lengths.data(), nullptr),
+                         "cudnnSetRNNDataDescriptor") &&
+                    step(f.set_tensor(state_, type, 3, shape, strides), "cudnnSetTensorNdDescriptor") &&
+                    step(f.spaces(handle_, layers_, training_ ? kTraining : kInference, x_, &workspace, &kept),
+                         "cudnnGetRNNTempSpaceSizes") &&
+                    step(f.weight_bytes(handle_, layers_, &weights), "cudnnGetRNNWeightSpaceSize");
     if (!training_) kept = 0;
     if (ok) find_weights(device, c, step);
     return status == 0 ? where : fmt::format("{} failed: {}", where, base_.error_string(status));

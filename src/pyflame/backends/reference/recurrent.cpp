@@ -81,7 +81,8 @@ struct Grads {
   Numbers dx, dh, dc, w_ih, w_hh, b_ih, b_hh;
 };
 
-void backward(const Layer& l, const Numbers& x, const Trace& t, const Numbers& dy, int64_t stride, int64_t first, Grads& out) {
+void backward(const Layer& l, const Numbers& x, const Trace& t, const Numbers& dy, int64_t stride, int64_t first,
+              Grads& out) {
   const int64_t width = l.gates * l.hidden, all = l.batch * l.hidden;
   out.w_ih.resize(l.w_ih.size()), out.w_hh.resize(l.w_hh.size());
   out.b_ih.resize(l.b_ih.size()), out.b_hh.resize(l.b_hh.size());
@@ -165,7 +166,9 @@ struct Stack {
       y.assign(at(steps * batch * a.hidden * a.directions), 0);
       for (int64_t d = 0; d < a.directions; ++d) {
         const int64_t number = level * a.directions + d;
-        const auto weight = [&](int i) { return read_all<double>(c.in(weight_at + static_cast<int>(number) * each + i)); };
+        const auto weight = [&](int i) {
+          return read_all<double>(c.in(weight_at + static_cast<int>(number) * each + i));
+        };
         Layer l{mode, steps, batch, width, a.hidden, gates, d == 1, weight(0), weight(1), {}, {}};
         if (a.biases) l.b_ih = weight(2), l.b_hh = weight(3);
         const auto state = [&](size_t s) {

@@ -16,39 +16,39 @@ using Handle = void*;
 using Descriptor = void*;
 
 //   member, name after "miopen", parameters
-#define PYFLAME_MIOPEN_RNN_FUNCTIONS(F)                                                                                \
-  F(create, "CreateWithStream", (Handle * handle, Stream stream))                                                      \
-  F(set_stream, "SetStream", (Handle handle, Stream stream))                                                           \
-  F(make_tensor, "CreateTensorDescriptor", (Descriptor * d))                                                           \
-  F(destroy_tensor, "DestroyTensorDescriptor", (Descriptor d))                                                         \
-  F(set_tensor, "SetTensorDescriptor", (Descriptor d, int type, int dims, const int* shape, const int* strides))       \
-  F(make_layers, "CreateRNNDescriptor", (Descriptor * d))                                                              \
-  F(destroy_layers, "DestroyRNNDescriptor", (Descriptor d))                                                            \
-  F(set_layers, "SetRNNDescriptor",                                                                                    \
-    (Descriptor d, int hidden, int layers, int input, int direction, int mode, int biases, int algorithm, int type))   \
-  F(make_data, "CreateSeqTensorDescriptor", (Descriptor * d))                                                          \
-  F(destroy_data, "DestroySeqTensorDescriptor", (Descriptor d))                                                        \
-  F(set_data, "SetRNNDataSeqTensorDescriptor",                                                                         \
-    (Descriptor d, int type, int layout, int steps, int batch, int width, const int* lengths, void* padding))          \
-  F(spaces, "GetRNNTempSpaceSizes",                                                                                    \
-    (Handle handle, Descriptor d, Descriptor x, int forward, size_t* workspace, size_t* reserve))                      \
-  F(weight_bytes, "GetRNNParamsSize", (Handle handle, Descriptor d, Descriptor x, size_t* bytes, int type))            \
-  F(matrix_place, "GetRNNLayerParamOffset",                                                                            \
-    (Descriptor d, int layer, Descriptor x, int gate, Descriptor matrix, size_t* elements))                            \
-  F(bias_place, "GetRNNLayerBiasOffset",                                                                               \
-    (Descriptor d, int layer, Descriptor x, int gate, Descriptor bias, size_t* elements))                              \
-  F(forward, "RNNForward",                                                                                             \
-    (Handle handle, Descriptor d, int mode, Descriptor x, const void* x_data, Descriptor h, const void* hx, void* hy,  \
-     Descriptor c, const void* cx, void* cy, Descriptor y, void* y_data, const void* weights, size_t weight_bytes,     \
-     void* workspace, size_t workspace_bytes, void* reserve, size_t reserve_bytes))                                    \
-  F(backward_data, "RNNBackwardSeqData",                                                                               \
-    (Handle handle, Descriptor d, Descriptor y, const void* y_data, const void* dy, Descriptor h, const void* hx,      \
-     const void* dhy, void* dhx, Descriptor c, const void* cx, const void* dcy, void* dcx, Descriptor x, void* dx,     \
-     const void* weights, size_t weight_bytes, void* workspace, size_t workspace_bytes, void* reserve,                 \
-     size_t reserve_bytes))                                                                                            \
-  F(backward_weights, "RNNBackwardWeightsSeqTensor",                                                                   \
-    (Handle handle, Descriptor d, Descriptor x, const void* x_data, Descriptor h, const void* hx, Descriptor y,        \
-     const void* y_data, void* dweights, size_t weight_bytes, void* workspace, size_t workspace_bytes,                 \
+#define PYFLAME_MIOPEN_RNN_FUNCTIONS(F)                                                                               \
+  F(create, "CreateWithStream", (Handle * handle, Stream stream))                                                     \
+  F(set_stream, "SetStream", (Handle handle, Stream stream))                                                          \
+  F(make_tensor, "CreateTensorDescriptor", (Descriptor * d))                                                          \
+  F(destroy_tensor, "DestroyTensorDescriptor", (Descriptor d))                                                        \
+  F(set_tensor, "SetTensorDescriptor", (Descriptor d, int type, int dims, const int* shape, const int* strides))      \
+  F(make_layers, "CreateRNNDescriptor", (Descriptor * d))                                                             \
+  F(destroy_layers, "DestroyRNNDescriptor", (Descriptor d))                                                           \
+  F(set_layers, "SetRNNDescriptor",                                                                                   \
+    (Descriptor d, int hidden, int layers, int input, int direction, int mode, int biases, int algorithm, int type))  \
+  F(make_data, "CreateSeqTensorDescriptor", (Descriptor * d))                                                         \
+  F(destroy_data, "DestroySeqTensorDescriptor", (Descriptor d))                                                       \
+  F(set_data, "SetRNNDataSeqTensorDescriptor",                                                                        \
+    (Descriptor d, int type, int layout, int steps, int batch, int width, const int* lengths, void* padding))         \
+  F(spaces, "GetRNNTempSpaceSizes",                                                                                   \
+    (Handle handle, Descriptor d, Descriptor x, int forward, size_t* workspace, size_t* reserve))                     \
+  F(weight_bytes, "GetRNNParamsSize", (Handle handle, Descriptor d, Descriptor x, size_t * bytes, int type))          \
+  F(matrix_place, "GetRNNLayerParamOffset",                                                                           \
+    (Descriptor d, int layer, Descriptor x, int gate, Descriptor matrix, size_t* elements))                           \
+  F(bias_place, "GetRNNLayerBiasOffset",                                                                              \
+    (Descriptor d, int layer, Descriptor x, int gate, Descriptor bias, size_t* elements))                             \
+  F(forward, "RNNForward",                                                                                            \
+    (Handle handle, Descriptor d, int mode, Descriptor x, const void* x_data, Descriptor h, const void* hx, void* hy, \
+     Descriptor c, const void* cx, void* cy, Descriptor y, void* y_data, const void* weights, size_t weight_bytes,    \
+     void* workspace, size_t workspace_bytes, void* reserve, size_t reserve_bytes))                                   \
+  F(backward_data, "RNNBackwardSeqData",                                                                              \
+    (Handle handle, Descriptor d, Descriptor y, const void* y_data, const void* dy, Descriptor h, const void* hx,     \
+     const void* dhy, void* dhx, Descriptor c, const void* cx, const void* dcy, void* dcx, Descriptor x, void* dx,    \
+     const void* weights, size_t weight_bytes, void* workspace, size_t workspace_bytes, void* reserve,                \
+     size_t reserve_bytes))                                                                                           \
+  F(backward_weights, "RNNBackwardWeightsSeqTensor",                                                                  \
+    (Handle handle, Descriptor d, Descriptor x, const void* x_data, Descriptor h, const void* hx, Descriptor y,       \
+     const void* y_data, void* dweights, size_t weight_bytes, void* workspace, size_t workspace_bytes,                \
      const void* reserve, size_t reserve_bytes))
 
 struct Functions {

@@ -28,24 +28,15 @@ RecurrentCase case_of(const Node& n) {
 
 std::vector<int64_t> key_of(DeviceType type, int index, const RecurrentCase& c) {
   const RecurrentAttrs& a = c.attrs;
-  return {static_cast<int64_t>(type),
-          index,
-          a.mode,
-          a.hidden,
-          a.layers,
-          a.directions,
-          a.biases,
-          a.kept,
-          a.rounded,
-          static_cast<int64_t>(c.dtype),
-          c.steps,
-          c.batch,
-          c.inputs};
+  return {
+      static_cast<int64_t>(type),    index,   a.mode,  a.hidden, a.layers, a.directions, a.biases, a.kept, a.rounded,
+      static_cast<int64_t>(c.dtype), c.steps, c.batch, c.inputs};
 }
 
 class Layers final : public Executable {
  public:
-  explicit Layers(const Problem& p) : node_(p.root()), type_(p.graph.device.type), attrs_(node_.attr<RecurrentAttrs>()) {
+  explicit Layers(const Problem& p)
+      : node_(p.root()), type_(p.graph.device.type), attrs_(node_.attr<RecurrentAttrs>()) {
     const Refusal no = recurrent_refuses(type_, p.graph.device.index, case_of(node_), &plan_);
     PF_CHECK(!no, Runtime, "{}: the library does not take it: {}", node_.info().name, *no);
     const bool gradient = is_gradient(node_);
@@ -93,7 +84,8 @@ class Layers final : public Executable {
  private:
   void gather(GpuDevice& d, const RunContext& ctx, size_t first, char* block) const {
     for (const WeightPiece& p : plan_->pieces)
-      d.copy(block + p.to, static_cast<const char*>(ctx.bindings[node_.ins[first + p.weight].binding]) + p.from, p.bytes);
+      d.copy(block + p.to, static_cast<const char*>(ctx.bindings[node_.ins[first + p.weight].binding]) + p.from,
+             p.bytes);
   }
   Node node_;
   DeviceType type_;
@@ -104,11 +96,10 @@ class Layers final : public Executable {
 
 }  // namespace
 
-int64_t gates_of(RecurrentMode mode) {
-  return mode == RecurrentMode::Lstm ? 4 : mode == RecurrentMode::Gru ? 3 : 1;
-}
+int64_t gates_of(RecurrentMode mode) { return mode == RecurrentMode::Lstm ? 4 : mode == RecurrentMode::Gru ? 3 : 1; }
 
-std::vector<WeightPiece> weight_pieces(const RecurrentCase& c, const WeightPlaces& places, const std::array<int64_t, 4>& order) {
+std::vector<WeightPiece> weight_pieces(const RecurrentCase& c, const WeightPlaces& places,
+                                       const std::array<int64_t, 4>& order) {
   const RecurrentAttrs& a = c.attrs;
   const auto gates = static_cast<size_t>(gates_of(static_cast<RecurrentMode>(a.mode)));
   const auto hidden = static_cast<size_t>(a.hidden), size = static_cast<size_t>(dtype_size(c.dtype));
@@ -127,8 +118,9 @@ std::vector<WeightPiece> weight_pieces(const RecurrentCase& c, const WeightPlace
   };
   for (size_t layer = 0; layer < static_cast<size_t>(a.layers * a.directions); ++layer)
     for (size_t side = 0; side < 2; ++side) {  // of the input, of the state
-      const int64_t columns =
-          side == 1 ? a.hidden : layer < static_cast<size_t>(a.directions) ? c.inputs : a.hidden * a.directions;
+      const int64_t columns = side == 1                                   ? a.hidden
+                              : layer < static_cast<size_t>(a.directions) ? c.inputs
+                                                                          : a.hidden * a.directions;
       const size_t gate_bytes = hidden * static_cast<size_t>(columns) * size;
       for (size_t g = 0; g < gates; ++g)
         add(layer * each + side, static_cast<size_t>(order[g]) * gate_bytes,
@@ -140,11 +132,13 @@ std::vector<WeightPiece> weight_pieces(const RecurrentCase& c, const WeightPlace
   return all;
 }
 
-Refusal recurrent_refuses(DeviceType type, int index, const RecurrentCase& c, std::shared_ptr<const RecurrentPlan>* plan) {
+Refusal recurrent_refuses(DeviceType type, int index, const RecurrentCase& c,
+                          std::shared_ptr<const RecurrentPlan>* plan) {
   const Vendor& v = vendor(type);
   const RecurrentAttrs& a = c.attrs;
   if (!v.recurrent) return "this device's libraries have no recurrent layers";
-  if (!a.any_order) return "deterministic algorithms are in use, and libraries do not promise the same bits in every run";
+  if (!a.any_order)
+    return "deterministic algorithms are in use, and libraries do not promise the same bits in every run";
   if (c.steps * c.batch * c.inputs == 0) return "there are no elements";
   for (const int64_t n : {c.steps, c.batch, c.inputs, a.hidden, a.layers})
     if (n > std::numeric_limits<int>::max()) return "a size is too large for libraries";

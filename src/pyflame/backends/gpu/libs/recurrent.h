@@ -23,7 +23,8 @@ struct WeightPlaces {
 };
 int64_t gates_of(RecurrentMode mode);
 // `order`: which of PyTorch's gates is the library's first, second, ...
-std::vector<WeightPiece> weight_pieces(const RecurrentCase& c, const WeightPlaces& places, const std::array<int64_t, 4>& order);
+std::vector<WeightPiece> weight_pieces(const RecurrentCase& c, const WeightPlaces& places,
+                                       const std::array<int64_t, 4>& order);
 
 // The pointers of one run. Of the states the second is that of an LSTM's cells. Those from dy on belong to the gradient only.
 struct RecurrentRun {
@@ -53,7 +54,8 @@ class RecurrentPlan {
 };
 
 // Why the device's library does not compute these layers; nothing if it does, and then their plan.
-Refusal recurrent_refuses(DeviceType type, int index, const RecurrentCase& c, std::shared_ptr<const RecurrentPlan>* plan);
+Refusal recurrent_refuses(DeviceType type, int index, const RecurrentCase& c,
+                          std::shared_ptr<const RecurrentPlan>* plan);
 Refusal recurrent_refuses(const Problem& p);
 std::unique_ptr<Executable> make_recurrent(const Problem& p);
 
