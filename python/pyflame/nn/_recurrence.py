@@ -313,6 +313,8 @@ def whole(mode, weights, data, sizes, initial, bidirectional, again):
 
 def _no_case_for_libraries(mode, weights, data, sizes, initial, given, kept):
     """Why the layers go step by step, whatever the device's library computes; or ""."""
+    if not data.numel() or not initial[0].numel():
+        return "there are no elements"
     if sizes[0] != sizes[-1]:
         return "sequences of different lengths"
     if any(w.get("weight_hr") is not None for w in weights):
