@@ -210,6 +210,11 @@ std::shared_ptr<const RecurrentPlan> cudnn_recurrent(GpuDevice& device, const Re
   const cudnn_graph::Functions* base = cudnn_graph::functions(why);
   const Functions* f = base ? recurrent_functions(why) : nullptr;
   if (!f) return nullptr;
+  constexpr size_t kReadsLengthsItself = 8901;  // before, it wanted them in the device's memory
+  if (base->version() < kReadsLengthsItself) {
+    if (why) *why = "recurrent layers need cuDNN 8.9.1 or later";
+    return nullptr;
+  }
   const Handle handle = cudnn_graph::handle_of(*base, device);
   if (!handle) {
     if (why) *why = "cuDNN could not start";
