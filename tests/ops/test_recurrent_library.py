@@ -152,6 +152,19 @@ def test_what_goes_step_by_step():
     assert "recurrent(" not in text and "1 x  deterministic algorithms are in use" in text
 
 
+def test_memory_is_freed():
+    layer = made("lstm", num_layers=2).to(DEVICE)
+    x = inputs("lstm", layer, pf.float32, steps=64, batch=32)[0].to(DEVICE)
+
+    def used():
+        layer(x)[0].sum().backward()
+        pf.synchronize()
+        return pf.accelerator.memory_allocated()
+
+    first = [used() for _ in range(3)][-1]
+    assert [used() for _ in range(5)][-1] <= first
+
+
 def test_in_a_loop():
     """Training steps of one shape: replays, other addresses, and the same losses as step by step."""
     def losses(mode):

@@ -276,6 +276,7 @@ class _Whole(Function):
     def forward(ctx, kind, again, results, x, *rest):
         ctx.kind, ctx.again = kind, again
         y, *last, kept = results
+        results.clear()  # the node keeps its arguments, and would keep what holds it
         ctx.save_for_backward(x, *rest, y.detach(), kept)
         return (y, *last)
 

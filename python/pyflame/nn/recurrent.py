@@ -160,10 +160,10 @@ def run_layers(mode, weights, data, sizes, initial, p, bidirectional):
 
 def _run_whole(mode, weights, data, sizes, initial, bidirectional):
     """All layers by one op, or None (_recurrence.whole)."""
-    names = [[n for n, t in w.items() if t is not None] for w in weights]
+    names, count = [[n for n, t in w.items() if t is not None] for w in weights], len(initial)
 
     def again(x, *rest):
-        states, given = rest[: len(initial)], iter(rest[len(initial) :])
+        states, given = rest[:count], iter(rest[count:])
         y, final = _run_steps(mode, [{n: next(given) for n in of} for of in names], x.reshape(-1, x.shape[2]), sizes, states, bidirectional)
         return (y.view(*x.shape[:2], y.shape[1]), *final)
 
