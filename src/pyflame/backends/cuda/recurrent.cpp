@@ -53,15 +53,15 @@ using cudnn_graph::Handle;
      const void* hx, Descriptor y, const void* y_data, size_t weight_bytes, void* dweights, size_t workspace_bytes,  \
      void* workspace, size_t reserve_bytes, void* reserve))
 
-struct Functions {
+struct LayerFunctions {
 #define PYFLAME_CUDNN_MEMBER(member, name, parameters) int(*member) parameters = nullptr;
   PYFLAME_CUDNN_RNN_FUNCTIONS(PYFLAME_CUDNN_MEMBER)
 #undef PYFLAME_CUDNN_MEMBER
 };
 
-const Functions* recurrent_functions(std::string* why) {
+const LayerFunctions* cudnn_layer_functions(std::string* why) {
   struct Library {
-    Functions f;
+    LayerFunctions f;
     std::string why;
   };
   static const Library* library = [] {
@@ -87,7 +87,7 @@ constexpr int kDefaultMath = 0, kMatrixUnits = 1, kFullPrecision = 3;
 
 class CudnnLayers final : public RecurrentPlan {
  public:
-  CudnnLayers(const cudnn_graph::Functions& base, const Functions& functions, Handle handle)
+  CudnnLayers(const cudnn_graph::Functions& base, const LayerFunctions& functions, Handle handle)
       : base_(base), f(functions), handle_(handle) {}
   ~CudnnLayers() override {
     if (layers_) f.destroy_layers(layers_);
@@ -197,7 +197,7 @@ class CudnnLayers final : public RecurrentPlan {
   }
 
   const cudnn_graph::Functions& base_;
-  const Functions& f;
+  const LayerFunctions& f;
   Handle handle_;
   Descriptor layers_ = nullptr, dropout_ = nullptr, x_ = nullptr, y_ = nullptr, state_ = nullptr, matrix_ = nullptr,
              bias_ = nullptr;
@@ -208,7 +208,7 @@ class CudnnLayers final : public RecurrentPlan {
 
 std::shared_ptr<const RecurrentPlan> cudnn_recurrent(GpuDevice& device, const RecurrentCase& c, std::string* why) {
   const cudnn_graph::Functions* base = cudnn_graph::functions(why);
-  const Functions* f = base ? recurrent_functions(why) : nullptr;
+  const LayerFunctions* f = base ? cudnn_layer_functions(why) : nullptr;
   if (!f) return nullptr;
   constexpr size_t kReadsLengthsItself = 8901;  // before, it wanted them in the device's memory
   if (base->version() < kReadsLengthsItself) {

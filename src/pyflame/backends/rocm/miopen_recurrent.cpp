@@ -51,15 +51,15 @@ using Descriptor = void*;
      const void* y_data, void* dweights, size_t weight_bytes, void* workspace, size_t workspace_bytes,                \
      const void* reserve, size_t reserve_bytes))
 
-struct Functions {
+struct LayerFunctions {
 #define PYFLAME_MIOPEN_MEMBER(member, name, parameters) int(*member) parameters = nullptr;
   PYFLAME_MIOPEN_RNN_FUNCTIONS(PYFLAME_MIOPEN_MEMBER)
 #undef PYFLAME_MIOPEN_MEMBER
 };
 
-const Functions* recurrent_functions(std::string* why) {
+const LayerFunctions* miopen_layer_functions(std::string* why) {
   struct Library {
-    Functions f;
+    LayerFunctions f;
     std::string why;
   };
   static const Library* library = [] {
@@ -90,7 +90,7 @@ std::array<int64_t, 4> gate_order(RecurrentMode mode) {
 
 class MiopenLayers final : public RecurrentPlan {
  public:
-  MiopenLayers(const Functions& functions, Handle handle) : f(functions), handle_(handle) {}
+  MiopenLayers(const LayerFunctions& functions, Handle handle) : f(functions), handle_(handle) {}
   ~MiopenLayers() override {
     if (layers_) f.destroy_layers(layers_);
     for (const Descriptor d : {x_, y_})
@@ -185,14 +185,14 @@ class MiopenLayers final : public RecurrentPlan {
     PF_CHECK(status == 0, Runtime, "recurrent: miopen{} failed with error {}", what, status);
   }
 
-  const Functions& f;
+  const LayerFunctions& f;
   Handle handle_;
   Descriptor layers_ = nullptr, x_ = nullptr, y_ = nullptr, step_ = nullptr, state_ = nullptr, place_ = nullptr;
   bool training_ = false;
 };
 
 // One per device, never freed.
-Handle handle_of(const Functions& f, GpuDevice& device) {
+Handle handle_for_layers(const LayerFunctions& f, GpuDevice& device) {
   static std::mutex mutex;
   static std::vector<Handle> handles;
   std::lock_guard lock(mutex);
@@ -209,7 +209,7 @@ std::shared_ptr<const RecurrentPlan> miopen_recurrent(GpuDevice& device, const R
     if (why) *why = std::move(reason);
     return nullptr;
   };
-  const Functions* f = recurrent_functions(why);
+  const LayerFunctions* f = miopen_layer_functions(why);
   if (!f) return nullptr;
   if (c.dtype != DType::float32 && c.dtype != DType::float16) return refuse("MIOpen takes float32 and float16");
   // Its products are rocBLAS's, which ends the process if it has no kernels for the GPU.
@@ -217,7 +217,7 @@ std::shared_ptr<const RecurrentPlan> miopen_recurrent(GpuDevice& device, const R
   if (!products || !rocblas_has_kernels(*products, device.arch().name))
     return refuse("MIOpen's recurrent layers need rocBLAS, which has no kernels for this GPU");
   device.enter();
-  const Handle handle = handle_of(*f, device);
+  const Handle handle = handle_for_layers(*f, device);
   if (!handle) return refuse("MIOpen could not start");
   auto plan = std::make_shared<MiopenLayers>(*f, handle);
   std::string failed = plan->describe(c);
