@@ -65,10 +65,15 @@ def _case(op, dtype, sizes, layers, biases, bidirectional):
     def reference(x, *rest):
         return _layers(op, biases, directions, x, rest[:states], rest[states:])
 
+    def magnitude(x, *rest):
+        """The largest sum of absolute terms of a gate, or more: states and outputs do not grow beyond the inputs by much."""
+        largest = max(1.0, *(np.abs(a).max(initial=0) for a in (x, *rest[:states])))
+        return largest * sum(np.abs(w).sum(-1).max(initial=0) for w in rest[states:] if w.ndim == 2)
+
     label = "x".join(map(str, sizes))
     # Each step has its own roundings; those of the state pass through the later steps.
     return Case(f"{op}-{dtype}-{label}-{layers}{'-biases' * biases}{'-both' * bidirectional}", (op,), ("recurrent", "recurrent_grad"), tuple(inputs), call, reference, grad=tuple(range(len(inputs))), c=8 * steps * layers,
-                length=max(width, hidden), composed=True, fused_exact=False, twice=op != "rnn_relu")  # fmt: skip
+                length=max(width, hidden), magnitude=magnitude, composed=True, fused_exact=False, twice=op != "rnn_relu")  # fmt: skip
 
 
 def cases():
