@@ -132,9 +132,9 @@ struct PagedAttrs {
 // Layers of one kind, each on the outputs of the one before. The numbers of the kinds are those of the vendors' libraries.
 enum class RecurrentMode : int64_t { Relu, Tanh, Lstm, Gru };
 struct RecurrentAttrs {
-  int64_t mode, hidden, layers, directions, biases;  // mode: a RecurrentMode; biases: whether there are two for each layer and direction
-  int64_t kept;                                      // whether a gradient follows, which needs what a library keeps
-  int64_t any_order = 0, rounded = 0;                // rounded: whether a GPU may round float32 operands of products
+  int64_t mode, hidden, layers, directions;  // mode: a RecurrentMode
+  int64_t biases, kept;  // biases: whether each layer and direction has two; kept: whether a gradient follows
+  int64_t any_order = 0, rounded = 0;  // rounded: whether a GPU may round float32 operands of products
   PF_FIELDS("mode,hidden,layers,directions,biases,kept,any_order,rounded")
 };
 struct TopkAttrs {
