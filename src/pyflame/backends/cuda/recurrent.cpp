@@ -106,7 +106,8 @@ class CudnnLayers final : public RecurrentPlan {
     training_ = a.kept != 0;
     const int type = cudnn_graph::data_type(c.dtype),
               wide = c.dtype == DType::float64 ? type : cudnn_graph::data_type(DType::float32);
-    const int math = is_half(c.dtype) ? kMatrixUnits : a.rounded ? kDefaultMath : kFullPrecision;
+    const bool exact = c.dtype == DType::float32 && !a.rounded;
+    const int math = exact ? kFullPrecision : c.dtype == DType::float16 ? kMatrixUnits : kDefaultMath;
     int status = 0;
     std::string where;
     const auto step = [&](int result, const char* what) {
