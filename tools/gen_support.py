@@ -23,6 +23,7 @@ CLASSES = ("float32", "float64", "float16, bfloat16", "integers, bool")
 HALF = ("float16", "bfloat16")
 REFERENCE = "reference"
 SLOW = "reference loops (slow)"
+BY_LIBRARIES = {"recurrent", "recurrent_grad"}  # GPUs have no other implementation; without a library, and on the cpu and null devices, layers record their steps
 
 STEP = re.compile(r"^  step \d+: ([\w.]+)")
 NODE = re.compile(r"^    (\w+)\((.*)$")
@@ -127,7 +128,7 @@ def page():
     gc.freeze()  # each plan ends with a collection, which need not go through what is there by now
     planned = collect(sized, plan)
     check_all("reference", oracle, names, {REFERENCE})
-    check_all("null", planned, [n for n in names if not n.endswith("_grad") and "_grad_" not in n], {"null"})
+    check_all("null", planned, [n for n in names if not n.endswith("_grad") and "_grad_" not in n and n not in BY_LIBRARIES], {"null"})
     rows = []
     for heading, ops in groups(names):
         rows += ["", f"## {heading[0].upper()}{heading[1:]}", "", "| op | " + " | ".join(CLASSES) + " |", "|---" * (1 + len(CLASSES)) + "|"]
@@ -157,6 +158,8 @@ def page():
         "```",
         "",
         f"`{OF_PROGRAMS}` is not in the tables: it launches [kernels of your own](kernels.md) on `rocm` and `cuda`.",
+        "`recurrent` and `recurrent_grad` are whole recurrent layers. A GPU has them where cuDNN or MIOpen takes the layers ([when](decisions/0026-recurrent-libraries.md)); otherwise,",
+        "and on the `cpu` and `null` devices, the layers record their steps, which are other ops of these tables.",
         *rows,
         "",
     ])

@@ -415,6 +415,25 @@ void bind_recurrent_steps(nb::module_& m) {
         return gru_step(x, h, w, or_undefined(b));
       },
       "x"_a, "h"_a, "weight"_a, OPTIONAL("bias"));
+  // (results, "") or (None, why there are none)
+  m.def(
+      "_recurrent",
+      [](int64_t mode, bool bidirectional, bool biases, bool kept, const Tensor& x, const Tensors& states,
+         const Tensors& weights) {
+        std::string why;
+        auto results =
+            recurrent(static_cast<RecurrentMode>(mode), bidirectional, biases, kept, x, states, weights, &why);
+        return std::pair(std::move(results), why);
+      },
+      "mode"_a, "bidirectional"_a, "biases"_a, "kept"_a, "x"_a, "states"_a, "weights"_a);
+  m.def(
+      "_recurrent_grad",
+      [](int64_t mode, bool bidirectional, bool biases, const Tensors& grads, const Tensor& x, const Tensor& y,
+         const Tensors& states, const Tensor& kept, const Tensors& weights) {
+        return recurrent_grad(static_cast<RecurrentMode>(mode), bidirectional, biases, grads, x, y, states, kept,
+                              weights);
+      },
+      "mode"_a, "bidirectional"_a, "biases"_a, "grads"_a, "x"_a, "y"_a, "states"_a, "kept"_a, "weights"_a);
   m.def("_gru_step_grad", &gru_step_grad, "h"_a, "x"_a, "own"_a, "dh"_a, "into_x"_a, "into_own"_a);
 }
 

@@ -185,10 +185,10 @@ def test_errors(wrong, error, text):
 
 
 @pytest.mark.parametrize("layer", [lambda: nn.LSTM(16, 64), lambda: nn.LSTM(16, 64, 2, bidirectional=True, proj_size=8), lambda: nn.GRU(16, 64), lambda: nn.RNN(16, 64)])
-@pytest.mark.parametrize("steps", [1, 20])
-def test_training_steps_free_their_memory(layer, steps):
-    """The states of all steps are kept for the gradients, and no longer."""
-    layer, x = layer(), pf.randn(steps, 32, 16)
+@pytest.mark.parametrize("steps, device", [(1, "cpu"), (20, "cpu"), (3, "reference")])
+def test_training_steps_free_their_memory(layer, steps, device):
+    """The states of all steps are kept for the gradients, and no longer. The reference device has one op for the layers."""
+    layer, x = layer().to(device), pf.randn(steps, 32, 16).to(device)
 
     def live():
         for _ in range(4):
@@ -198,6 +198,48 @@ def test_training_steps_free_their_memory(layer, steps):
 
     first = live()
     assert live() - first < 1 << 14
+
+
+def everything(layer, x, states, device):
+    """Outputs, final states, gradients of inputs, states and weights, and a second derivative."""
+    layer = layer.to(device)
+    x, *states = (t.detach().to(device).requires_grad_() for t in (x, *states))
+    pf.manual_seed(4)
+    y, last = layer(x, tuple(states) if len(states) == 2 else states[0])
+    results = [y, *(last if isinstance(last, tuple) else (last,))]
+    loss = sum((r * r * (i + 1)).sum() for i, r in enumerate(results))
+    wanted = [x, *states, *layer.parameters()]
+    grads, again = (pf.autograd.grad(loss, wanted, retain_graph=True) for _ in range(2))
+    assert all(pf.equal(a, b) for a, b in zip(grads, again))
+    (dx,) = pf.autograd.grad(loss, x, create_graph=True)
+    second = pf.autograd.grad((dx * dx).sum(), wanted)
+    return [t.detach().to("cpu") for t in (*results, *grads, *second)]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 3, "bidirectional": True}, {"num_layers": 2, "bias": False}, {"num_layers": 3, "dropout": 0.5}], ids=str)
+@pytest.mark.parametrize("cls", [nn.RNN, nn.LSTM, nn.GRU])
+def test_one_op_for_all_layers_is_their_steps(cls, options):
+    """The op is the reference device's; GPUs have it where a library computes it (tests/ops/test_recurrent_library.py)."""
+    layer = cls(I, H, dtype=pf.float64, **options)
+    many = layer.num_layers * (2 if layer.bidirectional else 1)
+    x, *states = (pf.randn(*s, dtype=pf.float64) for s in ((T, N, I), *[(many, N, H)] * (2 if cls is nn.LSTM else 1)))
+    want = everything(layer, x, states, "cpu")
+    got = []
+    text = pf.explain(lambda: got.extend(everything(layer, x, states, "reference")))
+    assert " recurrent(" in text and " recurrent_grad(" in text, text
+    for g, w in zip(got, want):
+        assert g.shape == w.shape and pf.allclose(g, w, rtol=1e-9, atol=1e-9)
+
+
+def test_why_layers_go_step_by_step():
+    layer, projected = nn.LSTM(I, H, device="reference"), nn.LSTM(I, H, proj_size=2, device="reference")
+    x = pf.randn(T, N, I, device="reference")
+    packed = rnn.pack_padded_sequence(x, pf.tensor([5, 3, 1]))
+    for call, why in ((lambda: layer(x)[0], None), (lambda: projected(x)[0], "a projection"), (lambda: layer(packed)[0].data, "sequences of different lengths"),
+                      (lambda: layer(pf.randn(T, 0, I, device="reference"))[0], "there are no elements")):
+        text = pf.explain(lambda: call().sum().item())  # noqa: B023
+        assert ("recurrent(" in text) == (why is None) and ("step by step" in text) == (why is not None)
+        assert why is None or f"1 x  {why}" in text
 
 
 FUNCTIONS = {"lstm": (nn.LSTM, {}), "lstm with projections": (nn.LSTM, {"proj_size": 1}), "gru": (nn.GRU, {}), "rnn_tanh": (nn.RNN, {}), "rnn_relu": (nn.RNN, {"nonlinearity": "relu"})}

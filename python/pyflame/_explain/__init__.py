@@ -18,15 +18,18 @@ def explain(fn, *args, **kwargs):
     TypeError if fn cannot be called, RuntimeError for an explain inside of another one. What fn raises is raised."""
     if not callable(fn):
         raise TypeError(f"explain: not a function; got {type(fn).__name__}; expected something to call; hint: pf.explain(lambda: x @ w)")
+    from ..nn import _recurrence
     from ..profiler import last_averages
     from . import document, text
 
     _C.synchronize()
     _C._explain_begin(False)
+    _recurrence.reasons = reasons = {}
     try:
         result = fn(*args, **kwargs)
         _synchronize()
     finally:
         found = _C._explain_end(False)
+        _recurrence.reasons = None
     del result
-    return text.render(document.make(found, averages=last_averages()))
+    return text.render(document.make(found, averages=last_averages(), by_steps=reasons))

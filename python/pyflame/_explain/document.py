@@ -88,8 +88,9 @@ def _total(programs, what):
     return None if None in values else sum(v * p["runs"] for v, p in zip(values, programs))
 
 
-def make(found, averages=None, measure=True):
-    """The document. found: of _C._explain_end(); averages: the rows of a profile, by shapes, or None."""
+def make(found, averages=None, measure=True, by_steps=None):
+    """The document. found: of _C._explain_end(); averages: the rows of a profile, by shapes, or None. by_steps: why recurrent layers on GPUs went step by
+    step, and how often."""
     programs = found["programs"]
     limits = _of_devices(programs, measure)
     _add_times(programs, limits, _measured(averages))
@@ -104,6 +105,7 @@ def make(found, averages=None, measure=True):
         "cuts": _cuts(found["windows"]),
         "ends": _ends(programs),
         "rewrites": _rewrites(programs),
+        "by_steps": by_steps or {},
         "fallbacks": _C.fallbacks(),
         "programs": programs,
         "parts": found["windows"],

@@ -94,6 +94,7 @@ def summary(d):
             *_list("where windows were cut:", [times(c) + of_cut(c) for c in d["cuts"]], MOST_ENDS),
             *_list("what rewrites replaced:", [of_rewrite(r) for r in d["rewrites"] if r["fired"]], MOST_ENDS),
             *_list("what rewrites left, and why:", [of_rewrite(r) for r in d["rewrites"] if not r["fired"]], MOST_ENDS),
+            *_list("recurrent layers that went step by step, and why:", [f"{n} x  {why}" for why, n in d["by_steps"].items()], MOST_ENDS),
             *_list("where fusion ends, and the memory traffic that one kernel for both would save:", ends, MOST_ENDS),
             *(_list("what ran on a fallback in this process:", [of_fallback(f) for f in d["fallbacks"]], MOST_ENDS) or ["no fallbacks"])]
 

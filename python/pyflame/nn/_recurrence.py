@@ -2,9 +2,12 @@
 
 The rows of all steps lie one after the other, as in a PackedSequence: step t has sizes[t] rows. The products with the inputs are computed for all steps
 at once, before the loop, and so are the gradients of the weights after it. A step is a product and one fused loop.
+
+Where a library of the device computes all steps, layers and directions in one call, one op stands for them (`whole`).
 """
 from .. import _C
 from .._kernels import kernel
+from .._grad_mode import no_grad
 from ..autograd import Function, grad
 
 
@@ -259,3 +262,68 @@ def run(kind, sizes, reverse, x, initial, weights):
         return y, (steps.part(y, steps.order[-1]), cell)
     y, final, _ = _walk(kind(sizes[0], *weights), x, initial, steps)
     return y, final
+
+
+_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # RecurrentMode
+_ONE_OP = ("cuda", "rocm", "reference")  # devices that may have an implementation of the op
+reasons = None  # while something is explained: why layers on such devices went step by step, and how often
+
+
+class _Whole(Function):
+    """The gradient of layers that one op has computed."""
+
+    @staticmethod
+    def forward(ctx, kind, again, results, x, *rest):
+        ctx.kind, ctx.again = kind, again
+        y, *last, kept = results
+        results.clear()  # the node keeps its arguments, and would keep what holds it
+        ctx.save_for_backward(x, *rest, y.detach(), kept)
+        return (y, *last)
+
+    @staticmethod
+    def backward(ctx, dy, *dlast):
+        *given, y, kept = ctx.saved_tensors
+        states = len(dlast)
+        if _C.is_grad_enabled():  # gradients of gradients: through the steps
+            wanted = [g for g in given if g.requires_grad]
+            found = iter(grad(ctx.again(*given), wanted, (dy, *dlast), create_graph=True, allow_unused=True))
+            return (None, None, None, *(next(found) if g.requires_grad else None for g in given))
+        return (None, None, None, *_C._recurrent_grad(*ctx.kind, [dy, *dlast], given[0], y, given[1 : 1 + states], kept, given[1 + states :]))
+
+
+def whole(mode, weights, data, sizes, initial, bidirectional, again):
+    """All layers by one op: the outputs [rows, directions * H] and the final states. None where the device has no implementation that takes them; then the
+    layers go step by step. again(x, *states, *weights) computes them so, for gradients of gradients: x is [T, N, I], and so are its outputs."""
+    if data.device.type not in _ONE_OP:
+        return None
+    names = [n for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if weights[0].get(n) is not None]
+    given = [w[n] for w in weights for n in names]
+    kept = _C.is_grad_enabled() and any(t.requires_grad for t in (data, *initial, *given))
+    why = _no_case_for_libraries(mode, weights, data, sizes, initial, given, kept)
+    if not why:
+        x, kind = data.view(len(sizes), sizes[0], data.shape[1]), (_MODES[mode], bidirectional, len(names) == 4)
+        with no_grad():
+            results, why = _C._recurrent(*kind, kept, x, list(initial), given)
+    if why:
+        if reasons is not None:
+            reasons[why] = reasons.get(why, 0) + 1
+        return None
+    y, *last = _Whole.apply(kind, again, results, x, *initial, *given) if kept else results[:-1]
+    return y.view(data.shape[0], y.shape[2]), tuple(last)
+
+
+def _no_case_for_libraries(mode, weights, data, sizes, initial, given, kept):
+    """Why the layers go step by step, whatever the device's library computes; or ""."""
+    if not data.numel() or not initial[0].numel():
+        return "there are no elements"
+    if sizes[0] != sizes[-1]:
+        return "sequences of different lengths"
+    if any(w.get("weight_hr") is not None for w in weights):
+        return "a projection"
+    if _C._autocast(data.device.type)[0] or any(t.dtype != data.dtype for t in (*initial, *given)):
+        return "operands of several dtypes"
+    if len({len(w) for w in weights}) > 1 or len(given) % 2:
+        return "one bias of two"
+    if mode == "LSTM" and not kept and _fits_lstm_steps(LSTMStep, sizes, data, [s[0] for s in initial], [weights[0]["weight_hh"]]):
+        return "one kernel for all steps of few sequences"
+    return ""

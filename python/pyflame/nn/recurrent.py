@@ -146,17 +146,40 @@ def run_layers(mode, weights, data, sizes, initial, p, bidirectional):
     """All layers over data [rows, width], whose steps have `sizes` rows, from the states [layers * directions, batch, width]: outputs [rows, width], final states.
 
     weights: for each layer and direction a dict of weight_ih, weight_hh and, where they are there, bias_ih, bias_hh, weight_hr. p: dropout between layers."""
+    each = (2 if bidirectional else 1) if p else len(weights)  # dropout is between the layers
+    finals = []
+    for first in range(0, len(weights), each):
+        part = slice(first, first + each)
+        given = (mode, weights[part], data, sizes, initial if each == len(weights) else tuple(s[part] for s in initial), bidirectional)
+        data, final = _run_whole(*given) or _run_steps(*given)
+        finals.append(final)
+        if p and part.stop < len(weights):
+            data = dropout(data, p, True)
+    return data, finals[0] if len(finals) == 1 else tuple(_C.cat(same) for same in zip(*finals))
+
+
+def _run_whole(mode, weights, data, sizes, initial, bidirectional):
+    """All layers by one op, or None (_recurrence.whole)."""
+    names, count = [[n for n, t in w.items() if t is not None] for w in weights], len(initial)
+
+    def again(x, *rest):
+        states, given = rest[:count], iter(rest[count:])
+        y, final = _run_steps(mode, [{n: next(given) for n in of} for of in names], x.reshape(-1, x.shape[2]), sizes, states, bidirectional)
+        return (y.view(*x.shape[:2], y.shape[1]), *final)
+
+    return steps.whole(mode, weights, data, sizes, initial, bidirectional, again)
+
+
+def _run_steps(mode, weights, data, sizes, initial, bidirectional):
+    """All layers step by step, without dropout."""
     finals, directions = [], 2 if bidirectional else 1
-    for layer in range(len(weights) // directions):
+    for first in range(0, len(weights), directions):
         outputs = []
-        for direction in range(directions):
-            at = layer * directions + direction
-            y, final = _run_one(mode, weights[at], data, sizes, bool(direction), tuple(s.select(0, at) for s in initial))
+        for at in range(first, first + directions):
+            y, final = _run_one(mode, weights[at], data, sizes, at > first, tuple(s.select(0, at) for s in initial))
             outputs.append(y)
             finals.append(final)
         data = outputs[0] if directions == 1 else _C.cat(outputs, 1)
-        if p and layer < len(weights) // directions - 1:
-            data = dropout(data, p, True)
     return data, tuple(_C.stack(same) for same in zip(*finals))
 
 

@@ -206,6 +206,13 @@ struct ImageResult {
   MemoryFormat given;              // channels_last where an input is
 };
 
+// Recurrent layers that are about to be recorded: x is [steps, batch, inputs].
+struct RecurrentCase {
+  RecurrentAttrs attrs;
+  DType dtype;
+  int64_t steps, batch, inputs;
+};
+
 // One kind of device: its implementations, its memory, and what the engine asks about it.
 class Backend {
  public:
@@ -243,6 +250,12 @@ class Backend {
   virtual bool blocks_in_planes() const { return false; }
   // For how many rows of the input it is faster to multiply with blocks than to decode them first.
   virtual int64_t most_rows_of_blocks() const { return INT64_MAX; }
+  // How many bytes the op `recurrent` keeps for its gradient. None: there is no implementation, for the reason in `why`; then the layers are
+  // recorded step by step.
+  virtual std::optional<int64_t> recurrent_bytes(int /*index*/, const RecurrentCase&, std::string* why) const {
+    if (why) *why = "this device computes recurrent layers step by step";
+    return std::nullopt;
+  }
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
 };
 

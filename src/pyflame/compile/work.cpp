@@ -31,6 +31,18 @@ double flops_of(const Node& n) {
   switch (n.op) {
     case OpId::scaled_mm:
     case OpId::matmul: return 2 * size(n.outs[0]) * static_cast<double>(n.ins[0].shape[n.ins[0].shape.size() - 1]);
+    // Of all layers, the first of which may have other inputs: each step multiplies with all weights. The gradient does so twice.
+    case OpId::recurrent:
+    case OpId::recurrent_grad: {
+      const auto a = n.attr<RecurrentAttrs>();
+      const bool gradient = n.op == OpId::recurrent_grad;
+      double elements = 0;
+      for (const Operand& o : gradient ? n.outs : n.ins)
+        if (!o.is_param && o.shape.size() == 2) elements += size(o);
+      const Operand& y = gradient ? n.ins[0] : n.outs[0];
+      return (gradient ? 4 : 2) * size(y) / static_cast<double>(std::max<int64_t>(1, a.directions * a.hidden)) *
+             elements;
+    }
     // Each row is multiplied with one of the matrices, whatever groups there are.
     case OpId::grouped_mm: return 2 * size(n.ins[0]) * static_cast<double>(n.outs[0].shape[n.outs[0].shape.size() - 1]);
     // Each pair of an output and an input that contributes to it, once per image. This holds for all three

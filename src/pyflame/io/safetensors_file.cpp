@@ -203,17 +203,25 @@ void Reader::read_header() {
     entries_.push_back({std::move(e.name), *e.dtype, *e.shape, data_at + e.offsets[0], data_at + e.offsets[1]});
 }
 
+void Reader::check_values(const Entry& entry, const void* data) const {
+  if (entry.dtype != DType::bool_) return;
+  const auto* p = static_cast<const unsigned char*>(data);
+  const unsigned char* end = p + (entry.end - entry.begin);
+  const unsigned char* other = std::find_if(p, end, [](unsigned char b) { return b > 1; });
+  PF_CHECK(other == end, Value,
+           "load_safetensors: '{}': {} is not a valid BOOL tensor; got byte {}; expected 0 or 1", file_.path(),
+           cite(entry.name), *other);
+}
+
 std::unique_ptr<char[]> Reader::read(const Entry& entry) const {
-  const uint64_t bytes = entry.end - entry.begin;
-  std::unique_ptr<char[]> buffer = file_.read_bytes(bytes, entry.begin, cite(entry.name));
-  if (entry.dtype == DType::bool_) {
-    const auto* p = reinterpret_cast<const unsigned char*>(buffer.get());
-    const unsigned char* other = std::find_if(p, p + bytes, [](unsigned char b) { return b > 1; });
-    PF_CHECK(other == p + bytes, Value,
-             "load_safetensors: '{}': {} is not a valid BOOL tensor; got byte {}; expected 0 or 1", file_.path(),
-             cite(entry.name), *other);
-  }
+  std::unique_ptr<char[]> buffer = file_.read_bytes(entry.end - entry.begin, entry.begin, cite(entry.name));
+  check_values(entry, buffer.get());
   return buffer;
+}
+
+void Reader::read_to(const Entry& entry, void* to) const {
+  file_.read(to, entry.end - entry.begin, entry.begin);
+  check_values(entry, to);
 }
 
 }  // namespace pyflame::safetensors

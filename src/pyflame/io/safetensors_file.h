@@ -61,8 +61,11 @@ class Reader {
   const Metadata& metadata() const { return metadata_; }
   // Reads the bytes of one tensor. OSError, OutOfMemory; ValueError for a boolean that is neither 0 nor 1.
   std::unique_ptr<char[]> read(const Entry& entry) const;
+  // The same, into memory of the caller.
+  void read_to(const Entry& entry, void* to) const;
 
  private:
+  void check_values(const Entry& entry, const void* data) const;
   void read_header();
 
   InputFile file_;

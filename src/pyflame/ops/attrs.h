@@ -129,6 +129,14 @@ struct PagedAttrs {
       stored;  // DType of keys and values: the queries', or int8 or a float8 with scales. float8 values are passed as codes
   PF_FIELDS("stored")
 };
+// Layers of one kind, each on the outputs of the one before. The numbers of the kinds are those of the vendors' libraries.
+enum class RecurrentMode : int64_t { Relu, Tanh, Lstm, Gru };
+struct RecurrentAttrs {
+  int64_t mode, hidden, layers, directions;  // mode: a RecurrentMode
+  int64_t biases, kept;  // biases: whether each layer and direction has two; kept: whether a gradient follows
+  int64_t any_order = 0, rounded = 0;  // rounded: whether a GPU may round float32 operands of products
+  PF_FIELDS("mode,hidden,layers,directions,biases,kept,any_order,rounded")
+};
 struct TopkAttrs {
   int64_t largest;
   PF_FIELDS("largest")

@@ -32,6 +32,9 @@ inline bool on_host(OpId op) {
   return ops.count(op) > 0;
 }
 
+// Ops that only the vendors' libraries compute: they are recorded where one is there and takes them.
+inline bool by_libraries(OpId op) { return op == OpId::recurrent || op == OpId::recurrent_grad; }
+
 class GpuProblems {
  public:
   GpuProblems(DeviceType type, DType dtype) : type_(type), dtype_(dtype) {}

@@ -22,6 +22,7 @@ TEST(GpuOps, EveryOpHasAnImplementation) {
     if (!backend) continue;  // this build is without it
     for (int i = 0; i < kNumOps; ++i) {
       const auto op = static_cast<OpId>(i);
+      if (by_libraries(op)) continue;
       for (const DType d : kFloats) {
         const auto problems = GpuProblems(type, d).of(op);
         EXPECT_FALSE(problems.empty()) << op_name(op) << " has no problem in gpu_problems.h";
@@ -90,7 +91,7 @@ TEST(GpuOps, SourcesForOtherCompilers) {
   Dump dump;
   for (int i = 0; i < kNumOps; ++i) {
     const auto op = static_cast<OpId>(i);
-    if (op_info(op).cls != OpClass::Other || elsewhere.count(op) || on_host(op)) continue;
+    if (op_info(op).cls != OpClass::Other || elsewhere.count(op) || on_host(op) || by_libraries(op)) continue;
     std::vector<DType> dtypes{DType::bfloat16, DType::float32, DType::float64};  // float16 differs in loads and stores
     if (of_whole_numbers(op)) dtypes.insert(dtypes.end(), {DType::int64, DType::uint8});
     for (const DType d : dtypes)

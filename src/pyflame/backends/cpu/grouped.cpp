@@ -165,6 +165,9 @@ std::unique_ptr<Executable> make_grouped_bf16(const Problem& p) {
 
 // It is never recorded for a CPU, which multiplies decoded matrices (ops/scaled_mm.cpp).
 std::span<const Impl> scaled_mm_impls() { return {}; }
+// Neither are whole recurrent layers: the steps of one are recorded (ops/recurrent.h).
+std::span<const Impl> recurrent_impls() { return {}; }
+std::span<const Impl> recurrent_grad_impls() { return {}; }
 std::span<const Impl> grouped_mm_impls() {
   static const Impl impls[] = {{"onednn.grouped_bf16", accept_grouped_bf16, make_grouped_bf16},
                                {"cpu.grouped_mm", accept_single, make_by_type<GroupedMm>}};

@@ -8,8 +8,8 @@ namespace pyflame {
 
 namespace {
 
-const gpu::Vendor kVendor{DeviceType::cuda, gpu::kCudaBlas,  nullptr,           gpu::kCufftNames,
-                          gpu::cudnn,       gpu::cudnn_sdpa, gpu::cudnn_version};
+const gpu::Vendor kVendor{DeviceType::cuda, gpu::kCudaBlas,       nullptr,           gpu::kCufftNames, gpu::cudnn,
+                          gpu::cudnn_sdpa,  gpu::cudnn_recurrent, gpu::cudnn_version};
 
 }  // namespace
 

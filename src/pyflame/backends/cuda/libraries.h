@@ -12,6 +12,7 @@ extern const CommunicatorNames kNcclNames;
 
 const DnnLibrary* cudnn(std::string* why);
 std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, std::string* why);
+std::shared_ptr<const RecurrentPlan> cudnn_recurrent(GpuDevice& device, const RecurrentCase& c, std::string* why);
 std::string cudnn_version();
 
 }  // namespace pyflame::gpu

@@ -68,6 +68,14 @@ bool GpuBackend::multiplies_float8(int index, DType a, DType b) const {
 
 int64_t GpuBackend::most_rows_of_blocks() const { return kMostRowsOfBlocks; }
 
+std::optional<int64_t> GpuBackend::recurrent_bytes(int index, const RecurrentCase& c, std::string* why) const {
+  std::shared_ptr<const RecurrentPlan> plan;
+  const Refusal no = recurrent_refuses(type_, index, c, &plan);
+  if (no && why) *why = *no;
+  if (no) return std::nullopt;
+  return c.attrs.kept ? static_cast<int64_t>(plan->kept) : 0;
+}
+
 std::span<const Impl> GpuBackend::impls(const Problem& p) const {
   switch (p.group.kind) {
     case GroupKind::Loop: return {&kLoop, 1};

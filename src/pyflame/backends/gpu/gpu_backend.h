@@ -26,6 +26,7 @@ class GpuBackend final : public Backend {
   bool multiplies_float8(int index, DType a, DType b) const override;
   bool blocks_in_planes() const override { return true; }
   int64_t most_rows_of_blocks() const override;
+  std::optional<int64_t> recurrent_bytes(int index, const RecurrentCase& c, std::string* why) const override;
   std::span<const Impl> impls(const Problem& p) const override;
   // Reading a gigabyte takes less than a millisecond here. A lower limit would cut windows in the middle of what can be
   // fused.

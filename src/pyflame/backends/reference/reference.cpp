@@ -157,6 +157,7 @@ class ReferenceBackend final : public Backend {
   bool convolves_volumes() const override { return true; }
   bool computes_with_blocks() const override { return true; }
   bool multiplies_float8(int, DType, DType) const override { return true; }
+  std::optional<int64_t> recurrent_bytes(int, const RecurrentCase&, std::string*) const override { return 0; }
 };
 
 }  // namespace

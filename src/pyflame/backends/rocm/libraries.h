@@ -11,6 +11,7 @@ extern const FftNames kHipfftNames;
 extern const CommunicatorNames kRcclNames;
 
 const DnnLibrary* miopen(std::string* why);
+std::shared_ptr<const RecurrentPlan> miopen_recurrent(GpuDevice& device, const RecurrentCase& c, std::string* why);
 std::string miopen_version();
 
 }  // namespace pyflame::gpu

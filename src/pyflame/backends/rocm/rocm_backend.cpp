@@ -13,8 +13,8 @@ std::string versions() {
   const std::string products = gpu::rocblas_version(), convolutions = gpu::miopen_version();
   return products + (products.empty() || convolutions.empty() ? "" : "; ") + convolutions;
 }
-const gpu::Vendor kVendor{DeviceType::rocm, gpu::kRocmBlas, &gpu::kRocblasProducts, gpu::kHipfftNames, gpu::miopen,
-                          nullptr,          versions};
+const gpu::Vendor kVendor{DeviceType::rocm, gpu::kRocmBlas, &gpu::kRocblasProducts, gpu::kHipfftNames,
+                          gpu::miopen,      nullptr,        gpu::miopen_recurrent,  versions};
 
 }  // namespace
 

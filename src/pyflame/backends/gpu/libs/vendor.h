@@ -6,6 +6,7 @@
 #include "pyflame/backends/gpu/libs/blas.h"
 #include "pyflame/backends/gpu/libs/dnn.h"
 #include "pyflame/backends/gpu/libs/fft_library.h"
+#include "pyflame/backends/gpu/libs/recurrent.h"
 #include "pyflame/backends/gpu/libs/sdpa.h"
 
 namespace pyflame::gpu {
@@ -29,6 +30,8 @@ struct Vendor {
   // Null if there is no plan, with the reason in `why`. Answers for known problems are cached. The function itself is
   // null if the vendor has no such library.
   std::unique_ptr<SdpaPlan> (*attention)(GpuDevice& device, const SdpaProblem& p, std::string* why);
+  // Null if the library does not compute these layers, with the reason in `why`. The function itself may be null, as above.
+  std::shared_ptr<const RecurrentPlan> (*recurrent)(GpuDevice& device, const RecurrentCase& c, std::string* why);
   // "rocblas 5.2.0; miopen 3.5.1": names and versions of the libraries that are there, other than `blas`.
   std::string (*versions)();
 };
