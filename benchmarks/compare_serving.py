@@ -9,7 +9,8 @@ generate_batch(). Before that, a line for each number of texts says how fast lla
     cmake -B build -DGGML_CUDA=ON && cmake --build build --target llama-server llama-batched-bench      # in llama.cpp
     python benchmarks/compare_serving.py --llama_cpp build/bin --vocabulary models/ggml-vocab-llama-bpe.gguf --model model.gguf --json results.json
 
-`--write` only writes the file. `--long N` sends another N prompts of 8,192 tokens while the others are written, and says how long texts wait for a token.
+`--write` only writes the file. `--long N` starts each server once more, for fewer texts with longer contexts and with steps of at most `--long_budget` tokens. It sends
+N prompts of 8,192 tokens while other texts are written, and says how long these wait for a token.
 """
 import argparse
 import json
@@ -25,6 +26,7 @@ LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, INNER = 32, 4096, 32, 8, 128, 14336
 SMALL = 2, 256, 4, 2, 64, 512
 HERE = pathlib.Path(__file__).parent
 COUNTS = (1, 8, 32, 128)
+LONG, PORT = 8192, 8131
 
 
 def note(*words):
@@ -134,16 +136,23 @@ def result_of(p):
     return json.loads(lines[-1])
 
 
-def serving(name, command, port, a):
-    with Server(command, port) as server:
+def serving(name, command, a):
+    """command(texts, tokens of a text, tokens of a step, port): what starts a server."""
+    room = a.input + a.output + 16
+    with Server(command(a.texts, room, 2048, PORT), PORT) as server:
         requests(a.model, server.url, 8, a.input, 8)  # programs are compiled, memory is taken
         requests(a.model, server.url, a.texts, a.input, 4)
         found = {"program": name, "start_seconds": server.seconds, "all_at_once": requests(a.model, server.url, a.prompts, a.input, a.output)}
-        if a.long:
-            others = requests(a.model, server.url, a.texts // 4, a.input, 2 * a.output, wait=False)
-            time.sleep(2)
-            long = requests(a.model, server.url, a.long, 8192, 4, rate=1)
-            found |= {"beside_long_prompts": result_of(others), "long_prompts": long}
+        note(json.dumps(found))
+    if a.long:
+        beside = a.texts // 4
+        with Server(command(beside + a.long, LONG + 64, a.long_budget, PORT + 1), PORT + 1) as server:
+            requests(a.model, server.url, 2, LONG, 4)
+            requests(a.model, server.url, beside, a.input, 4)
+            others = requests(a.model, server.url, beside, a.input, 4 * a.output, wait=False)
+            time.sleep(3)  # until they are written
+            long = requests(a.model, server.url, a.long, LONG, 4, rate=1)
+            found |= {"beside_long_prompts": result_of(others), "long_prompts": long, "long_budget": a.long_budget}
     return found
 
 
@@ -187,6 +196,7 @@ def main():
     p.add_argument("--texts", type=int, default=128, help="texts that a server writes at the same time")
     p.add_argument("--context", type=int, default=512, help="of decoding alone")
     p.add_argument("--long", type=int, default=0)
+    p.add_argument("--long_budget", type=int, default=512)
     p.add_argument("--attention", default="paged|sdpa", help="transformers' implementation of attention")
     p.add_argument("--only", default="decode,pyflame,llama.cpp,transformers")
     p.add_argument("--small", action="store_true", help="a small model, to try the program")
@@ -198,20 +208,18 @@ def main():
         write_model(a.model, a.vocabulary, SMALL if a.small else (LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, INNER))
     if a.write:
         return
-    room = a.input + a.output + 16
-    longest = max(room + a.output, 8192 + 64) if a.long else room
-    cache = 2 * 2 * KV_HEADS * HEAD * LAYERS * (a.texts * (room + a.output) + a.long * 8256)
-    # Contexts are divided among the texts of llama.cpp's server unless they share one cache.
+    cache = 2 * 2 * KV_HEADS * HEAD * LAYERS
     programs = {
-        "pyflame": ([sys.executable, "-m", "pyflame", "serve", a.model, "--device", a.device, "--dtype", "bfloat16", "--port", "8131", "--max_num_seqs", str(a.texts), "--max_num_batched_tokens", "2048",
-                     "--max_model_len", str(longest), "--kv_cache_bytes", str(cache)], 8131),
-        "llama.cpp": ([os.path.join(a.llama_cpp or "", "llama-server"), "-m", a.model, "-ngl", "99", "-fa", "on", "--port", "8132", "-np", str(a.texts), "--kv-unified", "-c", str(a.texts * room + a.long * 8256),
-                       "-b", "2048", "-ub", "2048", "--no-warmup"], 8132),
+        "pyflame": lambda texts, room, step, port: [sys.executable, "-m", "pyflame", "serve", a.model, "--device", a.device, "--dtype", "bfloat16", "--port", str(port), "--max_num_seqs", str(texts), "--max_num_batched_tokens", str(step),
+                                                    "--max_model_len", str(room + a.output), "--kv_cache_bytes", str(cache * texts * (room + a.output))],
+        # llama.cpp divides the context among its texts.
+        "llama.cpp": lambda texts, room, step, port: [os.path.join(a.llama_cpp or "", "llama-server"), "-m", a.model, "-ngl", "99", "-fa", "on", "--port", str(port), "-np", str(texts), "-c", str(texts * -(-room // 256) * 256),
+                                                      "-b", str(step), "-ub", str(step), "--no-warmup"],
     }
     found, wanted = {"decode": [], "serving": [], "errors": {}}, a.only.split(",")
     jobs = [("decode", "llama.cpp decodes", lambda: batched_bench(a))] if "decode" in wanted and a.llama_cpp else []
     jobs += [("decode", "pyflame decodes", lambda: decoding(a))] if "decode" in wanted else []
-    jobs += [("serving", name, lambda name=name, what=what: [serving(name, *what, a)]) for name, what in programs.items() if name in wanted and (name == "pyflame" or a.llama_cpp)]
+    jobs += [("serving", name, lambda name=name, what=what: [serving(name, what, a)]) for name, what in programs.items() if name in wanted and (name == "pyflame" or a.llama_cpp)]
     jobs += [("serving", "transformers", lambda: [transformers_batching(a, 128256)])] if "transformers" in wanted else []
     for part, name, job in jobs:
         note(name)

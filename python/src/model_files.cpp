@@ -172,8 +172,12 @@ nb::object read_torch_file(const std::string& path, nb::callable place, nb::call
   return weights;
 }
 
-// Values that need no conversion are read into the tensor's own memory, if that is the host's.
+bool keeps_no_values(const Tensor& t) { return t.device().type == DeviceType::null; }
+
+// Values that need no conversion are read into the tensor's own memory, if that is the host's. For the null device
+// nothing is read.
 Tensor read_gguf_tensor(const gguf::Reader& file, const gguf::Entry& e, DeviceOpt where) {
+  if (const Tensor t = empty({}, e.dtype(), where); keeps_no_values(t)) return empty(e.shape, e.dtype(), where);
   if (e.type->dtype != nullptr && e.bytes > 0) {
     const Tensor t = empty(e.shape, e.dtype(), where);
     if (!has_own_memory(t.device().type)) {
@@ -201,7 +205,7 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
         Dims shape = e.shape;
         shape.back() = shape.back() / e.type->elements * e.type->bytes;
         const Tensor t = empty(shape, DType::uint8, where);
-        file->read_blocks(e, t.mutable_data());
+        if (!keeps_no_values(t)) file->read_blocks(e, t.mutable_data());
         tensors.emplace_back(e.name, t), blocks[e.name] = &e;
         continue;
       }

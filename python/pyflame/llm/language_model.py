@@ -292,11 +292,13 @@ def _json(folder, name, needed=False):
     return document
 
 
-def _read_gguf(path, dtype):
-    """(tensors, metadata). Without a dtype, matrices stay in the file's blocks, as PackedWeight."""
+def _read_gguf(path, dtype, weights=True):
+    """(tensors, metadata). Without a dtype, matrices stay in the file's blocks, as PackedWeight. Without weights, the tensors have shapes and dtypes alone, and only the
+    file's header is read."""
+    device = "cpu" if weights else "null"
     if dtype is not None:
-        return load_gguf(path, "cpu")
-    tensors, metadata = _C.read_gguf_file(path, "cpu", True)
+        return load_gguf(path, device)
+    tensors, metadata = _C.read_gguf_file(path, device, True)
     return {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
 
 
@@ -309,14 +311,14 @@ def _dtype_beside_blocks(tensors, dtype, device):
 
 def _of_gguf(path, dtype, device, share=None, weights=True, offload_bytes=0):
     with _loading.file(path):
-        tensors, metadata = _read_gguf(path, dtype)
+        tensors, metadata = _read_gguf(path, dtype, weights)
     dtype = _dtype_beside_blocks(tensors, dtype, device)
     config = _architectures.from_gguf(metadata, tensors)
     if share is not None:
         share.check(config)
-    if config.architecture.interleaved:
+    if config.architecture.interleaved and weights:
         tensors = unpaired(tensors, config)
-    if share is not None:
+    if share is not None and weights:
         for name in list(tensors):
             tensors[name] = share.tensor(config, name, tensors[name])
     tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
@@ -440,4 +442,4 @@ def load_tokenizer(path):
     if path.endswith(".json"):
         folder, name = os.path.split(path)
         return _tokenizer_json.from_json(_json(folder, name, needed=True), _json(folder, "tokenizer_config.json"))
-    return _tokenizer_gguf.from_gguf(_read_gguf(path, None)[1])
+    return _tokenizer_gguf.from_gguf(_read_gguf(path, None, weights=False)[1])
