@@ -218,7 +218,7 @@ class Uniform(Distribution):
         if self._validate_args and not bool((self.low < self.high).all()):
             raise ValueError("Uniform: low is not below high; expected low < high")
 
-    support = property(lambda self: constraints.interval(self.low.detach(), self.high.detach()), doc="The values that the distribution can give, as a constraint.")
+    support = property(lambda self: constraints.interval(self.low.detach(), self.high.detach()), doc="The values that the distribution can give, as a constraint: the numbers from low to high.")
     mean = property(lambda self: (self.high + self.low) / 2)
     mode = property(lambda self: self.high * math.nan)
     stddev = property(lambda self: (self.high - self.low) / math.sqrt(12))
@@ -328,7 +328,9 @@ class GeneralizedPareto(Distribution):
 
     @property
     def support(self):
-        """The values that the distribution can give, as a constraint."""
+        """The values that the distribution can give, as a constraint: the numbers from loc on, up to loc - scale / concentration where the concentration is
+        negative.
+        """
         c, loc = self.concentration.detach(), self.loc.detach()
         bounded = c < 0
         return constraints.interval(loc, _C.where(bounded, loc - self.scale.detach() / _C.where(bounded, c, -1.0), math.inf))
@@ -342,13 +344,17 @@ class GeneralizedPareto(Distribution):
         return self._by_concentration(-z, lambda c: -xlog1py(1 + 1 / c, c * z)) - _C.log(self.scale)
 
     def log_survival_function(self, value):
-        """The logarithm of the probability of more than the value."""
+        """The logarithm of the probability of more than value: -log(1 + concentration z) / concentration for z = (value - loc) / scale; -z for concentration
+        0. ValueError, where values are checked, for one outside of the support.
+        """
         self._validate_sample(value)
         z = self._z(value)
         return self._by_concentration(-z, lambda c: -_C.log1p(c * z) / c)
 
     def log_cdf(self, value):
-        """The logarithm of cdf."""
+        """log(cdf(value)), computed from log_survival_function so that it is exact where cdf is near 0 or 1. ValueError, where values are checked, for one
+        outside of the support.
+        """
         rest = self.log_survival_function(value)
         return _C.where(rest > -0.5, _C.log(-_C.expm1(rest)), _C.log1p(-_C.exp(rest)))
 

@@ -153,7 +153,7 @@ class Categorical(_Probable):
         self._num_events = given.shape[-1]
         super().__init__(given.shape[:-1], validate_args=validate_args)
 
-    support = property(lambda self: constraints.integer_interval(0, self._num_events - 1), doc="The values that the distribution can give, as a constraint.")
+    support = property(lambda self: constraints.integer_interval(0, self._num_events - 1), doc="The values that the distribution can give, as a constraint: the integers from 0 to the number of classes - 1.")
     mean = variance = property(lambda self: _C.full(self._batch_shape, math.nan, dtype=self._param.dtype, device=self._param.device))
     mode = property(lambda self: self._param.argmax(-1))
 
@@ -189,8 +189,8 @@ class OneHotCategorical(Distribution):
         self._categorical = Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
-    probs = property(lambda self: self._categorical.probs, doc="The probabilities.")
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities.")
+    probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
+    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities of the classes: [*batch_shape, classes].")
     mean = property(lambda self: self.probs)
     variance = property(lambda self: self.probs * (1 - self.probs))
 
@@ -269,7 +269,7 @@ class Binomial(_Trials):
     total_count: integers from 0 on, a number or a tensor, which broadcasts with the other argument. One of the two is given: probs, of a success, or logits, log(probs / (1 - probs)).
     validate_args: as in Distribution."""
 
-    support = property(lambda self: constraints.integer_interval(0, self.total_count), doc="The values that the distribution can give, as a constraint.")
+    support = property(lambda self: constraints.integer_interval(0, self.total_count), doc="The values that the distribution can give, as a constraint: the integers from 0 to total_count.")
     has_enumerate_support = True
     mean = property(lambda self: self.total_count * self.probs)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
@@ -336,9 +336,9 @@ class Multinomial(Distribution):
         self.total_count, self._categorical = total_count, Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
-    support = property(lambda self: constraints.multinomial(self.total_count), doc="The values that the distribution can give, as a constraint.")
-    probs = property(lambda self: self._categorical.probs, doc="The probabilities.")
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities.")
+    support = property(lambda self: constraints.multinomial(self.total_count), doc="The values that the distribution can give, as a constraint: counts, 0 or more, that sum to total_count over the last dim.")
+    probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
+    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities of the classes: [*batch_shape, classes].")
     mean = property(lambda self: self.probs * self.total_count)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 

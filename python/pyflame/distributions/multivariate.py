@@ -93,12 +93,12 @@ class LowRankMultivariateNormal(Distribution):
 
     mean = mode = property(lambda self: self.loc)
     variance = property(lambda self: (self.cov_factor * self.cov_factor).sum(-1) + self.cov_diag)
-    covariance_matrix = property(lambda self: _C.matmul(self.cov_factor, self.cov_factor.mT) + diag_embed(self.cov_diag), doc="The covariance: [*batch_shape, n, n].")
-    scale_tril = property(lambda self: linalg.cholesky(self.covariance_matrix), doc="The lower Cholesky factor of the covariance: [*batch_shape, n, n].")
+    covariance_matrix = property(lambda self: _C.matmul(self.cov_factor, self.cov_factor.mT) + diag_embed(self.cov_diag), doc="The covariance matrix, cov_factor cov_factor^T + diag(cov_diag): [*batch_shape, n, n], of the dtype of loc.")
+    scale_tril = property(lambda self: linalg.cholesky(self.covariance_matrix), doc="The lower triangular L with L L^T = covariance_matrix (Cholesky): [*batch_shape, n, n], of the dtype of loc.")
 
     @property
     def precision_matrix(self):
-        """The inverse of the covariance: [*batch_shape, n, n]."""
+        """The inverse of covariance_matrix, [*batch_shape, n, n], by Woodbury's identity: only a matrix of size R is factored."""
         part = linalg.solve_triangular(self._inner, self._scaled_factor(), upper=False)
         return diag_embed(1 / self.cov_diag) - _C.matmul(part.mT, part)
 

@@ -36,7 +36,8 @@ class TransformedDistribution(Distribution):
 
     @property
     def support(self):
-        """The values that the last transform gives."""
+        """The values that the distribution can give, as a constraint: the codomain of the last transform. Without transforms it is the support of the base.
+        """
         base = self.transforms[-1].codomain if self.transforms else self.base_dist.support
         more = len(self._event_shape) - base.event_dim
         return constraints.independent(base, more) if more > 0 else base
@@ -100,8 +101,8 @@ class LogNormal(TransformedDistribution):
     def __init__(self, loc, scale, validate_args=None):
         super().__init__(Normal(loc, scale, validate_args), ExpTransform(), validate_args)
 
-    loc = property(lambda self: self.base_dist.loc, doc="The place of the distribution below.")
-    scale = property(lambda self: self.base_dist.scale, doc="The scale of the distribution below.")
+    loc = property(lambda self: self.base_dist.loc, doc="The mean of log(x), which is normally distributed: a tensor of batch_shape.")
+    scale = property(lambda self: self.base_dist.scale, doc="The standard deviation of log(x), which is normally distributed: a tensor of batch_shape.")
     mean = property(lambda self: _C.exp(self.loc + self.scale * self.scale / 2))
     mode = property(lambda self: _C.exp(self.loc - self.scale * self.scale))
 
@@ -128,7 +129,7 @@ class Pareto(TransformedDistribution):
         self.scale, self.alpha = broadcast_all(scale, alpha)
         super().__init__(Exponential(self.alpha, validate_args), [ExpTransform(), AffineTransform(0, self.scale)], validate_args)
 
-    support = property(lambda self: constraints.greater_than_eq(self.scale.detach()), doc="The values that the distribution can give, as a constraint.")
+    support = property(lambda self: constraints.greater_than_eq(self.scale.detach()), doc="The values that the distribution can give, as a constraint: the numbers from scale on.")
     mean = property(lambda self: _C.where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf))
     mode = property(lambda self: self.scale)
 
@@ -212,8 +213,8 @@ class InverseGamma(TransformedDistribution):
     def __init__(self, concentration, rate, validate_args=None):
         super().__init__(Gamma(concentration, rate, validate_args), PowerTransform(-1.0), validate_args)
 
-    concentration = property(lambda self: self.base_dist.concentration, doc="The concentration of the distribution below.")
-    rate = property(lambda self: self.base_dist.rate, doc="The rate of the distribution below.")
+    concentration = property(lambda self: self.base_dist.concentration, doc="The concentration of the Gamma distribution that 1 / x has: a tensor of batch_shape.")
+    rate = property(lambda self: self.base_dist.rate, doc="The rate of the Gamma distribution that 1 / x has: a tensor of batch_shape.")
     mean = property(lambda self: _C.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf))
     mode = property(lambda self: self.rate / (self.concentration + 1))
 
@@ -239,12 +240,14 @@ class LogisticNormal(TransformedDistribution):
         base = base if base.batch_shape else base.expand((1,))
         super().__init__(Independent(base, 1), StickBreakingTransform(), validate_args)
 
-    loc = property(lambda self: self.base_dist.base_dist.loc, doc="The place of the distribution below.")
-    scale = property(lambda self: self.base_dist.base_dist.scale, doc="The scale of the distribution below.")
+    loc = property(lambda self: self.base_dist.base_dist.loc, doc="The means of the normal numbers that the transform takes: [*batch_shape, D], where draws have D + 1 elements.")
+    scale = property(lambda self: self.base_dist.base_dist.scale, doc="The standard deviations of the normal numbers that the transform takes: [*batch_shape, D], where draws have D + 1 elements.")
 
 
 class Independent(Distribution):
-    """A distribution whose last batch dims are dims of one event."""
+    """base_distribution with the last reinterpreted_batch_ndims dims of its batch_shape as the first dims of event_shape: log_prob and entropy are sums over
+    them, and values are the same. ValueError for more dims than batch_shape has. validate_args: as in Distribution.
+    """
 
     arg_constraints = {}
 
@@ -257,7 +260,7 @@ class Independent(Distribution):
         super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args)
 
     has_rsample = property(lambda self: self.base_dist.has_rsample)
-    support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims), doc="The values that the distribution can give, as a constraint.")
+    support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims), doc="The values that the distribution can give, as a constraint: the base distribution's, for values with more dims.")
     mean = property(lambda self: self.base_dist.mean)
     mode = property(lambda self: self.base_dist.mode)
     variance = property(lambda self: self.base_dist.variance)
@@ -292,7 +295,7 @@ class MixtureSameFamily(Distribution):
         self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
         super().__init__(component_distribution.batch_shape[:-1], component_distribution.event_shape, validate_args)
 
-    support = property(lambda self: self.component_distribution.support, doc="The values that the distribution can give, as a constraint.")
+    support = property(lambda self: self.component_distribution.support, doc="The values that the distribution can give, as a constraint: that of component_distribution.")
 
     def _weights(self):
         p = self.mixture_distribution.probs
