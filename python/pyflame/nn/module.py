@@ -100,8 +100,8 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             raise KeyError(f"{what}: a name must not be empty or contain a dot; got '{name}'")
 
     def register_parameter(self, name, param):
-        """Adds param as the parameter `name`, which is also an attribute. None reserves the name. TypeError for what is no Parameter; KeyError for an empty
-        name, one with a dot, and an attribute that exists.
+        """Adds param as the parameter `name`, which is also an attribute, or replaces the parameter. None reserves the name. TypeError for what is no
+        Parameter; KeyError for an empty name, one with a dot, and that of another attribute.
         """
         self._check_name("register_parameter", name)
         if param is not None and not isinstance(param, Parameter):
@@ -126,8 +126,8 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             self._non_persistent.add(name)
 
     def add_module(self, name, module):
-        """Adds module as the child `name`, which is also an attribute. None reserves the name. TypeError for what is no Module; KeyError for an empty name,
-        one with a dot, and an attribute that exists.
+        """Adds module as the child `name`, which is also an attribute, or replaces the child. None reserves the name. TypeError for what is no Module;
+        KeyError for an empty name, one with a dot, and that of another attribute.
         """
         self._check_name("add_module", name)
         if module is not None and not isinstance(module, Module):
