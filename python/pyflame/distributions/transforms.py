@@ -372,8 +372,10 @@ class IndependentTransform(Transform):
         super().__init__(cache_size)
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
 
-    domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims), doc="The values that the transform takes, as a constraint: that of base_transform, with reinterpreted_batch_ndims more dims.")
-    codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims), doc="The values that the transform gives, as a constraint: that of base_transform, with reinterpreted_batch_ndims more dims.")
+    domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims),
+                      doc="The values that the transform takes, as a constraint: that of base_transform, with reinterpreted_batch_ndims more dims.")
+    codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims),
+                        doc="The values that the transform gives, as a constraint: that of base_transform, with reinterpreted_batch_ndims more dims.")
     bijective = property(lambda self: self.base_transform.bijective)
     sign = property(lambda self: self.base_transform.sign)
 
@@ -410,8 +412,10 @@ class ReshapeTransform(Transform):
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ValueError(f"ReshapeTransform: different numbers of elements; got in_shape {tuple(in_shape)} and out_shape {tuple(out_shape)}")
 
-    domain = property(lambda self: constraints.independent(constraints.real, len(self.in_shape)), doc="The values that the transform takes, as a constraint: real numbers, where one value has the dims of in_shape.")
-    codomain = property(lambda self: constraints.independent(constraints.real, len(self.out_shape)), doc="The values that the transform gives, as a constraint: real numbers, where one value has the dims of out_shape.")
+    domain = property(lambda self: constraints.independent(constraints.real, len(self.in_shape)),
+                      doc="The values that the transform takes, as a constraint: real numbers, where one value has the dims of in_shape.")
+    codomain = property(lambda self: constraints.independent(constraints.real, len(self.out_shape)),
+                        doc="The values that the transform gives, as a constraint: real numbers, where one value has the dims of out_shape.")
 
     def _changed(self, shape, old, new):
         kept = len(shape) - len(old)
@@ -534,8 +538,10 @@ class CatTransform(_Parts):
 
     length = property(lambda self: sum(self.lengths), doc="The size that dim of an input must have: the sum of lengths, a number.")
     event_dim = property(lambda self: max(t.event_dim for t in self.transforms), doc="How many of the last dims are one value, for the transform with the most.")
-    domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths), doc="The values that the transform takes, as a constraint: the domains of the parts, joined along dim.")
-    codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths), doc="The values that the transform gives, as a constraint: the codomains of the parts, joined along dim.")
+    domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths),
+                      doc="The values that the transform takes, as a constraint: the domains of the parts, joined along dim.")
+    codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths),
+                        doc="The values that the transform gives, as a constraint: the codomains of the parts, joined along dim.")
 
     def _divided(self, x):
         self._checked(x, self.length)
@@ -557,8 +563,10 @@ class StackTransform(_Parts):
     def __init__(self, tseq, dim=0, cache_size=0):
         super().__init__(tseq, dim, cache_size)
 
-    domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim), doc="The values that the transform takes, as a constraint: the domains of the parts, one for each place of dim.")
-    codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim), doc="The values that the transform gives, as a constraint: the codomains of the parts, one for each place of dim.")
+    domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim),
+                      doc="The values that the transform takes, as a constraint: the domains of the parts, one for each place of dim.")
+    codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim),
+                        doc="The values that the transform gives, as a constraint: the codomains of the parts, one for each place of dim.")
 
     def _divided(self, x):
         self._checked(x, len(self.transforms))
