@@ -145,7 +145,7 @@ class Int8WeightOnlyLinear(nn.Module):
         return {**self.__dict__, "_tiles": (None, None, None)}
 
     def extra_repr(self):
-        """The arguments as text, for print(module): in_features, out_features, bias and group_size."""
+        """The arguments as text, for print(module): in_features, out_features, bias and group_size of the config."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, group_size={self.config.group_size}"
 
 

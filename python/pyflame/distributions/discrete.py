@@ -205,7 +205,8 @@ class OneHotCategorical(Distribution):
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
     probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities of the classes: [*batch_shape, classes].")
+    logits = property(lambda self: self._categorical.logits,
+                      doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")
     mean = property(lambda self: self.probs, doc="The mean, probs: a tensor of [*batch_shape, classes] and of the parameters' dtype.")
     variance = property(lambda self: self.probs * (1 - self.probs),
                         doc="The variance, probs (1 - probs): a tensor of [*batch_shape, classes] and of the parameters' dtype.")
@@ -376,7 +377,8 @@ class Multinomial(Distribution):
     support = property(lambda self: constraints.multinomial(self.total_count),
                        doc="The values that the distribution can give, as a constraint: counts, 0 or more, that sum to total_count over the last dim.")
     probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities of the classes: [*batch_shape, classes].")
+    logits = property(lambda self: self._categorical.logits,
+                      doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")
     mean = property(lambda self: self.probs * self.total_count, doc="The mean, total_count probs: a tensor of [*batch_shape, classes] and of the parameters' dtype.")
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs),
                         doc="The variance, total_count probs (1 - probs): a tensor of [*batch_shape, classes] and of the parameters' dtype.")

@@ -88,8 +88,8 @@ class Dirichlet(ExponentialFamily):
 
     @property
     def mode(self):
-        """The mode: (concentration - 1), at least 0, divided by its sum. Where all of the concentration is below 1 it is the first corner, as the density is
-        infinite in every one. [*batch_shape, K].
+        """The mode: concentration - 1, at least 0, divided by its sum. Where all of the concentration is below 1 it is the first corner, as the density is infinite
+        in every one. NaN where none is above 1 and one is 1. [*batch_shape, K].
         """
         above = _C.clamp(self.concentration - 1, min=0)
         corner = (_C.arange(self._event_shape[0], device=above.device) == 0).to(above.dtype)
@@ -136,9 +136,12 @@ class Beta(ExponentialFamily):
         """The mean, concentration1 / (concentration1 + concentration0): a tensor of batch_shape and of the parameters' dtype."""
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
-    mode = property(lambda self: Dirichlet(_C.stack([self.concentration1, self.concentration0], -1), False).mode.select(-1, 0),
-                    doc="The mode, (a - 1) / (a + b - 2) for a = concentration1 and b = concentration0, where both are above 1, otherwise an end of the interval: "
-                        "a tensor of batch_shape and of the parameters' dtype.")
+    @property
+    def mode(self):
+        """The mode, (a - 1) / (a + b - 2) for a = concentration1 and b = concentration0 above 1. With others it is an end of the interval, or NaN where none is
+        above 1 and one is 1. A tensor of batch_shape.
+        """
+        return Dirichlet(_C.stack([self.concentration1, self.concentration0], -1), False).mode.select(-1, 0)
 
     @property
     def variance(self):

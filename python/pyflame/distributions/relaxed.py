@@ -136,7 +136,7 @@ class RelaxedBernoulli(TransformedDistribution):
         super().__init__(LogitRelaxedBernoulli(temperature, probs, logits, validate_args), SigmoidTransform(), validate_args)
 
     temperature = property(lambda self: self.base_dist.temperature, doc="The temperature, a tensor: the lower it is, the nearer values are to 0 and 1.")
-    probs = property(lambda self: self.base_dist.probs, doc="The probability of values near 1, sigmoid(logits): a tensor of batch_shape.")
+    probs = property(lambda self: self.base_dist.probs, doc="The probability with which values come close to 1, sigmoid(logits): a tensor of batch_shape.")
     logits = property(lambda self: self.base_dist.logits, doc="The logarithm of the odds, log(probs / (1 - probs)): a tensor of batch_shape.")
 
 
@@ -152,7 +152,8 @@ class ExpRelaxedCategorical(Distribution):
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
     probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities of the classes: [*batch_shape, classes].")
+    logits = property(lambda self: self._categorical.logits,
+                      doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")
 
     def expand(self, batch_shape, _instance=None):
         new = super().expand(batch_shape)
@@ -186,4 +187,5 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     temperature = property(lambda self: self.base_dist.temperature,
                            doc="The temperature, a tensor: the lower it is, the nearer values are to the corners of the simplex.")
     probs = property(lambda self: self.base_dist.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
-    logits = property(lambda self: self.base_dist.logits, doc="The logarithms of the probabilities of the classes: [*batch_shape, classes].")
+    logits = property(lambda self: self.base_dist.logits,
+                      doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")

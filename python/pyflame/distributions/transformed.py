@@ -182,11 +182,14 @@ class Weibull(TransformedDistribution):
 
     mean = property(lambda self: self.scale * self._moment(1),
                     doc="The mean, scale gamma(1 + 1 / concentration): a tensor of batch_shape and of the parameters' dtype.")
-    mode = property(lambda self: self.scale * ((self.concentration - 1) / self.concentration) ** (1 / self.concentration),
-                    doc="The mode, scale ((c - 1) / c)^(1 / c) for c = concentration, NaN where c is below 1: a tensor of batch_shape and of the parameters' dtype.")
     variance = property(lambda self: self.scale * self.scale * (self._moment(2) - self._moment(1) * self._moment(1)),
                         doc="The variance, scale^2 (gamma(1 + 2 / c) - gamma(1 + 1 / c)^2) for c = concentration: a tensor of batch_shape and of the parameters' "
                             "dtype.")
+
+    @property
+    def mode(self):
+        """The mode, scale ((c - 1) / c)^(1 / c) for c = concentration, 0 where c is at most 1: a tensor of batch_shape and of the parameters' dtype."""
+        return self.scale * _C.clamp((self.concentration - 1) / self.concentration, min=0) ** (1 / self.concentration)
 
     def entropy(self):
         """The entropy in nats, 0.5772 (1 - 1 / c) + log(scale / c) + 1 for c = concentration, with Euler's constant: a tensor of batch_shape and of the
