@@ -38,8 +38,8 @@ class CheckpointPolicy:
         return len(self.modules)
 
     def apply(self, model):
-        """Makes model recompute exactly the blocks named in modules: all others keep their intermediates. Returns the model. ValueError for a model that does
-        not have these blocks.
+        """Makes model recompute exactly the blocks named in modules: all others keep their intermediates. Returns the model. AttributeError for a model
+        without one of these blocks.
         """
         model.disable_gradient_checkpointing()
         model.enable_gradient_checkpointing(self)
