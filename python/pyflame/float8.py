@@ -218,7 +218,8 @@ class Float8Linear(nn.Linear):
 
     @classmethod
     def from_float(cls, module, config=None):
-        """A layer with the parameters (the same tensors) of an nn.Linear."""
+        """A Float8Linear with the weight and bias of an nn.Linear, the same tensors and not copies. config: a Float8LinearConfig, or None for its defaults.
+        """
         made = cls.__new__(cls)
         nn.Module.__init__(made)
         made.in_features, made.out_features = module.in_features, module.out_features
@@ -237,7 +238,9 @@ class Float8Linear(nn.Linear):
         return self._past
 
     def forward(self, input):
-        """input [..., in_features] -> [..., out_features]."""
+        """input @ weight^T + bias, with both factors rounded to 8 bits by the config's recipe: [..., in_features] -> [..., out_features], of the dtype of
+        nn.Linear's result.
+        """
         dtype, types = _result_dtype(input), formats(input.device)
         rows = input.reshape(-1, self.in_features)
         if self.config.recipe == "rowwise":
@@ -250,7 +253,7 @@ class Float8Linear(nn.Linear):
         return out.reshape(*input.shape[:-1], self.out_features)
 
     def extra_repr(self):
-        """The arguments, as print(module) shows them."""
+        """The arguments as text, for print(module): those of nn.Linear, then recipe and scaling of the config."""
         return f"{super().extra_repr()}, recipe={self.config.recipe!r}, scaling={self.config.scaling!r}"
 
 

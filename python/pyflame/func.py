@@ -256,7 +256,9 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=Non
 
 
 def hessian(func, argnums=0):
-    """A function that returns the Hessian of func."""
+    """A function that returns the matrix of second derivatives of func with respect to the argument number argnums (or a tuple of numbers):
+    jacrev(jacrev(func)). Its shape is that of func's result, followed twice by that of the argument.
+    """
     return jacrev(jacrev(func, argnums), argnums)
 
 

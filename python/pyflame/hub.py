@@ -9,7 +9,8 @@ _folder = None
 
 
 def get_dir():
-    """The folder for what is fetched: set_dir's, otherwise $TORCH_HOME/hub or ~/.cache/pyflame/hub."""
+    """The folder that fetched files are kept in, a str: that of set_dir(), otherwise $TORCH_HOME/hub, $XDG_CACHE_HOME/pyflame/hub, or ~/.cache/pyflame/hub.
+    """
     if _folder:
         return _folder
     home = os.environ.get("TORCH_HOME")
@@ -17,7 +18,7 @@ def get_dir():
 
 
 def set_dir(d):
-    """The folder for what is fetched from now on."""
+    """Sets the folder that fetched files are kept in from now on. d: a path, in which ~ is the home folder. It need not exist."""
     global _folder
     _folder = os.path.expanduser(d)
 

@@ -38,22 +38,22 @@ script_if_tracing = export
 
 
 def is_scripting():
-    """Always False: functions run as they are."""
+    """Always False, because functions run as Python code: PyFlame has no compiler of scripts."""
     return False
 
 
 def is_tracing():
-    """Always False: nothing is traced."""
+    """Always False, because functions run as Python code and are not traced to a script."""
     return False
 
 
 def annotate(the_type, the_value):
-    """Returns the value; the type is for readers."""
+    """Returns the_value as it is. the_type is ignored: PyTorch's compiler of scripts needs it, and PyFlame has none."""
     return the_value
 
 
 def isinstance(obj, target_type):
-    """Python's isinstance(obj, target_type)."""
+    """Python's isinstance(obj, target_type), by the name that PyTorch's compiler of scripts needs. Returns a bool."""
     import builtins
 
     return builtins.isinstance(obj, target_type)
@@ -71,22 +71,22 @@ class _Done:
 
 
 def fork(func, *args, **kwargs):
-    """Calls func at once; wait() gives its result."""
+    """Calls func(*args, **kwargs) at once, in this thread, and returns an object whose wait() gives the result. An error of func is raised here."""
     return _Done(func(*args, **kwargs))
 
 
 def wait(future):
-    """The result of what fork called."""
+    """Returns the result of the function that fork called. future: what fork returned. It does not wait, as fork has run the function."""
     return future.wait()
 
 
 @contextlib.contextmanager
 def optimized_execution(should_optimize):
-    """A context that changes nothing."""
+    """A context manager that changes nothing, whatever should_optimize is: PyFlame has no executor of scripts to optimize."""
     yield
 
 
 @contextlib.contextmanager
 def fuser(name):
-    """A context that changes nothing: ops are fused as everywhere."""
+    """A context manager that changes nothing, whatever the name: PyFlame fuses ops inside and outside of it."""
     yield

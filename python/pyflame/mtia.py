@@ -3,14 +3,14 @@ from ._C import manual_seed, synchronize  # noqa: F401
 
 
 def is_available():
-    """Always False: PyFlame does not have this kind of device."""
+    """Always False. The function is PyTorch's, for Meta's accelerators (MTIA), and PyFlame does not have this kind of device."""
     return False
 
 
 def device_count():
-    """Always 0: PyFlame does not have this kind of device."""
+    """Always 0. The function is PyTorch's, for Meta's accelerators (MTIA), and PyFlame does not have this kind of device."""
     return 0
 
 
 def empty_cache():
-    """Does nothing: there is no such device."""
+    """Does nothing. The function is PyTorch's, for Meta's accelerators (MTIA), and PyFlame does not have this kind of device."""

@@ -14,7 +14,7 @@ _MOST_TEXT = 30000  # characters of a traceback; a pipe takes them before anybod
 
 
 class ProcessException(Exception):
-    """A process of spawn() failed: number error_index, with the id error_pid."""
+    """The base of the errors of spawn(): a process failed. msg: the text. error_index: which of the processes, from 0. error_pid: its process id."""
 
     def __init__(self, message, error_index, pid):
         super().__init__(message)
@@ -22,7 +22,8 @@ class ProcessException(Exception):
 
 
 class ProcessRaisedException(ProcessException):
-    """A process raised; the message has its traceback."""
+    """An exception left the function of a process of spawn(). The message ends with the traceback of that process. The fields are those of ProcessException.
+    """
 
 
 class ProcessExitedException(ProcessException):
@@ -55,13 +56,13 @@ def _run(fn, number, args, environment, says):
 
 
 class SpawnContext:
-    """The processes that spawn(join=False) started."""
+    """The processes that spawn(join=False) started. join() waits for them and raises what one of them raised; pids() returns their ids."""
 
     def __init__(self, processes, hears):
         self.processes, self._hears, self._said = processes, hears, {}
 
     def pids(self):
-        """The ids of the processes."""
+        """The ids of the processes in the operating system, a list of int in the order of their numbers."""
         return [p.pid for p in self.processes]
 
     def _failed(self, i):
@@ -153,7 +154,7 @@ start_processes = spawn
 
 
 def set_sharing_strategy(new_strategy):
-    """Does nothing: tensors are copied from process to process."""
+    """Does nothing and accepts any new_strategy: tensors are copied from process to process, so no memory is shared."""
 
 
 def get_sharing_strategy():
@@ -162,5 +163,5 @@ def get_sharing_strategy():
 
 
 def get_all_sharing_strategies():
-    """The set {'file_descriptor'}: there is nothing to choose."""
+    """The set {'file_descriptor'}. There is nothing to choose, as tensors are copied from process to process."""
     return {"file_descriptor"}

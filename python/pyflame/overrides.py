@@ -4,22 +4,22 @@ from ._C import Tensor
 
 
 def has_torch_function(relevant_args):
-    """False: no argument overrides a function."""
+    """Always False: PyFlame does not ask arguments for __torch_function__, so none of relevant_args overrides a function."""
     return False
 
 
 def has_torch_function_unary(obj):
-    """False: the argument overrides no function."""
+    """Always False: PyFlame does not ask arguments for __torch_function__, so obj overrides no function."""
     return False
 
 
 def has_torch_function_variadic(*args):
-    """False: no argument overrides a function."""
+    """Always False: PyFlame does not ask arguments for __torch_function__, so none of args overrides a function."""
     return False
 
 
 def is_tensor_like(inp):
-    """Whether it is a tensor."""
+    """Whether inp is a Tensor or an object of a subclass of it, such as a Parameter. Returns a bool."""
     return isinstance(inp, Tensor)
 
 

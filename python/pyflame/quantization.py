@@ -117,13 +117,15 @@ class Int8WeightOnlyLinear(nn.Module):
         return cls(module.in_features, module.out_features, module.bias, config, stored)
 
     def dequantize(self):
-        """The weight that is stored, float32 [out_features, in_features]."""
+        """The weight that the codes and scales stand for, a new float32 tensor [out_features, in_features]: each code times the scale of its row or group."""
         if self.config.group_size is None:
             return self.codes.to(_C.float32) * self.scale.to(_C.float32)
         return _C.decode_blocks(self.blocks, "Q8_0")
 
     def forward(self, input):
-        """input [..., in_features] -> [..., out_features]."""
+        """input @ dequantize()^T + bias: [..., in_features] -> [..., out_features], of the input's dtype. NotImplementedError where gradients are recorded,
+        in training mode or for an input that requires one.
+        """
         if _C.is_grad_enabled() and (self.training or input.requires_grad):
             what = "an input that requires a gradient" if input.requires_grad else "a call in training mode"
             raise NotImplementedError(f"Int8WeightOnlyLinear: weights of 8 bits are for inference; got {what}; expected pf.no_grad(), or model.eval() and no gradients; hint: train before quantize_")
@@ -143,7 +145,7 @@ class Int8WeightOnlyLinear(nn.Module):
         return {**self.__dict__, "_tiles": (None, None, None)}
 
     def extra_repr(self):
-        """The arguments, as print(module) shows them."""
+        """The arguments as text, for print(module): in_features, out_features, bias and group_size of the config."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, group_size={self.config.group_size}"
 
 

@@ -18,7 +18,7 @@ class Rewrite:
 
     @property
     def enabled(self):
-        """Whether it is on for what is recorded from now on."""
+        """Whether the rewrite is on for what is recorded from now on, a bool that enable() and disable() change."""
         return _C._rewrite_on(self.name)
 
     def __repr__(self):
@@ -45,7 +45,7 @@ class _Switched:
 
 
 def registry():
-    """All rewrites, as objects with name, exact, describe and enabled."""
+    """All rewrites of this build, a list of Rewrite objects, each with name, exact, describe and enabled."""
     return [Rewrite(*r) for r in _C._rewrites()]
 
 

@@ -5,19 +5,19 @@ from .io import load, save  # noqa: F401
 
 
 def add_safe_globals(safe_globals):
-    """Does nothing: a file is never allowed to run code."""
+    """Does nothing and accepts any list. PyFlame's loader runs no code of a file, so there is no list of classes that it may call."""
 
 
 def get_safe_globals():
-    """An empty list: a file is never allowed to run code."""
+    """A new empty list. PyFlame's loader runs no code of a file, so there is no list of classes that it may call."""
     return []
 
 
 def clear_safe_globals():
-    """Does nothing: a file is never allowed to run code."""
+    """Does nothing. PyFlame's loader runs no code of a file, so there is no list of classes that it may call."""
 
 
 @contextlib.contextmanager
 def safe_globals(safe_globals):
-    """Does nothing: a file is never allowed to run code."""
+    """A context manager that does nothing and accepts any list. PyFlame's loader runs no code of a file, so there is no list of classes that it may call."""
     yield

@@ -350,6 +350,7 @@ def test_modes():
     np.testing.assert_allclose(D.Dirichlet(t(0.5, 0.7, 0.2)).mode.numpy(), [1, 0, 0])
     np.testing.assert_allclose(D.Beta(t(2.0, 0.5), t(4.0, 0.7)).mode.numpy(), [0.25, 1])
     np.testing.assert_allclose(D.Weibull(t(3.0), t(2.0)).mode.item(), 3 * 0.5**0.5)
+    np.testing.assert_allclose(D.Weibull(t(3.0), t(0.5, 1 / 3, 1.0)).mode.numpy(), [0, 0, 0])  # the density falls from 0 on
     np.testing.assert_allclose(D.NegativeBinomial(t(5.0, 0.5), t(0.5, 0.5)).mode.numpy(), [4, 0])
     assert D.Independent(D.Bernoulli(t(0.5)), 0).enumerate_support().tolist() == [[0], [1]]
 

@@ -43,7 +43,9 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value):
-        """Whether arguments and values are checked, which reads them."""
+        """Sets whether distributions that are made without validate_args check their parameters and the values of log_prob and cdf. The checks read values
+        from the device. ValueError for anything but True and False.
+        """
         if value not in (True, False):
             raise ValueError(f"set_default_validate_args: not a bool; got {value!r}")
         Distribution._validate_args = value
@@ -85,17 +87,17 @@ class Distribution:
 
     @property
     def event_shape(self):
-        """The shape of one value; () for a number."""
+        """The shape of one value, a Size: () for a number, [n] for a vector of n numbers."""
         return self._event_shape
 
     @property
     def mean(self):
-        """The expected value: [*batch_shape, *event_shape]. NotImplementedError where there is no formula."""
+        """The expected value, a tensor [*batch_shape, *event_shape] of the parameters' dtype. NotImplementedError where there is no formula."""
         raise NotImplementedError(f"{type(self).__name__}: the mean is not available")
 
     @property
     def mode(self):
-        """The likeliest value: [*batch_shape, *event_shape]. NotImplementedError where there is no formula."""
+        """The value with the highest density or probability, a tensor [*batch_shape, *event_shape]. NotImplementedError where there is no formula."""
         raise NotImplementedError(f"{type(self).__name__}: the mode is not available")
 
     @property
@@ -105,51 +107,66 @@ class Distribution:
 
     @property
     def stddev(self):
-        """The square root of the variance: [*batch_shape, *event_shape]."""
+        """The standard deviation of each element, sqrt(variance): [*batch_shape, *event_shape]. NotImplementedError where the variance has no formula."""
         return _C.sqrt(self.variance)
 
     def sample(self, sample_shape=()):
-        """Draws: [*sample_shape, *batch_shape, *event_shape]. Without a gradient."""
+        """Random values, a tensor [*sample_shape, *batch_shape, *event_shape] that has no gradient. sample_shape: a tuple of sizes, or one number. The
+        generator is the one that pf.manual_seed sets.
+        """
         with no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape=()):
-        """Draws with gradients with respect to the parameters, where has_rsample."""
+        """Random values [*sample_shape, *batch_shape, *event_shape] as a differentiable function of the parameters and of noise (reparametrization).
+        NotImplementedError where has_rsample is False.
+        """
         raise NotImplementedError(f"{type(self).__name__}: draws have no gradient; hint: sample")
 
     def sample_n(self, n):
-        """n draws: [n, *batch_shape, *event_shape]. The same as sample((n,))."""
+        """n random values, a tensor [n, *batch_shape, *event_shape] without a gradient. The same as sample((n,))."""
         return self.sample((n,))
 
     def log_prob(self, value):
-        """The logarithm of the density or probability of a value."""
+        """The natural logarithm of the density, or of the probability where values are discrete. value: a tensor that broadcasts with [*batch_shape,
+        *event_shape]. Returns a tensor without the dims of event_shape. ValueError, where values are checked, for one outside of the support;
+        NotImplementedError where there is no formula.
+        """
         raise NotImplementedError(f"{type(self).__name__}: log_prob is not available")
 
     def cdf(self, value):
-        """The probability of at most the value."""
+        """The cumulative distribution function: the probability of a number that is at most value. value: a tensor that broadcasts with batch_shape.
+        ValueError, where values are checked, for one outside of the support; NotImplementedError where there is no formula.
+        """
         raise NotImplementedError(f"{type(self).__name__}: cdf is not available")
 
     def icdf(self, value):
-        """The inverse of cdf."""
+        """The inverse of cdf, also called the quantile function: the x with cdf(x) = value. value: a tensor of probabilities that broadcasts with
+        batch_shape. NotImplementedError where there is no formula.
+        """
         raise NotImplementedError(f"{type(self).__name__}: icdf is not available")
 
     def entropy(self):
-        """The entropy, in nats: [*batch_shape]."""
+        """The entropy in nats, the mean of -log_prob(x) over values x of the distribution: [*batch_shape]. NotImplementedError where there is no formula."""
         raise NotImplementedError(f"{type(self).__name__}: the entropy is not available")
 
     def perplexity(self):
-        """exp(entropy): [*batch_shape]."""
+        """exp(entropy()), a tensor of the shape batch_shape. NotImplementedError where the entropy has no formula."""
         return _C.exp(self.entropy())
 
     def enumerate_support(self, expand=True):
-        """All values, along a new first dim."""
+        """All values that a discrete distribution can give, along a new first dim: [values, *batch_shape, *event_shape]. With expand=False the dims of
+        batch_shape have size 1. NotImplementedError where the support is not finite or the distribution is continuous.
+        """
         raise NotImplementedError(f"{type(self).__name__}: the support cannot be enumerated")
 
     def _extended_shape(self, sample_shape=()):
         return (*extended(sample_shape), *self._batch_shape, *self._event_shape)
 
     def expand(self, batch_shape, _instance=None):
-        """The same distribution with a larger batch_shape."""
+        """The same distribution with batch_shape made larger: parameters are expanded, not copied. batch_shape: the new shape, with which the present one
+        must broadcast (ValueError, RuntimeError).
+        """
         new = type(self).__new__(type(self))
         new.__dict__.update(self.__dict__)
         for name, value in self.__dict__.items():
@@ -168,4 +185,6 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """Distributions whose density is exp(<parameters, statistics> - normalizer)."""
+    """The base of distributions whose density is h(x) exp(<parameters, statistics of x> - normalizer of the parameters), such as Normal and Gamma. The
+    arguments are those of Distribution.
+    """

@@ -23,22 +23,33 @@ class Gamma(ExponentialFamily):
         self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
-    mean = property(lambda self: self.concentration / self.rate)
-    mode = property(lambda self: _C.clamp((self.concentration - 1) / self.rate, min=0))
-    variance = property(lambda self: self.concentration / (self.rate * self.rate))
+    mean = property(lambda self: self.concentration / self.rate, doc="The mean, concentration / rate: a tensor of batch_shape and of the parameters' dtype.")
+    mode = property(lambda self: _C.clamp((self.concentration - 1) / self.rate, min=0),
+                    doc="The mode, (concentration - 1) / rate, at least 0: a tensor of batch_shape and of the parameters' dtype.")
+    variance = property(lambda self: self.concentration / (self.rate * self.rate),
+                        doc="The variance, concentration / rate^2: a tensor of batch_shape and of the parameters' dtype.")
 
     def rsample(self, sample_shape=()):
         return StandardGamma.apply(self.concentration.expand(self._extended_shape(sample_shape))) / self.rate
 
     def log_prob(self, value):
+        """The logarithm of the density: a log(rate) + (a - 1) log(value) - rate value - log(gamma(a)) for a = concentration. Shapes and errors are those of
+        Distribution.log_prob.
+        """
         self._validate_sample(value)
         return xlogy(self.concentration, self.rate) + xlogy(self.concentration - 1, value) - self.rate * value - lgamma(self.concentration)
 
     def cdf(self, value):
+        """The probability of a number of at most value: gammainc(concentration, rate value), the regularized lower incomplete gamma function. Shapes and
+        errors are those of Distribution.cdf.
+        """
         self._validate_sample(value)
         return gammainc(self.concentration, self.rate * value)
 
     def entropy(self):
+        """The entropy in nats, a - log(rate) + log(gamma(a)) + (1 - a) digamma(a) for a = concentration: a tensor of batch_shape and of the parameters'
+        dtype.
+        """
         a = self.concentration
         return a - _C.log(self.rate) + lgamma(a) + (1 - a) * digamma(a)
 
@@ -72,17 +83,23 @@ class Dirichlet(ExponentialFamily):
 
     @property
     def mean(self):
+        """The mean, concentration / total, where total is the sum over the last dim: a tensor of [*batch_shape, K] and of the parameters' dtype."""
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @property
     def mode(self):
-        """The first corner where all of the concentration is below 1: the density is infinite in every one."""
+        """The mode: concentration - 1, at least 0, divided by its sum. Where all of the concentration is below 1 it is the first corner, as the density is infinite
+        in every one. NaN where none is above 1 and one is 1. [*batch_shape, K].
+        """
         above = _C.clamp(self.concentration - 1, min=0)
         corner = (_C.arange(self._event_shape[0], device=above.device) == 0).to(above.dtype)
         return _C.where((self.concentration < 1).all(-1, True), corner, above / above.sum(-1, keepdim=True))
 
     @property
     def variance(self):
+        """The variance, a (total - a) / (total^2 (total + 1)) for each concentration a and their sum total: a tensor of [*batch_shape, K] and of the
+        parameters' dtype.
+        """
         total = self.concentration.sum(-1, keepdim=True)
         return self.concentration * (total - self.concentration) / (total * total * (total + 1))
 
@@ -96,6 +113,9 @@ class Dirichlet(ExponentialFamily):
         return xlogy(a - 1, value).sum(-1) + lgamma(a.sum(-1)) - lgamma(a).sum(-1)
 
     def entropy(self):
+        """The entropy in nats, log B(a) - (K - total) digamma(total) - sum((a - 1) digamma(a)) for a = concentration, their sum total and the multivariate
+        beta function B: a tensor of batch_shape and of the parameters' dtype.
+        """
         a, total = self.concentration, self.concentration.sum(-1)
         return lgamma(a).sum(-1) - lgamma(total) - (a.shape[-1] - total) * digamma(total) - ((a - 1) * digamma(a)).sum(-1)
 
@@ -113,12 +133,19 @@ class Beta(ExponentialFamily):
 
     @property
     def mean(self):
+        """The mean, concentration1 / (concentration1 + concentration0): a tensor of batch_shape and of the parameters' dtype."""
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
-    mode = property(lambda self: Dirichlet(_C.stack([self.concentration1, self.concentration0], -1), False).mode.select(-1, 0))
+    @property
+    def mode(self):
+        """The mode, (a - 1) / (a + b - 2) for a = concentration1 and b = concentration0 above 1. With others it is an end of the interval, or NaN where none is
+        above 1 and one is 1. A tensor of batch_shape.
+        """
+        return Dirichlet(_C.stack([self.concentration1, self.concentration0], -1), False).mode.select(-1, 0)
 
     @property
     def variance(self):
+        """The variance, a b / ((a + b)^2 (a + b + 1)) for a = concentration1 and b = concentration0: a tensor of batch_shape and of the parameters' dtype."""
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total * total * (total + 1))
 
@@ -132,6 +159,9 @@ class Beta(ExponentialFamily):
         return xlogy(a - 1, value) + xlogy(b - 1, 1 - value) + lgamma(a + b) - lgamma(a) - lgamma(b)
 
     def entropy(self):
+        """The entropy in nats, log B(a, b) + (a + b - 2) digamma(a + b) - (a - 1) digamma(a) - (b - 1) digamma(b) for a = concentration1 and b =
+        concentration0: a tensor of batch_shape and of the parameters' dtype.
+        """
         a, b = self.concentration1, self.concentration0
         of_both = lgamma(a) + lgamma(b) - lgamma(a + b) + (a + b - 2) * digamma(a + b)
         return of_both - (a - 1) * digamma(a) - (b - 1) * digamma(b)
@@ -148,11 +178,13 @@ class StudentT(Distribution):
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
         super().__init__(self.df.shape, validate_args=validate_args)
 
-    mode = property(lambda self: self.loc)
-    mean = property(lambda self: _C.where(self.df > 1, self.loc, math.nan))
+    mode = property(lambda self: self.loc, doc="The mode, loc: a tensor of batch_shape and of the parameters' dtype.")
+    mean = property(lambda self: _C.where(self.df > 1, self.loc, math.nan),
+                    doc="The mean, loc, NaN for a df of at most 1: a tensor of batch_shape and of the parameters' dtype.")
 
     @property
     def variance(self):
+        """The variance, scale^2 df / (df - 2), infinity for a df above 1 up to 2, NaN up to 1: a tensor of batch_shape and of the parameters' dtype."""
         known = self.scale * self.scale * self.df / _C.where(self.df > 2, self.df - 2, 1.0)
         return _C.where(self.df > 2, known, _C.where(self.df > 1, math.inf, math.nan).to(self.df.dtype))
 
@@ -184,11 +216,16 @@ class FisherSnedecor(Distribution):
         self.df1, self.df2 = broadcast_all(df1, df2)
         super().__init__(self.df1.shape, validate_args=validate_args)
 
-    mean = property(lambda self: _C.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan))
-    mode = property(lambda self: _C.where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan))
+    mean = property(lambda self: _C.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan),
+                    doc="The mean, df2 / (df2 - 2), NaN for a df2 of at most 2: a tensor of batch_shape and of the parameters' dtype.")
+    mode = property(lambda self: _C.where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan),
+                    doc="The mode, (df1 - 2) / df1 df2 / (df2 + 2), NaN for a df1 of at most 2: a tensor of batch_shape and of the parameters' dtype.")
 
     @property
     def variance(self):
+        """The variance, 2 df2^2 (df1 + df2 - 2) / (df1 (df2 - 2)^2 (df2 - 4)), NaN for a df2 of at most 4: a tensor of batch_shape and of the parameters'
+        dtype.
+        """
         a, b = self.df1, self.df2
         return _C.where(b > 4, 2 * b * b * (a + b - 2) / (a * (b - 2) ** 2 * (b - 4)), math.nan)
 

@@ -14,7 +14,9 @@ _table = {}
 
 
 def register_kl(type_p, type_q):
-    """A decorator: f(p, q) is the divergence of such a pair."""
+    """A decorator for a function f(p, q) that returns KL(p || q), a tensor of batch_shape. kl_divergence calls it for p of type_p and q of type_q, classes,
+    or of subclasses of them. A later function for the same pair replaces the earlier one.
+    """
 
     def decorate(f):
         _table[type_p, type_q] = f

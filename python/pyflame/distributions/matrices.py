@@ -50,15 +50,17 @@ class Wishart(ExponentialFamily):
     def _times_covariance(self, factor):
         return factor.unsqueeze(-1).unsqueeze(-1) * self.covariance_matrix
 
-    mean = property(lambda self: self._times_covariance(self.df))
+    mean = property(lambda self: self._times_covariance(self.df), doc="The mean, df covariance: a tensor of [*batch_shape, D, D] and of the parameters' dtype.")
 
     @property
     def mode(self):
+        """The mode, (df - D - 1) covariance, NaN for a df of at most D + 1: a tensor of [*batch_shape, D, D] and of the parameters' dtype."""
         factor = self.df - self._event_shape[0] - 1
         return self._times_covariance(_C.where(factor > 0, factor, math.nan))
 
     @property
     def variance(self):
+        """The variance, df (V_ij^2 + V_ii V_jj) for the covariance matrix V: a tensor of [*batch_shape, D, D] and of the parameters' dtype."""
         v = self.covariance_matrix
         diagonal = v.diagonal(0, -2, -1)
         return self.df.unsqueeze(-1).unsqueeze(-1) * (v * v + diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2))

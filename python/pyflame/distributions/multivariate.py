@@ -49,8 +49,9 @@ class MultivariateNormal(Distribution):
             return linalg.inv(self.covariance_matrix)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    mean = mode = property(lambda self: self.loc)
-    variance = property(lambda self: (self.scale_tril * self.scale_tril).sum(-1))
+    mean = mode = property(lambda self: self.loc, doc="The mean and the mode, loc: a tensor of [*batch_shape, D] and of the parameters' dtype.")
+    variance = property(lambda self: (self.scale_tril * self.scale_tril).sum(-1),
+                        doc="The variance, the diagonal of the covariance matrix: a tensor of [*batch_shape, D] and of the parameters' dtype.")
 
     def rsample(self, sample_shape=()):
         noise = normal(self._extended_shape(sample_shape), self.loc)
@@ -60,12 +61,16 @@ class MultivariateNormal(Distribution):
         return _C.log(self.scale_tril.diagonal(0, -2, -1)).sum(-1)
 
     def log_prob(self, value):
+        """The logarithm of the density: -(D log(2 pi) + log(det(covariance)) + d^T covariance^-1 d) / 2 for d = value - loc. Shapes and errors are those of
+        Distribution.log_prob.
+        """
         self._validate_sample(value)
         d = (value - self.loc).unsqueeze(-1)
         z = linalg.solve_triangular(self.scale_tril.expand(*d.shape[:-2], *self.scale_tril.shape[-2:]), d, upper=False).squeeze(-1)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + (z * z).sum(-1)) - self._half_log_det()
 
     def entropy(self):
+        """The entropy in nats, D (1 + log(2 pi)) / 2 + log(det(covariance)) / 2: a tensor of batch_shape and of the parameters' dtype."""
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det()
 
 
@@ -91,14 +96,17 @@ class LowRankMultivariateNormal(Distribution):
     def _scaled_factor(self):
         return self.cov_factor.mT / self.cov_diag.unsqueeze(-2)
 
-    mean = mode = property(lambda self: self.loc)
-    variance = property(lambda self: (self.cov_factor * self.cov_factor).sum(-1) + self.cov_diag)
-    covariance_matrix = property(lambda self: _C.matmul(self.cov_factor, self.cov_factor.mT) + diag_embed(self.cov_diag), doc="The covariance: [*batch_shape, n, n].")
-    scale_tril = property(lambda self: linalg.cholesky(self.covariance_matrix), doc="The lower Cholesky factor of the covariance: [*batch_shape, n, n].")
+    mean = mode = property(lambda self: self.loc, doc="The mean and the mode, loc: a tensor of [*batch_shape, D] and of the parameters' dtype.")
+    variance = property(lambda self: (self.cov_factor * self.cov_factor).sum(-1) + self.cov_diag,
+                        doc="The variance, the diagonal of the covariance matrix: a tensor of [*batch_shape, D] and of the parameters' dtype.")
+    covariance_matrix = property(lambda self: _C.matmul(self.cov_factor, self.cov_factor.mT) + diag_embed(self.cov_diag),
+                                 doc="The covariance matrix, cov_factor cov_factor^T + diag(cov_diag): [*batch_shape, n, n], of the dtype of loc.")
+    scale_tril = property(lambda self: linalg.cholesky(self.covariance_matrix),
+                          doc="The lower triangular L with L L^T = covariance_matrix (Cholesky): [*batch_shape, n, n], of the dtype of loc.")
 
     @property
     def precision_matrix(self):
-        """The inverse of the covariance: [*batch_shape, n, n]."""
+        """The inverse of covariance_matrix, [*batch_shape, n, n], by Woodbury's identity: only a matrix of size R is factored."""
         part = linalg.solve_triangular(self._inner, self._scaled_factor(), upper=False)
         return diag_embed(1 / self.cov_diag) - _C.matmul(part.mT, part)
 
@@ -117,10 +125,14 @@ class LowRankMultivariateNormal(Distribution):
         return (d * d / self.cov_diag).sum(-1) - (z * z).sum(-1)
 
     def log_prob(self, value):
+        """The logarithm of the density: -(D log(2 pi) + log(det(covariance)) + d^T covariance^-1 d) / 2 for d = value - loc. Shapes and errors are those of
+        Distribution.log_prob.
+        """
         self._validate_sample(value)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + self._square(value - self.loc)) - self._half_log_det()
 
     def entropy(self):
+        """The entropy in nats, D (1 + log(2 pi)) / 2 + log(det(covariance)) / 2: a tensor of batch_shape and of the parameters' dtype."""
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det()
 
 

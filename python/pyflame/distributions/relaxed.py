@@ -51,6 +51,7 @@ class ContinuousBernoulli(_Probable, ExponentialFamily):
 
     @property
     def mean(self):
+        """The mean, p / (2 p - 1) + 1 / (2 atanh(1 - 2 p)) for p = probs, and 1/2 for 1/2: a tensor of batch_shape and of the parameters' dtype."""
         away, logits = self._away()
         d = self.probs - 0.5
         return _C.where(away, _C.sigmoid(logits) / _C.tanh(logits / 2) - 1 / logits, 0.5 + (1 / 3 + 16 / 45 * d * d) * d)
@@ -66,6 +67,9 @@ class ContinuousBernoulli(_Probable, ExponentialFamily):
         return self.icdf(_C.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype, device=self.probs.device))
 
     def log_prob(self, value):
+        """The logarithm of the density: value log(probs) + (1 - value) log(1 - probs) + the logarithm of what makes the density integrate to 1. Shapes and
+        errors are those of Distribution.log_prob.
+        """
         self._validate_sample(value)
         return self._log_norm() - _bce(self.logits, value)
 
@@ -131,9 +135,9 @@ class RelaxedBernoulli(TransformedDistribution):
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         super().__init__(LogitRelaxedBernoulli(temperature, probs, logits, validate_args), SigmoidTransform(), validate_args)
 
-    temperature = property(lambda self: self.base_dist.temperature, doc="The temperature: the lower, the nearer values are to 0 and 1.")
-    probs = property(lambda self: self.base_dist.probs, doc="The probabilities.")
-    logits = property(lambda self: self.base_dist.logits, doc="The logarithms of the odds or of the probabilities, up to a constant.")
+    temperature = property(lambda self: self.base_dist.temperature, doc="The temperature, a tensor: the lower it is, the nearer values are to 0 and 1.")
+    probs = property(lambda self: self.base_dist.probs, doc="The probability with which values come close to 1, sigmoid(logits): a tensor of batch_shape.")
+    logits = property(lambda self: self.base_dist.logits, doc="The logarithm of the odds, log(probs / (1 - probs)): a tensor of batch_shape.")
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -147,8 +151,9 @@ class ExpRelaxedCategorical(Distribution):
         self.temperature, self._categorical = _positive("RelaxedOneHotCategorical", temperature, validate_args), Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
-    probs = property(lambda self: self._categorical.probs, doc="The probabilities.")
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of the probabilities.")
+    probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
+    logits = property(lambda self: self._categorical.logits,
+                      doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")
 
     def expand(self, batch_shape, _instance=None):
         new = super().expand(batch_shape)
@@ -179,6 +184,8 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         super().__init__(ExpRelaxedCategorical(temperature, probs, logits, validate_args), ExpTransform(), validate_args)
 
-    temperature = property(lambda self: self.base_dist.temperature, doc="The temperature: the lower, the nearer values are to 0 and 1.")
-    probs = property(lambda self: self.base_dist.probs, doc="The probabilities.")
-    logits = property(lambda self: self.base_dist.logits, doc="The logarithms of the odds or of the probabilities, up to a constant.")
+    temperature = property(lambda self: self.base_dist.temperature,
+                           doc="The temperature, a tensor: the lower it is, the nearer values are to the corners of the simplex.")
+    probs = property(lambda self: self.base_dist.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
+    logits = property(lambda self: self.base_dist.logits,
+                      doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")

@@ -36,7 +36,8 @@ class TransformedDistribution(Distribution):
 
     @property
     def support(self):
-        """The values that the last transform gives."""
+        """The values that the distribution can give, as a constraint: the codomain of the last transform. Without transforms it is the support of the base.
+        """
         base = self.transforms[-1].codomain if self.transforms else self.base_dist.support
         more = len(self._event_shape) - base.event_dim
         return constraints.independent(base, more) if more > 0 else base
@@ -53,6 +54,9 @@ class TransformedDistribution(Distribution):
         return self._through(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value):
+        """The logarithm of the density: that of the base at x = t.inv(value), less log_abs_det_jacobian(x, value) of the transforms. Shapes and errors are
+        those of Distribution.log_prob.
+        """
         self._validate_sample(value)
         dims, total, y = len(self._event_shape), 0.0, value
         for t in reversed(self.transforms):
@@ -70,6 +74,9 @@ class TransformedDistribution(Distribution):
         return p if isinstance(sign, int) and sign == 1 else sign * (p - 0.5) + 0.5
 
     def cdf(self, value):
+        """The probability of a number of at most value: that of the base at t.inv(value), or 1 less it where the transforms change the order. Shapes and
+        errors are those of Distribution.cdf.
+        """
         self._validate_sample(value)
 
         def of_base(y):
@@ -80,6 +87,9 @@ class TransformedDistribution(Distribution):
         return self._of_value(value, of_base)
 
     def icdf(self, value):
+        """The number x with cdf(x) = value: t(x) for the base's x of value, or of 1 - value where the transforms change the order. value: probabilities,
+        which broadcast with batch_shape and are not checked.
+        """
         value = self._of_value(value, lambda p: p)
         return self._through(self.base_dist.icdf(value))
 
@@ -100,17 +110,21 @@ class LogNormal(TransformedDistribution):
     def __init__(self, loc, scale, validate_args=None):
         super().__init__(Normal(loc, scale, validate_args), ExpTransform(), validate_args)
 
-    loc = property(lambda self: self.base_dist.loc, doc="The place of the distribution below.")
-    scale = property(lambda self: self.base_dist.scale, doc="The scale of the distribution below.")
-    mean = property(lambda self: _C.exp(self.loc + self.scale * self.scale / 2))
-    mode = property(lambda self: _C.exp(self.loc - self.scale * self.scale))
+    loc = property(lambda self: self.base_dist.loc, doc="The mean of log(x), which is normally distributed: a tensor of batch_shape.")
+    scale = property(lambda self: self.base_dist.scale, doc="The standard deviation of log(x), which is normally distributed: a tensor of batch_shape.")
+    mean = property(lambda self: _C.exp(self.loc + self.scale * self.scale / 2),
+                    doc="The mean, exp(loc + scale^2 / 2): a tensor of batch_shape and of the parameters' dtype.")
+    mode = property(lambda self: _C.exp(self.loc - self.scale * self.scale),
+                    doc="The mode, exp(loc - scale^2): a tensor of batch_shape and of the parameters' dtype.")
 
     @property
     def variance(self):
+        """The variance, (exp(scale^2) - 1) exp(2 loc + scale^2): a tensor of batch_shape and of the parameters' dtype."""
         s = self.scale * self.scale
         return _C.expm1(s) * _C.exp(2 * self.loc + s)
 
     def entropy(self):
+        """The entropy in nats, 1/2 + log(2 pi) / 2 + log(scale) + loc: a tensor of batch_shape and of the parameters' dtype."""
         return self.base_dist.entropy() + self.loc
 
 
@@ -128,16 +142,22 @@ class Pareto(TransformedDistribution):
         self.scale, self.alpha = broadcast_all(scale, alpha)
         super().__init__(Exponential(self.alpha, validate_args), [ExpTransform(), AffineTransform(0, self.scale)], validate_args)
 
-    support = property(lambda self: constraints.greater_than_eq(self.scale.detach()), doc="The values that the distribution can give, as a constraint.")
-    mean = property(lambda self: _C.where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf))
-    mode = property(lambda self: self.scale)
+    support = property(lambda self: constraints.greater_than_eq(self.scale.detach()),
+                       doc="The values that the distribution can give, as a constraint: the numbers from scale on.")
+    mean = property(lambda self: _C.where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf),
+                    doc="The mean, alpha scale / (alpha - 1), infinity for an alpha of at most 1: a tensor of batch_shape and of the parameters' dtype.")
+    mode = property(lambda self: self.scale, doc="The mode, scale: a tensor of batch_shape and of the parameters' dtype.")
 
     @property
     def variance(self):
+        """The variance, scale^2 alpha / ((alpha - 1)^2 (alpha - 2)), infinity for an alpha of at most 2: a tensor of batch_shape and of the parameters'
+        dtype.
+        """
         a = self.alpha
         return _C.where(a > 2, self.scale * self.scale * a / ((a - 1) * (a - 1) * (a - 2)), math.inf)
 
     def entropy(self):
+        """The entropy in nats, log(scale / alpha) + 1 + 1 / alpha: a tensor of batch_shape and of the parameters' dtype."""
         return _C.log(self.scale / self.alpha) + 1 + 1 / self.alpha
 
 
@@ -160,11 +180,21 @@ class Weibull(TransformedDistribution):
     def _moment(self, k):
         return _C.exp(lgamma(1 + k / self.concentration))
 
-    mean = property(lambda self: self.scale * self._moment(1))
-    mode = property(lambda self: self.scale * ((self.concentration - 1) / self.concentration) ** (1 / self.concentration))
-    variance = property(lambda self: self.scale * self.scale * (self._moment(2) - self._moment(1) * self._moment(1)))
+    mean = property(lambda self: self.scale * self._moment(1),
+                    doc="The mean, scale gamma(1 + 1 / concentration): a tensor of batch_shape and of the parameters' dtype.")
+    variance = property(lambda self: self.scale * self.scale * (self._moment(2) - self._moment(1) * self._moment(1)),
+                        doc="The variance, scale^2 (gamma(1 + 2 / c) - gamma(1 + 1 / c)^2) for c = concentration: a tensor of batch_shape and of the parameters' "
+                            "dtype.")
+
+    @property
+    def mode(self):
+        """The mode, scale ((c - 1) / c)^(1 / c) for c = concentration, 0 where c is at most 1: a tensor of batch_shape and of the parameters' dtype."""
+        return self.scale * _C.clamp((self.concentration - 1) / self.concentration, min=0) ** (1 / self.concentration)
 
     def entropy(self):
+        """The entropy in nats, 0.5772 (1 - 1 / c) + log(scale / c) + 1 for c = concentration, with Euler's constant: a tensor of batch_shape and of the
+        parameters' dtype.
+        """
         inverse = 1 / self.concentration
         return EULER * (1 - inverse) + _C.log(self.scale * inverse) + 1
 
@@ -185,15 +215,25 @@ class Kumaraswamy(TransformedDistribution):
         first, b = 1 + k / self.concentration1, self.concentration0
         return b * _C.exp(lgamma(first) + lgamma(b) - lgamma(first + b))
 
-    mean = property(lambda self: self._moment(1))
-    variance = property(lambda self: self._moment(2) - self._moment(1) * self._moment(1))
+    mean = property(lambda self: self._moment(1),
+                    doc="The mean, b B(1 + 1 / a, b) for a = concentration1, b = concentration0 and the beta function B: a tensor of batch_shape and of the "
+                        "parameters' dtype.")
+    variance = property(lambda self: self._moment(2) - self._moment(1) * self._moment(1),
+                        doc="The variance, m2 - m1^2 for mk = b B(1 + k / a, b), a = concentration1, b = concentration0 and the beta function B: a tensor of "
+                            "batch_shape and of the parameters' dtype.")
 
     @property
     def mode(self):
+        """The mode, ((a - 1) / (a b - 1))^(1 / a) for a = concentration1 and b = concentration0, NaN where one of them is below 1: a tensor of batch_shape
+        and of the parameters' dtype.
+        """
         a, b = self.concentration1, self.concentration0
         return _C.where(_C.logical_or(a < 1, b < 1), math.nan, ((a - 1) / (a * b - 1)) ** (1 / a))
 
     def entropy(self):
+        """The entropy in nats, 1 - 1 / b + (1 - 1 / a) (digamma(b + 1) + 0.5772) - log(a b) for a = concentration1, b = concentration0 and Euler's constant:
+        a tensor of batch_shape and of the parameters' dtype.
+        """
         a, b = self.concentration1, self.concentration0
         return 1 - 1 / b + (1 - 1 / a) * (digamma(b + 1) + EULER) - _C.log(a) - _C.log(b)
 
@@ -212,17 +252,25 @@ class InverseGamma(TransformedDistribution):
     def __init__(self, concentration, rate, validate_args=None):
         super().__init__(Gamma(concentration, rate, validate_args), PowerTransform(-1.0), validate_args)
 
-    concentration = property(lambda self: self.base_dist.concentration, doc="The concentration of the distribution below.")
-    rate = property(lambda self: self.base_dist.rate, doc="The rate of the distribution below.")
-    mean = property(lambda self: _C.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf))
-    mode = property(lambda self: self.rate / (self.concentration + 1))
+    concentration = property(lambda self: self.base_dist.concentration, doc="The concentration of the Gamma distribution that 1 / x has: a tensor of batch_shape.")
+    rate = property(lambda self: self.base_dist.rate, doc="The rate of the Gamma distribution that 1 / x has: a tensor of batch_shape.")
+    mean = property(lambda self: _C.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf),
+                    doc="The mean, rate / (concentration - 1), infinity for a concentration of at most 1: a tensor of batch_shape and of the parameters' dtype.")
+    mode = property(lambda self: self.rate / (self.concentration + 1),
+                    doc="The mode, rate / (concentration + 1): a tensor of batch_shape and of the parameters' dtype.")
 
     @property
     def variance(self):
+        """The variance, rate^2 / ((a - 1)^2 (a - 2)) for a = concentration, infinity where a is at most 2: a tensor of batch_shape and of the parameters'
+        dtype.
+        """
         a = self.concentration
         return _C.where(a > 2, self.rate * self.rate / ((a - 1) * (a - 1) * (a - 2)), math.inf)
 
     def entropy(self):
+        """The entropy in nats, a + log(rate) + log(gamma(a)) - (1 + a) digamma(a) for a = concentration: a tensor of batch_shape and of the parameters'
+        dtype.
+        """
         a = self.concentration
         return a + _C.log(self.rate) + lgamma(a) - (1 + a) * digamma(a)
 
@@ -239,12 +287,16 @@ class LogisticNormal(TransformedDistribution):
         base = base if base.batch_shape else base.expand((1,))
         super().__init__(Independent(base, 1), StickBreakingTransform(), validate_args)
 
-    loc = property(lambda self: self.base_dist.base_dist.loc, doc="The place of the distribution below.")
-    scale = property(lambda self: self.base_dist.base_dist.scale, doc="The scale of the distribution below.")
+    loc = property(lambda self: self.base_dist.base_dist.loc,
+                   doc="The means of the normal numbers that the transform takes: [*batch_shape, D], where draws have D + 1 elements.")
+    scale = property(lambda self: self.base_dist.base_dist.scale,
+                     doc="The standard deviations of the normal numbers that the transform takes: [*batch_shape, D], where draws have D + 1 elements.")
 
 
 class Independent(Distribution):
-    """A distribution whose last batch dims are dims of one event."""
+    """base_distribution with the last reinterpreted_batch_ndims dims of its batch_shape as the first dims of event_shape: log_prob and entropy are sums over
+    them, and values are the same. ValueError for more dims than batch_shape has. validate_args: as in Distribution.
+    """
 
     arg_constraints = {}
 
@@ -257,10 +309,14 @@ class Independent(Distribution):
         super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args)
 
     has_rsample = property(lambda self: self.base_dist.has_rsample)
-    support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims), doc="The values that the distribution can give, as a constraint.")
-    mean = property(lambda self: self.base_dist.mean)
-    mode = property(lambda self: self.base_dist.mode)
-    variance = property(lambda self: self.base_dist.variance)
+    support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims),
+                       doc="The values that the distribution can give, as a constraint: the base distribution's, for values with more dims.")
+    mean = property(lambda self: self.base_dist.mean,
+                    doc="The mean, that of base_distribution: a tensor of [*batch_shape, *event_shape] and of the parameters' dtype.")
+    mode = property(lambda self: self.base_dist.mode,
+                    doc="The mode, that of base_distribution: a tensor of [*batch_shape, *event_shape] and of the parameters' dtype.")
+    variance = property(lambda self: self.base_dist.variance,
+                        doc="The variance, that of base_distribution: a tensor of [*batch_shape, *event_shape] and of the parameters' dtype.")
 
     def sample(self, sample_shape=()):
         return self.base_dist.sample(sample_shape)
@@ -269,9 +325,15 @@ class Independent(Distribution):
         return self.base_dist.rsample(sample_shape)
 
     def log_prob(self, value):
+        """The logarithm of the density or probability: the sum of the base distribution's over the last reinterpreted_batch_ndims dims. Shapes and errors are
+        those of Distribution.log_prob.
+        """
         return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self):
+        """The entropy in nats, the sum of the base distribution's over the last reinterpreted_batch_ndims dims: a tensor of batch_shape and of the
+        parameters' dtype.
+        """
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def enumerate_support(self, expand=True):
@@ -292,7 +354,8 @@ class MixtureSameFamily(Distribution):
         self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
         super().__init__(component_distribution.batch_shape[:-1], component_distribution.event_shape, validate_args)
 
-    support = property(lambda self: self.component_distribution.support, doc="The values that the distribution can give, as a constraint.")
+    support = property(lambda self: self.component_distribution.support,
+                       doc="The values that the distribution can give, as a constraint: that of component_distribution.")
 
     def _weights(self):
         p = self.mixture_distribution.probs
@@ -302,10 +365,14 @@ class MixtureSameFamily(Distribution):
     def _dim(self):
         return -1 - len(self._event_shape)
 
-    mean = property(lambda self: (self._weights() * self.component_distribution.mean).sum(self._dim))
+    mean = property(lambda self: (self._weights() * self.component_distribution.mean).sum(self._dim),
+                    doc="The mean, the weighted sum of the components' means: a tensor of [*batch_shape, *event_shape] and of the parameters' dtype.")
 
     @property
     def variance(self):
+        """The variance, the weighted sum of the components' variances and of the squares of their means' distances from the mean: a tensor of [*batch_shape,
+        *event_shape] and of the parameters' dtype.
+        """
         mean = self.mean.unsqueeze(self._dim)
         return (self._weights() * (self.component_distribution.variance + (self.component_distribution.mean - mean) ** 2)).sum(self._dim)
 
@@ -316,10 +383,14 @@ class MixtureSameFamily(Distribution):
         return draws.gather(draws.ndim + self._dim, at).squeeze(self._dim)
 
     def log_prob(self, value):
+        """The logarithm of the density or probability: logsumexp over the components of log(weight) + their log_prob(value). Shapes and errors are those of
+        Distribution.log_prob.
+        """
         self._validate_sample(value)
         of_components = self.component_distribution.log_prob(value.unsqueeze(self._dim))
         return _C.logsumexp(of_components + _C.log_softmax(self.mixture_distribution.logits, -1), -1)
 
     def cdf(self, value):
+        """The probability of a number of at most value: the weighted sum of the components' cdf(value). Shapes and errors are those of Distribution.cdf."""
         self._validate_sample(value)
         return (self.component_distribution.cdf(value.unsqueeze(self._dim)) * self.mixture_distribution.probs).sum(-1)

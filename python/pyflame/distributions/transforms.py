@@ -52,7 +52,7 @@ class Transform:
 
     @property
     def inv(self):
-        """The inverse, as a transform."""
+        """The inverse x = t.inv(y), as a transform: its inv is this transform, its domain is this codomain."""
         return _Inverse(self)
 
     def with_cache(self, cache_size=1):
@@ -82,11 +82,11 @@ class Transform:
     __hash__ = object.__hash__
 
     def forward_shape(self, shape):
-        """The shape of the result for inputs of a shape."""
+        """The shape of t(x) for x of the given shape. It is the same shape, unless the transform says otherwise."""
         return shape
 
     def inverse_shape(self, shape):
-        """The shape of the input for results of a shape."""
+        """The shape of t.inv(y) for y of the given shape. It is the same shape, unless the transform says otherwise."""
         return shape
 
     def log_abs_det_jacobian(self, x, y):
@@ -125,7 +125,9 @@ class _Inverse(Transform):
 
 
 class ComposeTransform(Transform):
-    """Transforms one after the other."""
+    """Transforms one after the other: y = parts[-1](..parts[0](x)). log_abs_det_jacobian is the sum of theirs. An empty list is the identity. cache_size: as
+    in Transform, for all parts.
+    """
 
     def __init__(self, parts, cache_size=0):
         super().__init__(cache_size)
@@ -144,12 +146,12 @@ class ComposeTransform(Transform):
 
     @property
     def domain(self):
-        """The values that the transform takes, as a constraint."""
+        """The values that the transform takes, as a constraint: the domain of the first part, with as many dims as the parts need together."""
         return _widened(self.parts[0].domain, self._dims()[0]) if self.parts else constraints.real
 
     @property
     def codomain(self):
-        """The values that the transform gives, as a constraint."""
+        """The values that the transform gives, as a constraint: the codomain of the last part, with as many dims as the parts need together."""
         return _widened(self.parts[-1].codomain, self._dims()[-1]) if self.parts else constraints.real
 
     bijective = property(lambda self: all(p.bijective for p in self.parts))
@@ -184,7 +186,7 @@ class ComposeTransform(Transform):
 
 
 class ExpTransform(Transform):
-    """y = exp(x)."""
+    """y = exp(x), for real x; the inverse is log(y), and log_abs_det_jacobian is x. cache_size: as in Transform."""
 
     codomain = constraints.positive
 
@@ -199,7 +201,7 @@ class ExpTransform(Transform):
 
 
 class PowerTransform(Transform):
-    """y = x^exponent, of positive numbers."""
+    """y = x^exponent, for positive x; the inverse is y^(1 / exponent). exponent: a number or a tensor, not 0. cache_size: as in Transform."""
 
     domain = codomain = constraints.positive
 
@@ -227,7 +229,7 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """y = 1 / (1 + exp(-x))."""
+    """y = 1 / (1 + exp(-x)), for real x, kept off 0 and 1; the inverse is log(y / (1 - y)). cache_size: as in Transform."""
 
     codomain = constraints.unit_interval
 
@@ -243,7 +245,7 @@ class SigmoidTransform(Transform):
 
 
 class SoftplusTransform(Transform):
-    """y = log(1 + exp(x))."""
+    """y = log(1 + exp(x)), for real x; the inverse is log(exp(y) - 1), and log_abs_det_jacobian is log(sigmoid(x)). cache_size: as in Transform."""
 
     codomain = constraints.positive
 
@@ -258,7 +260,7 @@ class SoftplusTransform(Transform):
 
 
 class TanhTransform(Transform):
-    """y = tanh(x)."""
+    """y = tanh(x), for real x; the inverse is atanh(y), and log_abs_det_jacobian is log(1 - y^2), computed from x. cache_size: as in Transform."""
 
     codomain = constraints.interval(-1.0, 1.0)
 
@@ -273,7 +275,8 @@ class TanhTransform(Transform):
 
 
 class AbsTransform(Transform):
-    """y = |x|; its inverse gives the positive one."""
+    """y = |x|, for real x. It is not bijective: its inverse gives the positive x. log_abs_det_jacobian is NotImplementedError. cache_size: as in Transform.
+    """
 
     codomain = constraints.nonnegative
     bijective = False
@@ -320,7 +323,9 @@ class AffineTransform(Transform):
 
 
 class SoftmaxTransform(Transform):
-    """y = exp(x), divided by its sum over the last dim."""
+    """y = exp(x) / sum(exp(x)) over the last dim, points of a simplex. It is not bijective: the inverse is log(y), and log_abs_det_jacobian is
+    NotImplementedError. cache_size: as in Transform.
+    """
 
     domain, codomain, bijective = constraints.real_vector, constraints.simplex, False
 
@@ -367,8 +372,10 @@ class IndependentTransform(Transform):
         super().__init__(cache_size)
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
 
-    domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims), doc="The values that the transform takes, as a constraint.")
-    codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims), doc="The values that the transform gives, as a constraint.")
+    domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims),
+                      doc="The values that the transform takes, as a constraint: that of base_transform, with reinterpreted_batch_ndims more dims.")
+    codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims),
+                        doc="The values that the transform gives, as a constraint: that of base_transform, with reinterpreted_batch_ndims more dims.")
     bijective = property(lambda self: self.base_transform.bijective)
     sign = property(lambda self: self.base_transform.sign)
 
@@ -405,8 +412,10 @@ class ReshapeTransform(Transform):
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ValueError(f"ReshapeTransform: different numbers of elements; got in_shape {tuple(in_shape)} and out_shape {tuple(out_shape)}")
 
-    domain = property(lambda self: constraints.independent(constraints.real, len(self.in_shape)), doc="The values that the transform takes, as a constraint.")
-    codomain = property(lambda self: constraints.independent(constraints.real, len(self.out_shape)), doc="The values that the transform gives, as a constraint.")
+    domain = property(lambda self: constraints.independent(constraints.real, len(self.in_shape)),
+                      doc="The values that the transform takes, as a constraint: real numbers, where one value has the dims of in_shape.")
+    codomain = property(lambda self: constraints.independent(constraints.real, len(self.out_shape)),
+                        doc="The values that the transform gives, as a constraint: real numbers, where one value has the dims of out_shape.")
 
     def _changed(self, shape, old, new):
         kept = len(shape) - len(old)
@@ -527,10 +536,12 @@ class CatTransform(_Parts):
         if len(self.lengths) != len(self.transforms):
             raise ValueError(f"CatTransform: lengths and transforms differ in number; got {len(self.lengths)} and {len(self.transforms)}")
 
-    length = property(lambda self: sum(self.lengths), doc="The size of dim: the sum of lengths.")
+    length = property(lambda self: sum(self.lengths), doc="The size that dim of an input must have: the sum of lengths, a number.")
     event_dim = property(lambda self: max(t.event_dim for t in self.transforms), doc="How many of the last dims are one value, for the transform with the most.")
-    domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths), doc="The values that the transform takes, as a constraint.")
-    codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths), doc="The values that the transform gives, as a constraint.")
+    domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths),
+                      doc="The values that the transform takes, as a constraint: the domains of the parts, joined along dim.")
+    codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths),
+                        doc="The values that the transform gives, as a constraint: the codomains of the parts, joined along dim.")
 
     def _divided(self, x):
         self._checked(x, self.length)
@@ -552,8 +563,10 @@ class StackTransform(_Parts):
     def __init__(self, tseq, dim=0, cache_size=0):
         super().__init__(tseq, dim, cache_size)
 
-    domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim), doc="The values that the transform takes, as a constraint.")
-    codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim), doc="The values that the transform gives, as a constraint.")
+    domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim),
+                      doc="The values that the transform takes, as a constraint: the domains of the parts, one for each place of dim.")
+    codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim),
+                        doc="The values that the transform gives, as a constraint: the codomains of the parts, one for each place of dim.")
 
     def _divided(self, x):
         self._checked(x, len(self.transforms))
@@ -575,7 +588,7 @@ class CumulativeDistributionTransform(Transform):
         super().__init__(cache_size)
         self.distribution = distribution
 
-    domain = property(lambda self: self.distribution.support, doc="The values that the distribution can give, as a constraint.")
+    domain = property(lambda self: self.distribution.support, doc="The values that the transform takes, as a constraint: the support of the distribution.")
 
     def _call(self, x):
         return self.distribution.cdf(x)

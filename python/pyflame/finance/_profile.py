@@ -51,7 +51,9 @@ class VolumeProfile:
 
     @property
     def vpoc_bin(self):
-        """The position of the point of control in `volumes`."""
+        """The index in `volumes` of the point of control, the bin with the largest volume, an int. Of equal bins it is the one nearest to the middle, then
+        the lower one.
+        """
         most = np.flatnonzero(self.volumes == self.volumes.max())
         return int(most[np.argmin(np.abs(2 * most - (len(self.volumes) - 1)))])  # argmin takes the first, which is the lower one
 

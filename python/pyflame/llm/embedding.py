@@ -162,7 +162,9 @@ class EmbeddingModel:
         return found[0] if single else found
 
     def vectors(self, ids, dimensions=None, normalize=None):
-        """embed() for checked lists of ids."""
+        """The embeddings of lists of token ids, as embed() computes them: a float32 array [lists, size], or [lists, dimensions]. ids: lists that ids()
+        returned, which are not checked again. ValueError for dimensions that the model does not have, and for results that are not finite.
+        """
         self.check_dimensions(dimensions)
         found = np.empty((len(ids), self.size), dtype=np.float32)
         order, at = sorted(range(len(ids)), key=lambda i: -len(ids[i])), 0

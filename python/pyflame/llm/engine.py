@@ -246,7 +246,7 @@ class Engine(Intake):
 
     @property
     def lora_names(self):
-        """The names of the adapters, a list."""
+        """The names of the adapters that requests can ask for, a list of str in the order in which they were added."""
         return [a.name for a in self._adapters.adapters] if self._adapters else []
 
     def submit(self, prompt_ids, sampling=None, max_tokens=256, *, stop_ids=None, logprobs=None, priority=0, lora=None, receive):

@@ -32,7 +32,7 @@ class Grammar:
 
     @classmethod
     def json(cls):
-        """Any JSON object."""
+        """A grammar that holds a text to be any JSON object: json_schema({'type': 'object'}). ImportError without the package llguidance."""
         return cls.json_schema({"type": "object"})
 
     @classmethod
@@ -64,7 +64,9 @@ class Grammar:
 
     @classmethod
     def choice(cls, texts):
-        """One of these texts."""
+        """A grammar that holds a text to be one of texts. texts: a list or tuple of str, none of them empty (ValueError). ImportError without the package
+        llguidance.
+        """
         if not isinstance(texts, (list, tuple)) or not texts or not all(isinstance(t, str) and t for t in texts):
             raise ValueError(f"grammar: the choice is wrong; got {texts!r}; expected {_EXPECTED['choice']}")
         library = needed("llguidance", "grammars")

@@ -33,7 +33,9 @@ class StructuredOutputsParams:
     json_object: bool = None
 
     def grammar_of(self):
-        """The Grammar."""
+        """The Grammar of the field that is given. ValueError unless exactly one is given, or for one that is wrong; ImportError without the package
+        llguidance.
+        """
         return Grammar.of(self.json, self.regex, self.choice, self.grammar, self.json_object)
 
 
@@ -276,7 +278,9 @@ class LLM:
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
 
     def close(self):
-        """Frees the model and the caches. Later calls are an error."""
+        """Ends the engine, which frees the model's weights and the caches of keys and values. A `with` block calls it at its end. A second call does nothing,
+        nor does one with a model for embeddings, which has no engine.
+        """
         if self.engine is not None:
             self._end()
 
@@ -299,11 +303,11 @@ class LLM:
         return [EmbeddingRequestOutput(i, EmbeddingOutput([float(x) for x in v])) for i, v in zip(ids, vectors)]
 
     def get_tokenizer(self):
-        """The model's tokenizer, or None."""
+        """The Tokenizer of the model's files, or None for a model that was loaded without one."""
         return self.model.tokenizer
 
     def get_default_sampling_params(self):
-        """The SamplingParams of the model's files (generation_config)."""
+        """A SamplingParams with the settings of the model's generation_config.json; fields that it does not have keep their defaults."""
         return SamplingParams(**{k: v for k, v in self.model.defaults.items() if k in SamplingParams.__dataclass_fields__})
 
     def generate(self, prompts, sampling_params=None, use_tqdm=True, lora_request=None):

@@ -59,7 +59,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self):
-        """The number of token ids."""
+        """The number of token ids, an int: ids are from 0 to vocab_size - 1, with special tokens among them."""
         return len(self._parts.tokens)
 
     def __len__(self):
@@ -69,7 +69,9 @@ class Tokenizer:
         return f"Tokenizer({self.vocab_size} tokens, {type(self._parts.model).__name__})"
 
     def token(self, id):
-        """The text of a token as the vocabulary has it. IndexError."""
+        """The text of the token with this id, a str, as the vocabulary writes it: bytes and spaces may be encoded. IndexError for an id outside of 0 to
+        vocab_size - 1.
+        """
         if not isinstance(id, int) or not 0 <= id < self.vocab_size:
             raise IndexError(f"token: there is no such token; got {id!r}; expected 0 to {self.vocab_size - 1}")
         return self._parts.tokens[id]
@@ -214,5 +216,5 @@ class TextStream:
         return self._utf8.decode(data)
 
     def finish(self):
-        """The text of bytes that wait, where incomplete characters become U+FFFD."""
+        """The text of the bytes that still wait for the rest of a character, a str. Each incomplete character becomes U+FFFD. '' where none wait."""
         return self._utf8.decode(b"", True)

@@ -115,7 +115,7 @@ def report(device=None):
 
 
 def reset_peak(device=None):
-    """The peaks start from what is allocated and reserved now."""
+    """Sets the peaks in a device's statistics to what is allocated and reserved now, so that later peaks are of what follows. device: as in memory.stats."""
     _C.reset_peak_memory(_machine.name_of(device))
 
 

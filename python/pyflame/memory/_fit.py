@@ -29,7 +29,7 @@ class Fit:
     takes: tuple = ()  # those of batch and context that the plan depends on
 
     def total(self, kind):
-        """The bytes that a kind of run needs in all."""
+        """The bytes that a kind of run, 'inference' or 'training', needs in all: the sum of the known parts of needs[kind]. KeyError for another kind."""
         return sum(v or 0 for v in self.needs[kind].values())
 
     def fits(self, kind, memory_bytes):
@@ -37,7 +37,9 @@ class Fit:
         return self.total(kind) <= FRACTION * memory_bytes
 
     def as_dict(self):
-        """The same for JSON."""
+        """The plan as a dict of numbers, texts, lists and dicts, which json.dumps takes: model, parameters, settings, needs, usable_fraction, cards, advice
+        and note.
+        """
         cards = [{**c, "fits": {k: self.fits(k, c["memory_bytes"]) for k in self.needs}} for c in self.cards]
         needs = {k: {**parts, "total": self.total(k)} for k, parts in self.needs.items()}
         return {"model": self.name, "parameters": self.parameters, "settings": dataclasses.asdict(self.settings), "needs": needs, "usable_fraction": FRACTION, "cards": cards,

@@ -67,7 +67,7 @@ class Monitor:
     __str__ = report
 
     def save(self, path):
-        """Writes device, peak and samples as JSON."""
+        """Writes a JSON object with device, seconds, peak (bytes) and samples to the file path, which is replaced. OSError where it cannot be written."""
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"device": self.device, "seconds": self.seconds, "peak": self.peak, "samples": self.samples}, f)
 

@@ -38,7 +38,9 @@ class CheckpointPolicy:
         return len(self.modules)
 
     def apply(self, model):
-        """Recomputes exactly these blocks of a model. Returns the model."""
+        """Makes model recompute exactly the blocks named in modules: all others keep their intermediates. Returns the model. AttributeError for a model
+        without one of these blocks.
+        """
         model.disable_gradient_checkpointing()
         model.enable_gradient_checkpointing(self)
         return model

@@ -25,7 +25,7 @@ class record:
         _C._start_memory_log(most)
 
     def stop(self):
-        """Ends the record of allocations."""
+        """Ends the log of allocations on all devices. What was logged stays until the next record begins."""
         _C._stop_memory_log()
 
     def __enter__(self):

@@ -72,20 +72,28 @@ class ConvNeXt(nn.Module):
 
 
 def convnext_tiny(**kwargs):
-    """ConvNeXt tiny: 28.6 million parameters. Arguments as ConvNeXt's."""
+    """ConvNeXt tiny (Liu et al., 2022), 28.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.1 by
+    default; the arguments are those of ConvNeXt, without stages.
+    """
     return ConvNeXt([(96, 3), (192, 3), (384, 9), (768, 3)], **{"stochastic_depth_prob": 0.1, **kwargs})
 
 
 def convnext_small(**kwargs):
-    """ConvNeXt small: 50.2 million parameters. Arguments as ConvNeXt's."""
+    """ConvNeXt small (Liu et al., 2022), 50.2 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.4 by
+    default; the arguments are those of ConvNeXt, without stages.
+    """
     return ConvNeXt([(96, 3), (192, 3), (384, 27), (768, 3)], **{"stochastic_depth_prob": 0.4, **kwargs})
 
 
 def convnext_base(**kwargs):
-    """ConvNeXt base: 88.6 million parameters. Arguments as ConvNeXt's."""
+    """ConvNeXt base (Liu et al., 2022), 88.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.5 by
+    default; the arguments are those of ConvNeXt, without stages.
+    """
     return ConvNeXt([(128, 3), (256, 3), (512, 27), (1024, 3)], **{"stochastic_depth_prob": 0.5, **kwargs})
 
 
 def convnext_large(**kwargs):
-    """ConvNeXt large: 197.8 million parameters. Arguments as ConvNeXt's."""
+    """ConvNeXt large (Liu et al., 2022), 197.8 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.5 by
+    default; the arguments are those of ConvNeXt, without stages.
+    """
     return ConvNeXt([(192, 3), (384, 3), (768, 27), (1536, 3)], **{"stochastic_depth_prob": 0.5, **kwargs})

@@ -86,12 +86,16 @@ class MobileNetV3(nn.Module):
 
 
 def mobilenet_v2(**kwargs):
-    """MobileNetV2: 3.5 million parameters. Arguments as MobileNetV2's."""
+    """MobileNetV2 (Sandler et al., 2018), 3.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those of the
+    class MobileNetV2.
+    """
     return MobileNetV2(**kwargs)
 
 
 def mobilenet_v3_large(**kwargs):
-    """MobileNetV3 large: 5.5 million parameters. num_classes and dropout may be given."""
+    """MobileNetV3 large (Howard et al., 2019), 5.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. num_classes (1000) and
+    dropout (0.2) may be given.
+    """
     blocks = [
         (16, 3, 16, 16, False, False, 1), (16, 3, 64, 24, False, False, 2), (24, 3, 72, 24, False, False, 1), (24, 5, 72, 40, True, False, 2),
         (40, 5, 120, 40, True, False, 1), (40, 5, 120, 40, True, False, 1), (40, 3, 240, 80, False, True, 2), (80, 3, 200, 80, False, True, 1),
@@ -102,7 +106,9 @@ def mobilenet_v3_large(**kwargs):
 
 
 def mobilenet_v3_small(**kwargs):
-    """MobileNetV3 small: 2.5 million parameters. num_classes and dropout may be given."""
+    """MobileNetV3 small (Howard et al., 2019), 2.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. num_classes (1000) and
+    dropout (0.2) may be given.
+    """
     blocks = [
         (16, 3, 16, 16, True, False, 2), (16, 3, 72, 24, False, False, 2), (24, 3, 88, 24, False, False, 1), (24, 5, 96, 40, True, True, 2),
         (40, 5, 240, 40, True, True, 1), (40, 5, 240, 40, True, True, 1), (40, 5, 120, 48, True, True, 1), (48, 5, 144, 48, True, True, 1),

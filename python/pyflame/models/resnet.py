@@ -94,25 +94,35 @@ class ResNet(nn.Module):
 
 
 def resnet18(**kwargs):
-    """ResNet-18: 11.7 million parameters. Arguments as ResNet's."""
+    """ResNet-18 (He et al., 2016), of BasicBlocks, 11.7 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
+    of ResNet, without block and layers.
+    """
     return ResNet(BasicBlock, [2, 2, 2, 2], **kwargs)
 
 
 def resnet34(**kwargs):
-    """ResNet-34: 21.8 million parameters. Arguments as ResNet's."""
+    """ResNet-34 (He et al., 2016), of BasicBlocks, 21.8 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
+    of ResNet, without block and layers.
+    """
     return ResNet(BasicBlock, [3, 4, 6, 3], **kwargs)
 
 
 def resnet50(**kwargs):
-    """ResNet-50: 25.6 million parameters. Arguments as ResNet's."""
+    """ResNet-50 (He et al., 2016), of Bottlenecks, 25.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
+    of ResNet, without block and layers.
+    """
     return ResNet(Bottleneck, [3, 4, 6, 3], **kwargs)
 
 
 def resnet101(**kwargs):
-    """ResNet-101: 44.5 million parameters. Arguments as ResNet's."""
+    """ResNet-101 (He et al., 2016), of Bottlenecks, 44.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
+    of ResNet, without block and layers.
+    """
     return ResNet(Bottleneck, [3, 4, 23, 3], **kwargs)
 
 
 def resnet152(**kwargs):
-    """ResNet-152: 60.2 million parameters. Arguments as ResNet's."""
+    """ResNet-152 (He et al., 2016), of Bottlenecks, 60.2 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
+    of ResNet, without block and layers.
+    """
     return ResNet(Bottleneck, [3, 8, 36, 3], **kwargs)

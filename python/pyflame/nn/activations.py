@@ -205,7 +205,7 @@ class PReLU(Module):
         self.weight = Parameter(_C.full((num_parameters,), init, dtype=dtype or _C.get_default_dtype(), device=device))
 
     def reset_parameters(self):
-        """The weight as it was at first."""
+        """Sets all elements of weight to init, the value that the constructor was given (0.25 by default)."""
         _constant(self.weight, self.init)
 
     def forward(self, input):

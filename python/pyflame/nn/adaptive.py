@@ -37,14 +37,16 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(Linear(in_features, hidden, False, **where), Linear(hidden, size, False, **where)))
 
     def reset_parameters(self):
-        """Draws the parameters anew, as at the start."""
+        """Draws the parameters of the head and of both layers of each cluster again, as nn.Linear's reset_parameters does."""
         self.head.reset_parameters()
         for first, second in self.tail:
             first.reset_parameters()
             second.reset_parameters()
 
     def log_prob(self, input):
-        """The log probabilities of all classes: [N, D] -> [N, n_classes]."""
+        """The log probabilities of all classes, input [N, in_features] -> [N, n_classes]: log_softmax of the head for the frequent classes; for a class of a
+        cluster that of the cluster plus that within it.
+        """
         head = _C.log_softmax(self.head(input), 1)
         parts = [head.narrow(1, 0, self.shortlist_size)]
         for i, tail in enumerate(self.tail):
@@ -52,7 +54,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _C.cat(parts, 1)
 
     def predict(self, input):
-        """The class with the highest probability."""
+        """The class with the highest probability of each row, input [N, in_features] -> int64 [N]: log_prob(input).argmax(1)."""
         return self.log_prob(input).argmax(1)
 
     def forward(self, input_, target_):

@@ -199,15 +199,15 @@ class ModuleDict(_Dict):
         del self._modules[key]
 
     def keys(self):
-        """The names of the modules."""
+        """A view of the names of the modules, in the order of insertion, as dict.keys() of Python gives it."""
         return self._modules.keys()
 
     def values(self):
-        """The modules."""
+        """A view of the modules, in the order of insertion, as dict.values() of Python gives it."""
         return self._modules.values()
 
     def items(self):
-        """(name, module) of each entry."""
+        """A view of the pairs (name, module) in the order of insertion, as dict.items() of Python gives it."""
         return self._modules.items()
 
 
@@ -246,13 +246,15 @@ class ParameterList(Module):
         return (self[i] for i in range(self._size))
 
     def append(self, value):
-        """Adds a value at the end."""
+        """Adds a value at the end and returns the list itself. A tensor becomes a Parameter; other values stay what they are."""
         at, self._size = self._size, self._size + 1
         self[at] = value
         return self
 
     def extend(self, values):
-        """Adds values at the end."""
+        """Adds the values of an iterable at the end, in their order, and returns the list itself. Tensors become parameters. TypeError for one tensor, or for
+        what is no iterable.
+        """
         if not hasattr(values, "__iter__") or isinstance(values, Tensor):
             raise TypeError(f"ParameterList.extend: not a sequence; got {type(values).__name__}; expected values")
         for v in list(values):
@@ -263,7 +265,8 @@ class ParameterList(Module):
         return self.extend(values)
 
     def pop(self, index=-1):
-        """Removes a value and returns it."""
+        """Removes the value at index, by default the last one, and returns it. Those behind it move up by one. IndexError for an index outside of the list.
+        """
         values, i = list(self), int(self._name_at(index))
         value = values.pop(i)
         for k in range(i, self._size):
@@ -273,6 +276,7 @@ class ParameterList(Module):
         return value
 
     def extra_repr(self):
+        """One line for each value, with its index and what it is, for print(module)."""
         return "\n".join(f"  ({i}): {_described(v)}" for i, v in enumerate(self))
 
     def __call__(self, *args, **kwargs):
@@ -304,14 +308,14 @@ class ParameterDict(_Dict):
         delattr(self, key)
 
     def keys(self):
-        """The names of the parameters."""
+        """A view of the names of the parameters, in the order of insertion, as dict.keys() of Python gives it."""
         return self._keys.keys()
 
     def __reversed__(self):
         return reversed(list(self._keys))
 
     def copy(self):
-        """Another dict of the same parameters."""
+        """A new ParameterDict with the same keys and the same parameters, which are not copied."""
         return ParameterDict(dict(self.items()))
 
     def setdefault(self, key, default=None):
@@ -321,16 +325,16 @@ class ParameterDict(_Dict):
         return self[key]
 
     def popitem(self):
-        """Removes the last item and returns it as (key, value)."""
+        """Removes the item that was added last and returns it, as a pair (key, value). IndexError for an empty dict."""
         key = list(self._keys)[-1]
         return key, self.pop(key)
 
     def get(self, key, default=None):
-        """The value of a key, or the default."""
+        """The value of a key, or default where there is no such key. The dict is not changed."""
         return self[key] if key in self else default
 
     def fromkeys(self, keys, default=None):
-        """A dict of these keys, each with the default."""
+        """A new ParameterDict with these keys, each with the value default. Nothing of this dict is in it."""
         return ParameterDict((k, default) for k in keys)
 
     def __or__(self, other):
@@ -348,6 +352,7 @@ class ParameterDict(_Dict):
         return self
 
     def extra_repr(self):
+        """One line for each entry, with its key and what it is, for print(module)."""
         return "\n".join(f"  ({k}): {_described(v)}" for k, v in self.items())
 
     def __call__(self, *args, **kwargs):

@@ -64,7 +64,9 @@ class Embedding(_Table):
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-        """An Embedding with this table, which is not trained unless freeze=False."""
+        """An Embedding whose weight is embeddings, [num_embeddings, embedding_dim]. freeze: whether the weight gets no gradients. The other arguments are
+        those of Embedding. ValueError unless embeddings has 2 dims.
+        """
         return cls._pretrained(embeddings, freeze, padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
     def forward(self, input):
@@ -87,7 +89,9 @@ class EmbeddingBag(_Table):
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
                         include_last_offset=False, padding_idx=None):
-        """An EmbeddingBag with this table, which is not trained unless freeze=False."""
+        """An EmbeddingBag whose weight is embeddings, [num_embeddings, embedding_dim]. freeze: whether the weight gets no gradients. The other arguments are
+        those of EmbeddingBag. ValueError unless embeddings has 2 dims.
+        """
         return cls._pretrained(embeddings, freeze, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse,
                                include_last_offset=include_last_offset, padding_idx=padding_idx)
 

@@ -63,5 +63,5 @@ def affine_grid(theta, size, align_corners=None):
 
 
 def affine_grid_generator(theta, size, align_corners):
-    """The same as affine_grid."""
+    """nn.functional.affine_grid(theta, size, align_corners), by a name that PyTorch has too. Shapes, dtypes and errors are those of affine_grid."""
     return affine_grid(theta, size, align_corners)

@@ -17,11 +17,13 @@ class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like 
         self._infer_hook = self.register_forward_pre_hook(LazyModuleMixin._infer_parameters, with_kwargs=True)
 
     def has_uninitialized_params(self):
-        """Whether a parameter or buffer has no shape yet."""
+        """Whether a parameter or buffer of the module itself, not of its children, has no shape yet. Returns a bool."""
         return any(is_lazy(t) for group in (self._parameters, self._buffers) for t in group.values())
 
     def initialize_parameters(self, *args, **kwargs):
-        """Gives all parameters their shapes, from the arguments of forward."""
+        """Gives all parameters and buffers their shapes and first values. It is called with the arguments of the first forward. NotImplementedError unless a
+        subclass defines it.
+        """
         raise NotImplementedError(f"{type(self).__name__}: initialize_parameters is not implemented")
 
     def _infer_parameters(self, args, kwargs=None):
@@ -54,7 +56,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self):
-        """Draws the parameters anew once their shapes are known; nothing before."""
+        """Draws weight and bias again as Linear does, once they have shapes. Before the first input it does nothing."""
         if self.in_features and not self.has_uninitialized_params():
             super().reset_parameters()
 

@@ -66,7 +66,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Draws the parameters anew, as at the start."""
+        """Draws weight and bias again, from the uniform distribution between -1 / sqrt(in1_features) and 1 / sqrt(in1_features)."""
         init._fan_in_uniform_(self.weight, self.in1_features)
         if self.bias is not None:
             init._fan_in_uniform_(self.bias, self.in1_features)

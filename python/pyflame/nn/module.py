@@ -100,7 +100,9 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             raise KeyError(f"{what}: a name must not be empty or contain a dot; got '{name}'")
 
     def register_parameter(self, name, param):
-        """Adds a parameter, or None, which reserves the name."""
+        """Adds param as the parameter `name`, which is also an attribute, or replaces the parameter. None reserves the name. TypeError for what is no
+        Parameter; KeyError for an empty name, one with a dot, and that of another attribute.
+        """
         self._check_name("register_parameter", name)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(f"register_parameter: not a Parameter; got {type(param).__name__} for '{name}'")
@@ -124,7 +126,9 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             self._non_persistent.add(name)
 
     def add_module(self, name, module):
-        """Adds a child."""
+        """Adds module as the child `name`, which is also an attribute, or replaces the child. None reserves the name. TypeError for what is no Module;
+        KeyError for an empty name, one with a dot, and that of another attribute.
+        """
         self._check_name("add_module", name)
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"add_module: not a Module; got {type(module).__name__} for '{name}'")
@@ -149,12 +153,12 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                 yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self):
-        """The module and all modules in it, each once."""
+        """An iterator over this module and all modules in it, at any depth, each once: parents before their children."""
         for _, m in self.named_modules():
             yield m
 
     def named_children(self):
-        """(name, module) of the modules directly in this one."""
+        """An iterator over pairs (name, module) of the modules that are attributes of this one, each module once."""
         seen = set()
         for name, m in self._modules.items():
             if m is not None and id(m) not in seen:
@@ -162,7 +166,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                 yield name, m
 
     def children(self):
-        """The modules directly in this one."""
+        """An iterator over the modules that are attributes of this one, each once, in the order in which they were added."""
         for _, m in self.named_children():
             yield m
 
@@ -195,7 +199,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             yield b
 
     def get_submodule(self, target):
-        """The module with a dotted name. AttributeError if there is none."""
+        """The module with a dotted name, such as 'encoder.layers.0'; '' is this module. AttributeError if there is none."""
         module = self
         for part in target.split(".") if target else ():
             child = module._modules.get(part)
@@ -213,7 +217,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         return p
 
     def get_buffer(self, target):
-        """The buffer with a dotted name. AttributeError if there is none."""
+        """The buffer with a dotted name, such as 'encoder.norm.running_mean'. AttributeError if there is none of this name."""
         path, _, name = target.rpartition(".")
         b = self.get_submodule(path)._buffers.get(name)
         if b is None:
@@ -235,7 +239,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         setattr(parent, name, module)
 
     def apply(self, fn):
-        """Calls fn(module) for every module, children first."""
+        """Calls fn(m) for every module m in this one, children before their parents and this one last. Returns this module."""
         for child in self.children():
             child.apply(fn)
         fn(self)
@@ -265,7 +269,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         return recompute.enable(self, modules)
 
     def disable_gradient_checkpointing(self):
-        """All intermediates are kept again."""
+        """Undoes enable_gradient_checkpointing for this module and all modules in it: backward passes use the intermediates of the forward pass."""
         from . import recompute
 
         for m in self.modules():
@@ -366,23 +370,25 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         return self._apply(lambda t: t.to(dtype=dst_type))
 
     def compile(self, *args, **kwargs):
-        """Nothing, noted once: every window of ops is compiled by itself."""
+        """Does nothing and says so once: PyFlame compiles all ops without being asked. The arguments are PyTorch's and change nothing."""
         from .._compile import compile
 
         compile(self, *args, **kwargs)
 
     def share_memory(self):
-        """NotImplementedError: processes do not share tensors."""
+        """Always NotImplementedError, as processes do not share tensors. The message says how to send a state_dict() instead."""
         raise NotImplementedError("share_memory: processes do not share tensors; send the state_dict() through a queue or a file")
 
     def to_empty(self, *, device, recurse=True):
-        """Moves to a device without copying: the values are any."""
+        """Replaces parameters and buffers by tensors of the same shapes and dtypes on device, whose values are not set. recurse: also those of the modules in
+        this one. Returns this module.
+        """
         return self._apply(lambda t: _C.empty(t.shape, dtype=t.dtype, device=device), recurse)
 
     # ---- printing
 
     def extra_repr(self):
-        """The text in the parentheses when the module is printed."""
+        """The text that print(module) shows in the parentheses, such as the arguments of the constructor. '' unless a subclass defines it."""
         return ""
 
     def _get_name(self):

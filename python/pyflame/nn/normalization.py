@@ -211,7 +211,7 @@ class GroupNorm(Module):
         self.register_parameter("bias", Parameter(_C.zeros(num_channels, dtype=dtype, device=device)) if affine and bias else None)
 
     def reset_parameters(self):
-        """Weight 1 and bias 0."""
+        """Sets all elements of weight to 1 and of bias to 0. Without them (affine=False) it does nothing."""
         _reset_affine(self)
 
     def forward(self, input):
@@ -237,7 +237,7 @@ class LayerNorm(Module):
         self.register_parameter("bias", Parameter(_C.zeros(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine and bias else None)
 
     def reset_parameters(self):
-        """Weight 1 and bias 0."""
+        """Sets all elements of weight to 1 and of bias to 0. Without them (elementwise_affine=False) it does nothing."""
         _reset_affine(self)
 
     def forward(self, input):
@@ -262,7 +262,7 @@ class RMSNorm(Module):
         self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
 
     def reset_parameters(self):
-        """Weight 1."""
+        """Sets all elements of weight to 1. Without a weight (elementwise_affine=False) it does nothing."""
         _reset_affine(self)
 
     def forward(self, input):

@@ -167,7 +167,7 @@ class DistributedDataParallel(Module):
             self.require_backward_grad_sync = before
 
     def forward(self, *inputs, **kwargs):
-        """Calls the module."""
+        """Returns module(*inputs, **kwargs). Before that, in training, the ranks' buffers are set to those of rank 0 (broadcast_buffers=True)."""
         if not self._alone:
             self._sync = self.require_backward_grad_sync
             self._begin()

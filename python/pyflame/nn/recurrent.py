@@ -58,7 +58,7 @@ class RNNBase(Module):
             init.uniform_(p, -bound, bound)
 
     def flatten_parameters(self):
-        """Does nothing: no kernel needs the parameters in one block."""
+        """Does nothing. PyTorch puts the parameters into one block of memory for its kernels, which PyFlame's do not need."""
 
     @property
     def all_weights(self):

@@ -39,7 +39,7 @@ class LBFGS(Optimizer):
                                       history_size=history_size, line_search_fn=line_search_fn, maximize=maximize))
 
     def add_param_group(self, param_group):
-        """ValueError for a second group."""
+        """The constructor calls it for its group of parameters. ValueError for a second group, because all parameters are one vector."""
         if self.param_groups:
             raise ValueError("LBFGS: got a second group of parameters; expected one")
         super().add_param_group(param_group)

@@ -201,7 +201,7 @@ class Optimizer:
                 raise ValueError(f"{type(self).__name__}: beta{i + 1} is out of range; got {b}; expected 0 <= beta < 1")
 
     def zero_grad(self, set_to_none=True):
-        """Removes the gradients of all parameters (or sets them to zero)."""
+        """Removes the gradients of all parameters, so that .grad is None. set_to_none=False fills them with zeros instead."""
         for g in self.param_groups:
             _C._drop_gradients(g["params"], set_to_none)
 
@@ -284,7 +284,7 @@ class Optimizer:
         return _Handle(self._hooks["load_pre"], hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook, prepend=False):
-        """Calls hook(optimizer) after load_state_dict(). Returns a handle with remove()."""
+        """Calls hook(optimizer) after each load_state_dict(). prepend: before the hooks that are there. Returns a handle, whose remove() ends it."""
         return _Handle(self._hooks["load_post"], hook, prepend)
 
     # ---- state

@@ -53,7 +53,7 @@ def give_way():
 
 
 class ProfilerAction(enum.Enum):
-    """What a schedule can do with a step."""
+    """What a schedule returns for a step: NONE (do nothing), WARMUP (prepare), RECORD (record it), RECORD_AND_SAVE (record it, then call on_trace_ready)."""
 
     NONE = 0
     WARMUP = 1
@@ -68,7 +68,7 @@ class ProfilerActivity(enum.Enum):
 
 
 def supported_activities():
-    """All activities, as a set."""
+    """The values that profile(activities=) takes, a new set of all members of ProfilerActivity."""
     return set(ProfilerActivity)
 
 
@@ -177,7 +177,7 @@ class profile:
     # ---- the region
 
     def start(self):
-        """Begins the region."""
+        """Begins the region that is profiled. RuntimeError if it has begun, or with with_stack=True in a thread other than the main one."""
         if self._running:
             raise RuntimeError("profile: it has been started already; expected stop() before another start()")
         if self._with_stack and threading.current_thread() is not threading.main_thread():
@@ -187,7 +187,7 @@ class profile:
         self._running = True
 
     def stop(self):
-        """Ends the region. Raises an error that occurred in it."""
+        """Ends the region and waits for the steps in it. RuntimeError if it has not begun. An error of an op in the region is raised here."""
         if not self._running:
             raise RuntimeError("profile: it has not been started; expected start() before stop()")
         self._running = False
@@ -284,11 +284,11 @@ class profile:
 
     @property
     def dropped(self):
-        """The number of events that were dropped because of max_events."""
+        """The number of events that were not kept because there were more than max_events, an int. RuntimeError before anything was recorded."""
         return self._recorded("dropped").dropped
 
     def events(self):
-        """All events, as a list of FunctionEvent."""
+        """All events of the last recording, a list of FunctionEvent. RuntimeError before anything was recorded."""
         return [FunctionEvent(d) for d in self._recorded("events").events()]
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False):

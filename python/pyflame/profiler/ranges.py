@@ -44,7 +44,7 @@ class emit_ranges:
 
 
 class emit_nvtx(emit_ranges):
-    """emit_ranges by PyTorch's name. record_shapes is PyTorch's and changes nothing."""
+    """emit_ranges by PyTorch's name, with its results and errors. enabled: as in emit_ranges. record_shapes is PyTorch's and changes nothing."""
 
     def __init__(self, enabled=True, record_shapes=False):
         super().__init__(enabled)

@@ -40,7 +40,7 @@ class StackSampler:
         self._sampling = False
 
     def start(self):
-        """Begins to take samples, by SIGPROF."""
+        """Begins to take a sample every interval seconds, with the signal SIGPROF. Returns the sampler. ValueError in a thread other than the main one."""
         self._last = _C._profiler_now()
         self._previous = signal.signal(signal.SIGPROF, self._handle)
         signal.siginterrupt(signal.SIGPROF, False)  # system calls go on
@@ -49,7 +49,7 @@ class StackSampler:
         return self
 
     def stop(self):
-        """Any thread may call."""
+        """Ends the samples and the spans that are open. Any thread may call it; the main one also sets the earlier handler of SIGPROF back."""
         self._ticker.stop()
         atexit.unregister(self.stop)
         if threading.current_thread() is threading.main_thread():

@@ -28,7 +28,7 @@ class FunctionEvent:
 
     @property
     def duration(self):
-        """end - start, in the unit of both."""
+        """end - start, the time that the event took, a float in microseconds as both of them."""
         return self.end - self.start
 
     def __repr__(self):
@@ -51,17 +51,17 @@ class FunctionEventAvg:
 
     @property
     def cpu_time(self):
-        """The mean."""
+        """The mean time of one event on the host, a float in microseconds: cpu_time_total / count."""
         return self.cpu_time_total / self.count
 
     @property
     def device_time(self):
-        """The mean."""
+        """The mean time of one event on the device, a float in microseconds: device_time_total / count."""
         return self.device_time_total / self.count
 
     @property
     def input_shapes(self):
-        """With group_by_input_shape, the shapes of the step's inputs; otherwise empty."""
+        """The shapes of the step's inputs, a list of lists, with key_averages(group_by_input_shape=True); otherwise an empty list."""
         return json.loads(self._args).get("Input Dims", [])
 
     @property
@@ -120,7 +120,7 @@ class EventList(list):
     memory = ()
 
     def total(self, name):
-        """The sum of a figure of all rows."""
+        """The sum of one figure of all rows. name: that of an attribute of FunctionEventAvg, such as 'self_cpu_time_total'. AttributeError for another."""
         return sum(getattr(a, name) for a in self)
 
     def _columns(self):

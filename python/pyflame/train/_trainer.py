@@ -335,7 +335,9 @@ class Trainer:
         return None
 
     def load_extra_state(self, state):
-        """Called with what extra_state returned, when a run is resumed."""
+        """Called when a run is resumed, with state, the value that extra_state() returned when the checkpoint was written. A subclass defines it; by default
+        it does nothing.
+        """
 
     def _save(self):
         if self.out is None:

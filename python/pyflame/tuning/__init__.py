@@ -17,7 +17,7 @@ __all__ = ["Row", "force", "measure", "path", "plugin_header", "plugins", "probl
 
 
 def path():
-    """The file of the measurements (SQLite)."""
+    """The path of the file that measurements are kept in, a str. It is an SQLite database in PyFlame's cache folder."""
     return _C._choices_file()
 
 

@@ -37,14 +37,14 @@ def register(op, name, function, *, device="cpu", version="", context=0, repeats
 
 
 def unregister(entry):
-    """Removes an entry. ValueError: there is none of this name."""
+    """Removes an entry, the name that register() returned, after all queued work has ended. ValueError if there is none of this name."""
     _C.synchronize()  # what is queued may still call it
     _C._remove_plugin(entry)
     _held.pop(entry, None)
 
 
 def plugins():
-    """The entries that are registered, as pairs of op and entry."""
+    """The entries that register() added and that are still there, a list of pairs (op, entry)."""
     return _C._plugins()
 
 

@@ -80,13 +80,13 @@ def detach_variable(inputs):
 
 
 def check_backward_validity(inputs):
-    """A warning where no tensor of the inputs needs a gradient."""
+    """Warns with a UserWarning where no tensor among inputs, an iterable, requires a gradient: then a checkpoint gives none. Returns None."""
     if not any(isinstance(x, _C.Tensor) and x.requires_grad for x in inputs):
         warnings.warn("checkpoint: no input needs a gradient, so that gradients will be None", stacklevel=2)
 
 
 def noop_context_fn():
-    """Two contexts that do nothing."""
+    """Returns a pair of contexts that do nothing, one for the forward pass and one for the recomputation: the default of context_fn."""
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 

@@ -112,7 +112,9 @@ class SummaryWriter:
         self._add(self._event.Event(summary=summary), step, walltime, writer)
 
     def add_scalar(self, tag, scalar_value, global_step=None, walltime=None, new_style=False, double_precision=False):
-        """A number at a step."""
+        """Adds a number, or a tensor of one element, as a point of the curve tag. global_step: the step, a number or None. walltime: seconds since 1970;
+        None: now. new_style and double_precision are PyTorch's and change nothing. ValueError for more than one element.
+        """
         self._value(global_step, walltime, tag=tag, simple_value=_number(tag, scalar_value))
 
     def add_scalars(self, main_tag, tag_scalar_dict, global_step=None, walltime=None):
@@ -137,17 +139,23 @@ class SummaryWriter:
         self._value(global_step, walltime, tag=tag, histo=histogram)
 
     def add_image(self, tag, img_tensor, global_step=None, walltime=None, dataformats="CHW"):
-        """An image: uint8, or floats in [0, 1]."""
+        """Adds an image under tag, a tensor or array of uint8 or of floats in [0, 1]. dataformats: the order of its dims, such as CHW, HWC or HW; 1, 3 or 4
+        channels. global_step: the step, a number or None. walltime: seconds since 1970; None: now. ValueError for another number of dims or channels.
+        """
         pixels = _pixels(img_tensor, dataformats)
         image = self._summary.Summary.Image(height=pixels.shape[0], width=pixels.shape[1], colorspace=pixels.shape[2], encoded_image_string=_png(pixels))
         self._value(global_step, walltime, tag=tag, image=image)
 
     def add_images(self, tag, img_tensor, global_step=None, walltime=None, dataformats="NCHW"):
-        """A batch of images as a grid."""
+        """Adds a batch of images as one image, a grid of up to 8 columns. dataformats: the order of the dims, NCHW, NHWC or NHW. global_step: the step, a
+        number or None. walltime: seconds since 1970; None: now. The other arguments and the errors are those of add_image.
+        """
         self.add_image(tag, img_tensor, global_step, walltime, dataformats)
 
     def add_figure(self, tag, figure, global_step=None, close=True, walltime=None):
-        """A figure of matplotlib, or several."""
+        """Adds a figure of matplotlib, or each of a list, as an image under tag. close: whether they are closed after that. global_step: the step, a number
+        or None. walltime: seconds since 1970; None: now.
+        """
         import numpy as np
 
         for one in figure if isinstance(figure, list) else [figure]:
@@ -159,14 +167,17 @@ class SummaryWriter:
                 plt.close(one)
 
     def add_text(self, tag, text_string, global_step=None, walltime=None):
-        """Text, as Markdown."""
+        """Adds a text under tag, which TensorBoard shows as Markdown. global_step: the step, a number or None. walltime: seconds since 1970; None: now."""
         plugin = self._summary.SummaryMetadata.PluginData(plugin_name="text", content=b"")
         shape = self._tensor_shape.TensorShapeProto(dim=[self._tensor_shape.TensorShapeProto.Dim(size=1)])
         tensor = self._tensor.TensorProto(dtype="DT_STRING", string_val=[text_string.encode("utf-8")], tensor_shape=shape)
         self._value(global_step, walltime, tag=f"{tag}/text_summary", metadata=self._summary.SummaryMetadata(plugin_data=plugin), tensor=tensor)
 
     def add_hparams(self, hparam_dict, metric_dict, hparam_domain_discrete=None, run_name=None, global_step=None):
-        """The settings of a run and the numbers that it reached."""
+        """Adds a run to the table of hyperparameters, in a folder of its own, run_name or the time. hparam_dict: the settings; values other than bool, int,
+        float and str are written as str. metric_dict: the numbers that the run reached. hparam_domain_discrete: the possible values of settings.
+        global_step: the step, or None.
+        """
         from tensorboard.plugins.hparams import summary_v2
 
         settings = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in hparam_dict.items()}
@@ -181,16 +192,16 @@ class SummaryWriter:
         writer.close()
 
     def get_logdir(self):
-        """The folder."""
+        """The folder that the files are written to, a str: log_dir, or the one that was chosen."""
         return self.log_dir
 
     def flush(self):
-        """Writes what is pending."""
+        """Writes the events that wait to the files, without closing them, those of add_scalars() too."""
         for writer in (self._writer, *self._parts.values()):
             writer.flush()
 
     def close(self):
-        """Writes what is pending and closes the files."""
+        """Writes the events that wait and closes the files of this writer and of add_scalars()."""
         for writer in (self._writer, *self._parts.values()):
             writer.close()
 

@@ -121,7 +121,7 @@ class Server:
     # Life.
 
     async def start(self, socket):
-        """Listens at the address and begins to answer. A coroutine."""
+        """A coroutine that begins to answer requests that come to a listening address. socket: a bound socket.socket. Returns when the server listens."""
         loop = asyncio.get_running_loop()
         self._mailbox, self._idle = Mailbox(loop), asyncio.Event()
         self._idle.set()
@@ -255,7 +255,7 @@ class Server:
 
     @property
     def names(self):
-        """The names of the model and of its adapters."""
+        """The names that requests may give as `model`, a list: that of the model, then those of its adapters."""
         return [self.name, *getattr(self.engine, "lora_names", ())]
 
     def _card(self, name):

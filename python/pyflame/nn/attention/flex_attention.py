@@ -62,11 +62,11 @@ class BlockMask:
         return shown.view(b, h, shown.shape[2] // rows, rows, shown.shape[3] // columns, columns).amax((3, 5)).to(_C.int32)
 
     def numel(self):
-        """The number of scores."""
+        """The number of scores that the mask covers, shown or hidden, an int: B * H * Q * K."""
         return math.prod(self.shape)
 
     def sparsity(self):
-        """Percent of the blocks that show nothing."""
+        """How many of the blocks show nothing, in percent, a float. It calls mask_mod and reads the result from the device."""
         return 100.0 * (1 - self.to_dense().float().mean().item())
 
     def to(self, device):

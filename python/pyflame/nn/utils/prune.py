@@ -17,10 +17,12 @@ class BasePruningMethod(ABC):
 
     @abstractmethod
     def compute_mask(self, t, default_mask):
-        """The mask for t, whose parts that default_mask hides stay hidden."""
+        """The new mask, a tensor of the shape of t: 0 where the method prunes and where default_mask is 0, 1 elsewhere. t: the scores, by default the
+        parameter.
+        """
 
     def apply_mask(self, module):
-        """name_orig * name_mask."""
+        """The pruned parameter of a module, a tensor: name_orig * name_mask, where name is the parameter that this method prunes."""
         original = getattr(module, self._tensor_name + "_orig")
         return getattr(module, self._tensor_name + "_mask").to(dtype=original.dtype) * original
 
@@ -54,12 +56,14 @@ class BasePruningMethod(ABC):
         return method
 
     def prune(self, t, default_mask=None, importance_scores=None):
-        """t with zeros where this method prunes."""
+        """t times the mask that this method computes, a tensor; no module is changed. default_mask: as in compute_mask, by default ones. importance_scores:
+        what the mask is computed from, by default t.
+        """
         scores = t if importance_scores is None else importance_scores
         return t * self.compute_mask(scores, _C.ones_like(t) if default_mask is None else default_mask)
 
     def remove(self, module):
-        """Makes the pruned values the parameter's own."""
+        """Ends the pruning of the module's parameter: name is a parameter again, with the pruned values, and name_orig and name_mask are gone."""
         name = self._tensor_name
         weight = self.apply_mask(module)
         original = getattr(module, name + "_orig")

@@ -43,44 +43,44 @@ class PackedSequence(_Fields):
         return type(self)(data, self.batch_sizes, move(self.sorted_indices), move(self.unsorted_indices))
 
     def cuda(self, *args, **kwargs):
-        """The sequences on a GPU."""
+        """The sequences with data and indices on a GPU, a PackedSequence. The arguments are those of Tensor.to; by default the device is 'cuda'."""
         return self.to(*(args or ("cuda",)), **kwargs)
 
     def cpu(self):
-        """The sequences on the CPU."""
+        """The sequences with data and indices on the CPU, a PackedSequence. It is this one where they are there."""
         return self.to("cpu")
 
     def float(self):
-        """The sequences as float32."""
+        """The sequences with data as float32, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.float32)
 
     def double(self):
-        """The sequences as float64."""
+        """The sequences with data as float64, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.float64)
 
     def half(self):
-        """The sequences as float16."""
+        """The sequences with data as float16, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.float16)
 
     def long(self):
-        """The sequences as int64."""
+        """The sequences with data as int64, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.int64)
 
     def int(self):
-        """The sequences as int32."""
+        """The sequences with data as int32, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.int32)
 
     def pin_memory(self):
-        """A copy of the sequences in page-locked memory."""
+        """This PackedSequence itself. Nothing is copied to page-locked memory, and is_pinned() stays False."""
         return self
 
     def is_pinned(self):
-        """Whether the data is in page-locked memory."""
+        """Always False, as pin_memory() copies nothing: sequences are not put into page-locked memory."""
         return False
 
     @property
     def is_cuda(self):
-        """Whether the data is on a GPU."""
+        """Whether data is on a GPU that PyFlame calls 'cuda', a bool. batch_sizes is always on the CPU."""
         return self.data.device.type == "cuda"
 
 

@@ -58,7 +58,7 @@ class LRScheduler:
         self._apply(self._get_closed_form_lr() if closed else self.get_lr())
 
     def step(self, epoch=None):
-        """Advances by one step, or to `epoch`; call it after optimizer.step()."""
+        """Advances by one step and sets the learning rates; call it after optimizer.step(). epoch: the step to go to instead; None: the next one."""
         self._step_count += 1
         if epoch is not None:
             self._jump(epoch)
@@ -67,11 +67,11 @@ class LRScheduler:
         self._apply(self.get_lr())
 
     def get_last_lr(self):
-        """The current learning rates, one per group."""
+        """The learning rates that the last step() set, a list of one float per parameter group."""
         return list(self._last_lr)
 
     def state_dict(self):
-        """The state of the scheduler as a dict, without the optimizer."""
+        """The state of the scheduler as a dict for load_state_dict(): all attributes but the optimizer and functions."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
     def load_state_dict(self, state_dict):

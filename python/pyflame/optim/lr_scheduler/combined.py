@@ -35,7 +35,9 @@ class SequentialLR(LRScheduler):
                 s.last_epoch -= 1
 
     def step(self):
-        """Advances by one step; call it after optimizer.step()."""
+        """Advances by one step with the scheduler that the milestones name for it; call it after optimizer.step(). At a milestone the next scheduler begins
+        at its step 0.
+        """
         self.last_epoch += 1
         k = bisect_right(self._milestones, self.last_epoch)
         s = self._schedulers[k]
@@ -75,7 +77,7 @@ class ChainedScheduler:
         self._last_lr = self._schedulers[-1].get_last_lr()
 
     def step(self):
-        """Advances each schedule by one step, in order."""
+        """Calls step() of each scheduler, in order. Each starts from the learning rates that the one before it has set."""
         for s in self._schedulers:
             s.step()
         self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
@@ -117,7 +119,9 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown_counter = self.num_bad_epochs = 0
 
     def step(self, metrics, epoch=None):
-        """Takes the metric of one epoch."""
+        """Takes the metric of one epoch, a number or a tensor of one element, and reduces the rates after more than patience bad ones. epoch: the number of
+        the epoch; None: the next one.
+        """
         current = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
@@ -140,11 +144,11 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self):
-        """Whether the scheduler waits after a reduction."""
+        """Whether bad steps are not counted yet, because the rate was reduced less than cooldown steps ago."""
         return self.cooldown_counter > 0
 
     def is_better(self, a, best):
-        """Whether the metric a is better than the best one."""
+        """Whether the metric a is better than best by more than threshold, which mode and threshold_mode describe. Returns a bool."""
         sign = -1 if self.mode == "min" else 1
         bound = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
         return a < bound if self.mode == "min" else a > bound

@@ -114,7 +114,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             super()._initial_step()
 
     def step(self, epoch=None):
-        """Advances by one step, or to `epoch`."""
+        """Advances T_cur by one step and sets the learning rates. epoch: the step to go to, which may be a fraction; None: the next one. ValueError for a
+        negative epoch.
+        """
         if epoch is not None:
             super().step(epoch)
             return
@@ -191,7 +193,7 @@ class CyclicLR(LRScheduler):
                 set_momentum(g, high - (high - low) * height)
 
     def state_dict(self):
-        """The state of the scheduler, without the optimizer and without functions."""
+        """The state of the scheduler as a dict for load_state_dict(), without the optimizer and functions. Attributes of an object as scale_fn are in it."""
         return {**super().state_dict(), "_scale_fn_custom": attributes_of(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict):

@@ -43,5 +43,5 @@ class DistributedSampler(Sampler):
         return self.num_samples
 
     def set_epoch(self, epoch):
-        """The epoch, which decides the order from now on."""
+        """Sets the epoch, which is added to the seed of the order. Call it before each pass: from then on the sampler does not count passes itself."""
         self.epoch, self._told = epoch, True
