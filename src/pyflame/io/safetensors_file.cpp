@@ -208,9 +208,8 @@ void Reader::check_values(const Entry& entry, const void* data) const {
   const auto* p = static_cast<const unsigned char*>(data);
   const unsigned char* end = p + (entry.end - entry.begin);
   const unsigned char* other = std::find_if(p, end, [](unsigned char b) { return b > 1; });
-  PF_CHECK(other == end, Value,
-           "load_safetensors: '{}': {} is not a valid BOOL tensor; got byte {}; expected 0 or 1", file_.path(),
-           cite(entry.name), *other);
+  PF_CHECK(other == end, Value, "load_safetensors: '{}': {} is not a valid BOOL tensor; got byte {}; expected 0 or 1",
+           file_.path(), cite(entry.name), *other);
 }
 
 std::unique_ptr<char[]> Reader::read(const Entry& entry) const {
