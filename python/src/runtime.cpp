@@ -332,6 +332,13 @@ void bind_runtime(nb::module_& m) {
   m.def("_choices_file", &choices_file);
   m.def("_force_entry", &force_entry, nb::arg("op"), nb::arg("entry"));
   m.def(
+      "_forced_entry",
+      [](const std::string& op) {
+        const auto forced = forced_entry(op);
+        return forced ? forced->impl : std::string();
+      },
+      nb::arg("op"));
+  m.def(
       "_suggest_candidates",
       [](std::vector<std::string> names, bool alone) {
         suggest_candidates({std::move(names), alone});

@@ -222,8 +222,18 @@ for how in ({'num_layers': 2}, {'bidirectional': True}, {'dtype': pf.float64}):
     want = layer(x)[0].detach()
     assert (layer.to('rocm')(x.to('rocm'))[0].to('cpu') - want).abs().max().item() < 1e-5
 print('right')
-""", **found)
+""", **OWN, **found)
     assert "right" in out and "ran forward" not in out
+
+
+def test_libraries_only_on_request(program, tmp_path):
+    found = with_libraries(program, tmp_path)
+    out = program.run("""
+pf.use_deterministic_algorithms(False)
+layer, x = pf.nn.LSTM(4, 6, device='rocm'), pf.ones(5, 3, 4, device='rocm')
+print(pf.explain(lambda: layer(x)[0].sum().item()))
+""", **found)
+    assert "libraries compute recurrent layers on request only" in out and "ran forward" not in out
 
 
 def test_an_error_of_miopen_is_raised(program, tmp_path):
@@ -232,5 +242,5 @@ def test_an_error_of_miopen_is_raised(program, tmp_path):
 pf.use_deterministic_algorithms(False)
 layer = pf.nn.LSTM(4, 6, device='rocm')
 print(refused(RuntimeError, lambda: layer(pf.ones(5, 3, 4, device='rocm'))[0].sum().item()))
-""", **found)
+""", **OWN, **found)
     assert "recurrent: miopenRNNForward failed with error 7" in out
