@@ -158,3 +158,11 @@ def test_old_files_of_each_pickle_protocol(protocol, tmp_path):
     (tmp_path / "cut.pt").write_bytes(path.read_bytes()[:9])
     with pytest.raises(ValueError, match="no format that is known"):
         pf.load(tmp_path / "cut.pt")
+
+
+def test_warnings_name_the_callers_line(monkeypatch):
+    """What gives errors their names adds a frame, which warnings pass by."""
+    monkeypatch.setattr(pf._notes, "_said", set())
+    with pytest.warns(UserWarning, match="dropout3d: an input of 2 dims") as seen:
+        line = pf.nn.functional.dropout3d(pf.ones(2, 3)) is not None and sys._getframe().f_lineno
+    assert (seen[0].filename, seen[0].lineno) == (__file__, line)

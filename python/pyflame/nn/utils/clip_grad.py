@@ -122,7 +122,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 
 def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
-    """The deprecated name of clip_grad_norm_, with its result and errors; it warns with a FutureWarning. The arguments are those of clip_grad_norm_."""
+    """The deprecated name of clip_grad_norm_, with its result and errors; each call warns. The arguments are those of clip_grad_norm_."""
     deprecated("nn.utils.clip_grad_norm", "nn.utils.clip_grad_norm_")
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
 
