@@ -26,13 +26,19 @@ def _copy_of(name, view):
     return function
 
 
+def _slice(input, dim=0, start=None, end=None, step=1):
+    if not -input.ndim <= dim < input.ndim:
+        raise IndexError(f"slice_copy: no such dim; got {dim} for {input.ndim} dims; expected {-input.ndim} to {input.ndim - 1}" if input.ndim else "slice_copy: a tensor without dims has no slices; got shape (); expected one dim or more")
+    return input[(slice(None),) * (dim % input.ndim) + (slice(start, end, step),)]
+
+
 alias_copy = _copy_of("alias", lambda input: input)
 detach_copy = _copy_of("detach", lambda input: input.detach())
 diagonal_copy = _copy_of("diagonal", lambda input, *args, **kwargs: input.diagonal(*args, **kwargs))
 expand_copy = _copy_of("expand", lambda input, size, **kwargs: input.expand(size))
 permute_copy = _copy_of("permute", lambda input, dims: input.permute(dims))
 select_copy = _copy_of("select", lambda input, dim, index: input.select(dim, index))
-slice_copy = _copy_of("slice", lambda input, dim=0, start=None, end=None, step=1: input[(slice(None),) * (dim % input.ndim) + (slice(start, end, step),)])
+slice_copy = _copy_of("slice", _slice)
 split_copy = _copy_of("split", lambda input, split_size, dim=0: input.split(split_size, dim))
 squeeze_copy = _copy_of("squeeze", lambda input, *dim: input.squeeze(*dim))
 t_copy = _copy_of("t", lambda input: input.t())

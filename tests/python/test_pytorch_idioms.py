@@ -110,6 +110,9 @@ def test_functions_with_pytorchs_second_names():
     assert pf.allclose(x.prelu(pf.tensor([0.25])), pf.tensor([-0.25, 0.2, 2.0])) and pf.allclose(x.hardshrink(0.5), pf.tensor([-1.0, 0.0, 2.0]))
     assert pf.select_copy(x, 0, 1).item() == pf.tensor(0.2).item() and [p.tolist() for p in pf.split_copy(pf.arange(3), 2)] == [[0, 1], [2]]
     assert pf.detach_copy(x).data_ptr() != x.data_ptr() and pf.slice_copy(pf.arange(5), 0, 1, 5, 2).tolist() == [1, 3]
+    for wrong, dim in ((pf.arange(5), 5), (pf.arange(5), -2), (pf.tensor(1.0), 0)):
+        with pytest.raises(IndexError, match="slice_copy: "):
+            pf.slice_copy(wrong, dim, 0, 1)
     assert pf.sym_max(2, 3) == 3 and pf.sym_min(2, 3) == 2 and pf.sym_int(2.5) == 2 and pf.sym_float(2) == 2.0 and pf.sym_not(False)
     assert not isinstance(3, pf.SymInt)
     pf._assert(True, "not raised")
