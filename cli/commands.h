@@ -52,5 +52,6 @@ struct EngineCacheSettings {
   std::string kv_cache_dtype, kv_cache_gate, attention_backend;
 };
 void add_cache_options(CLI::App* cmd, EngineCacheSettings& s);
+void add_offload_option(CLI::App* cmd, double& gb);
 
 }  // namespace pyflame::apps::cli

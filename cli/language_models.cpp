@@ -42,7 +42,8 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
                                      "tensor_parallel_size",
                                      "kv_cache_dtype",
                                      "kv_cache_gate",
-                                     "attention_backend"};
+                                     "attention_backend",
+                                     "cpu_offload_gb"};
   for (const char* name : kForwarded) {
     const CLI::Option* option = cmd->get_option_no_throw(std::string("--") + name);
     if (option == nullptr) continue;
@@ -55,7 +56,7 @@ void forward(const CLI::App* cmd, PythonCommand& to) {
 struct LanguageModelSettings {
   std::string model, python, system, device, json_schema, grammar, speculative_config, lora;
   EngineCacheSettings cache;
-  double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
+  double temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0, cpu_offload_gb = 0;
   int64_t max_tokens = 0, top_k = 0, seed = 0, tensor_parallel_size = 0;
   std::vector<std::string> stop;
   bool json = false;
@@ -79,6 +80,7 @@ void add_sampling(CLI::App* cmd, LanguageModelSettings& s) {
                   "Processes that compute the text together, each with its part of the weights; default: 1")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
   add_cache_options(cmd, s.cache);
+  add_offload_option(cmd, s.cpu_offload_gb);
 }
 
 }  // namespace
@@ -91,6 +93,13 @@ void add_cache_options(CLI::App* cmd, EngineCacheSettings& s) {
                   "By which part such a cache may raise the perplexity of a text, or off; default: 0.05");
   cmd->add_option(names("attention_backend"), s.attention_backend,
                   "The implementation of attention over the cache, as PYFLAME_FORCE names it; default: auto");
+}
+
+void add_offload_option(CLI::App* cmd, double& gb) {
+  cmd->add_option(names("cpu_offload_gb"), gb,
+                  "GiB of weights that stay in host memory, where a GPU has no room for all; each step copies them; "
+                  "default: 0")
+      ->check(CLI::Range(0.0, 1e6));
 }
 
 void add_generate(CLI::App& app, Run& run) {
@@ -108,7 +117,7 @@ void add_generate(CLI::App& app, Run& run) {
     if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
     for (const char* name :
          {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar", "--speculative_config", "--lora",
-          "--tensor_parallel_size", "--kv_cache_dtype", "--kv_cache_gate", "--attention_backend"})
+          "--tensor_parallel_size", "--kv_cache_dtype", "--kv_cache_gate", "--attention_backend", "--cpu_offload_gb"})
       if (!of_model && !cmd->get_option(name)->empty()) throw CLI::RequiresError(name, "--model");
     if (of_model && !cmd->get_option("--max_repeat")->empty()) throw CLI::RequiresError("--max_repeat", "--checkpoint");
     run = [=]() -> int {

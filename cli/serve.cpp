@@ -88,10 +88,7 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
                   "GiB of host memory for keys and values of texts that make room for others; default: 0, they are "
                   "computed again")
       ->check(CLI::Range(0.0, 1e6));
-  cmd->add_option(names("cpu_offload_gb"), s.cpu_offload_gb,
-                  "GiB of weights that stay in host memory, where a GPU has no room for all; each step copies them; "
-                  "default: 0")
-      ->check(CLI::Range(0.0, 1e6));
+  add_offload_option(cmd, s.cpu_offload_gb);
   cmd->add_option(names("tensor_parallel_size"), s.tensor_parallel_size,
                   "Processes that compute each step together, each with its part of the weights; default: 1")
       ->check(from_one());

@@ -2,6 +2,7 @@
 
 The tests of a device with memory of its own run where there is one, and over the wave emulator (make test-emulator). The others take the CPU for such a device: its copies are the
 weights themselves, and all else is as on a GPU."""
+import io
 import warnings
 
 import numpy as np
@@ -139,6 +140,20 @@ def test_a_cpu_says_that_nothing_is_offloaded(path_of, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         written(pf.llm.load(path_of("llama"), device="cpu"))  # who did not ask for it hears nothing
+
+
+@pytest.mark.parametrize("more", [[], ["--kv_cache_dtype", "int8", "--kv_cache_gate", "off"]])  # without an engine, and with one
+def test_generate_and_chat_pass_it_on(path_of, monkeypatch, capfd, more):
+    from pyflame import _notes
+    from pyflame.llm.__main__ import main
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("the window\n"))
+    for words in (["generate", "--prompt", "the window"], ["chat"]):
+        monkeypatch.setattr(_notes, "_said", set())
+        with pytest.warns(UserWarning, match="cpu_offload_gb: the weights are in host memory already"):
+            assert main([*words, "--model", path_of("llama"), "--device", "cpu", "--max_tokens", "2", "--cpu_offload_gb", "0.5", *more]) == 0
+    assert main(["generate", "--model", path_of("llama"), "--cpu_offload_gb", "-1"]) == 1
+    assert "cpu_offload_gb" in capfd.readouterr().err
 
 
 @needs_gpu

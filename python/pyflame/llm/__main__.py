@@ -36,6 +36,7 @@ def _arguments(words):
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--attention_backend", default="auto")
     parser.add_argument("--kv_cache_gate", default=str(_kv_cache_gate.DEFAULT))
+    parser.add_argument("--cpu_offload_gb", type=float, default=0.0)
     return parser.parse_args(words)
 
 
@@ -62,12 +63,12 @@ def _writer(args):
     limit = _kv_cache_gate.limit_of(args.command, args.kv_cache_gate)
     if args.tensor_parallel_size == 1 and args.kv_cache_dtype == args.attention_backend == "auto":
         with _loading.shown(f"loading {args.model}"):
-            lm = pf.llm.load(args.model, device=args.device)
+            lm = pf.llm.load(args.model, device=args.device, cpu_offload_gb=args.cpu_offload_gb)
             draft_model(config, lm)  # loads it once
         yield lm, {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
         return
     with _loading.shown(f"loading {args.model}"):
-        writer = SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype, limit, args.attention_backend)
+        writer = SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype, limit, args.attention_backend, args.cpu_offload_gb)
     with writer:
         yield writer.model, {"tokens": writer.tokens}
 
