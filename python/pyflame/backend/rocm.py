@@ -20,18 +20,18 @@ def _device(device):
 
 
 class MemoryManager:
-    """The memory of a device that PyFlame uses."""
+    """The memory that PyFlame holds on a device: its counters, its limit, and a way to give back what is free. get_memory_manager() makes one."""
 
     def __init__(self, device=None):
         self._name = device
 
     def clear_pool(self):
-        """Returns cached memory to the driver. Live tensors are not affected."""
+        """Gives memory that PyFlame holds and no tensor uses back to the driver. Tensors keep theirs. Returns nothing."""
         _device(self._name)
         _C.empty_cache()
 
     def stats(self):
-        """A dict of byte counts: allocated, peak_allocated, cached, reserved, largest_hole, ..."""
+        """A dict of counters, most of them bytes: allocated, peak_allocated, cached, reserved, largest_hole and others. docs/memory.md says what each means."""
         return _C.memory_stats(_device(self._name))
 
     def report(self):
@@ -44,7 +44,7 @@ class MemoryManager:
 
 
 class PinnedPool:
-    """Page-locked host memory for copies to and from the device."""
+    """The page-locked memory of the host through which tensors are copied to and from a device. get_pinned_pool() makes one."""
 
     def __init__(self, device=None):
         self._name = device
@@ -74,22 +74,22 @@ class TuningCache:
 
     @property
     def path(self):
-        """The file of the measurements."""
+        """The path of the database with the measured implementations, a str. pf.tuning.path() returns the same."""
         return _C._choices_file()
 
 
 def get_tuning_cache():
-    """The TuningCache of this process."""
+    """The TuningCache of this process: the choices among implementations that were measured. All devices of the process share it."""
     return TuningCache()
 
 
 def get_memory_manager(device=None):
-    """The MemoryManager of a device."""
+    """The MemoryManager of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0"."""
     return MemoryManager(device)
 
 
 def get_pinned_pool(device=None):
-    """The PinnedPool of a device."""
+    """The PinnedPool of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0"."""
     return PinnedPool(device)
 
 

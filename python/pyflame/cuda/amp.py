@@ -8,7 +8,7 @@ __path__ = []  # PyTorch has files below it, which are found as this module
 
 
 class autocast(_autocast):
-    """pf.autocast of the GPU there is; without one it is off."""
+    """pf.autocast for the GPU that is there, of AMD or NVIDIA. Without a GPU the context is off, and nothing is cast."""
 
     def __init__(self, enabled=True, dtype=None, cache_enabled=True):
         super().__init__(_gpu.kind() or "cuda", dtype=dtype, enabled=enabled and _gpu.count() > 0, cache_enabled=cache_enabled)

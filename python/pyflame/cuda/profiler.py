@@ -3,14 +3,14 @@ import contextlib
 
 
 def start():
-    """Does nothing: nobody reads the marks. pyflame.profiler.profile records a run."""
+    """Does nothing: no profiler of NVIDIA reads the mark that PyTorch would set here. pyflame.profiler.profile records a run."""
 
 
 def stop():
-    """Does nothing, like start."""
+    """Does nothing, as start() does: no profiler of NVIDIA reads the mark. pyflame.profiler.profile records a run."""
 
 
 @contextlib.contextmanager
 def profile():
-    """A context that does nothing, like start."""
+    """A context that does nothing, as start() and stop() do. pyflame.profiler.profile is the context that records a run."""
     yield

@@ -3,29 +3,29 @@ from .. import _C
 
 
 class Stream:
-    """The one order of work. Every stream is the same one."""
+    """The order of a device's work. There is one order for each device, so that all streams are equal. device, priority: kept as attributes; they change nothing."""
 
     def __init__(self, device=None, priority=0, **kwargs):
         self.device, self.priority, self.stream_id, self.cuda_stream = device, priority, 0, 0
 
     def synchronize(self):
-        """Returns when everything that was recorded is complete."""
+        """Returns when all work that was recorded is complete, on every device. An error of that work is raised."""
         _C.synchronize()
 
     def wait_stream(self, stream):
-        """Does nothing: work is in order."""
+        """Does nothing: what is recorded later runs after what the other stream has recorded, in any case."""
 
     def wait_event(self, event):
-        """Does nothing: work is in order."""
+        """Does nothing: what is recorded later runs after what came before the event, in any case."""
 
     def record_event(self, event=None):
-        """An event at this point of the work."""
+        """Marks this point of the work and returns the event. event: the Event to use; None makes one."""
         event = event or Event()
         event.record(self)
         return event
 
     def query(self):
-        """Whether everything is complete. What is pending is completed first."""
+        """Always True: the call completes all pending work first, and so it waits. Event.query() does not wait."""
         _C.synchronize()
         return True
 
@@ -65,19 +65,19 @@ class Event:
         return self._event.elapsed_ms(end_event._event)
 
     def synchronize(self):
-        """Returns when the work before the event is complete."""
+        """Returns when the device has completed the work that was recorded before the event. An error of that work is raised."""
         self._event.wait()
 
     def query(self):
-        """Whether the work before the event is complete. Does not wait."""
+        """A bool: whether the device has completed the work that was recorded before the event. The call does not wait."""
         return self._event.passed()
 
     def wait(self, stream=None):
-        """Does nothing: work is in order."""
+        """Does nothing: what is recorded later runs after what came before the event, in any case. stream is not used."""
 
 
 def current_stream(device=None):
-    """The one order of work."""
+    """The Stream that stands for the order of work. All devices and streams have an equal one; device is not used."""
     return _stream
 
 
@@ -85,9 +85,9 @@ default_stream = current_stream
 
 
 def set_stream(stream):
-    """Does nothing: there is one order of work."""
+    """Does nothing; stream is not used. A device has one order of work, so that all streams are equal."""
 
 
 def stream(stream):
-    """A context that changes nothing: there is one order of work."""
+    """A context that changes nothing: a device has one order of work, so that all streams are equal. stream: a Stream or None."""
     return stream if stream is not None else _stream
