@@ -62,17 +62,17 @@ def split_with_sizes_copy(input, split_sizes, dim=0):
 
 
 def unsafe_chunk(input, chunks, dim=0):
-    """The same as chunk."""
+    """The same as chunk: chunks parts of the input along dim, as a tuple of views. The arguments and errors are those of chunk."""
     return input.chunk(chunks, dim)
 
 
 def unsafe_split(input, split_size, dim=0):
-    """The same as split."""
+    """The same as split: parts of split_size along dim, as a tuple of views. The arguments and errors are those of split."""
     return input.split(split_size, dim)
 
 
 def constant_pad_nd(input, pad, value=0):
-    """pad with mode 'constant'."""
+    """nn.functional.pad with mode 'constant': new elements at the ends of the last dims have this value. The dtype stays."""
     return _C.pad(input, list(pad), "constant", value)
 
 

@@ -45,7 +45,7 @@ def rad2deg(input):
 
 @method
 def positive(input):
-    """The input itself. TypeError for bool."""
+    """Returns the input as it is: the same object, of any shape and numeric dtype. TypeError for a bool tensor."""
     if input.dtype == _C.bool_:
         raise TypeError("positive: not defined for bool; got a bool tensor; expected integers or floats")
     return input
@@ -131,7 +131,7 @@ def float_power(input, exponent):
 
 
 def rsub(input, other, *, alpha=1):
-    """other - alpha * input."""
+    """other - alpha * input for each element. other is a tensor or a number; the shapes broadcast and the dtypes promote."""
     return other - (input if alpha == 1 else input * alpha)
 
 
@@ -260,7 +260,7 @@ def logaddexp2(input, other):
 
 @method
 def hypot(input, other):
-    """sqrt(input^2 + other^2), without overflow. Floating dtypes."""
+    """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. Integers become float32."""
     a, b = _C.abs(input), _C.abs(other)
     most, least = _C.maximum(a, b), _C.minimum(a, b)
     plain = _C.logical_and(_C.isfinite(most), most > 0)

@@ -24,7 +24,7 @@ def numel(input):
 
 
 def outer(input, vec2):
-    """The outer product of two vectors: [N], [M] -> [N, M]."""
+    """The outer product of two vectors, [N], [M] -> [N, M]: the element i, j is input[i] * vec2[j]. The dtypes promote. ValueError for other shapes."""
     if input.ndim != 1 or vec2.ndim != 1:
         raise ValueError(f"outer: needs two vectors; got shapes {input.shape} and {vec2.shape}")
     return input.unsqueeze(1) * vec2
