@@ -14,12 +14,12 @@ def is_tensor(obj):
 
 
 def is_floating_point(input):
-    """Whether the dtype of input is a floating-point dtype."""
+    """A bool: whether the dtype of input is a floating-point dtype. False for integers, bool and complex numbers."""
     return input.is_floating_point()
 
 
 def numel(input):
-    """The number of elements of input."""
+    """The number of elements of input, an int: the product of its sizes, and 1 without dims."""
     return input.numel()
 
 
