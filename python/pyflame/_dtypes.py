@@ -52,7 +52,7 @@ def _to_complex(self):
 
 
 def _to_real(self):
-    """The dtype of a complex dtype's parts; of another one, itself."""
+    """The dtype of the real and imaginary parts of a complex dtype: float32 for complex64, float64 for complex128. Another dtype is returned as it is."""
     return getattr(_C, {"complex64": "float32", "complex128": "float64"}.get(self.name, self.name), self)
 
 
@@ -86,10 +86,13 @@ class finfo:
 
 
 class iinfo:
-    """The limits of an integer dtype: bits, max, min."""
+    """The limits of an integer dtype: bits is its width, min and max are its least and largest number, dtype is its name.
+
+    type: a signed or unsigned integer dtype. TypeError for others.
+    """
 
     def __init__(self, type):
-        if type.is_floating_point or type == _C.bool_:
+        if _category(type) != 1:
             raise TypeError(f"iinfo: not an integer dtype; got {type}; expected one; hint: finfo")
         self.dtype, self.bits = type.name, 8 * type.itemsize
         self.min, self.max = (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1) if type.is_signed else (0, 2**self.bits - 1)
@@ -108,7 +111,11 @@ def can_cast(from_, to):
 
 
 def result_type(tensor1, tensor2):
-    """The dtype that an operation on two tensors or numbers has."""
+    """The dtype of tensor1 + tensor2 by PyTorch's rules of promotion. Both are tensors or numbers.
+
+    A number, and a tensor without dims, count only if their category (bool, integer, floating, complex) is above that of the other one. Nothing is
+    computed.
+    """
 
     def sample(x):
         return _C.zeros([0] * min(x.ndim, 1), dtype=x.dtype, device=x.device) if isinstance(x, Tensor) else x
@@ -120,7 +127,7 @@ def result_type(tensor1, tensor2):
 
 
 def is_complex(input):
-    """Whether the elements are complex numbers."""
+    """Whether the dtype of input, a tensor, is complex64 or complex128. Returns a bool and reads no elements."""
     return input.dtype.name.startswith("complex")
 
 
@@ -132,22 +139,22 @@ def is_nonzero(input):
 
 
 def is_same_size(input, other):
-    """Whether two tensors have the same shape."""
+    """Whether two tensors have the same shape. Dtypes and devices may differ. Returns a bool and reads no elements."""
     return input.shape == other.shape
 
 
 def is_signed(input):
-    """Whether the dtype has negative numbers."""
+    """Whether the dtype of input has negative numbers: False for bool and unsigned integers, True for others. Returns a bool."""
     return input.dtype.is_signed
 
 
 def is_inference(input):
-    """Whether the tensor was made under inference_mode."""
+    """Whether input was made under inference_mode, so that it can never take part in a gradient. Returns a bool."""
     return False if input.requires_grad or input.grad_fn is not None else input._is_inference()
 
 
 def is_storage(obj):
-    """Whether obj is what Tensor.storage() returns."""
+    """Whether obj is a Storage: what Tensor.storage() and Tensor.untyped_storage() return. Returns a bool; any object is accepted."""
     from ._tensor_methods import Storage
 
     return isinstance(obj, Storage)
@@ -159,12 +166,12 @@ def is_distributed(input):
 
 
 def is_conj(input):
-    """Always False: conjugates are computed."""
+    """Always False: conj() computes its result, so that no tensor is a conjugate that is not computed yet."""
     return False
 
 
 def is_neg(input):
-    """Always False: negatives are computed."""
+    """Always False: a negative is computed, so that no tensor has a sign that is not applied yet."""
     return False
 
 
@@ -185,7 +192,7 @@ strided = layout("strided")
 sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged = (
     layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
 )
-qscheme = type("qscheme", (), {"__doc__": "A way of quantizing; there are none."})
+qscheme = type("qscheme", (), {"__doc__": "The type of PyTorch's ways of quantizing, for programs that name it. PyFlame quantizes no tensors and has none of them."})
 
 
 def typename(obj):
@@ -232,12 +239,15 @@ def set_default_tensor_type(t):
 
 
 def set_default_device(device):
-    """Where new tensors are made. None is the CPU."""
+    """Sets the device on which functions such as pf.zeros make tensors unless device= is given. None is the CPU.
+
+    device: a device or its name. ArgumentError for an unknown name.
+    """
     _C.set_device("cpu" if device is None else device)
 
 
 def get_default_device():
-    """Where new tensors are made."""
+    """The device on which functions such as pf.zeros make tensors unless device= is given: that of set_default_device, at first the CPU."""
     return _C.device(_C.get_device())
 
 

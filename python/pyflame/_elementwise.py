@@ -33,19 +33,25 @@ def frac(input):
 
 @method
 def deg2rad(input):
-    """Degrees as radians: x * pi / 180. Integers become float32."""
+    """Degrees as radians: x * pi / 180, elementwise.
+
+    The shape is that of input. Floating and complex dtypes stay; integers and bools become float32.
+    """
     return floating(input) * (math.pi / 180)
 
 
 @method
 def rad2deg(input):
-    """Radians as degrees: x * 180 / pi. Integers become float32."""
+    """Radians as degrees: x * 180 / pi, elementwise.
+
+    The shape is that of input. Floating and complex dtypes stay; integers and bools become float32.
+    """
     return floating(input) * (180 / math.pi)
 
 
 @method
 def positive(input):
-    """The input itself. TypeError for bool."""
+    """+x: the input itself, not a copy. Any shape; integer, floating and complex dtypes. TypeError for bool."""
     if input.dtype == _C.bool_:
         raise TypeError("positive: not defined for bool; got a bool tensor; expected integers or floats")
     return input
@@ -97,13 +103,19 @@ def fmod(input, other):
 
 @method
 def fmax(input, other):
-    """The larger of both; the other one where one is NaN."""
+    """The larger of two tensors, elementwise. Where one of them is NaN it is the other one; NaN where both are.
+
+    Real dtypes, which are promoted; shapes broadcast, an ArgumentError otherwise; TypeError for complex tensors.
+    """
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.maximum(input, other)))
 
 
 @method
 def fmin(input, other):
-    """The smaller of both; the other one where one is NaN."""
+    """The smaller of two tensors, elementwise. Where one of them is NaN it is the other one; NaN where both are.
+
+    Real dtypes, which are promoted; shapes broadcast, an ArgumentError otherwise; TypeError for complex tensors.
+    """
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.minimum(input, other)))
 
 
@@ -131,7 +143,10 @@ def float_power(input, exponent):
 
 
 def rsub(input, other, *, alpha=1):
-    """other - alpha * input."""
+    """other - alpha * input, elementwise: sub with its operands swapped.
+
+    input, other: tensors or numbers; shapes broadcast, dtypes are promoted. alpha: a number. TypeError for two bool tensors.
+    """
     return other - (input if alpha == 1 else input * alpha)
 
 
@@ -186,13 +201,19 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
 
 @method
 def isposinf(input):
-    """Whether infinite and positive, as bool."""
+    """Whether an element is plus infinity: a bool tensor of the shape of input.
+
+    input: of any real dtype; False everywhere for integers and bools. TypeError for complex tensors.
+    """
     return _C.logical_and(_C.isinf(input), input > 0)
 
 
 @method
 def isneginf(input):
-    """Whether infinite and negative, as bool."""
+    """Whether an element is minus infinity: a bool tensor of the shape of input.
+
+    input: of any real dtype; False everywhere for integers and bools. TypeError for complex tensors.
+    """
     return _C.logical_and(_C.isinf(input), input < 0)
 
 
@@ -254,13 +275,20 @@ def logaddexp(input, other):
 
 @method
 def logaddexp2(input, other):
-    """log2(2^input + 2^other), without overflow. Floating dtypes."""
+    """log2(2^input + 2^other), elementwise, computed so that large exponents do not overflow.
+
+    Shapes broadcast and dtypes are promoted; integers become float32. TypeError for two bool tensors.
+    """
     return _log_add(input, other, lambda x: _C.log1p(_C.exp2(x)) * (1 / math.log(2)))
 
 
 @method
 def hypot(input, other):
-    """sqrt(input^2 + other^2), without overflow. Floating dtypes."""
+    """sqrt(input^2 + other^2), elementwise, computed so that the squares do not overflow. Infinity where one of both is infinite, even if the other is
+    NaN.
+
+    Two tensors, whose shapes broadcast and whose dtypes are promoted; integers become float32. TypeError for bool.
+    """
     a, b = _C.abs(input), _C.abs(other)
     most, least = _C.maximum(a, b), _C.minimum(a, b)
     plain = _C.logical_and(_C.isfinite(most), most > 0)
@@ -290,7 +318,10 @@ def fill(input, value):
 
 @method
 def ldexp(input, other):
-    """input * 2^other, elementwise. Integers become float32."""
+    """input * 2^other, elementwise, where other is a tensor or a number.
+
+    Shapes broadcast. The power of an integer tensor is float32, and the result has the dtype to which input and the power are promoted.
+    """
     power = _C.pow(2.0, floating(other) if isinstance(other, Tensor) else float(other))
     return input * power
 

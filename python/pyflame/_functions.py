@@ -9,22 +9,25 @@ def _rebuild_tensor(data, shape, dtype, device, requires_grad):
 
 
 def is_tensor(obj):
-    """Whether obj is a tensor."""
+    """Whether obj is a pyflame.Tensor or an object of a subclass, such as nn.Parameter. Returns a bool; any object is accepted."""
     return isinstance(obj, Tensor)
 
 
 def is_floating_point(input):
-    """Whether the dtype of input is a floating-point dtype."""
+    """Whether the dtype of input, a tensor, is a floating-point dtype; complex dtypes are not. Returns a bool. TypeError for what is no tensor."""
     return input.is_floating_point()
 
 
 def numel(input):
-    """The number of elements of input."""
+    """The number of elements of input, a tensor: the product of its sizes, 1 without dims. An int; TypeError for what is no tensor."""
     return input.numel()
 
 
 def outer(input, vec2):
-    """The outer product of two vectors: [N], [M] -> [N, M]."""
+    """The outer product of two vectors: out[i, j] = input[i] * vec2[j], [N], [M] -> [N, M].
+
+    Dtypes are promoted. ValueError unless both have one dim.
+    """
     if input.ndim != 1 or vec2.ndim != 1:
         raise ValueError(f"outer: needs two vectors; got shapes {input.shape} and {vec2.shape}")
     return input.unsqueeze(1) * vec2

@@ -12,7 +12,7 @@ def function(name, advice):
         raise _error(name, advice)
 
     refused.__name__ = refused.__qualname__ = name.rpartition(".")[2]
-    refused.__doc__ = f"Not available: {advice}."
+    refused.__doc__ = f"Not available: {advice}. A call raises NotImplementedError."
     return refused
 
 
@@ -22,7 +22,7 @@ def cls(name, advice):
     def new(kind, *args, **kwargs):
         raise _error(name, advice)
 
-    return type(name.rpartition(".")[2], (), {"__new__": new, "__doc__": f"Not available: {advice}."})
+    return type(name.rpartition(".")[2], (), {"__new__": new, "__doc__": f"Not available: {advice}. Making an object raises NotImplementedError, and isinstance() is False for everything."})
 
 
 def module(name, advice):

@@ -61,7 +61,10 @@ def atleast_1d(*tensors):
 
 
 def atleast_2d(*tensors):
-    """A view with at least two dims: (n,) becomes (1, n)."""
+    """Each tensor with at least two dims: () becomes (1, 1), (n,) becomes (1, n), others stay. Views of the same memory.
+
+    tensors: one tensor, which gives a tensor; several, or a sequence, which give a tuple.
+    """
     return _at_least(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
 
 
@@ -75,7 +78,7 @@ def atleast_3d(*tensors):
 
 @method
 def ravel(input):
-    """All elements in one dim: a view where that is possible."""
+    """All elements in one dim, in row-major order: input.reshape(-1). A view where the strides allow it, otherwise a copy."""
     return input.reshape(-1)
 
 
@@ -109,13 +112,16 @@ def movedim(input, source, destination):
 
 @method
 def moveaxis(input, source, destination):
-    """The same as movedim. The arguments are those of movedim."""
+    """The same as movedim: a view of input with the dims source at the places destination, and the others in their order.
+
+    IndexError for a dim that is out of range; ValueError unless there is one destination for each source.
+    """
     return movedim(input, source, destination)
 
 
 @method
 def swapdims(input, dim0, dim1):
-    """The same as transpose."""
+    """The same as transpose: a view with the dims dim0 and dim1 swapped. IndexError for a dim that is out of range."""
     return input.transpose(dim0, dim1)
 
 
@@ -123,18 +129,24 @@ def swapdims(input, dim0, dim1):
 
 
 def hstack(tensors):
-    """Tensors joined along the second dim; vectors along their only one."""
+    """Tensors joined along the second dim; vectors along their only one, and a tensor without dims is a vector of one element.
+
+    Dtypes are promoted. ArgumentError unless the other sizes are equal, and for no tensors.
+    """
     tensors = [atleast_1d(t) for t in tensors]
-    return _C.cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+    return _C.cat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
 
 
 def vstack(tensors):
-    """Tensors joined along the first dim; vectors are rows."""
+    """Tensors joined along the first dim; a vector [N] counts as a row [1, N], a tensor without dims as [1, 1].
+
+    Dtypes are promoted. ArgumentError unless the other sizes are equal, and for no tensors.
+    """
     return _C.cat([atleast_2d(t) for t in tensors], 0)
 
 
 def row_stack(tensors):
-    """The same as vstack."""
+    """The same as vstack: tensors joined along the first dim, where a vector [N] counts as a row [1, N]. The errors are those of vstack."""
     return vstack(tensors)
 
 
@@ -288,13 +300,13 @@ def flip(input, *args, dims=()):
 
 @method
 def fliplr(input):
-    """The order of elements reversed along the second dim."""
+    """A copy of input with the order of its elements reversed along the second dim. IndexError for fewer than two dims."""
     return flip(input, 1)
 
 
 @method
 def flipud(input):
-    """The order of elements reversed along the first dim."""
+    """A copy of input with the order of its elements reversed along the first dim. Shape and dtype are those of input."""
     return flip(input, 0)
 
 
@@ -386,7 +398,10 @@ def diagflat(input, offset=0):
 
 @method
 def trace(input):
-    """The sum of the main diagonal of a matrix."""
+    """The sum of the main diagonal of a matrix [N, M], as a tensor without dims.
+
+    The dtype is that of input; integers and bools sum to int64. ValueError unless input has two dims.
+    """
     if input.ndim != 2:
         raise ValueError(f"trace: not a matrix; got shape {tuple(input.shape)}; expected two dims")
     return diagonal(input).sum()

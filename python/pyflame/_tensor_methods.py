@@ -21,22 +21,28 @@ def _on(types):
     return lambda self: str(self.device).partition(":")[0] in types
 
 
-_property("is_cuda", _on(("rocm", "cuda")), "Whether it is on a GPU, of any vendor.")
-_property("is_cpu", _on(("cpu", "reference", "null")), "Whether it is in the memory of the host.")
+_property("is_cuda", _on(("rocm", "cuda")), "Whether the tensor is on a GPU, AMD's or NVIDIA's: its device is 'rocm' or 'cuda'. A bool.")
+_property("is_cpu", _on(("cpu", "reference", "null")), "Whether the tensor is in the memory of the host: its device is 'cpu' or 'reference', or the 'null' device. A bool.")
 _property("is_meta", _on(("null",)), "Whether it has a shape and no values: the device 'null', which is also called 'meta'.")
-for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_nested", "is_xpu", "is_xla", "is_vulkan", "is_ipu", "is_mtia", "is_maia", "volatile"):
-    _property(_name, lambda self: False, "False.")
-_property("layout", lambda self: _dtypes.strided, "strided: the only layout there is.")
-_property("names", lambda self: (None,) * self.ndim, "None for each dim: dims have no names.")
-_property("name", lambda self: None, "None.")
-_property("output_nr", lambda self: 0, "0.")
+_NEVER = {
+    "is_sparse": "keeps only the elements that are not zero", "is_sparse_csr": "keeps rows in the compressed format CSR", "is_quantized": "has quantized elements",
+    "is_mkldnn": "has the layout of oneDNN", "is_nested": "is a list of tensors of different shapes", "is_mps": "is on an Apple GPU", "is_xpu": "is on an Intel GPU",
+    "is_xla": "is on a device of XLA", "is_vulkan": "is on a device of Vulkan", "is_ipu": "is on a Graphcore IPU", "is_mtia": "is on a device of the type 'mtia'",
+    "is_maia": "is on a device of the type 'maia'", "volatile": "was made without a gradient, the word for it before version 0.4",
+}
+for _name, _what in _NEVER.items():
+    _property(_name, lambda self: False, f"Always False. In PyTorch, whether the tensor {_what}; there are no such tensors in PyFlame.")
+_property("layout", lambda self: _dtypes.strided, "Always pyflame.strided: elements lie at distances that stride() tells, and there is no other layout.")
+_property("names", lambda self: (None,) * self.ndim, "A tuple with None for each dim: dims have no names. PyTorch's programs ask for it before they use named dims.")
+_property("name", lambda self: None, "Always None: a tensor has no name of its own. PyTorch's programs ask for this attribute.")
+_property("output_nr", lambda self: 0, "Always 0. In PyTorch, which output of grad_fn the tensor is; here grad_fn counts one output.")
 for _name in ("is_complex", "is_nonzero", "is_same_size", "is_signed", "is_inference", "is_distributed", "is_conj", "is_neg"):
     setattr(Tensor, _name, getattr(_dtypes, _name))
 
 
 @_method
 def get_device(self):
-    """The number of its GPU; -1 on the CPU."""
+    """The number of the tensor's GPU, an int; -1 for a tensor that is not on a GPU."""
     return -1 if self.device.index is None else self.device.index
 
 
@@ -50,7 +56,9 @@ def prelu(self, weight):
 
 @_method
 def hardshrink(self, lambd=0.5):
-    """0 where the absolute value is at most lambd; itself elsewhere."""
+    """The tensor's elements where |x| > lambd, otherwise 0: nn.functional.hardshrink. Shape and dtype are those of the tensor. TypeError for complex
+    tensors.
+    """
     from .nn import functional
 
     return functional.hardshrink(self, lambd)
@@ -68,7 +76,7 @@ def retain_grad(self):
     self._retained = self.grad_fn is not None
 
 
-_property("retains_grad", lambda self: self.grad_fn is not None and getattr(self, "_retained", False), "Whether retain_grad() keeps its gradient; False for a leaf.")
+_property("retains_grad", lambda self: self.grad_fn is not None and getattr(self, "_retained", False), "Whether retain_grad() was called, so that backward() stores the gradient in grad. False for a leaf, whose gradient is stored anyway.")
 _round_ = Tensor.round_
 
 
@@ -80,7 +88,10 @@ def round_(self, *, decimals=0):
 
 @_method
 def conv_tbc(self, weight, bias, pad=0):
-    """nn.functional.conv_tbc."""
+    """nn.functional.conv_tbc, a convolution over the first dim: self [T, B, C], weight [K, C, O], bias [O] -> [T + 2 pad - K + 1, B, O].
+
+    ValueError for other shapes.
+    """
     from .nn import functional
 
     return functional.conv_tbc(self, weight, bias, pad)
@@ -94,19 +105,19 @@ def __array_wrap__(self, array, context=None, return_scalar=False):
 
 @_method
 def pin_memory(self, device=None):
-    """Itself: copies to a GPU go through pinned memory anyway."""
+    """The tensor itself, not a copy: copies to a GPU go through page-locked memory in any case. device is ignored."""
     return self
 
 
 @_method
 def is_pinned(self, device=None):
-    """Always False: copies to a GPU go through pinned memory anyway."""
+    """Always False: tensors are not in page-locked memory, through which copies to a GPU go in any case. device is ignored."""
     return False
 
 
 @_method
 def is_shared(self):
-    """Always False: processes do not share memory."""
+    """Always False: processes share no tensors. PyTorch's programs ask it before they send tensors to other processes."""
     return False
 
 
@@ -131,25 +142,25 @@ def to_dense(self, dtype=None, *, masked_grad=True):
 
 @_method
 def dequantize(self):
-    """Itself as float32: no tensor is quantized."""
+    """The tensor as float32: itself if it has this dtype, as no tensor is quantized; otherwise a cast copy."""
     return self.float()
 
 
 @_method
 def resolve_conj(self):
-    """Itself: conjugates are computed."""
+    """The tensor itself: conj() computes its result, so that no conjugate is left to compute."""
     return self
 
 
 @_method
 def resolve_neg(self):
-    """Itself: negatives are computed."""
+    """The tensor itself: a negative is computed, so that no sign is left to apply."""
     return self
 
 
 @_method
 def record_stream(self, stream):
-    """Does nothing: all work is in one order."""
+    """Does nothing: all work is in one order, so that memory is reused only after the work that reads it."""
 
 
 @_method
@@ -173,7 +184,7 @@ def dim_order(self, *, ambiguity_check=False):
 
 @_method
 def as_subclass(self, cls):
-    """The same elements as an object of a subclass of Tensor."""
+    """The same elements as an object of cls, a subclass of Tensor, of the same memory. TypeError for another argument."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"as_subclass: not a subclass of Tensor; got {cls!r}")
     return cls(self)
@@ -181,7 +192,7 @@ def as_subclass(self, cls):
 
 @_method
 def detach_(self):
-    """Forgets its history, in place; returns itself."""
+    """Makes the tensor a leaf without a gradient, in place: grad_fn becomes None, requires_grad False. Returns the tensor itself."""
     if self.grad_fn is not None:
         self._become(self, False)
     else:
@@ -223,13 +234,13 @@ def resize_as_(self, the_template, memory_format=None):
 
 @_method
 def resize(self, *sizes):
-    """reshape to the sizes. The number of elements stays."""
+    """PyTorch's old name of reshape: the elements in another shape, of the same number. ArgumentError for another number of elements."""
     return self.reshape(*sizes)
 
 
 @_method
 def resize_as(self, tensor):
-    """reshape to the shape of another tensor."""
+    """PyTorch's old name of reshape to the shape of another tensor. ArgumentError unless both have the same number of elements."""
     return self.reshape(tensor.shape)
 
 
@@ -320,13 +331,13 @@ class Storage:
 
 @_method
 def storage(self):
-    """Its memory as elements of its dtype."""
+    """The tensor's memory as a Storage of elements of its dtype: all of the memory, also where the tensor is a view of a part."""
     return Storage(self, False)
 
 
 @_method
 def untyped_storage(self):
-    """Its memory as bytes."""
+    """The tensor's memory as a Storage of bytes, with dtype uint8: all of the memory, also where the tensor is a view of a part."""
     return Storage(self, True)
 
 
@@ -335,7 +346,7 @@ Tensor.typed_storage = storage
 
 @_method
 def storage_type(self):
-    """The class of its storage."""
+    """The class of what storage() returns: Storage, for every dtype and device. PyTorch has one class for each dtype."""
     return Storage
 
 
@@ -380,7 +391,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
 
 @_method
 def reinforce(self, reward):
-    """Removed by PyTorch long ago."""
+    """Always a RuntimeError: PyTorch removed it. With distributions the loss is -dist.log_prob(action) * reward."""
     raise RuntimeError("reinforce: removed from PyTorch; use distributions: loss = -dist.log_prob(action) * reward")
 
 
@@ -439,6 +450,16 @@ def _with_old_value(self, args, kwargs):
     return old, [old if a is self else a for a in args], {name: old if a is self else a for name, a in kwargs.items()}
 
 
+def _about(function):
+    """What a function computes: the first sentence of its docstring; of one that only names another function, the second."""
+    signatures = getattr(function, "__nb_signature__", None)
+    text = " ".join(((signatures[0][1] if signatures else function.__doc__) or "").split())
+    first, _, rest = text.partition(". ")
+    if rest and first.startswith("The same as ") and ":" not in first:
+        first = rest.partition(". ")[0]
+    return first.removesuffix(".") + "."
+
+
 def _in_place(name, function):
     def method(self, *args, **kwargs):
         old, args, kwargs = _with_old_value(self, args, kwargs)
@@ -450,7 +471,11 @@ def _in_place(name, function):
         return self.copy_(result)
 
     method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = f"{name}, in place; returns itself."
+    method.__doc__ = (
+        f"Writes the result of {name}() to the tensor itself and returns it. {name}(): {_about(function)}\n\n"
+        f"The arguments are those of {name}() without the first. The tensor keeps its shape and dtype. RuntimeError if the result has another shape, if its\n"
+        "dtype is of a wider category (bool, integer, floating, complex), or if the tensor is a leaf that requires a gradient."
+    )
     return method
 
 
@@ -475,7 +500,10 @@ def _view_in_place(name, function):
         return self
 
     method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = f"The tensor itself becomes its {name}; returns itself."
+    method.__doc__ = (
+        f"The tensor itself becomes the view that {name}() returns, and is returned. {name}(): {_about(function)}\n\n"
+        f"The arguments are those of {name}() without the first. No element is copied. RuntimeError for a leaf that requires a gradient."
+    )
     return method
 
 

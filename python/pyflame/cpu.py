@@ -4,17 +4,17 @@ from .cuda.streams import Stream, current_stream, stream  # noqa: F401
 
 
 def is_available():
-    """Always True: there is a CPU."""
+    """Always True: tensors can be made on the CPU of every machine. PyTorch's programs ask it of each kind of device."""
     return True
 
 
 def device_count():
-    """Always 1: all cores are one device."""
+    """Always 1: all cores of the machine, and all of its sockets, are one device."""
     return 1
 
 
 def current_device():
-    """Always 'cpu'."""
+    """Always the str 'cpu': there is one device of this kind, which has no number."""
     return "cpu"
 
 
@@ -23,5 +23,5 @@ def set_device(device):
 
 
 def synchronize(device=None):
-    """Returns when everything that was recorded is complete."""
+    """Waits until all work that was recorded is complete, on every device. Raises the error of an op that failed. device is ignored."""
     _C.synchronize()

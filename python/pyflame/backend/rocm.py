@@ -20,18 +20,23 @@ def _device(device):
 
 
 class MemoryManager:
-    """The memory of a device that PyFlame uses."""
+    """The memory that PyFlame uses of one device: what is live and cached, and its limit.
+
+    device: its name; None is the current device if that is a GPU, otherwise 'rocm:0'. The methods raise DeviceError if it is not available.
+    """
 
     def __init__(self, device=None):
         self._name = device
 
     def clear_pool(self):
-        """Returns cached memory to the driver. Live tensors are not affected."""
+        """Returns cached memory of all devices to their drivers. Live tensors are not affected. DeviceError if the device is not available."""
         _device(self._name)
         _C.empty_cache()
 
     def stats(self):
-        """A dict of byte counts: allocated, peak_allocated, cached, reserved, largest_hole, ..."""
+        """The counts of pf.memory_stats as a dict, in bytes: allocated, peak_allocated, cached, reserved, largest_hole and others. DeviceError if the
+        device is not available.
+        """
         return _C.memory_stats(_device(self._name))
 
     def report(self):
@@ -44,7 +49,10 @@ class MemoryManager:
 
 
 class PinnedPool:
-    """Page-locked host memory for copies to and from the device."""
+    """Page-locked host memory, through which copies to and from a device go.
+
+    device: its name; None is the current device if that is a GPU, otherwise 'rocm:0'. warmup() raises DeviceError if it is not available.
+    """
 
     def __init__(self, device=None):
         self._name = device
@@ -74,22 +82,22 @@ class TuningCache:
 
     @property
     def path(self):
-        """The file of the measurements."""
+        """The path, a str, of the SQLite file in which measurements are kept: that of set_cache_file, or choices.sqlite in the cache folder."""
         return _C._choices_file()
 
 
 def get_tuning_cache():
-    """The TuningCache of this process."""
+    """A TuningCache. Each one stands for the same measurements of this process. No device is needed."""
     return TuningCache()
 
 
 def get_memory_manager(device=None):
-    """The MemoryManager of a device."""
+    """A MemoryManager of a device: of its name, or of the current GPU, otherwise 'rocm:0'. The device is not looked at before a method is called."""
     return MemoryManager(device)
 
 
 def get_pinned_pool(device=None):
-    """The PinnedPool of a device."""
+    """A PinnedPool of a device: of its name, or of the current GPU, otherwise 'rocm:0'. The device is not looked at before a method is called."""
     return PinnedPool(device)
 
 

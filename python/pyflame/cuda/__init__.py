@@ -15,17 +15,17 @@ has_half = True
 
 
 def is_available():
-    """Whether there is a GPU that can be used."""
+    """Whether there is a GPU, AMD's or NVIDIA's, that PyFlame can use. Returns a bool and never raises."""
     return _gpu.count() > 0
 
 
 def device_count():
-    """How many GPUs there are."""
+    """How many GPUs there are of the vendor in use, AMD or NVIDIA; 0 without one."""
     return _gpu.count()
 
 
 def current_device():
-    """The number of the current GPU. DeviceError if there is none."""
+    """The number of the GPU that a name without a number, such as 'cuda', means. DeviceError if there is none."""
     return int(_gpu.name_of().partition(":")[2])
 
 
@@ -53,18 +53,18 @@ class device:
 
 
 def device_of(tensor):
-    """A context of the GPU on which a tensor is."""
+    """A context in which the GPU of a tensor is the current one, as with device(); of a tensor that is not on a GPU, a context that changes nothing."""
     where = tensor.device
     return contextlib.nullcontext() if where.index is None else device(where.index)
 
 
 def synchronize(device=None):
-    """Returns when everything that was recorded is complete; raises what failed."""
+    """Waits until all work that was recorded is complete, on every device. Raises the error of an op that failed. device is ignored."""
     _C.synchronize()
 
 
 def manual_seed(seed):
-    """Starts the random numbers anew from this seed, on all devices."""
+    """Starts the global random numbers anew from this seed, an int. There is one state for all devices, the CPU included."""
     _manual_seed(seed)
 
 
@@ -72,7 +72,7 @@ manual_seed_all = manual_seed
 
 
 def seed():
-    """Starts the random numbers anew from a seed of the system."""
+    """Starts the global random numbers anew, on all devices, from a seed that the operating system draws. initial_seed() tells it."""
     default_generator.seed()
 
 
@@ -80,7 +80,7 @@ seed_all = seed
 
 
 def initial_seed():
-    """The seed that the random numbers were started with."""
+    """The seed with which the global random numbers began, an int. It is one for all devices: that of pf.initial_seed."""
     return default_generator.initial_seed()
 
 
@@ -90,28 +90,32 @@ def get_rng_state(device=None):
 
 
 def set_rng_state(new_state, device=None):
-    """Continues from a state that get_rng_state returned."""
+    """Sets the state of the global random numbers, what get_rng_state returned: the numbers that followed it come again. device is ignored: there is one
+    state.
+    """
     _C.set_rng_state(tuple(new_state))
 
 
 def get_rng_state_all():
-    """A list with the state for each GPU."""
+    """A list with the state of the random numbers for each GPU. There is one state, so all entries are equal; an empty list without a GPU."""
     return [_C.get_rng_state() for _ in range(device_count())]
 
 
 def set_rng_state_all(new_states):
-    """Continues from what get_rng_state_all returned."""
+    """Sets the state of the random numbers from a list of get_rng_state_all: its last entry counts, because there is one state. An empty list changes
+    nothing.
+    """
     for state in new_states[-1:]:
         set_rng_state(state)
 
 
 def empty_cache():
-    """Gives memory that no tensor uses back."""
+    """Returns memory that PyFlame keeps for later tensors to the drivers, of all devices. Live tensors are not affected."""
     _C.empty_cache()
 
 
 def ipc_collect():
-    """Does nothing: no memory is shared with other processes."""
+    """Does nothing: PyFlame shares no memory of a GPU with other processes, so that there is none to give back."""
 
 
 def is_initialized():
@@ -120,7 +124,7 @@ def is_initialized():
 
 
 def init():
-    """Does nothing: a GPU is initialized when it is first used."""
+    """Does nothing: a GPU is initialized when it is first used. Without a GPU it raises no error."""
 
 
 def _stats(device):
@@ -128,7 +132,7 @@ def _stats(device):
 
 
 def memory_allocated(device=None):
-    """Bytes of live tensors on the GPU; 0 without one."""
+    """Bytes of live tensors on a GPU, by default on the current one; 0 without a GPU."""
     return _stats(device).get("allocated", 0)
 
 
@@ -138,12 +142,12 @@ def max_memory_allocated(device=None):
 
 
 def memory_reserved(device=None):
-    """Bytes that PyFlame holds of the GPU's memory."""
+    """Bytes that PyFlame holds of a GPU's memory, by default of the current one's: those of live tensors and of its cache. 0 without a GPU."""
     return _stats(device).get("reserved", 0)
 
 
 def max_memory_reserved(device=None):
-    """The most bytes that PyFlame held."""
+    """The most bytes that PyFlame held of a GPU's memory since the start, or since reset_peak_memory_stats; 0 without a GPU."""
     return _stats(device).get("peak_reserved", 0)
 
 
@@ -151,7 +155,7 @@ memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
 def reset_peak_memory_stats(device=None):
-    """The peaks start from what is allocated now."""
+    """Sets the peaks of max_memory_allocated and max_memory_reserved to what is held now. Does nothing without a GPU."""
     if is_available():
         _C.reset_peak_memory(_gpu.name_of(device))
 
@@ -244,7 +248,7 @@ def get_device_properties(device=None):
 
 
 def get_device_name(device=None):
-    """The name of the GPU. DeviceError if there is none."""
+    """The name of a GPU, a str, as its driver tells it; by default of the current one. DeviceError if there is none."""
     return _C.device_info(_gpu.name_of(device))["name"]
 
 
@@ -264,12 +268,12 @@ def is_bf16_supported(including_emulation=True):
 
 
 def can_device_access_peer(device, peer_device):
-    """Always False: tensors move between GPUs by copies."""
+    """Always False: no GPU reads the memory of another one. x.to(device) copies a tensor between GPUs."""
     return False
 
 
 def is_current_stream_capturing():
-    """Always False: programs are replayed as graphs without being asked."""
+    """Always False: a program captures no graph. PyFlame replays what repeats as a GPU graph without being asked."""
     return False
 
 
@@ -279,7 +283,7 @@ def get_memory_info(device=None):
 
 
 def is_tf32_supported():
-    """Whether set_float32_matmul_precision('high') may change something."""
+    """Whether set_float32_matmul_precision('high') may have an effect: True where there is a GPU. Whether that GPU has TF32 is not asked."""
     return is_available()
 
 
@@ -313,12 +317,12 @@ def cudart():
 
 
 def get_sync_debug_mode():
-    """Always 0: pyflame.explain names each sync point."""
+    """Always 0, PyTorch's number for no reports of sync points: pyflame.explain names each sync point."""
     return 0
 
 
 def set_sync_debug_mode(debug_mode):
-    """Does nothing: pyflame.explain names each sync point."""
+    """Does nothing, whatever the mode: pyflame.explain names each sync point and the line that caused it."""
 
 
 def _lazy_init():

@@ -8,7 +8,10 @@ __path__ = []  # PyTorch has files below it, which are found as this module
 
 
 class autocast(_autocast):
-    """pf.autocast of the GPU there is; without one it is off."""
+    """pf.autocast for the GPU there is, AMD's or NVIDIA's; without a GPU it is off.
+
+    dtype: float16 unless given, or bfloat16; TypeError for another. cache_enabled is that of pf.autocast.
+    """
 
     def __init__(self, enabled=True, dtype=None, cache_enabled=True):
         super().__init__(_gpu.kind() or "cuda", dtype=dtype, enabled=enabled and _gpu.count() > 0, cache_enabled=cache_enabled)

@@ -22,18 +22,18 @@ def range_start(msg):
 
 
 def range_end(range_id):
-    """Ends a range of range_start."""
+    """Ends a range, in any thread. range_id: the number that range_start returned. Without a profiler's library nothing happens."""
     _C._marker_stop(range_id)
 
 
 def mark(msg):
-    """Names this moment."""
+    """Marks this moment in the vendor's profiler with the text msg. Without a profiler's library nothing happens."""
     _C._marker_mark(str(msg))
 
 
 @contextlib.contextmanager
 def range(msg, *args, **kwargs):
-    """A range; also a decorator. The name is msg.format(*args, **kwargs)."""
+    """A context or a decorator that names what runs inside for the vendor's profiler: range_push and range_pop. The name is msg.format(*args, **kwargs)."""
     range_push(msg.format(*args, **kwargs))
     try:
         yield

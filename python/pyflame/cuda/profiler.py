@@ -3,14 +3,14 @@ import contextlib
 
 
 def start():
-    """Does nothing: nobody reads the marks. pyflame.profiler.profile records a run."""
+    """Does nothing: no profiler is told to begin. pyflame.profiler.profile records a run. PyTorch's programs call it around a region."""
 
 
 def stop():
-    """Does nothing, like start."""
+    """Does nothing, like start: no profiler is told to end. pyflame.profiler.profile records a run."""
 
 
 @contextlib.contextmanager
 def profile():
-    """A context that does nothing, like start."""
+    """A context that does nothing, as start() and stop() do nothing. pyflame.profiler.profile records a run."""
     yield

@@ -3,29 +3,34 @@ from .. import _C
 
 
 class Stream:
-    """The one order of work. Every stream is the same one."""
+    """The one order of a program's work. Every stream is the same one: all of them compare equal, and what is recorded under one runs in order with all
+    else.
+
+    device and priority are kept as attributes and change nothing; kwargs are accepted for PyTorch's programs. Also a context manager, which changes
+    nothing.
+    """
 
     def __init__(self, device=None, priority=0, **kwargs):
         self.device, self.priority, self.stream_id, self.cuda_stream = device, priority, 0, 0
 
     def synchronize(self):
-        """Returns when everything that was recorded is complete."""
+        """Waits until all work that was recorded so far is complete, on every stream. Raises the error of an op that failed."""
         _C.synchronize()
 
     def wait_stream(self, stream):
-        """Does nothing: work is in order."""
+        """Does nothing: all work is in one order, so that what another stream was given before is complete first."""
 
     def wait_event(self, event):
-        """Does nothing: work is in order."""
+        """Does nothing: all work is in one order, so that what comes before an event is complete first."""
 
     def record_event(self, event=None):
-        """An event at this point of the work."""
+        """Records event, or a new Event, at the end of the work that was recorded so far, and returns it. A new one has no enable_timing."""
         event = event or Event()
         event.record(self)
         return event
 
     def query(self):
-        """Whether everything is complete. What is pending is completed first."""
+        """Always True, as PyTorch's answer that all work is complete: pending work is completed first, so the call waits."""
         _C.synchronize()
         return True
 
@@ -65,19 +70,19 @@ class Event:
         return self._event.elapsed_ms(end_event._event)
 
     def synchronize(self):
-        """Returns when the work before the event is complete."""
+        """Waits until the work that was recorded before the event is complete. Returns at once if record() was not called."""
         self._event.wait()
 
     def query(self):
-        """Whether the work before the event is complete. Does not wait."""
+        """Whether the work that was recorded before the event is complete: a bool, without waiting. True if record() was not called."""
         return self._event.passed()
 
     def wait(self, stream=None):
-        """Does nothing: work is in order."""
+        """Does nothing: all work is in one order, so that later work starts after the event anyway. stream is ignored."""
 
 
 def current_stream(device=None):
-    """The one order of work."""
+    """The one Stream there is, of every device. The argument is accepted for PyTorch's programs and changes nothing."""
     return _stream
 
 
@@ -85,9 +90,9 @@ default_stream = current_stream
 
 
 def set_stream(stream):
-    """Does nothing: there is one order of work."""
+    """Does nothing: there is one order of work. The argument is accepted for PyTorch's programs."""
 
 
 def stream(stream):
-    """A context that changes nothing: there is one order of work."""
+    """A context that changes nothing: there is one order of work. Returns the stream that was given; of None, the one there is."""
     return stream if stream is not None else _stream
