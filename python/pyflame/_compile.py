@@ -33,8 +33,7 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
 
 
 def set_anomaly_enabled(mode, check_nan=True):
-    """Turns the detection of NaN gradients on or off, as autograd.set_detect_anomaly does: with it, a NaN in a gradient is a RuntimeError. With
-    check_nan=False it stays off.
+    """Turns the detection of NaN gradients on or off, as autograd.set_detect_anomaly does: with it, a NaN in a gradient is a RuntimeError. With check_nan=False it is off.
     """
     _C._set_anomaly(bool(mode and check_nan))
 

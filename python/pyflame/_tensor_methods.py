@@ -28,14 +28,15 @@ _NEVER = {
     "is_sparse": "keeps only the elements that are not zero", "is_sparse_csr": "keeps rows in the compressed format CSR", "is_quantized": "has quantized elements",
     "is_mkldnn": "has the layout of oneDNN", "is_nested": "is a list of tensors of different shapes", "is_mps": "is on an Apple GPU", "is_xpu": "is on an Intel GPU",
     "is_xla": "is on a device of XLA", "is_vulkan": "is on a device of Vulkan", "is_ipu": "is on a Graphcore IPU", "is_mtia": "is on a device of the type 'mtia'",
-    "is_maia": "is on a device of the type 'maia'", "volatile": "was made without a gradient, the word for it before version 0.4",
+    "is_maia": "is on a device of the type 'maia'",
 }
 for _name, _what in _NEVER.items():
     _property(_name, lambda self: False, f"Always False. In PyTorch, whether the tensor {_what}; there are no such tensors in PyFlame.")
+_property("volatile", lambda self: False, "Always False. PyTorch's programs used it before version 0.4 to turn gradients off; pf.no_grad() does so.")
 _property("layout", lambda self: _dtypes.strided, "Always pyflame.strided: elements lie at distances that stride() tells, and there is no other layout.")
 _property("names", lambda self: (None,) * self.ndim, "A tuple with None for each dim: dims have no names. PyTorch's programs ask for it before they use named dims.")
 _property("name", lambda self: None, "Always None: a tensor has no name of its own. PyTorch's programs ask for this attribute.")
-_property("output_nr", lambda self: 0, "Always 0. In PyTorch, which output of grad_fn the tensor is; here grad_fn counts one output.")
+_property("output_nr", lambda self: 0, "Always 0, as in the edges of autograd.graph.get_gradient_edge. In PyTorch, which output of grad_fn the tensor is.")
 for _name in ("is_complex", "is_nonzero", "is_same_size", "is_signed", "is_inference", "is_distributed", "is_conj", "is_neg"):
     setattr(Tensor, _name, getattr(_dtypes, _name))
 
@@ -474,7 +475,7 @@ def _in_place(name, function):
     method.__doc__ = (
         f"Writes the result of {name}() to the tensor itself and returns it. {name}(): {_about(function)}\n\n"
         f"The arguments are those of {name}() without the first. The tensor keeps its shape and dtype. RuntimeError if the result has another shape, if its\n"
-        "dtype is of a wider category (bool, integer, floating, complex), or if the tensor is a leaf that requires a gradient."
+        "dtype is of a wider category (bool, integer, floating, complex), or if the tensor is a leaf that requires a gradient, except under no_grad."
     )
     return method
 
@@ -496,13 +497,14 @@ del type
 
 def _view_in_place(name, function):
     def method(self, *args, **kwargs):
-        self._rebind(function(self, *args, **kwargs))
-        return self
+        leaf = self.is_leaf and self.requires_grad
+        self._rebind(function(self, *args, **kwargs))  # an error for such a leaf, except under no_grad
+        return self.requires_grad_() if leaf else self
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = (
         f"The tensor itself becomes the view that {name}() returns, and is returned. {name}(): {_about(function)}\n\n"
-        f"The arguments are those of {name}() without the first. No element is copied. RuntimeError for a leaf that requires a gradient."
+        f"The arguments are those of {name}() without the first. No element is copied. RuntimeError for a leaf that requires a gradient,\nexcept under no_grad."
     )
     return method
 

@@ -110,7 +110,7 @@ def set_rng_state_all(new_states):
 
 
 def empty_cache():
-    """Returns memory that PyFlame keeps for later tensors to the drivers, of all devices. Live tensors are not affected."""
+    """Gives back the memory that PyFlame keeps for later tensors, that of all devices. Live tensors are not affected."""
     _C.empty_cache()
 
 

@@ -10,7 +10,7 @@ __path__ = []  # PyTorch has files below it, which are found as this module
 class autocast(_autocast):
     """pf.autocast for the GPU there is, AMD's or NVIDIA's; without a GPU it is off.
 
-    dtype: float16 unless given, or bfloat16; TypeError for another. cache_enabled is that of pf.autocast.
+    The arguments are those of pf.autocast, whose device_type it sets.
     """
 
     def __init__(self, enabled=True, dtype=None, cache_enabled=True):
