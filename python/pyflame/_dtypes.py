@@ -113,8 +113,8 @@ def can_cast(from_, to):
 def result_type(tensor1, tensor2):
     """The dtype of tensor1 + tensor2 by PyTorch's rules of promotion. Both are tensors or numbers.
 
-    A number, and a tensor without dims, count only if their category (bool, integer, floating, complex) is above that of the other one. Nothing is
-    computed.
+    A number or a tensor without dims does not change the dtype of a tensor with dims, unless its category (bool, integer, floating, complex) is
+    above. No element is read.
     """
 
     def sample(x):
@@ -127,7 +127,7 @@ def result_type(tensor1, tensor2):
 
 
 def is_complex(input):
-    """Whether the dtype of input, a tensor, is complex64 or complex128. Returns a bool and reads no elements."""
+    """A bool: whether the elements of the input are complex numbers. It depends on the dtype alone, not on imaginary parts."""
     return input.dtype.name.startswith("complex")
 
 
@@ -139,22 +139,22 @@ def is_nonzero(input):
 
 
 def is_same_size(input, other):
-    """Whether two tensors have the same shape. Dtypes and devices may differ. Returns a bool and reads no elements."""
+    """A bool: whether two tensors have the same shape. Dtypes, devices and strides do not count, and nothing broadcasts."""
     return input.shape == other.shape
 
 
 def is_signed(input):
-    """Whether the dtype of input has negative numbers: False for bool and unsigned integers, True for others. Returns a bool."""
+    """A bool: whether the dtype of the input has negative numbers. False for bool and for unsigned integers."""
     return input.dtype.is_signed
 
 
 def is_inference(input):
-    """Whether input was made under inference_mode, so that it can never take part in a gradient. Returns a bool."""
+    """A bool: whether the tensor was made under inference_mode. False for a tensor that requires a gradient."""
     return False if input.requires_grad or input.grad_fn is not None else input._is_inference()
 
 
 def is_storage(obj):
-    """Whether obj is a Storage: what Tensor.storage() and Tensor.untyped_storage() return. Returns a bool; any object is accepted."""
+    """A bool: whether obj is a Storage, which Tensor.storage() returns. False for any other object, also for a tensor."""
     from ._tensor_methods import Storage
 
     return isinstance(obj, Storage)
@@ -166,12 +166,12 @@ def is_distributed(input):
 
 
 def is_conj(input):
-    """Always False: conj() computes its result, so that no tensor is a conjugate that is not computed yet."""
+    """Always False. conj() computes the conjugate; no tensor only has a mark that it is one."""
     return False
 
 
 def is_neg(input):
-    """Always False: a negative is computed, so that no tensor has a sign that is not applied yet."""
+    """Always False. neg() computes the negative; no tensor only has a mark that it is one."""
     return False
 
 
@@ -239,15 +239,12 @@ def set_default_tensor_type(t):
 
 
 def set_default_device(device):
-    """Sets the device on which functions such as pf.zeros make tensors unless device= is given. None is the CPU.
-
-    device: a device or its name. ArgumentError for an unknown name.
-    """
+    """Sets the device on which new tensors are made where no device is given. None is the CPU. ArgumentError for an unknown device."""
     _C.set_device("cpu" if device is None else device)
 
 
 def get_default_device():
-    """The device on which functions such as pf.zeros make tensors unless device= is given: that of set_default_device, at first the CPU."""
+    """The device on which new tensors are made where no device is given, as a device object."""
     return _C.device(_C.get_device())
 
 

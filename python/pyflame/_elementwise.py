@@ -33,25 +33,19 @@ def frac(input):
 
 @method
 def deg2rad(input):
-    """Degrees as radians: x * pi / 180, elementwise.
-
-    The shape is that of input. Floating and complex dtypes stay; integers and bools become float32.
-    """
+    """Degrees as radians: x * pi / 180 for each element. Integers and bool become float32; other dtypes stay."""
     return floating(input) * (math.pi / 180)
 
 
 @method
 def rad2deg(input):
-    """Radians as degrees: x * 180 / pi, elementwise.
-
-    The shape is that of input. Floating and complex dtypes stay; integers and bools become float32.
-    """
+    """Radians as degrees: x * 180 / pi for each element. Integers and bool become float32; other dtypes stay."""
     return floating(input) * (180 / math.pi)
 
 
 @method
 def positive(input):
-    """+x: the input itself, not a copy. Any shape; integer, floating and complex dtypes. TypeError for bool."""
+    """Returns the input as it is: the same object, of any shape and numeric dtype. TypeError for a bool tensor."""
     if input.dtype == _C.bool_:
         raise TypeError("positive: not defined for bool; got a bool tensor; expected integers or floats")
     return input
@@ -103,19 +97,13 @@ def fmod(input, other):
 
 @method
 def fmax(input, other):
-    """The larger of two tensors, elementwise. Where one of them is NaN it is the other one; NaN where both are.
-
-    Real dtypes, which are promoted; shapes broadcast, an ArgumentError otherwise; TypeError for complex tensors.
-    """
+    """The larger of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. TypeError for complex numbers."""
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.maximum(input, other)))
 
 
 @method
 def fmin(input, other):
-    """The smaller of two tensors, elementwise. Where one of them is NaN it is the other one; NaN where both are.
-
-    Real dtypes, which are promoted; shapes broadcast, an ArgumentError otherwise; TypeError for complex tensors.
-    """
+    """The smaller of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. TypeError for complex numbers."""
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.minimum(input, other)))
 
 
@@ -143,10 +131,7 @@ def float_power(input, exponent):
 
 
 def rsub(input, other, *, alpha=1):
-    """other - alpha * input, elementwise: sub with its operands swapped.
-
-    input, other: tensors or numbers; shapes broadcast, dtypes are promoted. alpha: a number. TypeError for two bool tensors.
-    """
+    """other - alpha * input for each element. other is a tensor or a number; the shapes broadcast and the dtypes promote."""
     return other - (input if alpha == 1 else input * alpha)
 
 
@@ -201,19 +186,13 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
 
 @method
 def isposinf(input):
-    """Whether an element is plus infinity: a bool tensor of the shape of input.
-
-    input: of any real dtype; False everywhere for integers and bools. TypeError for complex tensors.
-    """
+    """Whether each element is positive infinity, as a bool tensor of the same shape. False for integers. TypeError for complex numbers."""
     return _C.logical_and(_C.isinf(input), input > 0)
 
 
 @method
 def isneginf(input):
-    """Whether an element is minus infinity: a bool tensor of the shape of input.
-
-    input: of any real dtype; False everywhere for integers and bools. TypeError for complex tensors.
-    """
+    """Whether each element is negative infinity, as a bool tensor of the same shape. False for integers. TypeError for complex numbers."""
     return _C.logical_and(_C.isinf(input), input < 0)
 
 
@@ -275,20 +254,13 @@ def logaddexp(input, other):
 
 @method
 def logaddexp2(input, other):
-    """log2(2^input + 2^other), elementwise, computed so that large exponents do not overflow.
-
-    Shapes broadcast and dtypes are promoted; integers become float32. TypeError for two bool tensors.
-    """
+    """log2(2^input + 2^other) for each element, without overflow on the way. The shapes broadcast. Integers become float32; TypeError for complex numbers."""
     return _log_add(input, other, lambda x: _C.log1p(_C.exp2(x)) * (1 / math.log(2)))
 
 
 @method
 def hypot(input, other):
-    """sqrt(input^2 + other^2), elementwise, computed so that the squares do not overflow. Infinity where one of both is infinite, even if the other is
-    NaN.
-
-    Two tensors, whose shapes broadcast and whose dtypes are promoted; integers become float32. TypeError for bool.
-    """
+    """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. Integers become float32; TypeError for bool."""
     a, b = _C.abs(input), _C.abs(other)
     most, least = _C.maximum(a, b), _C.minimum(a, b)
     plain = _C.logical_and(_C.isfinite(most), most > 0)
@@ -318,10 +290,7 @@ def fill(input, value):
 
 @method
 def ldexp(input, other):
-    """input * 2^other, elementwise, where other is a tensor or a number.
-
-    Shapes broadcast. The power of an integer tensor is float32, and the result has the dtype to which input and the power are promoted.
-    """
+    """input * 2^other for each element. The shapes broadcast. Integers become float32; complex numbers stay complex."""
     power = _C.pow(2.0, floating(other) if isinstance(other, Tensor) else float(other))
     return input * power
 

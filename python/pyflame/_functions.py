@@ -14,20 +14,17 @@ def is_tensor(obj):
 
 
 def is_floating_point(input):
-    """Whether the dtype of input, a tensor, is a floating-point dtype; complex dtypes are not. Returns a bool. TypeError for what is no tensor."""
+    """A bool: whether the dtype of input is a floating-point dtype. False for integers, bool and complex numbers."""
     return input.is_floating_point()
 
 
 def numel(input):
-    """The number of elements of input, a tensor: the product of its sizes, 1 without dims. An int; TypeError for what is no tensor."""
+    """The number of elements of input, an int: the product of its sizes, and 1 without dims."""
     return input.numel()
 
 
 def outer(input, vec2):
-    """The outer product of two vectors: out[i, j] = input[i] * vec2[j], [N], [M] -> [N, M].
-
-    Dtypes are promoted. ValueError unless both have one dim.
-    """
+    """The outer product of two vectors, [N], [M] -> [N, M]: the element i, j is input[i] * vec2[j]. The dtypes promote. ValueError for other shapes."""
     if input.ndim != 1 or vec2.ndim != 1:
         raise ValueError(f"outer: needs two vectors; got shapes {input.shape} and {vec2.shape}")
     return input.unsqueeze(1) * vec2

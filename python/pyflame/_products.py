@@ -19,11 +19,7 @@ def _sum_of(input, product, beta, alpha):
 
 @method
 def mv(input, vec):
-    """The product of a matrix and a vector: out[i] = sum over j of input[i, j] * vec[j], [N, M], [M] -> [N].
-
-    Both have one dtype, integer, floating or complex: TypeError otherwise. RuntimeError for other numbers of dims; ArgumentError unless the sizes
-    fit.
-    """
+    """A matrix times a vector of its dtype, [N, M], [M] -> [N]. RuntimeError for other dims, ArgumentError for sizes that differ, TypeError for dtypes that differ."""
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"mv: not a matrix and a vector; got shapes {tuple(input.shape)} and {tuple(vec.shape)}; expected [N, M] and [M]")
     return _C.matmul(input, vec)

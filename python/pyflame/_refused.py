@@ -12,7 +12,7 @@ def function(name, advice):
         raise _error(name, advice)
 
     refused.__name__ = refused.__qualname__ = name.rpartition(".")[2]
-    refused.__doc__ = f"Not available: {advice}. A call raises NotImplementedError."
+    refused.__doc__ = f"Not available in PyFlame: {advice}. The name is there so that programs can import it; a call is a NotImplementedError with this advice."
     return refused
 
 
@@ -22,7 +22,7 @@ def cls(name, advice):
     def new(kind, *args, **kwargs):
         raise _error(name, advice)
 
-    return type(name.rpartition(".")[2], (), {"__new__": new, "__doc__": f"Not available: {advice}. Making an object raises NotImplementedError, and isinstance() is False for everything."})
+    return type(name.rpartition(".")[2], (), {"__new__": new, "__doc__": f"Not available in PyFlame: {advice}. The name is there for imports and isinstance(), which is False; to make an object is a NotImplementedError with this advice."})
 
 
 def module(name, advice):

@@ -61,10 +61,7 @@ def atleast_1d(*tensors):
 
 
 def atleast_2d(*tensors):
-    """Each tensor with at least two dims: () becomes (1, 1), (n,) becomes (1, n), others stay. Views of the same memory.
-
-    tensors: one tensor, which gives a tensor; several, or a sequence, which give a tuple.
-    """
+    """A view with at least two dims: () becomes (1, 1), (n,) becomes (1, n), and other shapes stay."""
     return _at_least(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
 
 
@@ -78,7 +75,7 @@ def atleast_3d(*tensors):
 
 @method
 def ravel(input):
-    """All elements in one dim, in row-major order: input.reshape(-1). A view where the strides allow it, otherwise a copy."""
+    """All elements in one dim, in the order of the input: a view where its strides allow one, otherwise a copy."""
     return input.reshape(-1)
 
 
@@ -121,7 +118,7 @@ def moveaxis(input, source, destination):
 
 @method
 def swapdims(input, dim0, dim1):
-    """The same as transpose: a view with the dims dim0 and dim1 swapped. IndexError for a dim that is out of range."""
+    """The same as transpose: a view with dim0 and dim1 exchanged. IndexError for a dim that is not there."""
     return input.transpose(dim0, dim1)
 
 
@@ -129,24 +126,18 @@ def swapdims(input, dim0, dim1):
 
 
 def hstack(tensors):
-    """Tensors joined along the second dim; vectors along their only one, and a tensor without dims is a vector of one element.
-
-    Dtypes are promoted. ArgumentError unless the other sizes are equal, and for no tensors.
-    """
+    """Tensors joined along the second dim; vectors and single numbers along their only one. ArgumentError where the other sizes differ, and for no tensors."""
     tensors = [atleast_1d(t) for t in tensors]
     return _C.cat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
 
 
 def vstack(tensors):
-    """Tensors joined along the first dim; a vector [N] counts as a row [1, N], a tensor without dims as [1, 1].
-
-    Dtypes are promoted. ArgumentError unless the other sizes are equal, and for no tensors.
-    """
+    """Tensors joined along the first dim; a vector [N] counts as a row [1, N]. ArgumentError where the other sizes differ, and for no tensors."""
     return _C.cat([atleast_2d(t) for t in tensors], 0)
 
 
 def row_stack(tensors):
-    """The same as vstack: tensors joined along the first dim, where a vector [N] counts as a row [1, N]. The errors are those of vstack."""
+    """The same as vstack: tensors joined along the first dim, vectors as rows. ArgumentError where the other sizes differ."""
     return vstack(tensors)
 
 
@@ -300,13 +291,13 @@ def flip(input, *args, dims=()):
 
 @method
 def fliplr(input):
-    """A copy of input with the order of its elements reversed along the second dim. IndexError for fewer than two dims."""
+    """The order of elements reversed along the second dim. Shape and dtype stay. IndexError for fewer than two dims."""
     return flip(input, 1)
 
 
 @method
 def flipud(input):
-    """A copy of input with the order of its elements reversed along the first dim. Shape and dtype are those of input."""
+    """The order of elements reversed along the first dim. Shape and dtype stay; a tensor without dims stays as it is."""
     return flip(input, 0)
 
 
@@ -398,10 +389,7 @@ def diagflat(input, offset=0):
 
 @method
 def trace(input):
-    """The sum of the main diagonal of a matrix [N, M], as a tensor without dims.
-
-    The dtype is that of input; integers and bools sum to int64. ValueError unless input has two dims.
-    """
+    """The sum of the main diagonal of a matrix [N, M], as a tensor without dims. Integers and bool become int64. ValueError for other shapes."""
     if input.ndim != 2:
         raise ValueError(f"trace: not a matrix; got shape {tuple(input.shape)}; expected two dims")
     return diagonal(input).sum()

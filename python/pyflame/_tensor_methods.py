@@ -21,29 +21,22 @@ def _on(types):
     return lambda self: str(self.device).partition(":")[0] in types
 
 
-_property("is_cuda", _on(("rocm", "cuda")), "Whether the tensor is on a GPU, AMD's or NVIDIA's: its device is 'rocm' or 'cuda'. A bool.")
-_property("is_cpu", _on(("cpu", "reference", "null")), "Whether the tensor is in the memory of the host: its device is 'cpu' or 'reference', or the 'null' device. A bool.")
+_property("is_cuda", _on(("rocm", "cuda")), "A bool: whether the tensor is on a GPU, of AMD (device rocm) or of NVIDIA (device cuda).")
+_property("is_cpu", _on(("cpu", "reference", "null")), "A bool: whether the tensor is on a device that computes in the memory of the host: cpu, reference or null.")
 _property("is_meta", _on(("null",)), "Whether it has a shape and no values: the device 'null', which is also called 'meta'.")
-_NEVER = {
-    "is_sparse": "keeps only the elements that are not zero", "is_sparse_csr": "keeps rows in the compressed format CSR", "is_quantized": "has quantized elements",
-    "is_mkldnn": "has the layout of oneDNN", "is_nested": "is a list of tensors of different shapes", "is_mps": "is on an Apple GPU", "is_xpu": "is on an Intel GPU",
-    "is_xla": "is on a device of XLA", "is_vulkan": "is on a device of Vulkan", "is_ipu": "is on a Graphcore IPU", "is_mtia": "is on a device of the type 'mtia'",
-    "is_maia": "is on a device of the type 'maia'",
-}
-for _name, _what in _NEVER.items():
-    _property(_name, lambda self: False, f"Always False. In PyTorch, whether the tensor {_what}; there are no such tensors in PyFlame.")
-_property("volatile", lambda self: False, "Always False. PyTorch's programs used it before version 0.4 to turn gradients off; pf.no_grad() does so.")
-_property("layout", lambda self: _dtypes.strided, "Always pyflame.strided: elements lie at distances that stride() tells, and there is no other layout.")
-_property("names", lambda self: (None,) * self.ndim, "A tuple with None for each dim: dims have no names. PyTorch's programs ask for it before they use named dims.")
-_property("name", lambda self: None, "Always None: a tensor has no name of its own. PyTorch's programs ask for this attribute.")
-_property("output_nr", lambda self: 0, "Always 0, as in the edges of autograd.graph.get_gradient_edge. In PyTorch, which output of grad_fn the tensor is.")
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_nested", "is_xpu", "is_xla", "is_vulkan", "is_ipu", "is_mtia", "is_maia", "volatile"):
+    _property(_name, lambda self: False, f"Always False. {_name[3:] if _name[:3] == 'is_' else _name} is PyTorch's word for a kind of tensor that PyFlame does not have.")
+_property("layout", lambda self: _dtypes.strided, "Always pf.strided, the only layout: an element is found by its indices and the strides of the dims.")
+_property("names", lambda self: (None,) * self.ndim, "A tuple with None for each dim of the tensor. PyTorch has named dims; dims of PyFlame have no names.")
+_property("name", lambda self: None, "Always None. PyTorch has a name here for tensors of its own programs in graphs; tensors of PyFlame have none.")
+_property("output_nr", lambda self: 0, "Always 0. In PyTorch it says which output of its op a tensor is; in PyFlame each output has a grad_fn of its own.")
 for _name in ("is_complex", "is_nonzero", "is_same_size", "is_signed", "is_inference", "is_distributed", "is_conj", "is_neg"):
     setattr(Tensor, _name, getattr(_dtypes, _name))
 
 
 @_method
 def get_device(self):
-    """The number of the tensor's GPU, an int; -1 for a tensor that is not on a GPU."""
+    """The number of the GPU on which the tensor is, an int; -1 for a tensor on a device without a number, such as the CPU."""
     return -1 if self.device.index is None else self.device.index
 
 
@@ -57,9 +50,7 @@ def prelu(self, weight):
 
 @_method
 def hardshrink(self, lambd=0.5):
-    """The tensor's elements where |x| > lambd, otherwise 0: nn.functional.hardshrink. Shape and dtype are those of the tensor. TypeError for complex
-    tensors.
-    """
+    """nn.functional.hardshrink: 0 where the absolute value of an element is at most lambd, and the element elsewhere. Shape and dtype are those of the tensor."""
     from .nn import functional
 
     return functional.hardshrink(self, lambd)
@@ -77,7 +68,7 @@ def retain_grad(self):
     self._retained = self.grad_fn is not None
 
 
-_property("retains_grad", lambda self: self.grad_fn is not None and getattr(self, "_retained", False), "Whether retain_grad() was called, so that backward() stores the gradient in grad. False for a leaf, whose gradient is stored anyway.")
+_property("retains_grad", lambda self: self.grad_fn is not None and getattr(self, "_retained", False), "A bool: whether retain_grad() was called, so that backward() keeps the gradient of this tensor in .grad. False for a leaf, which has it anyway.")
 _round_ = Tensor.round_
 
 
@@ -89,10 +80,7 @@ def round_(self, *, decimals=0):
 
 @_method
 def conv_tbc(self, weight, bias, pad=0):
-    """nn.functional.conv_tbc, a convolution over the first dim: self [T, B, C], weight [K, C, O], bias [O] -> [T + 2 pad - K + 1, B, O].
-
-    ValueError for other shapes.
-    """
+    """nn.functional.conv_tbc of the tensor: a convolution over time. The tensor is [time, batch, channels]; weight is [width, channels, outputs], bias [outputs]. pad: zeros at both ends."""
     from .nn import functional
 
     return functional.conv_tbc(self, weight, bias, pad)
@@ -106,19 +94,19 @@ def __array_wrap__(self, array, context=None, return_scalar=False):
 
 @_method
 def pin_memory(self, device=None):
-    """The tensor itself, not a copy: copies to a GPU go through page-locked memory in any case. device is ignored."""
+    """Returns the tensor as it is. Copies to a GPU go through page-locked memory of PyFlame in any case. device is not used."""
     return self
 
 
 @_method
 def is_pinned(self, device=None):
-    """Always False: tensors are not in page-locked memory, through which copies to a GPU go in any case. device is ignored."""
+    """Always False: no tensor is in page-locked memory. Copies to a GPU go through such memory in any case. device is not used."""
     return False
 
 
 @_method
 def is_shared(self):
-    """Always False: processes share no tensors. PyTorch's programs ask it before they send tensors to other processes."""
+    """Always False: the memory of a tensor belongs to one process. A queue or a pipe sends tensors to other processes."""
     return False
 
 
@@ -143,25 +131,25 @@ def to_dense(self, dtype=None, *, masked_grad=True):
 
 @_method
 def dequantize(self):
-    """The tensor as float32: itself if it has this dtype, as no tensor is quantized; otherwise a cast copy."""
+    """The tensor as float32, of the same shape. PyFlame has no quantized tensors, so that there is no scale to apply."""
     return self.float()
 
 
 @_method
 def resolve_conj(self):
-    """The tensor itself: conj() computes its result, so that no conjugate is left to compute."""
+    """Returns the tensor as it is. conj() computes the conjugate, and no tensor only has a mark that it is one."""
     return self
 
 
 @_method
 def resolve_neg(self):
-    """The tensor itself: a negative is computed, so that no sign is left to apply."""
+    """Returns the tensor as it is. neg() computes the negative, and no tensor only has a mark that it is one."""
     return self
 
 
 @_method
 def record_stream(self, stream):
-    """Does nothing: all work is in one order, so that memory is reused only after the work that reads it."""
+    """Does nothing. A device of PyFlame computes in one order, so that memory cannot be used again too early. stream is not used."""
 
 
 @_method
@@ -185,7 +173,7 @@ def dim_order(self, *, ambiguity_check=False):
 
 @_method
 def as_subclass(self, cls):
-    """The same elements as an object of cls, a subclass of Tensor, of the same memory. TypeError for another argument."""
+    """The same elements in the same memory, as an object of cls, a subclass of Tensor. TypeError for anything else than such a class."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"as_subclass: not a subclass of Tensor; got {cls!r}")
     return cls(self)
@@ -193,7 +181,7 @@ def as_subclass(self, cls):
 
 @_method
 def detach_(self):
-    """Makes the tensor a leaf without a gradient, in place: grad_fn becomes None, requires_grad False. Returns the tensor itself."""
+    """The tensor forgets what it was computed from: it has no grad_fn any more, and requires no gradient. Its elements stay. Returns the tensor."""
     if self.grad_fn is not None:
         self._become(self, False)
     else:
@@ -235,13 +223,13 @@ def resize_as_(self, the_template, memory_format=None):
 
 @_method
 def resize(self, *sizes):
-    """PyTorch's old name of reshape: the elements in another shape, of the same number. ArgumentError for another number of elements."""
+    """The same as reshape: a tensor of these sizes with the same elements in the same order. ArgumentError for another number of elements."""
     return self.reshape(*sizes)
 
 
 @_method
 def resize_as(self, tensor):
-    """PyTorch's old name of reshape to the shape of another tensor. ArgumentError unless both have the same number of elements."""
+    """reshape to the shape of another tensor: the same elements in the same order. ArgumentError for another number of elements."""
     return self.reshape(tensor.shape)
 
 
@@ -294,34 +282,34 @@ class Storage:
         return self._tensor.reshape(-1)
 
     def data_ptr(self):
-        """The address of its first element; a sync point."""
+        """The address of the first byte of the memory, an int. The call waits until pending work on the tensor has ended."""
         return self._tensor.data_ptr() - self._tensor.storage_offset() * self._tensor.itemsize
 
     def nbytes(self):
-        """Its bytes."""
+        """The size of the memory in bytes, an int: of all elements that were allocated, also of those that no view shows."""
         return self._tensor._storage_nbytes()
 
     def element_size(self):
-        """Bytes of an element."""
+        """The bytes of an element, an int: those of the tensor's dtype, and 1 for a storage of bytes."""
         return self._itemsize
 
     def size(self):
-        """The number of its elements."""
+        """The number of elements that the memory has room for, an int: nbytes() divided by element_size()."""
         return self.nbytes() // self._itemsize
 
     def __len__(self):
         return self.size()
 
     def tolist(self):
-        """The elements of the tensor."""
+        """The elements of the tensor of which this is the storage, as a list of Python numbers in the order of its shape."""
         return self._flat.tolist()
 
     def untyped(self):
-        """The same as bytes."""
+        """The same memory as a storage of bytes: its dtype is uint8, and element_size() is 1. Nothing is copied."""
         return Storage(self._tensor, True)
 
     _cdata = property(data_ptr)
-    is_cuda = property(lambda self: self._tensor.is_cuda, doc="Whether the memory is on a GPU.")
+    is_cuda = property(lambda self: self._tensor.is_cuda, doc="A bool: whether the memory is on a GPU, of AMD (device rocm) or of NVIDIA (device cuda).")
 
     def __iter__(self):
         return iter(self.tolist())
@@ -332,13 +320,13 @@ class Storage:
 
 @_method
 def storage(self):
-    """The tensor's memory as a Storage of elements of its dtype: all of the memory, also where the tensor is a view of a part."""
+    """The memory of the tensor, as a Storage of elements of its dtype. Tensors that are views of one another have the same memory."""
     return Storage(self, False)
 
 
 @_method
 def untyped_storage(self):
-    """The tensor's memory as a Storage of bytes, with dtype uint8: all of the memory, also where the tensor is a view of a part."""
+    """The memory of the tensor, as a Storage of bytes. Tensors that are views of one another have the same memory."""
     return Storage(self, True)
 
 
@@ -347,7 +335,7 @@ Tensor.typed_storage = storage
 
 @_method
 def storage_type(self):
-    """The class of what storage() returns: Storage, for every dtype and device. PyTorch has one class for each dtype."""
+    """The class of what storage() returns, for programs that compare it: pyflame.storage.Storage for every dtype and device."""
     return Storage
 
 
@@ -392,7 +380,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
 
 @_method
 def reinforce(self, reward):
-    """Always a RuntimeError: PyTorch removed it. With distributions the loss is -dist.log_prob(action) * reward."""
+    """Always a RuntimeError, which says what to write instead: PyTorch removed this method. reward is not used."""
     raise RuntimeError("reinforce: removed from PyTorch; use distributions: loss = -dist.log_prob(action) * reward")
 
 
@@ -473,9 +461,10 @@ def _in_place(name, function):
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = (
-        f"Writes the result of {name}() to the tensor itself and returns it. {name}(): {_about(function)}\n\n"
-        f"The arguments are those of {name}() without the first. The tensor keeps its shape and dtype. RuntimeError if the result has another shape, if its\n"
-        "dtype is of a wider category (bool, integer, floating, complex), or if the tensor is a leaf that requires a gradient, except under no_grad."
+        f"Writes the result of {name}() over the elements of the tensor and returns the tensor. {name}(): {_about(function)}\n\n"
+        f"The arguments are those of {name}() without the first. The tensor keeps its shape and dtype. RuntimeError for a result of another shape, for one\n"
+        "whose dtype is of a wider category (bool, integer, floating, complex), for elements that share memory, and for a leaf that requires a gradient,\n"
+        "except under no_grad."
     )
     return method
 
@@ -504,7 +493,8 @@ def _view_in_place(name, function):
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = (
         f"The tensor itself becomes the view that {name}() returns, and is returned. {name}(): {_about(function)}\n\n"
-        f"The arguments are those of {name}() without the first. No element is copied. RuntimeError for a leaf that requires a gradient,\nexcept under no_grad."
+        f"The arguments are those of {name}() without the first, and so are the errors. No element is copied. RuntimeError for a leaf that requires a\n"
+        "gradient, except under no_grad."
     )
     return method
 

@@ -9,9 +9,7 @@ from ._refused import identity as substitute_in_graph  # noqa: F401
 
 
 def compile(model=None, *args, **kwargs):
-    """The same as pyflame.compile, under PyTorch's second name: returns model as it is; without a model, a decorator. The arguments are those of
-    pyflame.compile.
-    """
+    """The same as pyflame.compile: returns model, a function or a module, as it is. Its ops are compiled window by window anyway."""
     from . import compile
 
     return compile(model, *args, **kwargs)
@@ -34,7 +32,7 @@ is_dynamo_compiling = is_exporting = is_compiling
 
 
 def list_backends(exclude_tags=()):
-    """Always an empty list: PyFlame has one compiler of its own and no others to choose from. exclude_tags is ignored."""
+    """Always an empty list: PyFlame has one compiler of its own, and no other can be chosen. exclude_tags is not used."""
     return []
 
 

@@ -20,23 +20,18 @@ def _device(device):
 
 
 class MemoryManager:
-    """The memory that PyFlame uses of one device: what is live and cached, and its limit.
-
-    device: its name; None is the current device if that is a GPU, otherwise 'rocm:0'. The methods raise DeviceError if it is not available.
-    """
+    """The memory that PyFlame holds on a device: its counters, its limit, and a way to give back what is free. get_memory_manager() makes one."""
 
     def __init__(self, device=None):
         self._name = device
 
     def clear_pool(self):
-        """Returns cached memory of all devices to their drivers. Live tensors are not affected. DeviceError if the device is not available."""
+        """Gives memory that PyFlame holds and no tensor uses back to the driver. Tensors keep theirs. DeviceError if the device is not available."""
         _device(self._name)
         _C.empty_cache()
 
     def stats(self):
-        """The counts of pf.memory_stats as a dict, in bytes: allocated, peak_allocated, cached, reserved, largest_hole and others. DeviceError if the
-        device is not available.
-        """
+        """A dict of counters, most of them bytes: allocated, peak_allocated, cached, reserved, largest_hole and others. docs/memory.md says what each means."""
         return _C.memory_stats(_device(self._name))
 
     def report(self):
@@ -49,10 +44,7 @@ class MemoryManager:
 
 
 class PinnedPool:
-    """Page-locked host memory, through which copies to and from a device go.
-
-    device: its name; None is the current device if that is a GPU, otherwise 'rocm:0'. warmup() raises DeviceError if it is not available.
-    """
+    """The page-locked memory of the host through which tensors are copied to and from a device. get_pinned_pool() makes one."""
 
     def __init__(self, device=None):
         self._name = device
@@ -82,22 +74,22 @@ class TuningCache:
 
     @property
     def path(self):
-        """The path, a str, of the SQLite file in which measurements are kept: that of set_cache_file, or choices.sqlite in the cache folder."""
+        """The path of the database with the measured implementations, a str. pf.tuning.path() returns the same."""
         return _C._choices_file()
 
 
 def get_tuning_cache():
-    """A TuningCache. Each one stands for the same measurements of this process. No device is needed."""
+    """The TuningCache of this process: the choices among implementations that were measured. All devices of the process share it."""
     return TuningCache()
 
 
 def get_memory_manager(device=None):
-    """A MemoryManager of a device: of its name, or of the current GPU, otherwise 'rocm:0'. The device is not looked at before a method is called."""
+    """The MemoryManager of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0"."""
     return MemoryManager(device)
 
 
 def get_pinned_pool(device=None):
-    """A PinnedPool of a device: of its name, or of the current GPU, otherwise 'rocm:0'. The device is not looked at before a method is called."""
+    """The PinnedPool of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0"."""
     return PinnedPool(device)
 
 

@@ -15,17 +15,17 @@ has_half = True
 
 
 def is_available():
-    """Whether there is a GPU, AMD's or NVIDIA's, that PyFlame can use. Returns a bool and never raises."""
+    """A bool: whether there is a GPU, of AMD or NVIDIA, whose driver PyFlame can use. Never raises."""
     return _gpu.count() > 0
 
 
 def device_count():
-    """How many GPUs there are of the vendor in use, AMD or NVIDIA; 0 without one."""
+    """The number of GPUs that this process can use, an int; 0 without one. Never raises."""
     return _gpu.count()
 
 
 def current_device():
-    """The number of the GPU that a name without a number, such as 'cuda', means. DeviceError if there is none."""
+    """The number of the GPU that a name without a number means, an int from 0. DeviceError if there is none."""
     return int(_gpu.name_of().partition(":")[2])
 
 
@@ -53,18 +53,18 @@ class device:
 
 
 def device_of(tensor):
-    """A context in which the GPU of a tensor is the current one, as with device(); of a tensor that is not on a GPU, a context that changes nothing."""
+    """A context in which the GPU of a tensor is the current one. For a tensor on the CPU nothing changes."""
     where = tensor.device
     return contextlib.nullcontext() if where.index is None else device(where.index)
 
 
 def synchronize(device=None):
-    """Waits until all work that was recorded is complete, on every device. Raises the error of an op that failed. device is ignored."""
+    """Returns when all work that was recorded is complete, on every device. An error of that work is raised. device is not used."""
     _C.synchronize()
 
 
 def manual_seed(seed):
-    """Starts the global random numbers anew from this seed, an int. There is one state for all devices, the CPU included."""
+    """Starts the random numbers anew from this seed, a whole number. It holds for all devices, which have one state."""
     _manual_seed(seed)
 
 
@@ -72,7 +72,7 @@ manual_seed_all = manual_seed
 
 
 def seed():
-    """Starts the global random numbers anew, on all devices, from a seed that the operating system draws. initial_seed() tells it."""
+    """Starts the random numbers anew from a seed that the operating system draws. It holds for all devices, which have one state."""
     default_generator.seed()
 
 
@@ -80,7 +80,7 @@ seed_all = seed
 
 
 def initial_seed():
-    """The seed with which the global random numbers began, an int. It is one for all devices: that of pf.initial_seed."""
+    """The seed, an int, from which manual_seed() or seed() started the random numbers last. All devices have the same."""
     return default_generator.initial_seed()
 
 
@@ -90,32 +90,28 @@ def get_rng_state(device=None):
 
 
 def set_rng_state(new_state, device=None):
-    """Sets the state of the global random numbers, what get_rng_state returned: the numbers that followed it come again. device is ignored: there is one
-    state.
-    """
+    """Continues the random numbers from a state that get_rng_state() returned. It holds for all devices; device is not used."""
     _C.set_rng_state(tuple(new_state))
 
 
 def get_rng_state_all():
-    """A list with the state of the random numbers for each GPU. There is one state, so all entries are equal; an empty list without a GPU."""
+    """A list with the state of the random numbers for each GPU. All have the same state; without a GPU the list is empty."""
     return [_C.get_rng_state() for _ in range(device_count())]
 
 
 def set_rng_state_all(new_states):
-    """Sets the state of the random numbers from a list of get_rng_state_all: its last entry counts, because there is one state. An empty list changes
-    nothing.
-    """
+    """Continues the random numbers from what get_rng_state_all() returned. The last state of the list counts; an empty list changes nothing."""
     for state in new_states[-1:]:
         set_rng_state(state)
 
 
 def empty_cache():
-    """Gives back the memory that PyFlame keeps for later tensors, that of all devices. Live tensors are not affected."""
+    """Gives memory that PyFlame holds and no tensor uses back to the driver. Tensors keep theirs. Nothing is returned or raised without a GPU."""
     _C.empty_cache()
 
 
 def ipc_collect():
-    """Does nothing: PyFlame shares no memory of a GPU with other processes, so that there is none to give back."""
+    """Does nothing. Processes of PyFlame share no memory of a GPU, so that there is none to give back."""
 
 
 def is_initialized():
@@ -124,7 +120,7 @@ def is_initialized():
 
 
 def init():
-    """Does nothing: a GPU is initialized when it is first used. Without a GPU it raises no error."""
+    """Does nothing. A GPU is opened when a tensor is first made on it, or when a question needs its driver."""
 
 
 def _stats(device):
@@ -132,7 +128,7 @@ def _stats(device):
 
 
 def memory_allocated(device=None):
-    """Bytes of live tensors on a GPU, by default on the current one; 0 without a GPU."""
+    """The bytes of the tensors that live on a GPU, an int. device: a number or a name; None is the current GPU. 0 without a GPU."""
     return _stats(device).get("allocated", 0)
 
 
@@ -142,12 +138,12 @@ def max_memory_allocated(device=None):
 
 
 def memory_reserved(device=None):
-    """Bytes that PyFlame holds of a GPU's memory, by default of the current one's: those of live tensors and of its cache. 0 without a GPU."""
+    """The bytes that PyFlame holds of a GPU's memory, an int: those of tensors, and those that it keeps for the next ones. 0 without a GPU."""
     return _stats(device).get("reserved", 0)
 
 
 def max_memory_reserved(device=None):
-    """The most bytes that PyFlame held of a GPU's memory since the start, or since reset_peak_memory_stats; 0 without a GPU."""
+    """The most bytes of a GPU's memory that PyFlame held since the start, or since reset_peak_memory_stats(). 0 without a GPU."""
     return _stats(device).get("peak_reserved", 0)
 
 
@@ -155,7 +151,7 @@ memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
 def reset_peak_memory_stats(device=None):
-    """Sets the peaks of max_memory_allocated and max_memory_reserved to what is held now. Does nothing without a GPU."""
+    """The peaks of max_memory_allocated() and max_memory_reserved() begin again with the bytes of now. Without a GPU it does nothing."""
     if is_available():
         _C.reset_peak_memory(_gpu.name_of(device))
 
@@ -248,7 +244,7 @@ def get_device_properties(device=None):
 
 
 def get_device_name(device=None):
-    """The name of a GPU, a str, as its driver tells it; by default of the current one. DeviceError if there is none."""
+    """The name of a GPU as its driver gives it, a str. device: a number or a name; None is the current GPU. DeviceError without one."""
     return _C.device_info(_gpu.name_of(device))["name"]
 
 
@@ -268,12 +264,12 @@ def is_bf16_supported(including_emulation=True):
 
 
 def can_device_access_peer(device, peer_device):
-    """Always False: no GPU reads the memory of another one. x.to(device) copies a tensor between GPUs."""
+    """Always False: a kernel reads the memory of its own GPU only, and tensors move between GPUs by copies."""
     return False
 
 
 def is_current_stream_capturing():
-    """Always False: a program captures no graph. PyFlame replays what repeats as a GPU graph without being asked."""
+    """Always False. Programs that repeat are recorded and replayed as GPU graphs without being asked, so that a program never captures one."""
     return False
 
 
@@ -283,7 +279,7 @@ def get_memory_info(device=None):
 
 
 def is_tf32_supported():
-    """Whether set_float32_matmul_precision('high') may have an effect: True where there is a GPU. Whether that GPU has TF32 is not asked."""
+    """A bool: whether there is a GPU, on which set_float32_matmul_precision('high') may make float32 products faster and less exact."""
     return is_available()
 
 
@@ -317,12 +313,12 @@ def cudart():
 
 
 def get_sync_debug_mode():
-    """Always 0, PyTorch's number for no reports of sync points: pyflame.explain names each sync point."""
+    """Always 0, which means that nothing is reported. pyflame.explain() names each point at which a program waits for the device."""
     return 0
 
 
 def set_sync_debug_mode(debug_mode):
-    """Does nothing, whatever the mode: pyflame.explain names each sync point and the line that caused it."""
+    """Does nothing; debug_mode is not used. pyflame.explain() names each point at which a program waits for the device."""
 
 
 def _lazy_init():

@@ -8,10 +8,7 @@ __path__ = []  # PyTorch has files below it, which are found as this module
 
 
 class autocast(_autocast):
-    """pf.autocast for the GPU there is, AMD's or NVIDIA's; without a GPU it is off.
-
-    The arguments are those of pf.autocast, whose device_type it sets.
-    """
+    """pf.autocast for the GPU that is there, of AMD or NVIDIA. Without a GPU the context is off, and nothing is cast."""
 
     def __init__(self, enabled=True, dtype=None, cache_enabled=True):
         super().__init__(_gpu.kind() or "cuda", dtype=dtype, enabled=enabled and _gpu.count() > 0, cache_enabled=cache_enabled)

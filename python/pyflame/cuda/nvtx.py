@@ -22,18 +22,18 @@ def range_start(msg):
 
 
 def range_end(range_id):
-    """Ends a range, in any thread. range_id: the number that range_start returned. Without a profiler's library nothing happens."""
+    """Ends a range that range_start() began. range_id: what range_start() returned. Without a profiler of the vendor it does nothing."""
     _C._marker_stop(range_id)
 
 
 def mark(msg):
-    """Marks this moment in the vendor's profiler with the text msg. Without a profiler's library nothing happens."""
+    """Names this moment in the recording of a profiler of the vendor, rocprofv3 or Nsight Systems. Without one it does nothing."""
     _C._marker_mark(str(msg))
 
 
 @contextlib.contextmanager
 def range(msg, *args, **kwargs):
-    """A context or a decorator that names what runs inside for the vendor's profiler: range_push and range_pop. The name is msg.format(*args, **kwargs)."""
+    """A context that is a range for a profiler of the vendor, and a decorator of functions whose calls are ranges. The name is msg.format(*args, **kwargs)."""
     range_push(msg.format(*args, **kwargs))
     try:
         yield

@@ -3,14 +3,14 @@ import contextlib
 
 
 def start():
-    """Does nothing: no profiler is told to begin. pyflame.profiler.profile records a run. PyTorch's programs call it around a region."""
+    """Does nothing: no profiler of NVIDIA reads the mark that PyTorch would set here. pyflame.profiler.profile records a run."""
 
 
 def stop():
-    """Does nothing, like start: no profiler is told to end. pyflame.profiler.profile records a run."""
+    """Does nothing, as start() does: no profiler of NVIDIA reads the mark. pyflame.profiler.profile records a run."""
 
 
 @contextlib.contextmanager
 def profile():
-    """A context that does nothing, as start() and stop() do nothing. pyflame.profiler.profile records a run."""
+    """A context that does nothing, as start() and stop() do. pyflame.profiler.profile is the context that records a run."""
     yield

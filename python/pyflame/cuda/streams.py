@@ -3,34 +3,29 @@ from .. import _C
 
 
 class Stream:
-    """The one order of a program's work. Every stream is the same one: all of them compare equal, and what is recorded under one runs in order with all
-    else.
-
-    device and priority are kept as attributes and change nothing; kwargs are accepted for PyTorch's programs. Also a context manager, which changes
-    nothing.
-    """
+    """The order of a device's work. There is one order for each device, so that all streams are equal. device, priority: kept as attributes; they change nothing."""
 
     def __init__(self, device=None, priority=0, **kwargs):
         self.device, self.priority, self.stream_id, self.cuda_stream = device, priority, 0, 0
 
     def synchronize(self):
-        """Waits until all work that was recorded so far is complete, on every stream. Raises the error of an op that failed."""
+        """Returns when all work that was recorded is complete, on every device. An error of that work is raised."""
         _C.synchronize()
 
     def wait_stream(self, stream):
-        """Does nothing: all work is in one order, so that what another stream was given before is complete first."""
+        """Does nothing: what is recorded later runs after what the other stream has recorded, in any case."""
 
     def wait_event(self, event):
-        """Does nothing: all work is in one order, so that what comes before an event is complete first."""
+        """Does nothing: what is recorded later runs after what came before the event, in any case."""
 
     def record_event(self, event=None):
-        """Records event, or a new Event, at the end of the work that was recorded so far, and returns it. A new one has no enable_timing."""
+        """Marks this point of the work and returns the event. event: the Event to use; None makes one."""
         event = event or Event()
         event.record(self)
         return event
 
     def query(self):
-        """Always True, as PyTorch's answer that all work is complete: pending work is completed first, so the call waits."""
+        """Always True: the call completes all pending work first, and so it waits. Event.query() does not wait."""
         _C.synchronize()
         return True
 
@@ -70,19 +65,19 @@ class Event:
         return self._event.elapsed_ms(end_event._event)
 
     def synchronize(self):
-        """Waits until the work that was recorded before the event is complete. Returns at once if record() was not called."""
+        """Returns when the device has completed the work that was recorded before the event. An error of that work is raised."""
         self._event.wait()
 
     def query(self):
-        """Whether the work that was recorded before the event is complete: a bool, without waiting. True if record() was not called."""
+        """A bool: whether the device has completed the work that was recorded before the event. The call does not wait."""
         return self._event.passed()
 
     def wait(self, stream=None):
-        """Does nothing: all work is in one order, so that later work starts after the event anyway. stream is ignored."""
+        """Does nothing: what is recorded later runs after what came before the event, in any case. stream is not used."""
 
 
 def current_stream(device=None):
-    """The one Stream there is, of every device. The argument is accepted for PyTorch's programs and changes nothing."""
+    """The Stream that stands for the order of work. All devices and streams have an equal one; device is not used."""
     return _stream
 
 
@@ -90,9 +85,9 @@ default_stream = current_stream
 
 
 def set_stream(stream):
-    """Does nothing: there is one order of work. The argument is accepted for PyTorch's programs."""
+    """Does nothing; stream is not used. A device has one order of work, so that all streams are equal."""
 
 
 def stream(stream):
-    """A context that changes nothing: there is one order of work. Returns the stream that was given; of None, the one there is."""
+    """A context that changes nothing: a device has one order of work, so that all streams are equal. stream: a Stream or None."""
     return stream if stream is not None else _stream

@@ -195,19 +195,19 @@ class Work:
         return True
 
     def is_completed(self):
-        """Whether the call has ended, well or not."""
+        """A bool: whether the call has ended, well or with an error. It does not wait for it."""
         return self._ended.is_set()
 
     def is_success(self):
-        """Whether the call has ended well."""
+        """A bool: whether the call has ended without an error. False while it is under way; it does not wait."""
         return self._ended.is_set() and self._error is None
 
     def exception(self):
-        """What the call raised, or None."""
+        """The exception that the call ended with, or None if it ended well or is still under way."""
         return self._error
 
     def result(self):
-        """The tensors that the call wrote, after wait()."""
+        """The tensors that the call wrote. It waits for the end of the call first, and raises its error."""
         self.wait()
         return self._result
 
@@ -278,7 +278,7 @@ class ProcessGroup:
         return self._rank
 
     def size(self):
-        """The number of processes."""
+        """The number of processes of the group, an int from 1. Each has a rank below it."""
         return len(self.ranks)
 
     def name(self):
@@ -321,7 +321,7 @@ class ProcessGroup:
             self._group.close()
 
     def close(self):
-        """Ends the connections; calls under way raise."""
+        """Ends the connections to the other processes. Calls that are under way raise, here and there; later calls raise, too."""
         for transport in self._devices.values():
             if not isinstance(transport, str):
                 transport.close()

@@ -226,7 +226,7 @@ class TCPStore(Store):
             raise RuntimeError(f"{self._OP}: the connection to {self._SERVER} is closed ({e}); its process ended; expected the store at {self.host}:{self.port}") from None
 
     def set(self, key, value):
-        """Sets the value of a key."""
+        """Sets the value of a key for all processes. value: a str or bytes; it replaces an earlier one."""
         self._ask(b"set", _bytes(key), _bytes(value))
 
     def _get(self, key, timeout):
@@ -234,7 +234,7 @@ class TCPStore(Store):
         return value if found == b"1" else None
 
     def get(self, key, timeout=None):
-        """The value of a key, for which it waits."""
+        """The value of a key, bytes. It waits until some process sets it, at most for the timeout of the store, and then raises."""
         timeout = self.timeout if timeout is None else timeout
         value = self._get(key, timeout)
         if value is None:
@@ -242,25 +242,25 @@ class TCPStore(Store):
         return value
 
     def wait(self, keys, timeout=None):
-        """Waits until all keys are set."""
+        """Returns when each of these keys has a value. keys: a list of str. It raises after the timeout."""
         seconds = getattr(timeout, "total_seconds", lambda: timeout)()
         for key in keys:
             self.get(key, seconds)
 
     def add(self, key, amount):
-        """Adds to a number, which begins at 0, and returns it."""
+        """Adds amount, an int, to the number of a key, which begins at 0, and returns the sum. All processes see one number."""
         return int(self._ask(b"add", _bytes(key), str(int(amount)).encode())[1])
 
     def check(self, keys):
-        """Whether all keys are set."""
+        """A bool: whether each of these keys has a value. keys: a list of str. It does not wait."""
         return all(self._get(key, 0) is not None for key in keys)
 
     def delete_key(self, key):
-        """Forgets a key; whether it was there."""
+        """Removes a key and its value. Returns a bool: whether the key was there."""
         return self._ask(b"delete", _bytes(key))[1] == b"1"
 
     def num_keys(self):
-        """The number of keys."""
+        """The number of keys that have a value now, an int, of all processes together."""
         return int(self._ask(b"count")[1])
 
     def set_timeout(self, timeout):
@@ -268,7 +268,7 @@ class TCPStore(Store):
         self.timeout = getattr(timeout, "total_seconds", lambda: timeout)()
 
     def close(self, _forked=False):
-        """Ends the connection."""
+        """Ends the connection to the server of the store. The process that serves it ends the server, too."""
         self._connection.close()
         if self._server:
             self._server.close(_forked)

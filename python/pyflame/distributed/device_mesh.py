@@ -54,16 +54,16 @@ class DeviceMesh:
 
     @property
     def ndim(self):
-        """The number of axes."""
+        """The number of axes of the mesh, an int from 1. A process has a place along each."""
         return self.mesh.ndim
 
     @property
     def shape(self):
-        """The number of processes along each axis."""
+        """A tuple with the number of processes along each axis. Their product is the number of processes of the mesh."""
         return tuple(self.mesh.shape)
 
     def size(self, mesh_dim=None):
-        """The number of processes, or that along an axis."""
+        """The number of processes of the mesh, an int; with mesh_dim, the number or name of an axis, that along the axis."""
         return math.prod(self.shape) if mesh_dim is None else self.shape[self._axis("size", mesh_dim)]
 
     def _axis(self, op, mesh_dim):
@@ -84,11 +84,11 @@ class DeviceMesh:
         return self._groups[self._axis("get_group", mesh_dim)] or _state.GroupMember.NON_GROUP_MEMBER
 
     def get_all_groups(self):
-        """The process group along each axis."""
+        """A list with the process group of this process along each axis of the mesh, in the order of the axes."""
         return [self.get_group(i) for i in range(self.ndim)]
 
     def get_local_rank(self, mesh_dim=None):
-        """This process's place along an axis."""
+        """The place of this process along an axis, an int from 0. mesh_dim: the number or name of the axis; None for a mesh with one."""
         axis = self._axis("get_local_rank", mesh_dim)
         if self._place is None:
             raise RuntimeError(f"DeviceMesh.get_local_rank: this process is not in the mesh; got rank {_state.get_rank()}; expected one of {self.mesh.reshape(-1).tolist()}")
@@ -99,7 +99,7 @@ class DeviceMesh:
         return None if self._place is None else list(self._place)
 
     def get_rank(self):
-        """The rank of this process in the job."""
+        """The rank of this process among all of the job, an int from 0, which is not its place in the mesh."""
         return _state.get_rank()
 
     def __getitem__(self, names):

@@ -421,7 +421,7 @@ class UnshardHandle:
         self._module = module
 
     def wait(self):
-        """The parameters are whole when it returns."""
+        """Waits for the gathering that unshard(async_op=True) began. When it returns, the parameters are whole."""
         if self._module is not None:
             self._module._fsdp.unshard()
             self._module = None
@@ -445,7 +445,7 @@ class FSDPModule:
         return None
 
     def reshard(self):
-        """Gives up the whole parameters."""
+        """Frees the whole parameters of this module; each process keeps its part. The next forward pass gathers them again."""
         self._fsdp.put_back()
 
     def set_requires_gradient_sync(self, requires_gradient_sync, *, recurse=True):
@@ -454,15 +454,15 @@ class FSDPModule:
             m._fsdp.sync = bool(requires_gradient_sync)
 
     def set_is_last_backward(self, is_last_backward):
-        """Does nothing: each backward pass ends by itself."""
+        """Does nothing; is_last_backward is not used. Each backward pass finishes its own gradients, the last one as the others."""
 
     def set_reshard_after_forward(self, reshard_after_forward, recurse=True):
-        """Changes the argument of fully_shard() from the next forward pass on."""
+        """Sets reshard_after_forward of fully_shard() anew. It holds from the next forward pass on; recurse: for the modules within, too."""
         for m in self._each(recurse):
             m._fsdp.reshard = bool(reshard_after_forward)
 
     def set_reshard_after_backward(self, reshard_after_backward, *, recurse=True):
-        """Does nothing: the whole parameters go with the tape."""
+        """Does nothing. The whole parameters are freed with the record of the forward pass, which backward() ends."""
 
     def set_gradient_divide_factor(self, factor):
         """Gradients are summed over the ranks and divided by this number, instead of the number of ranks."""

@@ -35,7 +35,7 @@ class ZeroRedundancyOptimizer(Optimizer):
                     group.setdefault(k, self.optim.defaults.get(k, v))
 
     def add_param_group(self, param_group):
-        """Adds a group; its parameters get owners."""
+        """Adds a group of parameters, a dict as of other optimizers. Each of its parameters gets a process that keeps its state and updates it."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for p in group["params"] if self._group else ():

@@ -201,37 +201,37 @@ def cat(cseq, dim=0, lengths=None):
 
 
 def stack(cseq, dim=0):
-    """Tensors whose places of dim fulfil the constraints of cseq."""
+    """The constraint of tensors whose i-th place along dim fulfils the i-th constraint of cseq, a list as long as that dim."""
     return _Stack(cseq, dim)
 
 
 def greater_than(lower_bound):
-    """Numbers above lower_bound."""
+    """The constraint of numbers above lower_bound, a number or a tensor that broadcasts with the values."""
     return _Interval(lower_bound, closed=False)
 
 
 def greater_than_eq(lower_bound):
-    """Numbers of at least lower_bound."""
+    """The constraint of numbers that are lower_bound or more; a number or a tensor that broadcasts with the values."""
     return _Interval(lower_bound)
 
 
 def less_than(upper_bound):
-    """Numbers below upper_bound."""
+    """The constraint of numbers below upper_bound, a number or a tensor that broadcasts with the values."""
     return _Interval(None, upper_bound, closed=False)
 
 
 def interval(lower_bound, upper_bound):
-    """Numbers from lower_bound to upper_bound, both included."""
+    """The constraint of numbers from lower_bound to upper_bound, both included; numbers or tensors that broadcast with the values."""
     return _Interval(lower_bound, upper_bound)
 
 
 def half_open_interval(lower_bound, upper_bound):
-    """Numbers from lower_bound, included, to upper_bound, excluded."""
+    """The constraint of numbers from lower_bound, included, to upper_bound, excluded; numbers or tensors that broadcast with the values."""
     return _Interval(lower_bound, upper_bound, closed=False, half=True)
 
 
 def integer_interval(lower_bound, upper_bound):
-    """Whole numbers from lower_bound to upper_bound, both included."""
+    """The constraint of whole numbers from lower_bound to upper_bound, both included; numbers or tensors that broadcast with the values."""
     return _Interval(lower_bound, upper_bound, discrete=True)
 
 

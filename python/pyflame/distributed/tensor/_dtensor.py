@@ -409,27 +409,27 @@ class DTensor:
 
     @property
     def dtype(self):
-        """The dtype."""
+        """The dtype of the elements, which is that of the part of each process."""
         return self._local_tensor.dtype
 
     @property
     def device(self):
-        """The device of this process's part."""
+        """The device on which this process has its part. Each process may have another one, such as its own GPU."""
         return self._local_tensor.device
 
     @property
     def ndim(self):
-        """The number of dims."""
+        """The number of dims of the whole tensor, an int. The parts have as many dims."""
         return len(self.shape)
 
     @property
     def requires_grad(self):
-        """Whether gradients are computed."""
+        """A bool: whether backward() computes a gradient for this value, as of a Tensor."""
         return self._local_tensor.requires_grad
 
     @property
     def is_leaf(self):
-        """Whether the part is a leaf of the tape."""
+        """A bool: whether the part of this process was not computed from others that require gradients, as of a Tensor."""
         return self._local_tensor.is_leaf
 
     @property
@@ -445,7 +445,7 @@ class DTensor:
         self._local_tensor.grad = None if value is None else _gradient("grad", self, value)
 
     def requires_grad_(self, requires_grad=True):
-        """Sets whether gradients are computed. Returns the tensor."""
+        """Sets whether backward() computes a gradient for this value. requires_grad: a bool. Returns the DTensor."""
         self._local_tensor.requires_grad_(requires_grad)
         return self
 
@@ -456,15 +456,15 @@ class DTensor:
         self._local_tensor.backward(None if gradient is None else _gradient("backward", self, gradient), **kwargs)
 
     def dim(self):
-        """The number of dims."""
+        """The number of dims of the whole tensor, an int; the same as ndim."""
         return self.ndim
 
     def size(self, dim=None):
-        """The whole shape, or its size along a dim."""
+        """The shape of the whole tensor; with dim, its size along that dim, an int. IndexError for a dim that is not there."""
         return self.shape if dim is None else self.shape[dim]
 
     def numel(self):
-        """The number of elements of the whole tensor."""
+        """The number of elements of the whole tensor, an int: the product of its sizes, not the number of the part."""
         return math.prod(self.shape)
 
     def __len__(self):
@@ -482,19 +482,19 @@ class DTensor:
         return bool(self.item())
 
     def detach(self):
-        """The same value without a gradient."""
+        """The same value with the same placements and memory, from which no gradient goes back. It is a leaf."""
         return _made(self._local_tensor.detach(), self.device_mesh, self.placements, self.shape)
 
     def clone(self):
-        """A copy, through which gradients go."""
+        """A copy of the value with the same placements; each process copies its part. Gradients go back through it."""
         return _made(self._local_tensor.clone(), self.device_mesh, self.placements, self.shape)
 
     def contiguous(self):
-        """The same value, whose part is contiguous in memory."""
+        """The same value with the same placements; the part of each process is contiguous in memory, copied where it was not."""
         return _made(self._local_tensor.contiguous(), self.device_mesh, self.placements, self.shape)
 
     def to(self, dtype):
-        """The values in another dtype."""
+        """The value in another dtype, with the same placements; each process casts its part. A device cannot be named: parts stay where they are."""
         if not isinstance(dtype, _C.dtype):
             raise TypeError(f"DTensor.to: not a dtype; got {dtype!r}; expected a dtype; hint: a value stays on the devices of its mesh")
         return _elementwise("to", lambda x: x.to(dtype), (self,))
@@ -520,15 +520,15 @@ class DTensor:
         return _reduced("mean", self, dim, keepdim)
 
     def softmax(self, dim):
-        """softmax along a dim, which must not be split."""
+        """softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial()."""
         return _along("softmax", self, dim, lambda x, d: x.softmax(d))
 
     def log_softmax(self, dim):
-        """log_softmax along a dim, which must not be split."""
+        """log_softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial()."""
         return _along("log_softmax", self, dim, lambda x, d: x.log_softmax(d))
 
     def permute(self, *dims):
-        """The dims in another order; a split goes with its dim."""
+        """The dims in another order, as Tensor.permute. A dim that is split stays split at its new place. ValueError for what is no order of the dims."""
         dims = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims
         if len(dims) != self.ndim or _dims("permute", self, dims) != list(range(self.ndim)):
             raise ValueError(f"DTensor.permute: not an order of the dims; got {dims}; expected each of {self.ndim} dims once")
@@ -537,7 +537,7 @@ class DTensor:
         return _made(self._local_tensor.permute(order), self.device_mesh, placements, [self.shape[d] for d in order])
 
     def transpose(self, dim0, dim1):
-        """Two dims change places; a split goes with its dim."""
+        """Two dims change places, as Tensor.transpose. A dim that is split stays split at its new place. IndexError for a dim that is not there."""
         order = list(range(self.ndim))
         if not _dims("transpose", self, (dim0, dim1)):
             return self
@@ -546,23 +546,23 @@ class DTensor:
         return self.permute(order)
 
     def t(self):
-        """A matrix whose dims change places."""
+        """The transposed matrix: its two dims change places, and a split goes with its dim. An error for more dims."""
         if self.ndim != 2:
             raise ValueError(f"DTensor.t: not a matrix; got shape {self.shape}; expected two dims; hint: transpose()")
         return self.transpose(0, 1)
 
     @property
     def T(self):
-        """A matrix whose dims change places."""
+        """The transposed matrix, as t(): its two dims change places, and a split goes with its dim."""
         return self.t()
 
     @property
     def mT(self):
-        """The last two dims change places."""
+        """The transposed matrices of a batch: the last two dims change places, and a split goes with its dim."""
         return self.transpose(-2, -1)
 
     def unsqueeze(self, dim):
-        """One more dim of size 1."""
+        """One more dim of size 1 at this place, as Tensor.unsqueeze. Dims that are split stay split, at their new places."""
         if isinstance(dim, bool) or not isinstance(dim, int) or not -self.ndim - 1 <= dim <= self.ndim:
             raise IndexError(f"DTensor.unsqueeze: there is no such dim; got {dim!r}; expected {-self.ndim - 1} to {self.ndim}")
         dim %= self.ndim + 1
@@ -601,7 +601,8 @@ def _unary(name, linear=False):
         return _elementwise(name, lambda x: getattr(x, name)(*args, **kwargs), (self,), "add" if linear else None)
 
     method.__name__, method.__qualname__ = name, f"DTensor.{name}"
-    method.__doc__ = f"Tensor.{name} of each element."
+    method.__doc__ = f"Tensor.{name} of each element, with its arguments: each process computes its part, and the result is placed as the value is. "
+    method.__doc__ += "A Partial() stays one." if linear else "ValueError for a Partial(), of which a process has no whole element."
     return method
 
 
@@ -612,7 +613,7 @@ def _binary(name, fn, linear=None, swapped=False):
         return _elementwise(name.strip("_"), fn, (other, self) if swapped else (self, other), linear)
 
     method.__name__, method.__qualname__ = name, f"DTensor.{name}"
-    method.__doc__ = f"Elementwise, as Tensor.{name}."
+    method.__doc__ = f"Tensor.{name} with another DTensor of the same mesh or a number, with its broadcasting. Each process computes its part; ValueError where the parts of both do not fit, with a hint to redistribute()."
     return method
 
 

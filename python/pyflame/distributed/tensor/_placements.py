@@ -5,15 +5,15 @@ class Placement:
     """How a value lies over the processes along an axis of a mesh."""
 
     def is_shard(self, dim=None):
-        """Whether it is split, along this dim if one is given."""
+        """A bool: whether it is Shard(): the value is split along a dim. dim: ask for this dim; None for any."""
         return isinstance(self, Shard) and dim in (None, self.dim)
 
     def is_replicate(self):
-        """Whether each process has the whole value."""
+        """A bool: whether it is Replicate(): each process along the axis has the whole value."""
         return isinstance(self, Replicate)
 
     def is_partial(self):
-        """Whether the value is the sum of what the processes have."""
+        """A bool: whether it is Partial(): the value is the sum of what the processes along the axis have."""
         return isinstance(self, Partial)
 
     def __eq__(self, other):
