@@ -33,10 +33,11 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
 
 
 def set_anomaly_enabled(mode, check_nan=True):
-    """Turns the detection of NaN gradients on or off."""
+    """Turns the detection of NaN gradients on or off, as autograd.set_detect_anomaly does: with it, a NaN in a gradient is a RuntimeError. With check_nan=False it is off.
+    """
     _C._set_anomaly(bool(mode and check_nan))
 
 
 def is_anomaly_check_nan_enabled():
-    """Whether gradients are looked at for NaN values."""
+    """Whether a NaN in a gradient is an error: True after set_anomaly_enabled(True) and inside autograd.detect_anomaly()."""
     return _C.is_anomaly_enabled()

@@ -52,7 +52,7 @@ def _to_complex(self):
 
 
 def _to_real(self):
-    """The dtype of a complex dtype's parts; of another one, itself."""
+    """The dtype of the real and imaginary parts of a complex dtype: float32 for complex64, float64 for complex128. Another dtype is returned as it is."""
     return getattr(_C, {"complex64": "float32", "complex128": "float64"}.get(self.name, self.name), self)
 
 
@@ -86,10 +86,13 @@ class finfo:
 
 
 class iinfo:
-    """The limits of an integer dtype: bits, max, min."""
+    """The limits of an integer dtype: bits is its width, min and max are its least and largest number, dtype is its name.
+
+    type: a signed or unsigned integer dtype. TypeError for others.
+    """
 
     def __init__(self, type):
-        if type.is_floating_point or type == _C.bool_:
+        if _category(type) != 1:
             raise TypeError(f"iinfo: not an integer dtype; got {type}; expected one; hint: finfo")
         self.dtype, self.bits = type.name, 8 * type.itemsize
         self.min, self.max = (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1) if type.is_signed else (0, 2**self.bits - 1)
@@ -108,7 +111,11 @@ def can_cast(from_, to):
 
 
 def result_type(tensor1, tensor2):
-    """The dtype that an operation on two tensors or numbers has."""
+    """The dtype of tensor1 + tensor2 by PyTorch's rules of promotion. Both are tensors or numbers.
+
+    A number or a tensor without dims does not change the dtype of a tensor with dims, unless its category (bool, integer, floating, complex) is
+    above. No element is read.
+    """
 
     def sample(x):
         return _C.zeros([0] * min(x.ndim, 1), dtype=x.dtype, device=x.device) if isinstance(x, Tensor) else x
@@ -185,7 +192,7 @@ strided = layout("strided")
 sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged = (
     layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
 )
-qscheme = type("qscheme", (), {"__doc__": "A way of quantizing; there are none."})
+qscheme = type("qscheme", (), {"__doc__": "The type of PyTorch's ways of quantizing, for programs that name it. PyFlame quantizes no tensors and has none of them."})
 
 
 def typename(obj):

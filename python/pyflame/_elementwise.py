@@ -260,7 +260,7 @@ def logaddexp2(input, other):
 
 @method
 def hypot(input, other):
-    """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. Integers become float32."""
+    """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. Integers become float32; TypeError for bool."""
     a, b = _C.abs(input), _C.abs(other)
     most, least = _C.maximum(a, b), _C.minimum(a, b)
     plain = _C.logical_and(_C.isfinite(most), most > 0)

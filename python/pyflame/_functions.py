@@ -9,7 +9,7 @@ def _rebuild_tensor(data, shape, dtype, device, requires_grad):
 
 
 def is_tensor(obj):
-    """Whether obj is a tensor."""
+    """Whether obj is a pyflame.Tensor or an object of a subclass, such as nn.Parameter. Returns a bool; any object is accepted."""
     return isinstance(obj, Tensor)
 
 

@@ -6,7 +6,7 @@ from . import _C
 
 
 class Generator:
-    """Random numbers of its own, independent of the global ones. They are a function of the seed and of how many were drawn.
+    """Random numbers of its own, independent of the global ones. They are a function of the seed and of how many ops drew from it.
 
     device: what the attribute `device` says. Functions may use the generator for tensors of any device.
 
@@ -19,39 +19,39 @@ class Generator:
         self._state = (67280421310721, 0)
 
     def manual_seed(self, seed):
-        """Starts anew from this seed; returns the generator."""
+        """Starts the numbers anew from this seed, an int, which is taken modulo 2^64. Returns the generator."""
         self._state = (int(seed) % 2**64, 0)
         return self
 
     def seed(self):
-        """Starts anew from a seed of the system, which is returned."""
+        """Starts the numbers anew from a seed that the operating system draws, an int of 63 bits, and returns it."""
         self.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
         return self.initial_seed()
 
     def initial_seed(self):
-        """The seed that the generator was started with."""
+        """The seed with which the numbers began, an int: that of manual_seed, seed or set_state."""
         return self._state[0]
 
     def get_state(self):
-        """(seed, offset), for set_state."""
+        """The state as a tuple (seed, offset) of two ints. set_state with it repeats the numbers that follow."""
         return self._state
 
     def set_state(self, state):
-        """Continues from what get_state returned."""
+        """Sets the state, a pair (seed, offset) of get_state: the numbers that followed it come again."""
         self._state = tuple(state)
 
     def clone_state(self):
-        """Another generator that continues from here."""
+        """A new generator with the state of this one. Both draw the same numbers from here on, independently of each other."""
         other = Generator(self.device)
         other.set_state(self.get_state())
         return other
 
     def get_offset(self):
-        """How many numbers were drawn."""
+        """How often numbers were drawn since the seed: an op that draws counts once, whatever its size."""
         return self.get_state()[1]
 
     def set_offset(self, offset):
-        """Continues after this many numbers."""
+        """Continues as if ops had drawn this often since the seed; the seed stays. Zero repeats all numbers."""
         self.set_state((self.get_state()[0], offset))
 
     @contextlib.contextmanager
@@ -92,7 +92,7 @@ def manual_seed(seed):
 
 
 def initial_seed():
-    """The seed that the global generator was started with."""
+    """The seed with which the numbers of the global generator began, an int: that of manual_seed or seed."""
     return default_generator.initial_seed()
 
 

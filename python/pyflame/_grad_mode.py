@@ -41,13 +41,17 @@ class _Mode:
 
 
 class no_grad(_Mode):
-    """Ops inside are not recorded for gradients. ``with pf.no_grad():`` or ``@pf.no_grad()``."""
+    """A context in which ops are not recorded for gradients in this thread: results have requires_grad=False. ``with pf.no_grad():``, or
+    ``@pf.no_grad()`` for a function.
+    """
 
     _grad = False
 
 
 class enable_grad(_Mode):
-    """Ops inside are recorded for gradients, also within no_grad."""
+    """A context in which ops are recorded for gradients in this thread, also inside of no_grad. ``with pf.enable_grad():``, or ``@pf.enable_grad()`` for
+    a function.
+    """
 
     _grad = True
 

@@ -18,12 +18,18 @@ det, slogdet, matrix_exp, matrix_power, inverse, orgqr, svd = linalg.det, linalg
 
 
 def cholesky(input, upper=False, *, out=None):
-    """The same as linalg.cholesky."""
+    """The same as linalg.cholesky: the lower triangular L with A = L L' for A = input [.., N, N]; with upper, its conjugated transpose.
+
+    LinAlgError where a matrix is not positive-definite; ArgumentError unless the matrices are square.
+    """
     return linalg.cholesky(input, upper=upper, out=out)
 
 
 def qr(input, some=True, *, out=None):
-    """linalg.qr, with mode 'reduced' (some) or 'complete'."""
+    """linalg.qr of matrices [.., M, N]: (Q, R), with mode 'reduced' if some is true, otherwise 'complete'.
+
+    ArgumentError for fewer than 2 dims.
+    """
     return linalg.qr(input, "reduced" if some else "complete", out=out)
 
 
@@ -34,7 +40,7 @@ def lu(A, pivot=True, get_infos=False):  # noqa: N803
 
 
 def lu_solve(b, LU_data, LU_pivots, *, out=None):  # noqa: N803
-    """The same as linalg.lu_solve(LU_data, LU_pivots, b)."""
+    """X with A X = b [.., N, K], where lu_factor of A gave LU_data and LU_pivots: linalg.lu_solve(LU_data, LU_pivots, b)."""
     return linalg.lu_solve(LU_data, LU_pivots, b, out=out)
 
 
@@ -70,22 +76,30 @@ def ormqr(input, tau, other, left=True, transpose=False):
 
 
 def pinverse(input, rcond=1e-15):
-    """linalg.pinv with rtol=rcond."""
+    """The pseudoinverse of matrices [.., M, N], as [.., N, M]: linalg.pinv with rtol=rcond. Singular values up to rcond times the largest count as zero."""
     return linalg.pinv(input, rtol=rcond)
 
 
 def frobenius_norm(input, dim=(), keepdim=False):
-    """The 2-norm over dims, or of all elements."""
+    """sqrt(sum of |x|^2) over dim, a number or a tuple, or over all elements: linalg.vector_norm with ord 2.
+
+    keepdim: these dims stay, with size 1. RuntimeError unless input is floating or complex.
+    """
     return linalg.vector_norm(input, 2, dim, keepdim)
 
 
 def nuclear_norm(input, dim=(-2, -1), keepdim=False):
-    """The sum of the singular values."""
+    """The sum of the singular values of the matrices in two dims: linalg.matrix_norm with ord 'nuc'.
+
+    keepdim: both dims stay, with size 1. RuntimeError for fewer than 2 dims, and unless input is floating or complex.
+    """
     return linalg.matrix_norm(input, "nuc", dim, keepdim)
 
 
 def _lu_method(self, pivot=True, get_infos=False):
-    """linalg.lu_factor_ex: (LU, pivots), with get_infos also info."""
+    """The LU factors of matrices [.., M, N] as linalg.lu_factor_ex gives them: (LU, pivots), with get_infos (LU, pivots, info). RuntimeError for
+    pivot=False.
+    """
     return lu(self, pivot, get_infos)
 
 

@@ -59,7 +59,10 @@ def native_dropout(input, p, train):
 
 
 def native_dropout_backward(grad_output, mask, scale):
-    """grad_output * mask * scale."""
+    """The gradient of native_dropout's input: grad_output * mask * scale, elementwise.
+
+    mask: what native_dropout kept, a bool tensor of the same shape. scale: a number, 1 / (1 - p) of the dropout.
+    """
     return grad_output * mask * scale
 
 

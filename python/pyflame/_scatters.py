@@ -73,13 +73,20 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
 
 
 def _scatter_(input, dim, index, src=None, *, value=None, reduce=None):
-    """scatter in place."""
+    """Writes src, a tensor, or value, a number, at index along dim of the tensor itself, as scatter does to a copy. Returns the tensor itself.
+
+    TypeError unless exactly one of src and value is given, and for a src of another dtype. IndexError for an index out of range. RuntimeError for a
+    leaf that requires a gradient, except under no_grad.
+    """
     _C._scatter(input, dim, index, _scatter_arguments(src, value), _scatter_how(reduce), True)
     return input
 
 
 def _scatter_add_(input, dim, index, src):
-    """scatter_add in place."""
+    """Adds src at index along dim of the tensor itself, as scatter_add does to a copy. Returns the tensor itself.
+
+    TypeError for a src of another dtype. IndexError for an index out of range. RuntimeError for a leaf that requires a gradient, except under no_grad.
+    """
     _C._scatter(input, dim, index, src, _SUM, True)
     return input
 
@@ -120,7 +127,11 @@ def index_copy(input, dim, index, source):
 
 
 def _index_copy_(input, dim, index, source):
-    """index_copy in place."""
+    """Writes the slices of source at the entries of index along dim of the tensor itself, as index_copy does to a copy. Returns the tensor itself.
+
+    ArgumentError for a shape that does not fit, TypeError for a source of another dtype, IndexError for an index out of range. RuntimeError for a
+    leaf that requires a gradient, except under no_grad.
+    """
     _C._put_slices(input, dim, index, _as_slices(input, source), _REPLACE, True)
     return input
 
@@ -153,7 +164,11 @@ def index_fill(input, dim, index, value):
 
 
 def _index_fill_(input, dim, index, value):
-    """index_fill in place."""
+    """Writes value, a number or a 0-d tensor, to the slices at the entries of index along dim of the tensor itself, as index_fill does to a copy.
+    Returns the tensor itself.
+
+    ArgumentError unless index is a vector. RuntimeError for a leaf that requires a gradient, except under no_grad.
+    """
     if isinstance(value, Tensor) and value.requires_grad and _C.is_grad_enabled():
         return input.copy_(_filled(input.clone(), dim, index, value, False))
     _filled(input, dim, index, value, True)
@@ -161,7 +176,11 @@ def _index_fill_(input, dim, index, value):
 
 
 def _index_add_(input, dim, index, source, *, alpha=1):
-    """index_add in place."""
+    """Adds the slices of source, times alpha, at the entries of index along dim of the tensor itself, as index_add does to a copy. Returns the tensor
+    itself.
+
+    TypeError for a source of another dtype, IndexError for an index out of range. RuntimeError for a leaf that requires a gradient, except under no_grad.
+    """
     _C._put_slices(input, dim, index, source if alpha == 1 else source * alpha, _SUM, True)
     return input
 
@@ -201,7 +220,11 @@ def index_put(input, indices, values, accumulate=False):
 
 @method
 def index_put_(input, indices, values, accumulate=False):
-    """index_put in place; returns input. The arguments are those of index_put."""
+    """Writes values to input[indices] in place, as index_put does to a copy; with accumulate, adds them. Returns input.
+
+    The arguments are those of index_put. RuntimeError for values of another dtype; for a leaf that requires a gradient,
+    except under no_grad. IndexError for an index out of range.
+    """
     _C._index_put(input, _sequence("index_put_", indices), values, accumulate, True)
     return input
 

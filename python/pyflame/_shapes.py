@@ -109,7 +109,10 @@ def movedim(input, source, destination):
 
 @method
 def moveaxis(input, source, destination):
-    """The same as movedim. The arguments are those of movedim."""
+    """The same as movedim: a view of input with the dims source at the places destination, and the others in their order.
+
+    IndexError for a dim that is out of range; ValueError unless there is one destination for each source.
+    """
     return movedim(input, source, destination)
 
 
@@ -123,13 +126,13 @@ def swapdims(input, dim0, dim1):
 
 
 def hstack(tensors):
-    """Tensors joined along the second dim; vectors and single numbers along their only one. ArgumentError where the other sizes differ."""
+    """Tensors joined along the second dim; vectors and single numbers along their only one. ArgumentError where the other sizes differ, and for no tensors."""
     tensors = [atleast_1d(t) for t in tensors]
-    return _C.cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+    return _C.cat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
 
 
 def vstack(tensors):
-    """Tensors joined along the first dim; a vector [N] counts as a row [1, N]. ArgumentError where the other sizes differ."""
+    """Tensors joined along the first dim; a vector [N] counts as a row [1, N]. ArgumentError where the other sizes differ, and for no tensors."""
     return _C.cat([atleast_2d(t) for t in tensors], 0)
 
 
@@ -386,7 +389,7 @@ def diagflat(input, offset=0):
 
 @method
 def trace(input):
-    """The sum of the main diagonal of a matrix [N, M], as a tensor without dims. bool becomes int64. ValueError for other shapes."""
+    """The sum of the main diagonal of a matrix [N, M], as a tensor without dims. Integers and bool become int64. ValueError for other shapes."""
     if input.ndim != 2:
         raise ValueError(f"trace: not a matrix; got shape {tuple(input.shape)}; expected two dims")
     return diagonal(input).sum()

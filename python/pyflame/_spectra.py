@@ -9,7 +9,7 @@ cfloat, cdouble = _C.complex64, _C.complex128
 
 
 def _chalf(self, memory_format=None):
-    """complex32 is not available: TypeError."""
+    """Always a TypeError: the dtype complex32 is not available. cfloat() casts to complex64, cdouble() to complex128."""
     raise TypeError("chalf: complex32 is not available; got a cast to it; expected complex64 or complex128; hint: cfloat()")
 
 

@@ -6,7 +6,9 @@ __all__ = ["as_strided_copy", "as_strided_scatter"]
 
 
 def as_strided_copy(input, size, stride, storage_offset=None):
-    """A copy of as_strided, contiguous. The arguments are those of as_strided."""
+    """A contiguous copy of the elements that as_strided(input, size, stride, storage_offset) shows. ArgumentError for elements beyond the storage. The
+    arguments are those of as_strided.
+    """
     return _C.as_strided(input, size, stride, storage_offset).clone(memory_format=_C.contiguous_format)
 
 

@@ -439,6 +439,16 @@ def _with_old_value(self, args, kwargs):
     return old, [old if a is self else a for a in args], {name: old if a is self else a for name, a in kwargs.items()}
 
 
+def _about(function):
+    """What a function computes: the first sentence of its docstring; of one that only names another function, the second."""
+    signatures = getattr(function, "__nb_signature__", None)
+    text = " ".join(((signatures[0][1] if signatures else function.__doc__) or "").split())
+    first, _, rest = text.partition(". ")
+    if rest and first.startswith("The same as ") and ":" not in first:
+        first = rest.partition(". ")[0]
+    return first.removesuffix(".") + "."
+
+
 def _in_place(name, function):
     def method(self, *args, **kwargs):
         old, args, kwargs = _with_old_value(self, args, kwargs)
@@ -450,8 +460,12 @@ def _in_place(name, function):
         return self.copy_(result)
 
     method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = (f"Computes {name} of the tensor and writes the result over its elements; the arguments are those of {name}. Shape and dtype stay. Returns the tensor. RuntimeError for a result of another "
-                      "shape, for one whose dtype this one cannot hold, for elements that share memory, and for a leaf that requires a gradient.")
+    method.__doc__ = (
+        f"Writes the result of {name}() over the elements of the tensor and returns the tensor. {name}(): {_about(function)}\n\n"
+        f"The arguments are those of {name}() without the first. The tensor keeps its shape and dtype. RuntimeError for a result of another shape, for one\n"
+        "whose dtype is of a wider category (bool, integer, floating, complex), for elements that share memory, and for a leaf that requires a gradient,\n"
+        "except under no_grad."
+    )
     return method
 
 
@@ -472,11 +486,16 @@ del type
 
 def _view_in_place(name, function):
     def method(self, *args, **kwargs):
-        self._rebind(function(self, *args, **kwargs))
-        return self
+        leaf = self.is_leaf and self.requires_grad
+        self._rebind(function(self, *args, **kwargs))  # an error for such a leaf, except under no_grad
+        return self.requires_grad_() if leaf else self
 
     method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = f"The tensor takes the shape and the strides of its {name}, without a copy of its elements. The arguments are those of {name}, and so are the errors. Returns the tensor."
+    method.__doc__ = (
+        f"The tensor itself becomes the view that {name}() returns, and is returned. {name}(): {_about(function)}\n\n"
+        f"The arguments are those of {name}() without the first, and so are the errors. No element is copied. RuntimeError for a leaf that requires a\n"
+        "gradient, except under no_grad."
+    )
     return method
 
 

@@ -56,7 +56,7 @@ class autocast:
 
     @property
     def fast_dtype(self):
-        """The dtype, by another name."""
+        """The dtype to which autocast casts: the attribute `dtype`, under the name that PyTorch's class has for it."""
         return self.dtype
 
     def __call__(self, fn):
@@ -126,20 +126,20 @@ def autocast_decrement_nesting():
 
 
 def clear_autocast_cache():
-    """Does nothing: autocast keeps no copies of parameters between ops."""
+    """Does nothing: autocast keeps no cast copies of parameters between ops, so that there is no cache to clear."""
 
 
 def set_autocast_cache_enabled(enabled):
-    """Does nothing: autocast keeps no copies of parameters between ops."""
+    """Does nothing: autocast keeps no cast copies of parameters between ops, with either value of enabled."""
 
 
 def is_autocast_cache_enabled():
-    """Always False: autocast keeps no copies of parameters between ops."""
+    """Always False: autocast keeps no cast copies of parameters between ops. PyTorch's default is True."""
     return False
 
 
 def is_autocast_available(device_type):
-    """Whether autocast knows this type of device."""
+    """Whether autocast can be used for a type of device: True for 'cpu', 'rocm' and 'cuda', with or without a GPU; False for others."""
     return device_type in ("cpu", "rocm", "cuda")
 
 
@@ -206,11 +206,11 @@ class GradScaler:
         self._unscaled = {}  # id of an optimizer -> whether its gradients are finite
 
     def is_enabled(self):
-        """Whether the loss is scaled."""
+        """Whether the scaler scales losses: the argument enabled. If False, scale() returns its argument and step() is the optimizer's."""
         return self._enabled
 
     def get_scale(self):
-        """The factor of the loss; 1 where scaling is off."""
+        """The factor by which scale() multiplies a loss now, a float; 1.0 if the scaler is not enabled."""
         return self._scale if self._enabled else 1.0
 
     def scale(self, outputs):
@@ -288,22 +288,22 @@ class GradScaler:
 
 
 def is_autocast_cpu_enabled():
-    """Whether autocast is on in this thread for the CPU."""
+    """Whether autocast is on in this thread for tensors on the CPU: is_autocast_enabled('cpu'). Returns a bool."""
     return is_autocast_enabled("cpu")
 
 
 def set_autocast_cpu_enabled(enabled):
-    """set_autocast_enabled("cpu", enabled)."""
+    """Turns autocast on or off in this thread for tensors on the CPU: set_autocast_enabled('cpu', enabled), a name of older programs."""
     set_autocast_enabled("cpu", enabled)
 
 
 def set_autocast_cpu_dtype(dtype):
-    """set_autocast_dtype("cpu", dtype)."""
+    """Sets the dtype of autocast on the CPU in this thread: set_autocast_dtype('cpu', dtype). float16 or bfloat16; TypeError for another."""
     set_autocast_dtype("cpu", dtype)
 
 
 def set_autocast_gpu_dtype(dtype):
-    """set_autocast_dtype("cuda", dtype)."""
+    """Sets the dtype of autocast for 'cuda' in this thread: set_autocast_dtype('cuda', dtype). float16 or bfloat16; TypeError for another."""
     set_autocast_dtype("cuda", dtype)
 
 

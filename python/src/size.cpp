@@ -47,12 +47,14 @@ bool is_size(nb::handle h) noexcept { return Py_TYPE(h.ptr()) == g_size; }
 void bind_size(nb::module_& m) {
   static PyMethodDef methods[] = {{"numel", &numel, METH_NOARGS, "The product of the sizes."},
                                   {nullptr, nullptr, 0, nullptr}};
-  static PyType_Slot slots[] = {{Py_tp_methods, methods},
-                                {Py_sq_concat, reinterpret_cast<void*>(&sum)},
-                                {Py_sq_repeat, reinterpret_cast<void*>(&repeated)},
-                                {Py_mp_subscript, reinterpret_cast<void*>(&item)},
-                                {Py_tp_doc, const_cast<char*>("The sizes of a tensor: a tuple with numel().")},
-                                {0, nullptr}};
+  static PyType_Slot slots[] = {
+      {Py_tp_methods, methods},
+      {Py_sq_concat, reinterpret_cast<void*>(&sum)},
+      {Py_sq_repeat, reinterpret_cast<void*>(&repeated)},
+      {Py_mp_subscript, reinterpret_cast<void*>(&item)},
+      {Py_tp_doc,
+       const_cast<char*>("The sizes of a tensor, a tuple of ints with numel(). Slices and sums of it are sizes, too.")},
+      {0, nullptr}};
   static PyType_Spec spec{"pyflame._C.Size", 0, 0, Py_TPFLAGS_DEFAULT, slots};
   const nb::object type = nb::steal(
       PyType_FromSpecWithBases(&spec, nb::make_tuple(nb::borrow(reinterpret_cast<PyObject*>(&PyTuple_Type))).ptr()));

@@ -50,9 +50,12 @@ PyObject* new_exception(nb::module_& m, const char* name, const char* doc, PyObj
 
 void bind_types(nb::module_& m) {
   g_out_of_memory =
-      new_exception(m, "OutOfMemoryError", "Memory is exhausted; the message has the sizes.", PyExc_MemoryError);
-  g_device_error =
-      new_exception(m, "DeviceError", "A device is absent, or tensors are on different devices.", PyExc_RuntimeError);
+      new_exception(m, "OutOfMemoryError",
+                    "A MemoryError: the memory of a device or of the host is exhausted; the message has the sizes.",
+                    PyExc_MemoryError);
+  g_device_error = new_exception(
+      m, "DeviceError", "A RuntimeError: a device is absent, with the reason, or tensors are on different devices.",
+      PyExc_RuntimeError);
   g_argument_error =
       new_exception(m, "ArgumentError",
                     "A wrong shape or value: a ValueError, and a RuntimeError as well, which PyTorch raises for many.",
@@ -69,7 +72,9 @@ void bind_types(nb::module_& m) {
     }
   });
 
-  nb::enum_<MemoryFormat>(m, "memory_format", "How the dims of a tensor lie in memory.")
+  nb::enum_<MemoryFormat>(
+      m, "memory_format",
+      "How the dims of a tensor lie in memory: row-major, or with the channels of an image together.")
       .value("contiguous_format", MemoryFormat::contiguous, "Row-major: the last dim is the densest.")
       .value("channels_last", MemoryFormat::channels_last, "Images (N, C, H, W) whose channels lie together.")
       .value("preserve_format", kPreserveFormat, "As the input lies.")

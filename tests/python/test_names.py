@@ -164,7 +164,7 @@ def test_dtypes_by_name():
     for name in ("int64", "int32", "int16", "int8", "uint8"):
         ours, theirs = pf.iinfo(getattr(pf, name)), np.iinfo(name)
         assert (ours.min, ours.max, ours.bits) == (theirs.min, theirs.max, theirs.bits)
-    for wrong in (lambda: pf.finfo(pf.int32), lambda: pf.iinfo(pf.float32), lambda: pf.iinfo(pf.bool)):
+    for wrong in (lambda: pf.finfo(pf.int32), lambda: pf.iinfo(pf.float32), lambda: pf.iinfo(pf.bool), lambda: pf.iinfo(pf.complex64)):
         with pytest.raises(TypeError, match="info: not an? .*dtype"):
             wrong()
     assert pf.can_cast(pf.int32, pf.float16) and not pf.can_cast(pf.float16, pf.int64)
@@ -264,6 +264,8 @@ def test_out():
     pf.topk(x, 1, out=(values, indices))
     assert values.item() == 2 and indices.item() == 2
     assert pf.hstack([x, x], out=pf.empty(6)).shape == (6,)
+    with pytest.raises(ValueError, match="hstack: no tensors; got an empty list"):
+        pf.hstack([])
     with pytest.raises(RuntimeError, match="exp: the result cannot be cast to the dtype of out"):
         pf.exp(x, out=pf.empty(3, dtype=pf.int64))
     with pytest.raises(RuntimeError, match="exp: out= has no gradient"):
@@ -338,6 +340,12 @@ def test_where_a_tensor_is():
     assert y.is_inference() and not x.is_inference()
 
 
+def test_in_place_methods_say_what_the_function_computes():
+    assert "cumsum(): Each element plus those before it" in pf.Tensor.cumsum_.__doc__
+    assert "absolute(): |x|, elementwise." in pf.Tensor.absolute_.__doc__  # not what it is an alias of
+    assert "unsqueeze(): A view with a new dimension of size 1" in pf.Tensor.unsqueeze_.__doc__
+
+
 def test_a_tensor_changes_its_shape_in_place():
     x = pf.arange(6.0)
     assert x.resize_(2, 2).tolist() == [[0, 1], [2, 3]] and x.resize_(3).tolist() == [0, 1, 2]
@@ -345,6 +353,11 @@ def test_a_tensor_changes_its_shape_in_place():
     assert y.shape == (3, 2) and y.unsqueeze_(0).shape == (1, 3, 2) and y.squeeze_().transpose_(0, 1).shape == (2, 3)
     with pytest.raises(RuntimeError, match="leaf tensor that requires grad"):
         pf.ones(2, 3, requires_grad=True).t_()
+    leaf = pf.ones(2, 3, requires_grad=True)
+    with pf.no_grad():
+        assert leaf.t_() is leaf
+    (leaf * 2).sum().backward()
+    assert leaf.is_leaf and leaf.grad.tolist() == [[2, 2]] * 3
     z = pf.ones(2)
     z.set_(x)
     assert z.data_ptr() == x.data_ptr()

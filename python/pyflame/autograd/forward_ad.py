@@ -25,14 +25,16 @@ def enter_dual_level():
 
 
 def exit_dual_level(*, level=None):
-    """Ends the level; its tangents are forgotten."""
+    """Ends the open level and forgets its tangents. level: None or 0. RuntimeError if no such level is open."""
     _duals("exit_dual_level", level)
     _levels.pop()
 
 
 @contextlib.contextmanager
 def dual_level():
-    """A level as a context."""
+    """A context in which make_dual() and unpack_dual() work: enter_dual_level() at its beginning, exit_dual_level() at its end. It gives the level's
+    number, 0.
+    """
     level = enter_dual_level()
     try:
         yield level

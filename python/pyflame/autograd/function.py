@@ -11,7 +11,10 @@ def _has_gradient(output):
 
 
 class FunctionCtx:
-    """Passes values from forward to backward."""
+    """What a Function's forward keeps for its backward: both get the same object as ctx. Any attribute may be set on it.
+
+    needs_input_grad: a tuple with a bool for each argument of forward, whether it is a tensor that requires a gradient.
+    """
 
     def __init__(self, needs_input_grad=()):
         self.needs_input_grad = needs_input_grad
@@ -33,13 +36,13 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self):
-        """What save_for_backward was given."""
+        """The tuple of what save_for_backward was given, None included; an empty tuple if it was not called."""
         return self._to_save if self._saved is None else self._saved
 
     saved_variables = saved_tensors
 
     def mark_non_differentiable(self, *tensors):
-        """Marks outputs that get no gradient."""
+        """Marks outputs of forward that get no gradient: their requires_grad is False. Tensors of integers need no mark."""
         self._non_differentiable = tensors
 
     def mark_dirty(self, *tensors):
@@ -47,7 +50,7 @@ class FunctionCtx:
         self._dirty = tensors
 
     def mark_shared_storage(self, *pairs):
-        """Does nothing: PyTorch's old name."""
+        """Does nothing. It is accepted for programs of early versions of PyTorch, where it told of inputs and outputs of one memory."""
 
     def set_materialize_grads(self, value):
         """True (the default): the gradient of an output that nothing depends on is zeros. False: it is None."""
@@ -86,7 +89,11 @@ class Function(FunctionCtx):
 
     @classmethod
     def apply(cls, *args):
-        """Calls forward, and records backward where a gradient is needed."""
+        """Calls forward with a new ctx and the arguments, which have no keywords, and returns what it returns. backward is recorded if gradients are on
+        and an argument requires one.
+
+        TypeError if forward returns no tensor. RuntimeError if forward wrote to a leaf that requires a gradient and marked it with mark_dirty.
+        """
         ctx = FunctionCtx(tuple(isinstance(a, Tensor) and a.requires_grad for a in args))
         recording = _C.is_grad_enabled() and any(ctx.needs_input_grad)
         leaves = [a for a in args if isinstance(a, Tensor) and recording and a.requires_grad and a.is_leaf]

@@ -61,7 +61,7 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801
 
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message):
-    """Inside, saved_tensors_hooks() is a RuntimeError with this message."""
+    """A context of this thread in which entering saved_tensors_hooks() is a RuntimeError with the text error_message."""
     if not hasattr(_state, "refused"):
         _state.refused = []
     _state.refused.append(error_message)

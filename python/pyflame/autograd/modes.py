@@ -82,7 +82,7 @@ class detect_anomaly(set_detect_anomaly):
 
 
 class set_multithreading_enabled:
-    """Does nothing: one thread walks the tape."""
+    """Does nothing: backward records gradients in one thread in any case. A function or a context manager, for PyTorch's programs."""
 
     def __init__(self, mode):
         pass

@@ -26,7 +26,7 @@ class MemoryManager:
         self._name = device
 
     def clear_pool(self):
-        """Gives memory that PyFlame holds and no tensor uses back to the driver. Tensors keep theirs. Returns nothing."""
+        """Gives memory that PyFlame holds and no tensor uses back to the driver. Tensors keep theirs. DeviceError if the device is not available."""
         _device(self._name)
         _C.empty_cache()
 

@@ -51,12 +51,12 @@ class Measurement:
 
     @property
     def median(self):
-        """The median of the samples, in milliseconds."""
+        """The median of the samples: milliseconds for each call, a float. It is the figure of the measurement."""
         return statistics.median(self.samples)
 
     @property
     def interval(self):
-        """(low, high): the 95 % interval of the median."""
+        """(low, high): the 95 % interval of the median in milliseconds, by order statistics of the samples."""
         return median_interval(self.samples)
 
     @property
@@ -66,27 +66,27 @@ class Measurement:
 
     @property
     def accepted(self):
-        """Whether the samples spread little enough to be used."""
+        """Whether the samples spread little enough for a figure: spread is at most 0.10."""
         return self.spread <= REJECTED
 
     @property
     def steady(self):
-        """Whether the interval is within `relative` of the median."""
+        """Whether both ends of the interval are within `relative` times the median of the median. Returns a bool."""
         low, high = self.interval
         return max(high - self.median, self.median - low) <= self.relative * self.median
 
     @property
     def tflops(self):
-        """10^12 floating-point operations a second; None where their number is unknown."""
+        """flops / median: 10^12 floating-point operations a second; None where the operations of a call are unknown."""
         return self.flops / self.median / 1e9 if self.flops else None
 
     @property
     def gbs(self):
-        """10^9 bytes a second."""
+        """bytes / median: 10^9 bytes a second; None where the bytes of a call are unknown."""
         return self.bytes / self.median / 1e6 if self.bytes else None
 
     def to_dict(self):
-        """The measurement as a dict for JSON: all fields, and the figures that follow from the samples, such as median, low and high in seconds."""
+        """The measurement as a dict for JSON: all fields, and the figures that follow from the samples, such as median, low and high in milliseconds."""
         low, high = self.interval
         return {**self.__dict__, "median": self.median, "low": low, "high": high, "spread": self.spread, "accepted": self.accepted, "steady": self.steady}
 

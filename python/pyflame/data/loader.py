@@ -148,7 +148,9 @@ class DataLoader:
 
     @property
     def batch_sampler(self):
-        """What gives the lists of indices; None without batches."""
+        """What gives a list of indices for each batch: the argument, or a BatchSampler of the loader's sampler. None for batch_size=None and for an
+        IterableDataset.
+        """
         if self._batch_sampler is not None or self._iterable or not self._batched:
             return self._batch_sampler
         return BatchSampler(self.sampler, self.batch_size, self.drop_last)
@@ -170,7 +172,10 @@ class DataLoader:
         return {**state, "num_workers": self.num_workers} if self._iterable else state
 
     def load_state_dict(self, state):
-        """The next iteration starts at the position that state has, a dict that state_dict() returned. ValueError for another dict, and for the state of another number of workers."""
+        """Sets the position in the data to that of a state_dict(): the next iteration begins with the batch that would have followed.
+
+        ValueError if seed, epoch or position is missing, or if the dataset is an IterableDataset and the number of workers differs.
+        """
         missing = [k for k in ("seed", "epoch", "position") if k not in state]
         if missing:
             raise ValueError(f"DataLoader: not the state of a DataLoader; got none of the entries {', '.join(missing)}; expected a state_dict()")

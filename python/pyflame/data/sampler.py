@@ -85,7 +85,7 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self):
-        """The number of indices of an epoch."""
+        """The number of indices of an epoch, an int: the argument num_samples, or the length of data_source."""
         return _size(self.data_source) if self._num_samples is None else self._num_samples
 
     def _drawn(self, make):
