@@ -19,6 +19,45 @@ def test_every_public_name_has_a_docstring():
     assert not missing, f"without a docstring: {', '.join(missing)}"
 
 
+SHORTEST = 12  # words; a property may do with fewer
+SHORTEST_PROPERTY = 4
+
+
+def short_docstrings(entries):
+    """Each public function, class, method or property whose docstring has too few words, with the number of its words."""
+    for path, entry in entries.items():
+        if entry.kind == "data":
+            continue
+        texts = [(path, entry.value, names.doc_of(entry.value))]
+        texts += [(f"{path}.{name}", value, names.member_doc(entry.value, name)) for name, value in entry.members.items()]
+        for name, value, text in texts:
+            if len(text.split()) < (SHORTEST_PROPERTY if isinstance(value, property) else SHORTEST):
+                yield name, len(text.split())
+
+
+def test_docstrings_are_more_than_a_name():
+    short = [f"{name} ({count})" for name, count in short_docstrings(INVENTORY)]
+    assert not short, f"{len(short)} docstrings have fewer than {SHORTEST} words ({SHORTEST_PROPERTY} for a property): {', '.join(short)}"
+
+
+def test_a_short_docstring_is_found():
+    class Short:
+        """Too few words."""
+
+        def method(self):
+            """Too few words."""
+
+        def long(self):
+            """This one has the words that the bound asks for, and even some more."""
+
+        @property
+        def value(self):
+            """The value that it has."""
+
+    entries = {"pyflame.Short": names.Entry("pyflame.Short", Short)}
+    assert list(short_docstrings(entries)) == [("pyflame.Short", 3), ("pyflame.Short.method", 3)]
+
+
 def test_what_has_none_is_found():
     class Without:
         def method(self):
