@@ -8,7 +8,8 @@ class Constraint:
     is_discrete, event_dim = False, 0
 
     def check(self, value):
-        """Whether each value is in the set: a bool tensor with the shape of value without its last event_dim dims. ValueError for a set that depends on parameters."""
+        """Whether each value is in the set: a bool tensor with the shape of value without its last event_dim dims. Those of cat() and stack() have the
+        answer for each part instead. ValueError for a set that depends on parameters."""
         raise NotImplementedError
 
     def __repr__(self):
@@ -238,5 +239,5 @@ def integer_interval(lower_bound, upper_bound):
 
 
 def multinomial(upper_bound):
-    """Counts of draws: numbers of at least 0 whose sum over the last dim is at most upper_bound, an int. check() does not ask whether they are whole."""
+    """Counts of draws: numbers of at least 0 whose sum over the last dim is at most upper_bound. check() does not ask whether they are whole."""
     return _Counts(upper_bound)
