@@ -52,27 +52,27 @@ view_copy = _copy_of("view", lambda input, size: input.view(size))
 
 @method
 def split_with_sizes(input, split_sizes, dim=0):
-    """Views of parts of these sizes along a dim."""
+    """Views of the input: consecutive parts of these sizes along dim, as a tuple. ArgumentError where the sizes do not add up to the size of dim."""
     return tuple(_C.split(input, list(split_sizes), dim))
 
 
 def split_with_sizes_copy(input, split_sizes, dim=0):
-    """Copies of parts of these sizes along a dim."""
+    """Copies of consecutive parts of these sizes along dim. ArgumentError where the sizes do not add up to the size of dim."""
     return tuple(_in_rows(part) for part in split_with_sizes(input, split_sizes, dim))
 
 
 def unsafe_chunk(input, chunks, dim=0):
-    """The same as chunk."""
+    """The same as chunk: chunks parts of the input along dim, as a tuple of views. The arguments and errors are those of chunk."""
     return input.chunk(chunks, dim)
 
 
 def unsafe_split(input, split_size, dim=0):
-    """The same as split."""
+    """The same as split: parts of split_size along dim, as a tuple of views. The arguments and errors are those of split."""
     return input.split(split_size, dim)
 
 
 def constant_pad_nd(input, pad, value=0):
-    """pad with mode 'constant'."""
+    """nn.functional.pad with mode 'constant': new elements at the ends of the last dims have this value. The dtype stays."""
     return _C.pad(input, list(pad), "constant", value)
 
 
@@ -97,9 +97,9 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
 
 @method
 def msort(input):
-    """The values sorted along the first dim, ascending."""
+    """The values sorted along the first dim, ascending, NaN last. Shape and dtype are those of the input. TypeError for complex numbers."""
     return _C.sort(input, 0)[0]
 
 
-Tensor.H = property(lambda self: (self.transpose(0, 1) if self.ndim == 2 else self.T).conj(), doc="The transposed matrix; of complex numbers, conjugated.")
-Tensor.mH = property(lambda self: self.mT.conj(), doc="The transposed matrices; of complex numbers, conjugated.")
+Tensor.H = property(lambda self: (self.transpose(0, 1) if self.ndim == 2 else self.T).conj(), doc="The transposed matrix, [M, N] -> [N, M], with conjugated elements for complex numbers. A vector keeps its shape. ArgumentError for more than two dims.")
+Tensor.mH = property(lambda self: self.mT.conj(), doc="The last two dims swapped, [..., M, N] -> [..., N, M], with conjugated elements for complex numbers. ArgumentError for fewer than two dims.")

@@ -120,7 +120,7 @@ def result_type(tensor1, tensor2):
 
 
 def is_complex(input):
-    """Whether the elements are complex numbers."""
+    """A bool: whether the elements of the input are complex numbers. It depends on the dtype alone, not on imaginary parts."""
     return input.dtype.name.startswith("complex")
 
 
@@ -132,22 +132,22 @@ def is_nonzero(input):
 
 
 def is_same_size(input, other):
-    """Whether two tensors have the same shape."""
+    """A bool: whether two tensors have the same shape. Dtypes, devices and strides do not count, and nothing broadcasts."""
     return input.shape == other.shape
 
 
 def is_signed(input):
-    """Whether the dtype has negative numbers."""
+    """A bool: whether the dtype of the input has negative numbers. False for bool and for unsigned integers."""
     return input.dtype.is_signed
 
 
 def is_inference(input):
-    """Whether the tensor was made under inference_mode."""
+    """A bool: whether the tensor was made under inference_mode. False for a tensor that requires a gradient."""
     return False if input.requires_grad or input.grad_fn is not None else input._is_inference()
 
 
 def is_storage(obj):
-    """Whether obj is what Tensor.storage() returns."""
+    """A bool: whether obj is a Storage, which Tensor.storage() returns. False for any other object, also for a tensor."""
     from ._tensor_methods import Storage
 
     return isinstance(obj, Storage)
@@ -159,12 +159,12 @@ def is_distributed(input):
 
 
 def is_conj(input):
-    """Always False: conjugates are computed."""
+    """Always False. conj() computes the conjugate; no tensor only has a mark that it is one."""
     return False
 
 
 def is_neg(input):
-    """Always False: negatives are computed."""
+    """Always False. neg() computes the negative; no tensor only has a mark that it is one."""
     return False
 
 
@@ -232,12 +232,12 @@ def set_default_tensor_type(t):
 
 
 def set_default_device(device):
-    """Where new tensors are made. None is the CPU."""
+    """Sets the device on which new tensors are made where no device is given. None is the CPU. ArgumentError for an unknown device."""
     _C.set_device("cpu" if device is None else device)
 
 
 def get_default_device():
-    """Where new tensors are made."""
+    """The device on which new tensors are made where no device is given, as a device object."""
     return _C.device(_C.get_device())
 
 

@@ -33,19 +33,19 @@ def frac(input):
 
 @method
 def deg2rad(input):
-    """Degrees as radians: x * pi / 180. Integers become float32."""
+    """Degrees as radians: x * pi / 180 for each element. Integers and bool become float32; other dtypes stay."""
     return floating(input) * (math.pi / 180)
 
 
 @method
 def rad2deg(input):
-    """Radians as degrees: x * 180 / pi. Integers become float32."""
+    """Radians as degrees: x * 180 / pi for each element. Integers and bool become float32; other dtypes stay."""
     return floating(input) * (180 / math.pi)
 
 
 @method
 def positive(input):
-    """The input itself. TypeError for bool."""
+    """Returns the input as it is: the same object, of any shape and numeric dtype. TypeError for a bool tensor."""
     if input.dtype == _C.bool_:
         raise TypeError("positive: not defined for bool; got a bool tensor; expected integers or floats")
     return input
@@ -97,13 +97,13 @@ def fmod(input, other):
 
 @method
 def fmax(input, other):
-    """The larger of both; the other one where one is NaN."""
+    """The larger of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. TypeError for complex numbers."""
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.maximum(input, other)))
 
 
 @method
 def fmin(input, other):
-    """The smaller of both; the other one where one is NaN."""
+    """The smaller of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. TypeError for complex numbers."""
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.minimum(input, other)))
 
 
@@ -131,7 +131,7 @@ def float_power(input, exponent):
 
 
 def rsub(input, other, *, alpha=1):
-    """other - alpha * input."""
+    """other - alpha * input for each element. other is a tensor or a number; the shapes broadcast and the dtypes promote."""
     return other - (input if alpha == 1 else input * alpha)
 
 
@@ -186,13 +186,13 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
 
 @method
 def isposinf(input):
-    """Whether infinite and positive, as bool."""
+    """Whether each element is positive infinity, as a bool tensor of the same shape. False for integers. TypeError for complex numbers."""
     return _C.logical_and(_C.isinf(input), input > 0)
 
 
 @method
 def isneginf(input):
-    """Whether infinite and negative, as bool."""
+    """Whether each element is negative infinity, as a bool tensor of the same shape. False for integers. TypeError for complex numbers."""
     return _C.logical_and(_C.isinf(input), input < 0)
 
 
@@ -254,13 +254,13 @@ def logaddexp(input, other):
 
 @method
 def logaddexp2(input, other):
-    """log2(2^input + 2^other), without overflow. Floating dtypes."""
+    """log2(2^input + 2^other) for each element, without overflow on the way. The shapes broadcast. Integers become float32; TypeError for complex numbers."""
     return _log_add(input, other, lambda x: _C.log1p(_C.exp2(x)) * (1 / math.log(2)))
 
 
 @method
 def hypot(input, other):
-    """sqrt(input^2 + other^2), without overflow. Floating dtypes."""
+    """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. Integers become float32."""
     a, b = _C.abs(input), _C.abs(other)
     most, least = _C.maximum(a, b), _C.minimum(a, b)
     plain = _C.logical_and(_C.isfinite(most), most > 0)
@@ -290,7 +290,7 @@ def fill(input, value):
 
 @method
 def ldexp(input, other):
-    """input * 2^other, elementwise. Integers become float32."""
+    """input * 2^other for each element. The shapes broadcast. Integers become float32; complex numbers stay complex."""
     power = _C.pow(2.0, floating(other) if isinstance(other, Tensor) else float(other))
     return input * power
 

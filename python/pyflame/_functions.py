@@ -14,17 +14,17 @@ def is_tensor(obj):
 
 
 def is_floating_point(input):
-    """Whether the dtype of input is a floating-point dtype."""
+    """A bool: whether the dtype of input is a floating-point dtype. False for integers, bool and complex numbers."""
     return input.is_floating_point()
 
 
 def numel(input):
-    """The number of elements of input."""
+    """The number of elements of input, an int: the product of its sizes, and 1 without dims."""
     return input.numel()
 
 
 def outer(input, vec2):
-    """The outer product of two vectors: [N], [M] -> [N, M]."""
+    """The outer product of two vectors, [N], [M] -> [N, M]: the element i, j is input[i] * vec2[j]. The dtypes promote. ValueError for other shapes."""
     if input.ndim != 1 or vec2.ndim != 1:
         raise ValueError(f"outer: needs two vectors; got shapes {input.shape} and {vec2.shape}")
     return input.unsqueeze(1) * vec2

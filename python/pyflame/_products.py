@@ -19,7 +19,7 @@ def _sum_of(input, product, beta, alpha):
 
 @method
 def mv(input, vec):
-    """A matrix times a vector: [N, M], [M] -> [N]."""
+    """A matrix times a vector of its dtype, [N, M], [M] -> [N]. RuntimeError for other dims, ArgumentError for sizes that differ, TypeError for dtypes that differ."""
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"mv: not a matrix and a vector; got shapes {tuple(input.shape)} and {tuple(vec.shape)}; expected [N, M] and [M]")
     return _C.matmul(input, vec)

@@ -61,7 +61,7 @@ def atleast_1d(*tensors):
 
 
 def atleast_2d(*tensors):
-    """A view with at least two dims: (n,) becomes (1, n)."""
+    """A view with at least two dims: () becomes (1, 1), (n,) becomes (1, n), and other shapes stay."""
     return _at_least(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
 
 
@@ -75,7 +75,7 @@ def atleast_3d(*tensors):
 
 @method
 def ravel(input):
-    """All elements in one dim: a view where that is possible."""
+    """All elements in one dim, in the order of the input: a view where its strides allow one, otherwise a copy."""
     return input.reshape(-1)
 
 
@@ -115,7 +115,7 @@ def moveaxis(input, source, destination):
 
 @method
 def swapdims(input, dim0, dim1):
-    """The same as transpose."""
+    """The same as transpose: a view with dim0 and dim1 exchanged. IndexError for a dim that is not there."""
     return input.transpose(dim0, dim1)
 
 
@@ -123,18 +123,18 @@ def swapdims(input, dim0, dim1):
 
 
 def hstack(tensors):
-    """Tensors joined along the second dim; vectors along their only one."""
+    """Tensors joined along the second dim; vectors and single numbers along their only one. ArgumentError where the other sizes differ."""
     tensors = [atleast_1d(t) for t in tensors]
     return _C.cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 def vstack(tensors):
-    """Tensors joined along the first dim; vectors are rows."""
+    """Tensors joined along the first dim; a vector [N] counts as a row [1, N]. ArgumentError where the other sizes differ."""
     return _C.cat([atleast_2d(t) for t in tensors], 0)
 
 
 def row_stack(tensors):
-    """The same as vstack."""
+    """The same as vstack: tensors joined along the first dim, vectors as rows. ArgumentError where the other sizes differ."""
     return vstack(tensors)
 
 
@@ -288,13 +288,13 @@ def flip(input, *args, dims=()):
 
 @method
 def fliplr(input):
-    """The order of elements reversed along the second dim."""
+    """The order of elements reversed along the second dim. Shape and dtype stay. IndexError for fewer than two dims."""
     return flip(input, 1)
 
 
 @method
 def flipud(input):
-    """The order of elements reversed along the first dim."""
+    """The order of elements reversed along the first dim. Shape and dtype stay; a tensor without dims stays as it is."""
     return flip(input, 0)
 
 
@@ -386,7 +386,7 @@ def diagflat(input, offset=0):
 
 @method
 def trace(input):
-    """The sum of the main diagonal of a matrix."""
+    """The sum of the main diagonal of a matrix [N, M], as a tensor without dims. bool becomes int64. ValueError for other shapes."""
     if input.ndim != 2:
         raise ValueError(f"trace: not a matrix; got shape {tuple(input.shape)}; expected two dims")
     return diagonal(input).sum()

@@ -9,7 +9,7 @@ from ._refused import identity as substitute_in_graph  # noqa: F401
 
 
 def compile(model=None, *args, **kwargs):
-    """The same as pyflame.compile."""
+    """The same as pyflame.compile: returns model, a function or a module, as it is. Its ops are compiled window by window anyway."""
     from . import compile
 
     return compile(model, *args, **kwargs)
@@ -32,7 +32,7 @@ is_dynamo_compiling = is_exporting = is_compiling
 
 
 def list_backends(exclude_tags=()):
-    """Always an empty list: there is no choice of compilers."""
+    """Always an empty list: PyFlame has one compiler of its own, and no other can be chosen. exclude_tags is not used."""
     return []
 
 

@@ -4,17 +4,17 @@ from .cuda.streams import Stream, current_stream, stream  # noqa: F401
 
 
 def is_available():
-    """Always True: there is a CPU."""
+    """Always True: there is a CPU, on which PyFlame computes without further libraries. Never raises."""
     return True
 
 
 def device_count():
-    """Always 1: all cores are one device."""
+    """Always 1. All cores of the machine are one device; pyflame.set_num_threads() says how many are used."""
     return 1
 
 
 def current_device():
-    """Always 'cpu'."""
+    """Always the str 'cpu', the only device of this kind. pyflame.get_device() says where new tensors are made."""
     return "cpu"
 
 
@@ -23,5 +23,5 @@ def set_device(device):
 
 
 def synchronize(device=None):
-    """Returns when everything that was recorded is complete."""
+    """Returns when all work that was recorded is complete, on every device. An error of that work is raised. device is not used."""
     _C.synchronize()

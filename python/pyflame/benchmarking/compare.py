@@ -31,7 +31,7 @@ class Comparison:
         return "same"
 
     def to_dict(self):
-        """The comparison with its verdict, for JSON."""
+        """The comparison as a dict of numbers and texts for JSON: the names, ratio, low, high, paired, and the verdict."""
         return {**self.__dict__, "verdict": self.verdict}
 
     def __str__(self):
@@ -60,7 +60,7 @@ def bootstrap(first, second, paired=False, seed=0):
 
 
 def compare(first, second):
-    """Compares two Measurements that were made one after the other."""
+    """A Comparison of two Measurements that were made one after the other. The interval of the ratio is drawn by a bootstrap of both lists of samples."""
     for m in (first, second):
         if not isinstance(m, Measurement):
             raise TypeError(f"compare: not a Measurement; got {type(m).__name__}; expected what pf.bench returned")

@@ -86,13 +86,13 @@ class Measurement:
         return self.bytes / self.median / 1e6 if self.bytes else None
 
     def to_dict(self):
-        """The record: everything, with the figures that follow from the samples."""
+        """The measurement as a dict for JSON: all fields, and the figures that follow from the samples, such as median, low and high in seconds."""
         low, high = self.interval
         return {**self.__dict__, "median": self.median, "low": low, "high": high, "spread": self.spread, "accepted": self.accepted, "steady": self.steady}
 
     @classmethod
     def from_dict(cls, record):
-        """The measurement of a record of to_dict."""
+        """The Measurement of a dict that to_dict() returned. Figures that follow from the samples are computed again; unknown keys are ignored."""
         return cls(**{k: v for k, v in record.items() if k in cls.__dataclass_fields__})
 
     def __str__(self):

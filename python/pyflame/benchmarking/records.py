@@ -22,7 +22,7 @@ class Records:
         self.path, self.index = self.folder / "records.jsonl", self.folder / "index.sqlite"
 
     def add(self, measurement):
-        """Appends a Measurement."""
+        """Appends a Measurement to the file of records, one line of JSON. The folder is made where it is missing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         line = (json.dumps(measurement.to_dict(), separators=(",", ":")) + "\n").encode()
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

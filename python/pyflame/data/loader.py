@@ -170,7 +170,7 @@ class DataLoader:
         return {**state, "num_workers": self.num_workers} if self._iterable else state
 
     def load_state_dict(self, state):
-        """The next iteration starts at this position."""
+        """The next iteration starts at the position that state has, a dict that state_dict() returned. ValueError for another dict, and for the state of another number of workers."""
         missing = [k for k in ("seed", "epoch", "position") if k not in state]
         if missing:
             raise ValueError(f"DataLoader: not the state of a DataLoader; got none of the entries {', '.join(missing)}; expected a state_dict()")
