@@ -64,7 +64,7 @@ def synchronize(device=None):
 
 
 def manual_seed(seed):
-    """Starts the random numbers anew from this seed, a whole number. It holds for all devices, which have one state."""
+    """Starts the random numbers anew from this seed, an int of 64 bits. It holds for all devices, which have one state. TypeError for what is no int."""
     _manual_seed(seed)
 
 
@@ -85,12 +85,12 @@ def initial_seed():
 
 
 def get_rng_state(device=None):
-    """The state of the random numbers, which is one for all devices."""
+    """The state of the random numbers, a tuple of two ints, which is one for all devices; device is not used. set_rng_state() takes it."""
     return _C.get_rng_state()
 
 
 def set_rng_state(new_state, device=None):
-    """Continues the random numbers from a state that get_rng_state() returned. It holds for all devices; device is not used."""
+    """Continues the random numbers from a state that get_rng_state() returned. It holds for all devices; device is not used. TypeError for another value."""
     _C.set_rng_state(tuple(new_state))
 
 
@@ -115,7 +115,7 @@ def ipc_collect():
 
 
 def is_initialized():
-    """Whether there is a GPU; it is initialized when it is first used."""
+    """A bool: whether there is a GPU, as is_available(). The GPU itself is opened when it is first used."""
     return is_available()
 
 
@@ -169,7 +169,7 @@ def memory_stats(device=None):
 
 
 def memory_summary(device=None, abbreviated=False):
-    """Where the memory of the GPU is, as text. DeviceError if there is none."""
+    """A str of lines that say where the memory of a GPU is: the bytes of live tensors, those that are cached, and others. DeviceError without a GPU."""
     return _C.memory_report(_gpu.name_of(device))
 
 
@@ -181,7 +181,7 @@ def mem_get_info(device=None):
 
 
 def set_per_process_memory_fraction(fraction, device=None):
-    """The part of the GPU's memory that PyFlame may take. DeviceError if there is none."""
+    """Sets the part of a GPU's memory that PyFlame may take. fraction: a number above 0, up to 1; ValueError for another. DeviceError without a GPU."""
     _C.set_memory_fraction(fraction, _gpu.name_of(device))
 
 
@@ -239,7 +239,7 @@ def _capability(architecture):
 
 
 def get_device_properties(device=None):
-    """Name, memory, compute units and architecture of the GPU. DeviceError if there is none."""
+    """What the driver says of a GPU: an object with name, total_memory (bytes), multi_processor_count, gcnArchName, warp_size, major and minor. DeviceError without a GPU."""
     return _Properties(_C.device_info(_gpu.name_of(device)))
 
 
@@ -254,12 +254,12 @@ def get_device_capability(device=None):
 
 
 def get_arch_list():
-    """Always an empty list: kernels are compiled for the GPU that is there."""
+    """Always an empty list: no kernels are compiled ahead for an architecture, but each for the GPU that is there."""
     return []
 
 
 def is_bf16_supported(including_emulation=True):
-    """Whether the GPU has bfloat16. Every GPU that PyFlame uses computes it."""
+    """A bool: whether there is a GPU. Every GPU that PyFlame uses computes in bfloat16; including_emulation is not used."""
     return is_available()
 
 

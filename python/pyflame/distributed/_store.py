@@ -234,7 +234,7 @@ class TCPStore(Store):
         return value if found == b"1" else None
 
     def get(self, key, timeout=None):
-        """The value of a key, bytes. It waits until some process sets it, at most for the timeout of the store, and then raises."""
+        """The value of a key, bytes. It waits until some process sets it: RuntimeError after timeout seconds; None: after the timeout of the store."""
         timeout = self.timeout if timeout is None else timeout
         value = self._get(key, timeout)
         if value is None:
@@ -242,7 +242,7 @@ class TCPStore(Store):
         return value
 
     def wait(self, keys, timeout=None):
-        """Returns when each of these keys has a value. keys: a list of str. It raises after the timeout."""
+        """Returns when each of these keys has a value. keys: a list of str. timeout: for each key, a timedelta or seconds; None: that of the store. RuntimeError after it."""
         seconds = getattr(timeout, "total_seconds", lambda: timeout)()
         for key in keys:
             self.get(key, seconds)
@@ -268,7 +268,7 @@ class TCPStore(Store):
         self.timeout = getattr(timeout, "total_seconds", lambda: timeout)()
 
     def close(self, _forked=False):
-        """Ends the connection to the server of the store. The process that serves it ends the server, too."""
+        """Ends the connection to the store; later calls are a RuntimeError. In the process that serves it, no more processes can connect; those that did still can use it."""
         self._connection.close()
         if self._server:
             self._server.close(_forked)

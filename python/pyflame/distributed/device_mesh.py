@@ -63,7 +63,7 @@ class DeviceMesh:
         return tuple(self.mesh.shape)
 
     def size(self, mesh_dim=None):
-        """The number of processes of the mesh, an int; with mesh_dim, the number or name of an axis, that along the axis."""
+        """The number of processes of the mesh, an int; with mesh_dim, the number or name of an axis, that along the axis. IndexError for an axis that is not there."""
         return math.prod(self.shape) if mesh_dim is None else self.shape[self._axis("size", mesh_dim)]
 
     def _axis(self, op, mesh_dim):
@@ -88,7 +88,7 @@ class DeviceMesh:
         return [self.get_group(i) for i in range(self.ndim)]
 
     def get_local_rank(self, mesh_dim=None):
-        """The place of this process along an axis, an int from 0. mesh_dim: the number or name of the axis; None for a mesh with one."""
+        """The place of this process along an axis, an int from 0. mesh_dim: the number or name of the axis; None for a mesh with one. RuntimeError where the mesh has several, or this process is not in it."""
         axis = self._axis("get_local_rank", mesh_dim)
         if self._place is None:
             raise RuntimeError(f"DeviceMesh.get_local_rank: this process is not in the mesh; got rank {_state.get_rank()}; expected one of {self.mesh.reshape(-1).tolist()}")

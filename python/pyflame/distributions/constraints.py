@@ -8,7 +8,8 @@ class Constraint:
     is_discrete, event_dim = False, 0
 
     def check(self, value):
-        """For each value (of event_dim dims) whether it is in the set."""
+        """Whether each value is in the set: a bool tensor with the shape of value without its last event_dim dims. Those of cat() and stack() have the
+        answer for each part instead. ValueError for a set that depends on parameters."""
         raise NotImplementedError
 
     def __repr__(self):
@@ -68,7 +69,7 @@ class _OneHot(Constraint):
 
 
 class _Counts(Constraint):
-    """Numbers of draws of each class that sum to a total."""
+    """Numbers of draws of each class whose sum is at most a total."""
 
     is_discrete, event_dim = True, 1
 
@@ -196,45 +197,47 @@ independent = _Independent
 
 
 def cat(cseq, dim=0, lengths=None):
-    """Neighbouring parts of dim, of the sizes of lengths (1 each by default), that fulfil the constraints of cseq."""
+    """The tensors whose neighbouring parts along dim are in the sets of cseq, a list of constraints. lengths: the size of each part, 1 by default.
+    ValueError for what is no constraint, or for another number of lengths. check() looks at the parts only: what comes after the last one is not in its result."""
     return _Cat(cseq, dim, lengths)
 
 
 def stack(cseq, dim=0):
-    """The constraint of tensors whose i-th place along dim fulfils the i-th constraint of cseq, a list as long as that dim."""
+    """The tensors whose place i along dim is in the set cseq[i]. cseq: a list of constraints of one event_dim; ValueError for what is no constraint.
+    check() is an IndexError where dim has fewer places than cseq; places after those of cseq are not looked at."""
     return _Stack(cseq, dim)
 
 
 def greater_than(lower_bound):
-    """The constraint of numbers above lower_bound, a number or a tensor that broadcasts with the values."""
+    """The numbers x with x > lower_bound; NaN is not one. lower_bound: a number, or a tensor that broadcasts with what is checked."""
     return _Interval(lower_bound, closed=False)
 
 
 def greater_than_eq(lower_bound):
-    """The constraint of numbers that are lower_bound or more; a number or a tensor that broadcasts with the values."""
+    """The numbers x with x >= lower_bound; NaN is not one. lower_bound: a number, or a tensor that broadcasts with what is checked."""
     return _Interval(lower_bound)
 
 
 def less_than(upper_bound):
-    """The constraint of numbers below upper_bound, a number or a tensor that broadcasts with the values."""
+    """The numbers x with x < upper_bound; NaN is not one. upper_bound: a number, or a tensor that broadcasts with what is checked."""
     return _Interval(None, upper_bound, closed=False)
 
 
 def interval(lower_bound, upper_bound):
-    """The constraint of numbers from lower_bound to upper_bound, both included; numbers or tensors that broadcast with the values."""
+    """The numbers x with lower_bound <= x <= upper_bound; NaN is not one. The bounds: numbers, or tensors that broadcast with what is checked."""
     return _Interval(lower_bound, upper_bound)
 
 
 def half_open_interval(lower_bound, upper_bound):
-    """The constraint of numbers from lower_bound, included, to upper_bound, excluded; numbers or tensors that broadcast with the values."""
+    """The numbers x with lower_bound <= x < upper_bound; NaN is not one. The bounds: numbers, or tensors that broadcast with what is checked."""
     return _Interval(lower_bound, upper_bound, closed=False, half=True)
 
 
 def integer_interval(lower_bound, upper_bound):
-    """The constraint of whole numbers from lower_bound to upper_bound, both included; numbers or tensors that broadcast with the values."""
+    """The whole numbers x with lower_bound <= x <= upper_bound, in an integer or a floating dtype. The bounds: numbers, or tensors that broadcast with what is checked."""
     return _Interval(lower_bound, upper_bound, discrete=True)
 
 
 def multinomial(upper_bound):
-    """Counts: whole numbers of at least 0 whose sum over the last dim is upper_bound."""
+    """Counts of draws: numbers of at least 0 whose sum over the last dim is at most upper_bound. check() does not ask whether they are whole."""
     return _Counts(upper_bound)

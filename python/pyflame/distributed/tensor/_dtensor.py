@@ -494,7 +494,7 @@ class DTensor:
         return _made(self._local_tensor.contiguous(), self.device_mesh, self.placements, self.shape)
 
     def to(self, dtype):
-        """The value in another dtype, with the same placements; each process casts its part. A device cannot be named: parts stay where they are."""
+        """The value in another dtype, with the same placements; each process casts its part. TypeError for what is no dtype, such as a device: parts stay where they are."""
         if not isinstance(dtype, _C.dtype):
             raise TypeError(f"DTensor.to: not a dtype; got {dtype!r}; expected a dtype; hint: a value stays on the devices of its mesh")
         return _elementwise("to", lambda x: x.to(dtype), (self,))
@@ -520,15 +520,15 @@ class DTensor:
         return _reduced("mean", self, dim, keepdim)
 
     def softmax(self, dim):
-        """softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial()."""
+        """softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial(); IndexError for a dim that is not there."""
         return _along("softmax", self, dim, lambda x, d: x.softmax(d))
 
     def log_softmax(self, dim):
-        """log_softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial()."""
+        """log_softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial(); IndexError for a dim that is not there."""
         return _along("log_softmax", self, dim, lambda x, d: x.log_softmax(d))
 
     def permute(self, *dims):
-        """The dims in another order, as Tensor.permute. A dim that is split stays split at its new place. ValueError for what is no order of the dims."""
+        """The dims in another order, as Tensor.permute. A dim that is split stays split at its new place. IndexError for a dim that is not there; ValueError for what is no order of the dims."""
         dims = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims
         if len(dims) != self.ndim or _dims("permute", self, dims) != list(range(self.ndim)):
             raise ValueError(f"DTensor.permute: not an order of the dims; got {dims}; expected each of {self.ndim} dims once")
@@ -546,23 +546,23 @@ class DTensor:
         return self.permute(order)
 
     def t(self):
-        """The transposed matrix: its two dims change places, and a split goes with its dim. An error for more dims."""
+        """The transposed matrix: its two dims change places, and a split goes with its dim. ValueError unless there are two dims."""
         if self.ndim != 2:
             raise ValueError(f"DTensor.t: not a matrix; got shape {self.shape}; expected two dims; hint: transpose()")
         return self.transpose(0, 1)
 
     @property
     def T(self):
-        """The transposed matrix, as t(): its two dims change places, and a split goes with its dim."""
+        """The transposed matrix, as t(): its two dims change places, and a split goes with its dim. ValueError unless there are two dims."""
         return self.t()
 
     @property
     def mT(self):
-        """The transposed matrices of a batch: the last two dims change places, and a split goes with its dim."""
+        """The transposed matrices of a batch: the last two dims change places, and a split goes with its dim. IndexError for fewer than two dims."""
         return self.transpose(-2, -1)
 
     def unsqueeze(self, dim):
-        """One more dim of size 1 at this place, as Tensor.unsqueeze. Dims that are split stay split, at their new places."""
+        """One more dim of size 1 at this place, as Tensor.unsqueeze. Dims that are split stay split, at their new places. IndexError for dim outside -ndim - 1 to ndim."""
         if isinstance(dim, bool) or not isinstance(dim, int) or not -self.ndim - 1 <= dim <= self.ndim:
             raise IndexError(f"DTensor.unsqueeze: there is no such dim; got {dim!r}; expected {-self.ndim - 1} to {self.ndim}")
         dim %= self.ndim + 1
@@ -613,7 +613,7 @@ def _binary(name, fn, linear=None, swapped=False):
         return _elementwise(name.strip("_"), fn, (other, self) if swapped else (self, other), linear)
 
     method.__name__, method.__qualname__ = name, f"DTensor.{name}"
-    method.__doc__ = f"Tensor.{name} with another DTensor of the same mesh or a number, with its broadcasting. Each process computes its part; ValueError where the parts of both do not fit, with a hint to redistribute()."
+    method.__doc__ = f"Tensor.{name} with another DTensor of the same mesh or a number, with its broadcasting. Each process computes its part; ValueError where the parts of both do not fit, with a hint to redistribute(), or the shapes do not broadcast; TypeError for an ordinary Tensor."
     return method
 
 
