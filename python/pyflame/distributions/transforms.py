@@ -125,7 +125,7 @@ class _Inverse(Transform):
 
 
 class ComposeTransform(Transform):
-    """Transforms one after the other: y = the last part of … of the first part of x. log_abs_det_jacobian is the sum of theirs. An empty list is the identity. cache_size: as
+    """Transforms one after the other: the first of parts transforms x, and each of the others the result before it. log_abs_det_jacobian is the sum of theirs. An empty list is the identity. cache_size: as
     in Transform, for all parts.
     """
 
