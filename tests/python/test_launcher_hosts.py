@@ -109,7 +109,8 @@ def test_training_as_on_one_host(two, tmp_path):
 
 def test_a_restart_goes_on_from_the_checkpoint(two, tmp_path):
     """Rank 3 is killed at step 2: both hosts start all processes again, which go on from the checkpoint to the same losses."""
-    path = program(tmp_path, "rank == 3 and state['step'] == 2 and os.environ['RESTART_COUNT'] == '0' and os.kill(os.getpid(), signal.SIGKILL)")
+    # The barrier comes after the line of step 2, which would be missing if rank 0 were ended before it.
+    path = program(tmp_path, "state['step'] == 2 and os.environ['RESTART_COUNT'] == '0' and (dist.barrier(), rank == 3 and os.kill(os.getpid(), signal.SIGKILL))")
     with Job(two, path, "--max-restarts", "1", arguments=[str(tmp_path / "folder")]) as job:
         found = job.finish()
     assert [code for code, _, _ in found] == [0, 0], found
