@@ -325,19 +325,21 @@ containers() {
   [ "$(id -u)" = 0 ] || { echo "only root can import a folder as an image here"; exit 77; }
   [ -e "$debian/.complete" ] && [ -e "$wheel" ] || { echo "the step wheel has made no Debian 12, or no wheel for Python 3.11"; exit 77; }
   top=$PWD
+  run_root=
   remove_storage() {
     umount --lazy "$top/storage/overlay" 2>/dev/null || true
-    rm -rf "$top"/{clone,numpy,pip.conf,storage,storage-run}
+    rm -rf "$run_root" "$top"/{clone,numpy,pip.conf,storage}
   }
   remove_storage
   trap remove_storage EXIT
+  run_root=$(mktemp -d)  # podman takes no path of more than 50 characters
   mkdir -p clone/dist numpy
   cp -r "$PYFLAME_SOURCE/packaging" clone/
   cp "$wheel" clone/dist/
   python -m pip download --quiet --disable-pip-version-check --dest numpy --python-version 3.11 --only-binary=:all: --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 numpy ||
     { echo "NumPy cannot be fetched without the Python package index"; exit 77; }
   printf '[global]\nno-index = true\nfind-links = /numpy\n' > pip.conf
-  storage=(--root "$PWD/storage" --runroot "$PWD/storage-run")
+  storage=(--root "$PWD/storage" --runroot "$run_root")
   shared=(-v "$PWD/numpy:/numpy:ro" -v "$PWD/pip.conf:/etc/pip.conf:ro")
   WHEEL=dist/${wheel##*/}
   tar -C "$debian" --exclude=./opt -c . | command podman "${storage[@]}" import --quiet - debian:12-slim
@@ -360,16 +362,18 @@ folder_of_rocm() {
   needs podman
   [ "$(id -u)" = 0 ] || { echo "only root can keep images in a folder of its own here"; exit 77; }
   top=$PWD/rocm-files
+  run_root=
   remove_storage() {
     umount --lazy "$top/storage/overlay" 2>/dev/null || true
-    rm -rf "$top"
+    rm -rf "$run_root" "$top"
   }
   remove_storage
   trap remove_storage EXIT
+  run_root=$(mktemp -d)  # as for containers
   mkdir -p "$top/FOLDER/lib"
   cd "$top"
   echo library > FOLDER/lib/libamdhip64.so.7
-  podman() { command podman --root "$top/storage" --runroot "$top/storage-run" "$@"; }
+  podman() { command podman --root "$top/storage" --runroot "$run_root" "$@"; }
 }
 
 # --- the step install of .ci/run, whose blocks share a folder
