@@ -429,7 +429,11 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 
 @method
 def narrow_copy(input, dim, start, length):
-    """A copy of the slice of a dim of input that begins at start and has length entries."""
+    """A copy of the slice of a dim of input that begins at start and has length entries: narrow, which returns a view, and a copy of that.
+
+    input: of any dtype, which the result has. A negative start counts from the end. ArgumentError for a start and a length that do not fit the dim;
+    IndexError for a dim out of range.
+    """
     return input.narrow(dim, start, length).clone()
 
 
@@ -480,9 +484,15 @@ def cartesian_prod(*tensors):
 
 
 def combinations(input, r=2, with_replacement=False):
-    """All combinations of r elements of a vector, in the order of itertools.combinations. Shape: (number, r)."""
+    """All combinations of r elements of a vector [N], in the order of itertools.combinations: [number, r], and [0] for r = 0.
+
+    input: of any dtype, which the result has. with_replacement: an element may be taken several times. RuntimeError unless input is a vector; ValueError for
+    r < 0.
+    """
     if input.ndim != 1:
         raise RuntimeError(f"combinations: not a vector; got shape {tuple(input.shape)}; expected one dim")
+    if r < 0:
+        raise ValueError(f"combinations: r is negative; got {r}; expected 0 or more")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
     if not rows or r == 0:

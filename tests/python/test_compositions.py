@@ -193,6 +193,7 @@ ERRORS = [
     (lambda: pf.rot90(pf.ones(2, 2), 1, (0, 0)), ValueError, "rot90: not two dims"),
     (lambda: pf.diagonal(pf.ones(2, 2), 0, 1, 1), ValueError, "diagonal: not two dims"),
     (lambda: pf.diag(pf.ones(2, 2, 2)), ValueError, "diag: neither a vector nor a matrix"),
+    (lambda: pf.combinations(pf.ones(2), -1), ValueError, "combinations: r is negative; got -1; expected 0 or more"),
     (lambda: pf.combinations(pf.ones(2, 2)), RuntimeError, r"combinations: not a vector; got shape \(2, 2\)"),
     (lambda: pf.vander(pf.ones(2, 2)), RuntimeError, r"vander: not a vector; got shape \(2, 2\)"),
     (lambda: pf.vander(pf.ones(2), -1), RuntimeError, "vander: a negative number of columns; got -1"),

@@ -54,6 +54,8 @@ def test_matrices_without_a_factorization(call, text):
     (lambda: L.lstsq(pf.ones(2, 2), pf.ones(2), driver="gelx"), RuntimeError, "no such driver"),
     (lambda: L.matrix_norm(pf.ones(2, 2), 3), RuntimeError, "linalg.matrix_norm: Order 3 not supported"),
     (lambda: L.vector_norm(pf.ones(0), math.inf), RuntimeError, "no identity"),
+    (lambda: L.vector_norm(pf.ones(2, 2), 2, 5), IndexError, "linalg.vector_norm: dim out of range; got 5; expected -2 <= dim < 2"),
+    (lambda: pf.frobenius_norm(pf.ones(2, 2), (0, -3)), IndexError, "norm: dim out of range; got -3; expected -2 <= dim < 2"),
     (lambda: L.vector_norm(pf.arange(3)), RuntimeError, "Expected a floating point"),
     (lambda: L.multi_dot([pf.ones(2, 2)]), RuntimeError, "expected at least 2 tensors but got 1"),
     (lambda: L.polar(pf.ones(2, 3)), RuntimeError, "at least as many rows as columns"),

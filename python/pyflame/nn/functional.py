@@ -382,9 +382,14 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 def kl_div(input, target, reduction="mean", log_target=False):
     """target * (log(target) - input) for log-probabilities, 0 where the target is 0 and NaN where it is negative; reduction 'batchmean' divides the sum by the first size.
 
-    reduction: 'mean', over all elements, 'sum', 'none' or 'batchmean'. log_target: target holds logarithms, too: exp(target) * (target - input).
+    input, target: of one shape and real dtypes. reduction: 'mean', over all elements, 'sum', 'none', which keeps the shape, or 'batchmean'. log_target: target
+    holds logarithms, too: exp(target) * (target - input). ValueError for other shapes and reductions, and for 'batchmean' without a dim.
     """
     _same_shape("kl_div", input, target)
+    if reduction not in ("none", "mean", "sum", "batchmean"):
+        raise ValueError(f"kl_div: unknown reduction; got '{reduction}'; expected 'none', 'mean', 'sum' or 'batchmean'")
+    if reduction == "batchmean" and not input.ndim:
+        raise ValueError("kl_div: 'batchmean' divides by the first size, which a single number has not; got shape (); expected [N, ..]; hint: reduction='mean'")
     if log_target:
         loss = _C.exp(target) * (target - input)
     else:
