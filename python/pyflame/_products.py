@@ -1,6 +1,7 @@
 """Products of vectors and matrices that are composed of matmul."""
 from . import _C
 from ._C import Tensor
+from ._error_names import check_dim
 from ._keywords import write_out
 from ._public import beside, method
 
@@ -27,7 +28,10 @@ def mv(input, vec):
 
 @method
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta * input + alpha * (mat1 @ mat2), of matrices. The input broadcasts to the product."""
+    """beta * input + alpha * (mat1 @ mat2): mat1 [N, K], mat2 [K, M] -> [N, M]. input has that shape, or broadcasts with it. With beta=0 the input's values do not count, not even NaN.
+
+    mat1, mat2: of one number dtype, TypeError otherwise; with input the usual promotion holds. ArgumentError for other numbers of dims and sizes that do not fit.
+    """
     return _sum_of(input, _C.mm(mat1, mat2), beta, alpha)
 
 
@@ -54,7 +58,11 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 
 @method
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * (batch1 @ batch2), of batches of matrices."""
+    """beta * input + alpha * (batch1 @ batch2): batch1 [B, N, K], batch2 [B, K, M] -> [B, N, M]. input has that shape, or broadcasts with it. With beta=0 the input's values do not count, not even NaN.
+
+    batch1, batch2: of one number dtype, TypeError otherwise; with input the usual promotion holds. ArgumentError for other numbers of dims and sizes that do
+    not fit.
+    """
     return _sum_of(input, _C.bmm(batch1, batch2), beta, alpha)
 
 
@@ -85,11 +93,18 @@ def inner(input, other):
 
 @method
 def cross(input, other, dim=None):
-    """The cross product of vectors of three elements along a dim; by default the first one of size 3."""
+    """The cross product of vectors of three elements along a dim: (a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0). By default dim is input's first one of size 3.
+
+    input, other: number dtypes; they broadcast to the shape of the result, whose dtype is that of input * other. RuntimeError for another size than 3; IndexError for a
+    dim out of range; ArgumentError for shapes that do not broadcast; TypeError for two bool tensors.
+    """
     if dim is None:
         dim = next((d for d in range(input.ndim) if input.shape[d] == 3), -1)
     rank = max(input.ndim, other.ndim)
     a, b = (t.reshape(*(1,) * (rank - t.ndim), *t.shape) for t in (input, other))
+    if not rank:
+        raise RuntimeError("cross: not vectors of three; got two single numbers; expected a size of 3")
+    check_dim("cross", dim, rank)
     if a.shape[dim] != 3 or b.shape[dim] != 3:
         raise RuntimeError(f"cross: not vectors of three; got shapes {tuple(input.shape)} and {tuple(other.shape)} along dim {dim}; expected a size of 3")
     a, b = _C.broadcast_tensors(a, b)

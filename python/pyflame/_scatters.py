@@ -3,7 +3,7 @@ import math
 
 from . import _C
 from ._C import Tensor
-from ._error_names import named
+from ._error_names import check_dim, named
 from ._public import method
 
 __all__ = ["index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "masked_scatter", "put", "scatter", "scatter_reduce"]
@@ -117,6 +117,7 @@ def _from_the_end(index, size):
 
 
 def _size(input, dim):
+    check_dim("index_copy", dim, input.ndim)
     return input.shape[dim] if input.ndim else 1
 
 

@@ -57,7 +57,11 @@ def nonzero_static(input, *, size, fill_value=-1):
 
 
 def unravel_index(indices, shape):
-    """Flat positions as one tensor of indices for each dim of a shape."""
+    """Flat positions as a tuple of indices for each dim of a shape: 5 in (2, 3) is (1, 2).
+
+    indices: of any shape and integer dtype. Those outside of the shape are not an error: they count modulo its number of elements. ValueError for other dtypes
+    and for a negative size.
+    """
     shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if indices.is_floating_point() or indices.dtype == _C.bool_:
         raise ValueError(f"unravel_index: not integers; got {indices.dtype}; expected an integer dtype")

@@ -465,9 +465,19 @@ def unfold_copy(input, dimension, size, step):
 # ---- grids
 
 
+def _vectors(op, tensors):
+    for t in tensors:
+        if t.ndim > 1:
+            raise _C.ArgumentError(f"{op}: not a vector; got shape {tuple(t.shape)}; expected one dim, or none; hint: reshape(-1)")
+    return [t.reshape(-1) for t in tensors]
+
+
 def meshgrid(*tensors, indexing="ij"):
-    """The coordinates of a grid: one tensor for each vector, of the shape of the grid. indexing 'xy' exchanges the first two dims."""
-    vectors = [t.reshape(-1) for t in _many(tensors)]
+    """The coordinates of a grid: a tuple with a view of each vector, of the shape of the grid: [N], [M] -> two of [N, M]. indexing 'xy' exchanges the first two dims.
+
+    tensors: vectors and single numbers, one by one or as a list. Each view has the dtype of its vector. ValueError for another indexing, and for more dims.
+    """
+    vectors = _vectors("meshgrid", _many(tensors))
     if indexing not in ("ij", "xy"):
         raise ValueError(f"meshgrid: unknown indexing; got '{indexing}'; expected 'ij' or 'xy'")
     order = list(range(len(vectors)))  # of each vector: its dim
@@ -478,8 +488,11 @@ def meshgrid(*tensors, indexing="ij"):
 
 
 def cartesian_prod(*tensors):
-    """All tuples with one element of each vector: shape (product of sizes, number of vectors). Of one vector, that vector."""
-    vectors = _many(tensors)
+    """All tuples with one element of each vector: shape (product of sizes, number of vectors). Of one vector, that vector.
+
+    The dtype is the promoted one of all. ValueError for a tensor of more than one dim, and for no tensors.
+    """
+    vectors = _vectors("cartesian_prod", _many(tensors))
     return vectors[0] if len(vectors) == 1 else _C.stack([g.reshape(-1) for g in meshgrid(*vectors)], -1)
 
 
@@ -541,7 +554,13 @@ def triu_indices(row, col, offset=0, *, dtype=None, device=None):
 
 
 def block_diag(*tensors):
-    """A matrix of zeros with these matrices along its diagonal. Vectors are rows."""
+    """A matrix of zeros with these matrices along its diagonal. Vectors are rows, single numbers are 1 by 1. The dtype is the promoted one of all.
+
+    ValueError for more than two dims. Without tensors the result is [1, 0].
+    """
+    for t in tensors:
+        if t.ndim > 2:
+            raise _C.ArgumentError(f"block_diag: more than two dims; got shape {tuple(t.shape)}; expected matrices, vectors or numbers")
     blocks = [atleast_2d(t) for t in tensors] or [_C.empty((1, 0))]
     width = sum(b.shape[1] for b in blocks)
     rows, at = [], 0

@@ -61,6 +61,7 @@ def test_matrices_without_a_factorization(call, text):
     (lambda: L.polar(pf.ones(2, 3)), RuntimeError, "at least as many rows as columns"),
     (lambda: L.tensorinv(pf.ones(2, 2), ind=0), RuntimeError, "strictly positive"),
     (lambda: L.vander(pf.ones(3), N=1), RuntimeError, "N must be greater than 1"),
+    (lambda: L.cross(pf.ones(3), pf.ones(3), dim=1), IndexError, "linalg.cross: dim out of range; got 1; expected -1 <= dim < 1"),
     (lambda: L.cross(pf.ones(2), pf.ones(2)), RuntimeError, "must have length 3"),
     (lambda: L.householder_product(pf.ones(2, 3), pf.ones(2)), RuntimeError, "fewer rows than columns"),
     (lambda: L.qr(leaf(TALL), "r").R.sum().backward(), RuntimeError, "depends on Q"),

@@ -2,6 +2,7 @@
 import math
 
 from .. import _C
+from .._error_names import check_dim
 from .._keywords import accepting
 from ._common import raise_for
 
@@ -45,10 +46,9 @@ def power_sum(x, p, dims, keepdim):
 def _dims(x, dim):
     if dim is None or (not isinstance(dim, int) and not len(dim)):
         return tuple(range(x.ndim))
-    dims, rank = (dim,) if isinstance(dim, int) else tuple(dim), max(x.ndim, 1)
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
     for d in dims:
-        if not -rank <= d < rank:
-            raise IndexError(f"linalg.vector_norm: dim out of range; got {d}; expected {-rank} <= dim < {rank} for a tensor with {x.ndim} dimensions")
+        check_dim("linalg.vector_norm", d, x.ndim)
     return dims
 
 

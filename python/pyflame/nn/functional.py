@@ -13,6 +13,7 @@ from .._C import (  # noqa: F401
     softplus,
     tanh,
 )
+from .._error_names import check_dim as _check_dim
 from .._keywords import accepting as _accepting
 from .._keywords import naming as _naming
 from .._statistics import pdist  # noqa: F401
@@ -323,7 +324,10 @@ def tanhshrink(input):
 def glu(input, dim=-1):
     """The first half along dim times the sigmoid of the second (Dauphin et al., 2017).
 
-    input: of any shape with an even size along dim, a ValueError otherwise. The result has half of that size. Integers become float32."""
+    input: of any shape with an even size along dim, a ValueError otherwise. The result has half of that size. Integers become float32. IndexError for a dim
+    out of range.
+    """
+    _check_dim("glu", dim, input.ndim)
     if input.ndim == 0 or input.shape[dim] % 2:
         raise ValueError(f"glu: the size along dim {dim} is not even; got shape {input.shape}")
     a, b = _C.chunk(input, 2, dim)
