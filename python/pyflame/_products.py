@@ -49,6 +49,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * (the outer product of two vectors).
 
     vec1 [N], vec2 [M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
+    The dtype is the promoted one of all three. RuntimeError unless both are vectors; ArgumentError for an input that does not broadcast.
     """
     if vec1.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"addr: not two vectors; got shapes {tuple(vec1.shape)} and {tuple(vec2.shape)}; expected [N] and [M]")
@@ -71,6 +72,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum of the products of two batches of matrices).
 
     batch1 [B, N, K], batch2 [B, K, M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
+    batch1, batch2: of one number dtype, TypeError otherwise. ArgumentError for sizes that do not fit.
     """
     return _sum_of(input, _C.bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
@@ -120,7 +122,10 @@ def _summed(t, dims):
 
 
 def tensordot(a, b, dims=2, out=None):
-    """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims. out: gets the result."""
+    """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims. out: gets the result.
+
+    a, b: of one number dtype, TypeError otherwise. The result has a's other dims, then b's. RuntimeError for dims whose sizes differ, and for too many.
+    """
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -186,7 +191,10 @@ def natural_power(input, n):
 
 
 def vander(x, N=None, increasing=False):  # noqa: N803 - NumPy's name
-    """The powers of a vector as columns, of N columns (default: square): from the highest power, or with increasing from the power 0."""
+    """The powers of a vector as columns, of N columns (default: square): from the highest power, or with increasing from the power 0.
+
+    x: [M], of an integer, floating or complex dtype; the result is [M, N]. RuntimeError unless x is a vector, and for N < 0.
+    """
     if x.ndim != 1:
         raise RuntimeError(f"vander: not a vector; got shape {tuple(x.shape)}; expected one dim")
     n = x.shape[-1] if N is None else N

@@ -128,7 +128,11 @@ def _as_slices(input, source):
 
 @method
 def index_copy(input, dim, index, source):
-    """A copy of input with the slices of source at the entries of index along dim. Of several that go to one place, the last counts."""
+    """A copy of input with the slices of source at the entries of index along dim. Of several that go to one place, the last counts.
+
+    index: a vector [K] of indices that are not negative. source: the shape of input with K along dim, and input's dtype; TypeError for another dtype. ArgumentError for
+    sizes that do not fit; IndexError for a dim out of range, and for such an index when the result is read.
+    """
     return _C._put_slices(input, dim, index, _as_slices(input, source), _REPLACE, False)
 
 

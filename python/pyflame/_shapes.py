@@ -96,7 +96,10 @@ def unflatten(input, dim, sizes):
 
 @method
 def movedim(input, source, destination):
-    """A view of input with the dims source at the places destination, a number or several each; the others keep their order."""
+    """A view of input with the dims source at the places destination, a number or several each; the others keep their order.
+
+    IndexError for a dim out of range; ValueError unless there are as many different dims on both sides.
+    """
     source = [source] if isinstance(source, int) else list(source)
     destination = [destination] if isinstance(destination, int) else list(destination)
     source, destination = ([_wrap("movedim", d, input.ndim) for d in dims] for dims in (source, destination))
@@ -208,7 +211,10 @@ def _repeat(input, *args, repeats=()):
 
 @method
 def tile(input, *args, dims=()):
-    """The tensor repeated that often along each dim, counted from the last one. Missing numbers are 1, missing dims have size 1."""
+    """The tensor repeated that often along each dim, counted from the last one. Missing numbers are 1, missing dims have size 1.
+
+    input: of any dtype, which the result has. ArgumentError for a negative number.
+    """
     repeats = _sizes(args or (dims,))
     rank = max(len(repeats), input.ndim)
     repeats = (1,) * (rank - len(repeats)) + repeats
@@ -279,7 +285,10 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 @method
 def flip(input, *args, dims=()):
-    """A copy with the order of elements reversed along these dims: numbers, or one sequence."""
+    """A copy with the order of elements reversed along these dims: numbers, or one sequence.
+
+    input: of any dtype, which the result has. Without dims it is copied as it is. IndexError for a dim out of range; ValueError for one that is named twice.
+    """
     dims = [_wrap("flip", d, input.ndim) for d in _sizes(args or (dims,))]
     if len(set(dims)) != len(dims):
         raise ValueError(f"flip: a dim is named twice; got {dims}; expected different dims")
@@ -303,7 +312,10 @@ def flipud(input):
 
 @method
 def roll(input, shifts, dims=None):
-    """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim."""
+    """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim.
+
+    input: of any shape and dtype, which the result has. ValueError unless there is a shift for each dim; IndexError for a dim out of range.
+    """
     if dims is None or dims == () or dims == []:
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ValueError(f"roll: several shifts and no dims; got {tuple(shifts)}; expected one shift, or as many dims")

@@ -15,14 +15,20 @@ _MinMax = collections.namedtuple("aminmax", ["min", "max"])
 
 @method
 def aminmax(input, *, dim=None, keepdim=False):
-    """The smallest and the largest element, of all or along a dim, as a named tuple (min, max). NaN wins."""
+    """The smallest and the largest element, of all or along a dim, as a named tuple (min, max). NaN wins.
+
+    input: of a real dtype, which both have. TypeError for complex; IndexError for a dim out of range and for no elements.
+    """
     dims = () if dim is None else (dim,)
     return _MinMax(_C.amin(input, *dims, keepdim=keepdim), _C.amax(input, *dims, keepdim=keepdim))
 
 
 @method
 def count_nonzero(input, dim=None):
-    """The number of elements that are not zero, of all or along one dim or several, as int64."""
+    """The number of elements that are not zero, of all or along one dim or several, as int64.
+
+    input: of any shape and dtype. IndexError for a dim out of range.
+    """
     nonzero = input if input.dtype == _C.bool_ else input != 0
     return nonzero.sum() if dim is None else nonzero.sum(dim)
 

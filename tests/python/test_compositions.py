@@ -205,6 +205,7 @@ ERRORS = [
     (lambda: pf.cumulative_trapezoid(pf.tensor(1.0)), RuntimeError, "^cumulative_trapezoid: a single number has no neighbours"),
     (lambda: pf.index_fill(pf.ones(3), 1, pf.tensor([0]), 1), IndexError, "index_fill: dim out of range; got 1"),
     (lambda: pf.nn.functional.glu(pf.ones(2), 1), IndexError, "glu: dim out of range; got 1"),
+    (lambda: pf.einsum("i,i", pf.ones(2), pf.tensor([1, 2])), TypeError, "^einsum: dtypes differ; got float32 and int64"),
     (lambda: pf.combinations(pf.ones(2), -1), ValueError, "combinations: r is negative; got -1; expected 0 or more"),
     (lambda: pf.combinations(pf.ones(2, 2)), RuntimeError, r"combinations: not a vector; got shape \(2, 2\)"),
     (lambda: pf.vander(pf.ones(2, 2)), RuntimeError, r"vander: not a vector; got shape \(2, 2\)"),
