@@ -3,6 +3,7 @@ summed), so einsum is not an op of its own."""
 import math
 
 from . import _C
+from ._error_names import named
 
 _SUBLIST = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -98,13 +99,19 @@ def _pair(a, la, b, lb, needed):
     rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
     x = _arranged(expanded(a, la), la, batch + rows + inner).reshape(count(batch), count(rows), count(inner))
     y = _arranged(expanded(b, lb), lb, batch + inner + columns).reshape(count(batch), count(inner), count(columns))
-    return _C.bmm(x, y).reshape([size[c] for c in batch + rows + columns]), batch + rows + columns
+    with named("einsum", "bmm"):
+        product = _C.bmm(x, y)
+    return product.reshape([size[c] for c in batch + rows + columns]), batch + rows + columns
 
 
 def einsum(equation, *operands):
     """Sums of products by labels: einsum('bij,bjk->bik', a, b) is a batch of matrix products. '...' stands for any number of dims. Without '->', the output
     has the labels that occur once, in alphabetical order. A label twice in one operand takes its diagonal. Labels may also be lists of numbers behind
-    each operand: einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    each operand: einsum(a, [0, 1], b, [1, 2], [0, 2]).
+
+    operands: of one number dtype where dims are summed, TypeError otherwise; the result has it. ValueError for labels that do not fit, and for sizes of one label that differ;
+    a size of 1 fits all.
+    """
     if isinstance(equation, _C.Tensor):
         equation, operands = _from_sublists((equation, *operands))
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):

@@ -27,7 +27,7 @@ def fix(input):
 
 @method
 def frac(input):
-    """x - trunc(x): what follows the decimal point, with the sign of x. Floating dtypes."""
+    """x - trunc(x): what follows the decimal point, with the sign of x. input: of any shape and integer or floating dtype, which the result has; of integers it is 0. TypeError for bool and complex."""
     return input - _C.trunc(input)
 
 
@@ -137,7 +137,11 @@ def rsub(input, other, *, alpha=1):
 
 @method
 def lerp(input, end, weight):
-    """input + weight * (end - input): linear interpolation. The weight is a number or a tensor. Floating dtypes."""
+    """input + weight * (end - input): linear interpolation. The weight is a number or a tensor.
+
+    input, end, weight: number dtypes; they broadcast to the shape of the result, whose dtype is the promoted one of all three: of
+    integers and a weight of 0.5 it is float32. ArgumentError for shapes that do not broadcast; TypeError for two bool tensors.
+    """
     step = end - input
     near = input + step * weight
     far = end - step * (1 - weight)  # exact at weight 1

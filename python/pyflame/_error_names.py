@@ -62,3 +62,10 @@ def named(op, *inner):
             if text.startswith(f"{name}: "):
                 raise type(error)(op + text[len(name):]) from None
         raise
+
+
+def check_dim(op, dim, rank):
+    """IndexError unless a tensor of so many dims has this one; a single number has the dims 0 and -1."""
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise IndexError(f"{op}: dim out of range; got {dim}; expected {-size} <= dim < {size} for a tensor with {rank} dimensions")

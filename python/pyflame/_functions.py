@@ -44,7 +44,8 @@ def equal(input, other):
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other| everywhere (a Python bool); equal infinities are close.
 
-    equal_nan: NaN is close to NaN; without it, to nothing.
+    equal_nan: NaN is close to NaN; without it, to nothing. Dtypes are promoted. ArgumentError for shapes that do not broadcast. Reads the values: a sync
+    point.
     """
     _two_tensors("allclose", input, other)
     if not any(t.is_floating_point() or t.is_complex() for t in (input, other)):

@@ -46,7 +46,7 @@ def name_of(device=None):
     found = kind()
     if found is None:
         reason = _C.rocm_unavailable_reason()
-        raise _C.DeviceError(f"cuda: there is no GPU; {reason or 'none was found'}; hint: `device = 'cuda' if torch.cuda.is_available() else 'cpu'`")
+        raise _C.DeviceError(f"cuda: there is no GPU; {reason or 'none was found'}; hint: `device = 'cuda' if pf.cuda.is_available() else 'cpu'`")
     if device is not None and not isinstance(device, int) and str(_C.device(device)).startswith(tuple(_COUNTS)):
         return str(_C.device(device))
     return f"{found}:{index_of(device)}"

@@ -56,7 +56,11 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):  #
 
 @accepting
 def geqrf(input):
-    """LAPACK's compact QR: R in the upper triangle, the vectors of the reflectors below it, and their factors tau. No gradient."""
+    """LAPACK's compact QR of matrices [.., M, N]: (a, tau), with R in the upper triangle of a and the vectors of the reflectors below it.
+
+    a: [.., M, N], tau, the factors of the reflectors: [.., min(M, N)]. orgqr and ormqr take both. Dtypes: float32, float64, complex64 and complex128, which
+    the results have; NotImplementedError for others. ArgumentError for fewer than 2 dims. There is no gradient: RuntimeError for an input that requires one.
+    """
     raise_for("geqrf", input.requires_grad and _C.is_grad_enabled(), "the derivative is not implemented; hint: use linalg.qr")
     return _Geqrf(*_linalg.geqrf(input))
 
@@ -83,7 +87,8 @@ def pinverse(input, rcond=1e-15):
 def frobenius_norm(input, dim=(), keepdim=False):
     """sqrt(sum of |x|^2) over dim, a number or a tuple, or over all elements: linalg.vector_norm with ord 2.
 
-    keepdim: these dims stay, with size 1. RuntimeError unless input is floating or complex.
+    keepdim: these dims stay, with size 1. The result has input's dtype, or the real one of a complex dtype. RuntimeError for other dtypes; IndexError for a dim
+    out of range.
     """
     return linalg.vector_norm(input, 2, dim, keepdim)
 

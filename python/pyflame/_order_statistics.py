@@ -111,7 +111,8 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 @method
 def mode(input, dim=-1, keepdim=False):
     """The most frequent element of input along a dim, the smallest of several, and the last place where it is: a named pair (values, indices).
-    NaN equals nothing, itself included, and is the largest. keepdim: the dim stays, with size 1."""
+    NaN equals nothing, itself included, and is the largest. keepdim: the dim stays, with size 1.
+    IndexError for a dim out of range and for no elements; TypeError for complex."""
     dim = _dim_of("mode", input, dim)
     if input.ndim == 0:
         return _Mode(input.clone(), _C.zeros((), dtype=_C.int64, device=input.device))
@@ -190,7 +191,8 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The q-th quantile, of all or along a dim; q is a number or a vector, whose size is then in front. NaN where a line has one.
 
     input: float32 or float64. q: from 0 to 1; a vector has the input's dtype. keepdim: the dim stays, with size 1; all of them without dim.
-    interpolation between two elements: linear, lower, higher, midpoint or nearest. q is read: a sync point.
+    interpolation between two elements: linear, lower, higher, midpoint or nearest. q is read: a sync point. RuntimeError for other
+    dtypes, a q out of range and another interpolation.
     """
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
@@ -208,7 +210,8 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     """Where values belong in a sorted sequence: how many of its elements are less (right, or side='right': less or equal), as int64.
 
     Shapes of sorted_sequence and input: a vector and any values, or [.., N] and [.., M]. input may be a number. sorter holds the indices that sort the sequence, int64
-    of its shape; it need not be sorted then. out_int32: the result is int32.
+    of its shape; it need not be sorted then. out_int32: the result is int32. TypeError for two dtypes; ArgumentError for rows that do not fit; RuntimeError for
+    another side, and for right=True with side='left'.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(f"searchsorted: side does not fit; got side={side!r} and right={right}; expected 'left' or 'right'")
@@ -227,7 +230,8 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The bucket of each value: the number of sorted boundaries that are less (right: less or equal), as int64.
 
-    input: a number, or a tensor of the dtype of boundaries, which are a vector. out_int32: as int32 instead."""
+    input: a number, or a tensor of the dtype of boundaries, which are a vector. out_int32: as int32 instead. The result has
+    input's shape. TypeError for two dtypes; RuntimeError for boundaries that are not a vector."""
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize: the boundaries are not a vector; got shape {tuple(boundaries.shape)}")
     with named("bucketize", "searchsorted"):
@@ -258,7 +262,10 @@ def _count(at, bins, weight, dtype):
 
 @method
 def histc(input, bins=100, min=0, max=0):
-    """How many elements are in each of `bins` equal parts of [min, max], of the dtype of input. Without a range, that of the data, which is read."""
+    """How many elements are in each of `bins` equal parts of [min, max], of the dtype of input. Without a range, that of the data, which is read: a sync point.
+
+    input: of any shape and an integer or floating dtype, TypeError otherwise; the result is [bins]. Elements outside of the range do not count. RuntimeError for bins < 1, max < min, and a range of data that is not finite.
+    """
     if bins < 1:
         raise RuntimeError(f"histc: no bins; got {bins}; expected 1 or more")
     if input.dtype == _C.bool_ or input.is_complex():

@@ -1,6 +1,7 @@
 """Products of vectors and matrices that are composed of matmul."""
 from . import _C
 from ._C import Tensor
+from ._error_names import check_dim
 from ._keywords import write_out
 from ._public import beside, method
 
@@ -27,7 +28,10 @@ def mv(input, vec):
 
 @method
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta * input + alpha * (mat1 @ mat2), of matrices. The input broadcasts to the product."""
+    """beta * input + alpha * (mat1 @ mat2): mat1 [N, K], mat2 [K, M] -> [N, M]. input has that shape, or broadcasts with it. With beta=0 the input's values do not count, not even NaN.
+
+    mat1, mat2: of one number dtype, TypeError otherwise; with input the usual promotion holds. ArgumentError for other numbers of dims and sizes that do not fit.
+    """
     return _sum_of(input, _C.mm(mat1, mat2), beta, alpha)
 
 
@@ -45,6 +49,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * (the outer product of two vectors).
 
     vec1 [N], vec2 [M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
+    The dtype is the promoted one of all three. RuntimeError unless both are vectors; ArgumentError for an input that does not broadcast.
     """
     if vec1.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"addr: not two vectors; got shapes {tuple(vec1.shape)} and {tuple(vec2.shape)}; expected [N] and [M]")
@@ -54,7 +59,11 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 
 @method
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * (batch1 @ batch2), of batches of matrices."""
+    """beta * input + alpha * (batch1 @ batch2): batch1 [B, N, K], batch2 [B, K, M] -> [B, N, M]. input has that shape, or broadcasts with it. With beta=0 the input's values do not count, not even NaN.
+
+    batch1, batch2: of one number dtype, TypeError otherwise; with input the usual promotion holds. ArgumentError for other numbers of dims and sizes that do
+    not fit.
+    """
     return _sum_of(input, _C.bmm(batch1, batch2), beta, alpha)
 
 
@@ -63,6 +72,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum of the products of two batches of matrices).
 
     batch1 [B, N, K], batch2 [B, K, M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
+    batch1, batch2: of one number dtype, TypeError otherwise. ArgumentError for sizes that do not fit.
     """
     return _sum_of(input, _C.bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
@@ -85,11 +95,18 @@ def inner(input, other):
 
 @method
 def cross(input, other, dim=None):
-    """The cross product of vectors of three elements along a dim; by default the first one of size 3."""
+    """The cross product of vectors of three elements along a dim: (a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0). By default dim is input's first one of size 3.
+
+    input, other: number dtypes; they broadcast to the shape of the result, whose dtype is that of input * other. RuntimeError for another size than 3; IndexError for a
+    dim out of range; ArgumentError for shapes that do not broadcast; TypeError for two bool tensors.
+    """
     if dim is None:
         dim = next((d for d in range(input.ndim) if input.shape[d] == 3), -1)
     rank = max(input.ndim, other.ndim)
     a, b = (t.reshape(*(1,) * (rank - t.ndim), *t.shape) for t in (input, other))
+    if not rank:
+        raise RuntimeError("cross: not vectors of three; got two single numbers; expected a size of 3")
+    check_dim("cross", dim, rank)
     if a.shape[dim] != 3 or b.shape[dim] != 3:
         raise RuntimeError(f"cross: not vectors of three; got shapes {tuple(input.shape)} and {tuple(other.shape)} along dim {dim}; expected a size of 3")
     a, b = _C.broadcast_tensors(a, b)
@@ -105,7 +122,10 @@ def _summed(t, dims):
 
 
 def tensordot(a, b, dims=2, out=None):
-    """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims. out: gets the result."""
+    """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims. out: gets the result.
+
+    a, b: of one number dtype, TypeError otherwise. The result has a's other dims, then b's. RuntimeError for dims whose sizes differ, and for too many.
+    """
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -171,7 +191,10 @@ def natural_power(input, n):
 
 
 def vander(x, N=None, increasing=False):  # noqa: N803 - NumPy's name
-    """The powers of a vector as columns, of N columns (default: square): from the highest power, or with increasing from the power 0."""
+    """The powers of a vector as columns, of N columns (default: square): from the highest power, or with increasing from the power 0.
+
+    x: [M], of an integer, floating or complex dtype; the result is [M, N]. RuntimeError unless x is a vector, and for N < 0.
+    """
     if x.ndim != 1:
         raise RuntimeError(f"vander: not a vector; got shape {tuple(x.shape)}; expected one dim")
     n = x.shape[-1] if N is None else N

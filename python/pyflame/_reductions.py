@@ -16,13 +16,19 @@ def _truth(reduce, input, dim, keepdim):
 
 @method
 def any(input, dim=None, keepdim=False):
-    """Whether any element is not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone."""
+    """Whether any element is not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone.
+
+    input: of any dtype. IndexError for a dim out of range.
+    """
     return _truth(_C.any, input, dim, keepdim)
 
 
 @method
 def all(input, dim=None, keepdim=False):
-    """Whether all elements are not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone."""
+    """Whether all elements are not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone.
+
+    input: of any dtype. IndexError for a dim out of range.
+    """
     return _truth(_C.all, input, dim, keepdim)
 
 

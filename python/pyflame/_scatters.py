@@ -3,7 +3,7 @@ import math
 
 from . import _C
 from ._C import Tensor
-from ._error_names import named
+from ._error_names import check_dim, named
 from ._public import method
 
 __all__ = ["index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "masked_scatter", "put", "scatter", "scatter_reduce"]
@@ -97,8 +97,13 @@ Tensor.scatter_, Tensor.scatter_add_ = _scatter_, _scatter_add_
 
 @method
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """Elements of src combined at index along dim: reduce is 'sum', 'prod', 'mean', 'amax' or 'amin'. Without include_self, elements of
-    input that an index leads to do not take part. The gradient of the extremes is shared evenly among equals."""
+    """A copy of input with elements of src combined at index along dim: reduce is 'sum', 'prod', 'mean', 'amax' or 'amin'. Without include_self, elements of
+    input that an index leads to do not take part. The gradient of the extremes is shared evenly among equals.
+
+    With dim=0 and 2 dims, src[i, j] goes to result[index[i, j], j]. index: int64 or int32, as many dims as input, no size larger than src's, and none but that
+    of dim larger than input's. The result has input's shape and dtype, which src must have. TypeError for other dtypes, and for the extremes of complex ones;
+    ArgumentError for sizes that do not fit; RuntimeError for another reduce; IndexError for a dim out of range, and for such an index when the result is read.
+    """
     with named("scatter_reduce", "scatter", "scatter_add"):
         return _reduced(_C._scatter, input, dim, index, src, reduce, include_self, "scatter_reduce", _BY_NAME)
 
@@ -112,6 +117,7 @@ def _from_the_end(index, size):
 
 
 def _size(input, dim):
+    check_dim("index_copy", dim, input.ndim)
     return input.shape[dim] if input.ndim else 1
 
 
@@ -122,7 +128,11 @@ def _as_slices(input, source):
 
 @method
 def index_copy(input, dim, index, source):
-    """A copy of input with the slices of source at the entries of index along dim. Of several that go to one place, the last counts."""
+    """A copy of input with the slices of source at the entries of index along dim. Of several that go to one place, the last counts.
+
+    index: a vector [K] of indices that are not negative. source: the shape of input with K along dim, and input's dtype; TypeError for another dtype. ArgumentError for
+    sizes that do not fit; IndexError for a dim out of range, and for such an index when the result is read.
+    """
     return _C._put_slices(input, dim, index, _as_slices(input, source), _REPLACE, False)
 
 
@@ -243,9 +253,10 @@ def put(input, index, source, accumulate=False):
 
 @method
 def masked_scatter(input, mask, source):
-    """A copy of input with the elements of source, in order, where the bool mask is true. Input and mask broadcast.
+    """A copy of input with the elements of source, in order, where the bool mask is true. Input and mask broadcast to the shape of the result.
 
-    RuntimeError where source has too few elements. The true elements are counted: a sync point.
+    source: of any shape and input's dtype, which the result has. RuntimeError where source has too few elements, for another dtype, and for a mask that is
+    not bool; ArgumentError for shapes that do not broadcast. The true elements are counted: a sync point.
     """
     if mask.dtype != _C.bool_:
         raise RuntimeError(f"masked_scatter: the mask is not bool; got {mask.dtype}; expected bool")

@@ -57,7 +57,11 @@ def nonzero_static(input, *, size, fill_value=-1):
 
 
 def unravel_index(indices, shape):
-    """Flat positions as one tensor of indices for each dim of a shape."""
+    """Flat positions as a tuple of indices for each dim of a shape: 5 in (2, 3) is (1, 2).
+
+    indices: of any shape and integer dtype. Those outside of the shape are not an error: they count modulo its number of elements. ValueError for other dtypes
+    and for a negative size.
+    """
     shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if indices.is_floating_point() or indices.dtype == _C.bool_:
         raise ValueError(f"unravel_index: not integers; got {indices.dtype}; expected an integer dtype")
@@ -77,7 +81,10 @@ def argwhere(input):
 
 @method
 def masked_select(input, mask):
-    """The elements of input where the bool mask is true, as a vector; both broadcast. Their number is read: a sync point."""
+    """The elements of input where the bool mask is true, as a vector; both broadcast. Their number is read: a sync point.
+
+    input: of any dtype, which the result has. RuntimeError for a mask that is not bool; ArgumentError for shapes that do not broadcast.
+    """
     if mask.dtype != _C.bool_:
         raise RuntimeError(f"masked_select: the mask is not bool; got {mask.dtype}; expected bool; hint: compare with 0")
     input, mask = _C.broadcast_tensors(input, mask)
@@ -95,7 +102,11 @@ def take(input, index):
 
 @method
 def bincount(input, weights=None, minlength=0):
-    """How often each number occurs in a vector of integers that are not negative, or the sum of their weights. Its size is read: a sync point."""
+    """How often each number occurs in a vector of integers that are not negative, or the sum of their weights. Its size is read: a sync point.
+
+    input: [N], of an integer dtype. weights: [N]; the result has their dtype if it is float32, otherwise float64; without weights it is int64. minlength: the least size.
+    RuntimeError for negative numbers, other shapes and dtypes.
+    """
     if input.ndim != 1 or input.is_floating_point():
         raise RuntimeError(f"bincount: not a vector of integers; got shape {tuple(input.shape)} and {input.dtype}")
     if weights is not None and weights.shape != input.shape:

@@ -96,7 +96,10 @@ def unflatten(input, dim, sizes):
 
 @method
 def movedim(input, source, destination):
-    """A view of input with the dims source at the places destination, a number or several each; the others keep their order."""
+    """A view of input with the dims source at the places destination, a number or several each; the others keep their order.
+
+    IndexError for a dim out of range; ValueError unless there are as many different dims on both sides.
+    """
     source = [source] if isinstance(source, int) else list(source)
     destination = [destination] if isinstance(destination, int) else list(destination)
     source, destination = ([_wrap("movedim", d, input.ndim) for d in dims] for dims in (source, destination))
@@ -208,7 +211,10 @@ def _repeat(input, *args, repeats=()):
 
 @method
 def tile(input, *args, dims=()):
-    """The tensor repeated that often along each dim, counted from the last one. Missing numbers are 1, missing dims have size 1."""
+    """The tensor repeated that often along each dim, counted from the last one. Missing numbers are 1, missing dims have size 1.
+
+    input: of any dtype, which the result has. ArgumentError for a negative number.
+    """
     repeats = _sizes(args or (dims,))
     rank = max(len(repeats), input.ndim)
     repeats = (1,) * (rank - len(repeats)) + repeats
@@ -279,7 +285,10 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 @method
 def flip(input, *args, dims=()):
-    """A copy with the order of elements reversed along these dims: numbers, or one sequence."""
+    """A copy with the order of elements reversed along these dims: numbers, or one sequence.
+
+    input: of any dtype, which the result has. Without dims it is copied as it is. IndexError for a dim out of range; ValueError for one that is named twice.
+    """
     dims = [_wrap("flip", d, input.ndim) for d in _sizes(args or (dims,))]
     if len(set(dims)) != len(dims):
         raise ValueError(f"flip: a dim is named twice; got {dims}; expected different dims")
@@ -303,7 +312,10 @@ def flipud(input):
 
 @method
 def roll(input, shifts, dims=None):
-    """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim."""
+    """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim.
+
+    input: of any shape and dtype, which the result has. ValueError unless there is a shift for each dim; IndexError for a dim out of range.
+    """
     if dims is None or dims == () or dims == []:
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ValueError(f"roll: several shifts and no dims; got {tuple(shifts)}; expected one shift, or as many dims")
@@ -429,7 +441,11 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 
 @method
 def narrow_copy(input, dim, start, length):
-    """A copy of the slice of a dim of input that begins at start and has length entries."""
+    """A copy of the slice of a dim of input that begins at start and has length entries: narrow, which returns a view, and a copy of that.
+
+    input: of any dtype, which the result has. A negative start counts from the end. ArgumentError for a start and a length that do not fit the dim;
+    IndexError for a dim out of range.
+    """
     return input.narrow(dim, start, length).clone()
 
 
@@ -461,9 +477,19 @@ def unfold_copy(input, dimension, size, step):
 # ---- grids
 
 
+def _vectors(op, tensors):
+    for t in tensors:
+        if t.ndim > 1:
+            raise _C.ArgumentError(f"{op}: not a vector; got shape {tuple(t.shape)}; expected one dim, or none; hint: reshape(-1)")
+    return [t.reshape(-1) for t in tensors]
+
+
 def meshgrid(*tensors, indexing="ij"):
-    """The coordinates of a grid: one tensor for each vector, of the shape of the grid. indexing 'xy' exchanges the first two dims."""
-    vectors = [t.reshape(-1) for t in _many(tensors)]
+    """The coordinates of a grid: a tuple with a view of each vector, of the shape of the grid: [N], [M] -> two of [N, M]. indexing 'xy' exchanges the first two dims.
+
+    tensors: vectors and single numbers, one by one or as a list. Each view has the dtype of its vector. ValueError for another indexing, and for more dims.
+    """
+    vectors = _vectors("meshgrid", _many(tensors))
     if indexing not in ("ij", "xy"):
         raise ValueError(f"meshgrid: unknown indexing; got '{indexing}'; expected 'ij' or 'xy'")
     order = list(range(len(vectors)))  # of each vector: its dim
@@ -474,15 +500,24 @@ def meshgrid(*tensors, indexing="ij"):
 
 
 def cartesian_prod(*tensors):
-    """All tuples with one element of each vector: shape (product of sizes, number of vectors). Of one vector, that vector."""
-    vectors = _many(tensors)
+    """All tuples with one element of each vector: shape (product of sizes, number of vectors). Of one vector, that vector.
+
+    The dtype is the promoted one of all. ValueError for a tensor of more than one dim, and for no tensors.
+    """
+    vectors = _vectors("cartesian_prod", _many(tensors))
     return vectors[0] if len(vectors) == 1 else _C.stack([g.reshape(-1) for g in meshgrid(*vectors)], -1)
 
 
 def combinations(input, r=2, with_replacement=False):
-    """All combinations of r elements of a vector, in the order of itertools.combinations. Shape: (number, r)."""
+    """All combinations of r elements of a vector [N], in the order of itertools.combinations: [number, r], and [0] for r = 0.
+
+    input: of any dtype, which the result has. with_replacement: an element may be taken several times. RuntimeError unless input is a vector; ValueError for
+    r < 0.
+    """
     if input.ndim != 1:
         raise RuntimeError(f"combinations: not a vector; got shape {tuple(input.shape)}; expected one dim")
+    if r < 0:
+        raise ValueError(f"combinations: r is negative; got {r}; expected 0 or more")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
     if not rows or r == 0:
@@ -531,7 +566,13 @@ def triu_indices(row, col, offset=0, *, dtype=None, device=None):
 
 
 def block_diag(*tensors):
-    """A matrix of zeros with these matrices along its diagonal. Vectors are rows."""
+    """A matrix of zeros with these matrices along its diagonal. Vectors are rows, single numbers are 1 by 1. The dtype is the promoted one of all.
+
+    ValueError for more than two dims. Without tensors the result is [1, 0].
+    """
+    for t in tensors:
+        if t.ndim > 2:
+            raise _C.ArgumentError(f"block_diag: more than two dims; got shape {tuple(t.shape)}; expected matrices, vectors or numbers")
     blocks = [atleast_2d(t) for t in tensors] or [_C.empty((1, 0))]
     width = sum(b.shape[1] for b in blocks)
     rows, at = [], 0

@@ -3,6 +3,7 @@ import collections
 import math
 
 from . import _C
+from ._error_names import check_dim
 from ._keywords import write_out
 from ._public import floating, method
 from .linalg._norms import matrix_norm, power_sum
@@ -14,14 +15,20 @@ _MinMax = collections.namedtuple("aminmax", ["min", "max"])
 
 @method
 def aminmax(input, *, dim=None, keepdim=False):
-    """The smallest and the largest element, of all or along a dim, as a named tuple (min, max). NaN wins."""
+    """The smallest and the largest element, of all or along a dim, as a named tuple (min, max). NaN wins.
+
+    input: of a real dtype, which both have. TypeError for complex; IndexError for a dim out of range and for no elements.
+    """
     dims = () if dim is None else (dim,)
     return _MinMax(_C.amin(input, *dims, keepdim=keepdim), _C.amax(input, *dims, keepdim=keepdim))
 
 
 @method
 def count_nonzero(input, dim=None):
-    """The number of elements that are not zero, of all or along one dim or several, as int64."""
+    """The number of elements that are not zero, of all or along one dim or several, as int64.
+
+    input: of any shape and dtype. IndexError for a dim out of range.
+    """
     nonzero = input if input.dtype == _C.bool_ else input != 0
     return nonzero.sum() if dim is None else nonzero.sum(dim)
 
@@ -46,7 +53,14 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 
 @method
 def diff(input, n=1, dim=-1, prepend=None, append=None):
-    """The differences of neighbours along a dim, taken n times. prepend and append are joined to the input first."""
+    """The differences of neighbours along a dim, taken n times: x[i + 1] - x[i]; of bool whether they differ. prepend and append are joined to the input first.
+
+    The result has n elements less along dim, at least 0, and the dtype of all that is joined. RuntimeError for n < 0 and for a single number; IndexError for
+    a dim out of range.
+    """
+    if not input.ndim:
+        raise RuntimeError("diff: a single number has no neighbours; got shape (); expected at least one dim")
+    check_dim("diff", dim, input.ndim)
     if n < 0:
         raise RuntimeError(f"diff: a negative order; got {n}; expected 0 or more")
     if n == 0:
@@ -60,8 +74,11 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     return input
 
 
-def _areas(y, x, dx, dim):
+def _areas(op, y, x, dx, dim):
     """The areas between neighbours, and the dim along which they lie."""
+    if not y.ndim:
+        raise RuntimeError(f"{op}: a single number has no neighbours; got shape (); expected at least one dim")
+    check_dim(op, dim, y.ndim)
     n = y.shape[dim]
     left, right = y.narrow(dim, 0, max(n - 1, 0)), y.narrow(dim, 1 if n else 0, max(n - 1, 0))
     if x is None:
@@ -72,8 +89,12 @@ def _areas(y, x, dx, dim):
 
 
 def trapezoid(y, x=None, *, dx=None, dim=-1):
-    """The integral of y along a dim by the trapezoidal rule: of points at x, or dx apart (default 1); x goes first."""
-    return _areas(y, x, 1 if dx is None else dx, dim).sum(dim)
+    """The integral of y along a dim by the trapezoidal rule: the sum of (y[i] + y[i + 1]) / 2 times the distance of both points.
+
+    y: of any shape; the result has no dim. Integers become float32. x: the places, a vector or of the shape of y. dx: their distance, default 1; it does not
+    count where there is an x. RuntimeError for a single number; IndexError for a dim out of range.
+    """
+    return _areas("trapezoid", y, x, 1 if dx is None else dx, dim).sum(dim)
 
 
 trapz = trapezoid
@@ -83,8 +104,9 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     """The integrals along a dim up to each point, by the trapezoidal rule. The result has one element less along dim.
 
     y: the values. x: their places, a vector or of the shape of y; dx: the distance of neighbours where there is no x, 1 unless given.
+    RuntimeError for a single number; IndexError for a dim out of range.
     """
-    return _C.cumsum(_areas(y, x, 1 if dx is None else dx, dim), dim)
+    return _C.cumsum(_areas("cumulative_trapezoid", y, x, 1 if dx is None else dx, dim), dim)
 
 
 def cdist(x1, x2, p=2.0, compute_mode=None):

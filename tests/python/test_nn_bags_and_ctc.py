@@ -127,6 +127,8 @@ TWO = pf.tensor([[1, 2]])
 
 @pytest.mark.parametrize("wrong,error,text", [
     (lambda: F.embedding_bag(TWO, pf.tensor(TABLE), mode="min"), ValueError, "unknown mode; got 'min'"),
+    (lambda: F.embedding_bag(pf.tensor([[0.7, 1.2]]), pf.tensor(TABLE)), TypeError, "embedding_bag: input has the wrong dtype; got float32; expected int64 or int32"),
+    (lambda: F.embedding_bag(TWO[0], pf.tensor(TABLE), pf.tensor([0.0])), TypeError, "embedding_bag: offsets has the wrong dtype; got float32"),
     (lambda: F.embedding_bag(TWO, pf.tensor(TABLE), pf.tensor([0])), ValueError, "expected None, because each row is a bag"),
     (lambda: F.embedding_bag(TWO[0], pf.tensor(TABLE)), ValueError, "needs offsets of 1 dimension; got None"),
     (lambda: F.embedding_bag(pf.tensor(1), pf.tensor(TABLE)), ValueError, "the input has 0 dimensions"),

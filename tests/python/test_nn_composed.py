@@ -1,4 +1,5 @@
 """Layers and losses that are compositions of others, against NumPy."""
+import inspect
 import pickle
 
 import numpy as np
@@ -195,3 +196,17 @@ def test_class_weights():
     logits = pf.tensor(x, requires_grad=True)
     F.cross_entropy(logits, pf.tensor(y), pf.tensor(w)).backward()
     close(logits.grad, w[y][:, None] * (np.exp(logp) - np.eye(4)[y]) / w[y].sum())
+
+
+def test_signatures_of_activations_show_their_settings():
+    shown = {layer: str(inspect.signature(layer)) for layer in (nn.Hardtanh, nn.ReLU6, nn.Softsign)}
+    assert shown == {nn.Hardtanh: "(min_val=-1.0, max_val=1.0, inplace=False)", nn.ReLU6: "(inplace=False)", nn.Softsign: "()"}
+    with pytest.raises(TypeError, match="ELU: no such setting; got beta; expected alpha, inplace"):
+        nn.ELU(beta=2)
+
+
+def test_errors_of_kl_div():
+    with pytest.raises(ValueError, match="kl_div: unknown reduction; got 'x'; expected 'none', 'mean', 'sum' or 'batchmean'"):
+        F.kl_div(pf.ones(2), pf.ones(2), "x")
+    with pytest.raises(ValueError, match="kl_div: 'batchmean' divides by the first size"):
+        F.kl_div(pf.tensor(1.0), pf.tensor(1.0), "batchmean")

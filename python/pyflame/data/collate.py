@@ -67,7 +67,9 @@ def collate(batch, *, collate_fn_map=None):
 
 
 def default_convert(sample):
-    """A sample with its arrays as tensors; numbers and strings stay as they are."""
+    """A sample with its NumPy arrays and numbers as tensors of the same dtype, in main memory. Dicts and named tuples keep their type, other tuples and lists become
+    lists, whose entries are converted in the same way. Everything else stays as it is: tensors, Python's numbers, strings, arrays of strings.
+    """
     if type(sample).__module__ == "numpy" and sample.dtype.kind in "biuf":
         return _C.tensor(sample, device="cpu")
     if isinstance(sample, Mapping):

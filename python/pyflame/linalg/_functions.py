@@ -3,6 +3,7 @@ import math
 
 from .. import _C, _products
 from .._C import _linalg
+from .._error_names import check_dim
 from .._keywords import accepting
 from ._common import identity, raise_for, real_dtype
 from ._solve import inv
@@ -94,9 +95,10 @@ def cross(input, other, *, dim=-1):
     """The cross product of vectors of three elements along a dim; both broadcast: (a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0).
 
     input, other: as many dims each, of size 3 along dim, integer, floating or complex. The result has the common shape. RuntimeError for another number
-    of dims and another size.
+    of dims and another size; IndexError for a dim out of range.
     """
     raise_for("linalg.cross", input.ndim != other.ndim, f"inputs must have the same number of dimensions; got {input.ndim} and {other.ndim}")
+    check_dim("linalg.cross", dim, input.ndim)
     raise_for("linalg.cross", input.shape[dim] != 3 or other.shape[dim] != 3, f"inputs dimension {dim} must have length 3. Got {input.shape[dim]} and {other.shape[dim]}")
     return _products.cross(input, other, dim)
 

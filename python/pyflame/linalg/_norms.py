@@ -2,6 +2,7 @@
 import math
 
 from .. import _C
+from .._error_names import check_dim
 from .._keywords import accepting
 from ._common import raise_for
 
@@ -45,14 +46,21 @@ def power_sum(x, p, dims, keepdim):
 def _dims(x, dim):
     if dim is None or (not isinstance(dim, int) and not len(dim)):
         return tuple(range(x.ndim))
-    return (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    for d in dims:
+        check_dim("linalg.vector_norm", d, x.ndim)
+    return dims
 
 
 @accepting
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """(sum of |x|^ord)^(1/ord) over dims, or of all elements; inf and -inf are the largest and the smallest |x|, 0 counts what is not zero.
 
-    x: floating or complex. dim: a number or a tuple; keepdim: these dims stay, with size 1. dtype: what x is cast to first."""
+    x: floating or complex. dim: a number or a tuple; keepdim: these dims stay, with size 1. dtype: what x is cast to first.
+
+    The result has x's dtype, or the real one of a complex dtype. RuntimeError for other dtypes, for an ord that is text, and for inf and a negative ord of
+    no elements; IndexError for a dim out of range.
+    """
     _floating("linalg.vector_norm", x)
     raise_for("linalg.vector_norm", isinstance(ord, str), f"the order is not a number; got {ord!r}; hint: use linalg.norm or linalg.matrix_norm")
     x = x if dtype is None else x.to(dtype)

@@ -167,7 +167,12 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa:
 @accepting
 def cond(A, p=None):  # noqa: N803
     """The condition number: the norm of A times that of its inverse, for p as of matrix_norm. None and 2: the largest singular value by the
-    smallest; -2 the inverse of it. Infinity for a singular matrix, NaN for zeros."""
+    smallest; -2 the inverse of it. NaN for zeros.
+
+    A: [.., N, N], for None, 2 and -2 also [.., M, N]; float32, float64, complex64 or complex128 (NotImplementedError otherwise). Returns [..] of A's real
+    dtype. A singular matrix gives infinity (-2: 0), or a very large number (-2: a very small one) where rounding keeps its smallest singular value from 0.
+    ArgumentError for fewer than 2 dims and for matrices that are not square; RuntimeError for another p.
+    """
     _linalg.check_matrices("linalg.cond", A, p not in (None, 2, -2))
     if p in (None, 2, -2):
         if A.numel() == 0:

@@ -1,4 +1,7 @@
 """Activations. Those that are ops of their own come first; those that are composed of other ops follow, and functional.py defines them."""
+from inspect import Parameter as _Argument
+from inspect import Signature as _Signature
+
 from .. import _C
 from . import functional as F
 from .init import constant_ as _constant
@@ -172,8 +175,15 @@ class _Activation(Module):
 
 
 def _layer(name, function, base=_Activation, **settings):
+    def __init__(self, *args, **kwargs):
+        _Activation.__init__(self, *args, **kwargs)
+
+    # help() and editors show the settings
+    __init__.__signature__ = _Signature([_Argument("self", _Argument.POSITIONAL_ONLY)] +
+                                        [_Argument(key, _Argument.POSITIONAL_OR_KEYWORD, default=value) for key, value in settings.items()])
+    __init__.__qualname__, __init__.__module__ = f"{name}.__init__", __name__
     text = getattr(F, function).__doc__
-    return type(name, (base,), {"__doc__": text, "__module__": __name__, "_function": function, "_settings": settings})
+    return type(name, (base,), {"__doc__": text, "__module__": __name__, "__init__": __init__, "_function": function, "_settings": settings})
 
 
 ELU = _layer("ELU", "elu", alpha=1.0, inplace=False)

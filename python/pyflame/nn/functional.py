@@ -13,6 +13,7 @@ from .._C import (  # noqa: F401
     softplus,
     tanh,
 )
+from .._error_names import check_dim as _check_dim
 from .._keywords import accepting as _accepting
 from .._keywords import naming as _naming
 from .._statistics import pdist  # noqa: F401
@@ -323,7 +324,10 @@ def tanhshrink(input):
 def glu(input, dim=-1):
     """The first half along dim times the sigmoid of the second (Dauphin et al., 2017).
 
-    input: of any shape with an even size along dim, a ValueError otherwise. The result has half of that size. Integers become float32."""
+    input: of any shape with an even size along dim, a ValueError otherwise. The result has half of that size. Integers become float32. IndexError for a dim
+    out of range.
+    """
+    _check_dim("glu", dim, input.ndim)
     if input.ndim == 0 or input.shape[dim] % 2:
         raise ValueError(f"glu: the size along dim {dim} is not even; got shape {input.shape}")
     a, b = _C.chunk(input, 2, dim)
@@ -382,9 +386,14 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 def kl_div(input, target, reduction="mean", log_target=False):
     """target * (log(target) - input) for log-probabilities, 0 where the target is 0 and NaN where it is negative; reduction 'batchmean' divides the sum by the first size.
 
-    reduction: 'mean', over all elements, 'sum', 'none' or 'batchmean'. log_target: target holds logarithms, too: exp(target) * (target - input).
+    input, target: of one shape and real dtypes. reduction: 'mean', over all elements, 'sum', 'none', which keeps the shape, or 'batchmean'. log_target: target
+    holds logarithms, too: exp(target) * (target - input). ValueError for other shapes and reductions, and for 'batchmean' without a dim.
     """
     _same_shape("kl_div", input, target)
+    if reduction not in ("none", "mean", "sum", "batchmean"):
+        raise ValueError(f"kl_div: unknown reduction; got '{reduction}'; expected 'none', 'mean', 'sum' or 'batchmean'")
+    if reduction == "batchmean" and not input.ndim:
+        raise ValueError("kl_div: 'batchmean' divides by the first size, which a single number has not; got shape (); expected [N, ..]; hint: reduction='mean'")
     if log_target:
         loss = _C.exp(target) * (target - input)
     else:

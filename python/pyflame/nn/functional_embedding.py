@@ -64,6 +64,9 @@ def _check_bag(input, weight, offsets, mode, per_sample_weights, include_last_of
     op = "embedding_bag"
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"{op}: unknown mode; got '{mode}'; expected 'sum', 'mean' or 'max'")
+    for name, indices in (("input", input), ("offsets", offsets)):
+        if indices is not None and indices.dtype not in (_C.int64, _C.int32):
+            raise TypeError(f"{op}: {name} has the wrong dtype; got {str(indices.dtype).rpartition('.')[2]}; expected int64 or int32")
     if input.ndim == 2 and offsets is not None:
         raise ValueError(f"{op}: offsets with an input of 2 dimensions; expected None, because each row is a bag")
     if input.ndim == 1 and (offsets is None or offsets.ndim != 1):
@@ -85,7 +88,9 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     bags give 0. With include_last_offset, the last offset says where the last bag ends. Indices equal to padding_idx do not count. per_sample_weights of the
     input's shape multiply the rows, for mode 'sum'. max_norm, norm_type, scale_grad_by_freq and sparse as for embedding.
 
-    weight: the table [V, D].
+    weight: the table [V, D] of a floating dtype, which the result has; Indices and offsets are int64 or int32. TypeError for other dtypes. ValueError for another mode and for
+    offsets, per_sample_weights or a padding_idx that do not fit; NotImplementedError for per_sample_weights with another mode than 'sum'. IndexError when
+    the result is read for indices and offsets out of range.
     """
     _check_bag(input, weight, offsets, mode, per_sample_weights, include_last_offset)
     index = _flat(input)
