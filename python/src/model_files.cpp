@@ -177,15 +177,13 @@ bool keeps_no_values(const Tensor& t) { return t.device().type == DeviceType::nu
 // Values that need no conversion are read into the tensor's own memory, if that is the host's. For the null device
 // nothing is read.
 Tensor read_gguf_tensor(const gguf::Reader& file, const gguf::Entry& e, DeviceOpt where) {
-  if (const Tensor t = empty({}, e.dtype(), where); keeps_no_values(t)) return empty(e.shape, e.dtype(), where);
-  if (e.type->dtype != nullptr && e.bytes > 0) {
-    const Tensor t = empty(e.shape, e.dtype(), where);
-    if (!has_own_memory(t.device().type)) {
-      file.read_blocks(e, t.mutable_data());
-      return t;
-    }
-  }
-  return from_host(file.read(e).get(), e.shape, e.dtype(), where);
+  const DeviceType type = empty({}, e.dtype(), where).device().type;
+  if (type == DeviceType::null) return empty(e.shape, e.dtype(), where);
+  if (e.type->dtype == nullptr || e.bytes == 0 || has_own_memory(type))
+    return from_host(file.read(e).get(), e.shape, e.dtype(), where);
+  const Tensor t = empty(e.shape, e.dtype(), where);
+  file.read_blocks(e, t.mutable_data());
+  return t;
 }
 
 // (dict of tensors, metadata as JSON)

@@ -98,10 +98,14 @@ SafetensorsFile load_safetensors(const std::string& path, DeviceOpt device) {
   SafetensorsFile result;
   result.metadata = file.metadata();
   result.tensors.reserve(file.entries().size());
+  const DeviceType where = empty({}, DType::uint8, device).device().type;
   for (const safetensors::Entry& e : file.entries()) {
-    Tensor t = empty(e.shape, e.dtype, device);
-    if (t.nbytes() > 0 && !has_own_memory(t.device().type)) file.read_to(e, t.mutable_data());
-    else t = from_host(file.read(e).get(), e.shape, e.dtype, device);
+    if (e.begin == e.end || where != DeviceType::cpu) {
+      result.tensors.emplace_back(e.name, from_host(file.read(e).get(), e.shape, e.dtype, device));
+      continue;
+    }
+    const Tensor t = empty(e.shape, e.dtype, device);
+    file.read_to(e, t.mutable_data());
     result.tensors.emplace_back(e.name, t);
   }
   return result;
