@@ -2,7 +2,7 @@
 from .. import _C, linalg
 
 
-def check_count(op, count):
+def _check_count(op, count):
     """TypeError or ValueError unless it is a number of dims."""
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"{op}: not a number of dims; got {count!r}; expected an int")
@@ -176,7 +176,7 @@ class _Independent(Constraint):
     def __init__(self, base, reinterpreted_batch_ndims):
         if not isinstance(base, Constraint):
             raise ValueError(f"independent: not a constraint; got {base!r}; expected a Constraint")
-        check_count("independent", reinterpreted_batch_ndims)
+        _check_count("independent", reinterpreted_batch_ndims)
         self.base_constraint, self.reinterpreted_batch_ndims = base, reinterpreted_batch_ndims
         self.is_discrete, self.event_dim = base.is_discrete, base.event_dim + reinterpreted_batch_ndims
 

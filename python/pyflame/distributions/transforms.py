@@ -401,7 +401,7 @@ class IndependentTransform(Transform):
         super().__init__(cache_size)
         if not isinstance(base_transform, Transform):
             raise ValueError(f"IndependentTransform: not a transform; got {base_transform!r}; expected a Transform")
-        constraints.check_count("IndependentTransform", reinterpreted_batch_ndims)
+        constraints._check_count("IndependentTransform", reinterpreted_batch_ndims)
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
 
     domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims),
