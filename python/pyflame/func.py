@@ -145,7 +145,7 @@ def vjp(func, *primals, has_aux=False):
     """(func(*primals), a function that multiplies a cotangent by the Jacobian); with has_aux, func returns (result, aux), and aux is the third part.
 
     primals: tensors, or nests of them. A cotangent has the shape of the result; there is one for each tensor of it, nested as the result is. The function returns
-    a tuple with a tensor of the shape and dtype of each of the primals. RuntimeError for primals that are no floating or complex tensors, for a func that
+    a tuple with the product for each of the primals, of its shape and dtype. RuntimeError for primals that are no floating or complex tensors, for a func that
     returns no tensors, and for cotangents of another number or shape."""
     given, rebuild = _tensors("vjp", list(primals))
     with _inside():

@@ -180,7 +180,7 @@ def cutoff(values, shape, atol, rtol):
 @accepting
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
     """The pseudoinverse of matrices A [.., M, N]: [.., N, M]. Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(M, N) times the
-    precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle. Its rank must not change nearby for the gradient to exist.
+    precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); the result has its dtype. atol, rtol: numbers, or tensors of the batch's shape.
     ArgumentError for fewer than 2 dims and, with hermitian, for matrices that are not square; LinAlgError for infinite values and NaN."""

@@ -512,14 +512,17 @@ void Routines<T>::ldl_solve() {
     int* p = scratch<int>(0, n);
     ld.load(b, m);
     pivots.load(b, p);
-    // Rows that do not exist would be written. A negative pivot belongs to a block of 2 rows, which has two of them.
-    for (int i = 0; i<n; i += p[i]> 0 ? 1 : 2) {
-      const bool pair = p[i] < 0 && i + 1 < n && p[i + 1] < 0;
-      PF_CHECK(p[i] > 0 || pair, Index, "linalg.ldl_solve: a pivot is no row; got {}; expected numbers of ldl_factor",
-               p[i]);
-      for (const int at : {p[i], pair ? p[i + 1] : p[i]})
-        PF_CHECK(at <= n && at >= -n, Index, "linalg.ldl_solve: a pivot is out of range; got {}; expected at most {}",
-                 at, n);
+    for (int i = 0; i < n; ++i)  // rows that do not exist would be written
+      PF_CHECK(p[i] != 0 && p[i] <= n && p[i] >= -n, Index,
+               "linalg.ldl_solve: a pivot is out of range; got {}; expected 1 to {}, or such a number below 0", p[i],
+               n);
+    int rows = 1;
+    for (int i = 0; i < n; i += rows) {
+      rows = p[i] < 0 ? 2 : 1;
+      PF_CHECK(
+          rows == 1 || (i + 1 < n && p[i + 1] < 0), Index,
+          "linalg.ldl_solve: a pivot below 0 is alone; got {} in row {}; expected two of them for a block of 2 rows",
+          p[i], i);
     }
     rhs.load(b, y);
     int bad = 0;
