@@ -105,7 +105,7 @@ def gradgradcheck(func, inputs, grad_outputs=None, eps=1e-6, atol=1e-5, rtol=1e-
     """gradcheck of the gradients of func, weighted by grad_outputs, which are drawn at random unless given: a tensor of the shape of each output that requires a
     gradient (RuntimeError otherwise).
 
-    The other arguments, and the errors, are those of gradcheck: RuntimeError for a wrong gradient, or False with raise_exception=False; ValueError where no input
+    The arguments are those of gradcheck, and so are the errors: RuntimeError for a wrong gradient, or False with raise_exception=False; ValueError where no input
     requires a gradient, or one that does is neither float64 nor complex128. True where all are right."""
     _check_what_is_asked("gradgradcheck", check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
