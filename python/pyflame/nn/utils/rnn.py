@@ -180,7 +180,9 @@ def unpad_sequence(padded_sequences, lengths, batch_first=False):
 
 
 def pack_sequence(sequences, enforce_sorted=True):
-    """A PackedSequence of sequences [T_i, ...]; with enforce_sorted, their lengths must fall."""
+    """A PackedSequence of sequences [T_i, ...]; with enforce_sorted, their lengths must fall.
+
+    RuntimeError for no sequences, for an empty one, and for lengths that rise; ValueError where the further dims of the sequences differ."""
     return pack_padded_sequence(pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted)
 
 
