@@ -164,6 +164,8 @@ class BertModel(nn.Module):
 
 def mean_pooling(hidden, attention_mask=None):
     """The embedding of each sentence: the mean of its tokens' hidden states (N, T, D), scaled to length 1: (N, D)."""
+    if hidden.ndim != 3:
+        raise ValueError(f"mean_pooling: not hidden states; got shape {tuple(hidden.shape)}; expected (N, T, D)")
     if attention_mask is None:
         attention_mask = ones(hidden.shape[:2], dtype=hidden.dtype, device=hidden.device)
     weights = attention_mask.to(hidden.dtype)[:, :, None]

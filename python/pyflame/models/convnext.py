@@ -54,7 +54,7 @@ class ConvNeXt(nn.Module):
         for i, (dim, blocks) in enumerate(stages):
             layers = []
             for _ in range(blocks):
-                layers.append(CNBlock(dim, layer_scale, stochastic_depth_prob * done / (total - 1)))
+                layers.append(CNBlock(dim, layer_scale, stochastic_depth_prob * done / max(1, total - 1)))
                 done += 1
             features.append(nn.Sequential(*layers))
             if i + 1 < len(stages):

@@ -23,7 +23,11 @@ class LinearCrossEntropyOptions:
 
 
 def _chunk_rows(input, classes, options):
-    chosen = getattr(options, "batch_chunk_size", None)
+    if options is not None and not hasattr(options, "batch_chunk_size"):
+        raise TypeError(f"linear_cross_entropy: options are of the wrong type; got {type(options).__name__}; expected LinearCrossEntropyOptions or None")
+    chosen = None if options is None else options.batch_chunk_size
+    if chosen is not None and not (isinstance(chosen, int) and chosen > 0):
+        raise ValueError(f"linear_cross_entropy: batch_chunk_size is not a number of rows; got {chosen!r}; expected a positive int or None")
     return chosen if chosen else max(1, _LOGITS_BYTES // max(1, classes * input.dtype.itemsize))
 
 

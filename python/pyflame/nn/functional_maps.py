@@ -193,7 +193,7 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=Non
     running_mean, running_var: [C], or None. momentum: the running statistics become (1 - momentum) running + momentum batch. eps: is added to the
     variance.
     """
-    if input.numel() == 0 and input.ndim > 1:
+    if isinstance(input, _C.Tensor) and input.numel() == 0 and input.ndim > 1:
         if not input.is_floating_point():
             return _per_channel(input, weight, bias)
         training = False

@@ -18,6 +18,8 @@ class DataParallel(Module):
     """
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0):
+        if not isinstance(module, Module):
+            raise TypeError(f"DataParallel: not a module; got {type(module).__name__}; expected a Module")
         super().__init__()
         self.module = module
         self.device_ids, self.output_device, self.dim = device_ids or [], output_device, dim

@@ -193,6 +193,8 @@ def _run_one(mode, w, data, sizes, reverse, initial):
 
 
 def _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size):
+    if mode not in _STEPS:
+        raise ValueError(f"RNNBase: there is no such mode; got {mode!r}; expected one of {', '.join(_STEPS)}")
     for name, v in (("hidden_size", hidden_size), ("input_size", input_size)):
         if not isinstance(v, int):
             raise TypeError(f"{mode}: {name} is not an integer; got {type(v).__name__}")

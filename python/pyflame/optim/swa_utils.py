@@ -91,6 +91,8 @@ class AveragedModel(Module):
     def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
         if avg_fn is not None and multi_avg_fn is not None:
             raise ValueError("AveragedModel: got avg_fn and multi_avg_fn; expected one of them")
+        if not isinstance(model, Module):
+            raise TypeError(f"AveragedModel: not a module; got {type(model).__name__}; expected the model whose parameters are averaged")
         super().__init__()
         self.module = copy.deepcopy(model)
         if device is not None:
@@ -175,7 +177,8 @@ class SWALR(LRScheduler):
         if not (isinstance(anneal_epochs, int) and anneal_epochs >= 0):
             raise ValueError(f"SWALR: anneal_epochs must be an integer that is not negative; got {anneal_epochs}")
         self.anneal_epochs, self._strategy = anneal_epochs, anneal_strategy
-        for g, lr in zip(optimizer.param_groups, for_each_group("SWALR", "swa_lr", swa_lr, optimizer)):
+        rates = for_each_group("SWALR", "swa_lr", swa_lr, optimizer)
+        for g, lr in zip(optimizer.param_groups, rates):
             g["swa_lr"] = lr
         super().__init__(optimizer, last_epoch)
 

@@ -5,6 +5,7 @@ computed in float64 and rounded to dtype (the default dtype unless given). Argum
 and for a layout other than pyflame.strided.
 """
 import math
+import operator
 
 from .. import _C
 from .._dtypes import check_layout
@@ -16,6 +17,10 @@ def _window(name, M, values, sym, dtype, device, requires_grad, layout):
     """values(k, n): at the positions k = 0, 1, ..., n of a symmetric window."""
     check_layout(name, layout)
     dtype = _C.get_default_dtype() if dtype is None else dtype
+    try:
+        M = operator.index(M)
+    except TypeError:
+        raise TypeError(f"{name}: the length is not an integer; got M={M!r}; expected 0 or more") from None
     if M < 0:
         raise _C.ArgumentError(f"{name}: negative length; got M={M}; expected 0 or more")
     if not _C.zeros(0, dtype=dtype, device="cpu").is_floating_point():

@@ -50,6 +50,10 @@ class BlockMask:
     mask_mod: a function of (batch, head, query, key), indices, that gives True where a score counts. sizes: the shape. device: where masks are made. block_size: rows and columns of a block, a pair."""
 
     def __init__(self, mask_mod, sizes, device, block_size):
+        if not callable(mask_mod):
+            raise TypeError(f"BlockMask: mask_mod cannot be called; got {type(mask_mod).__name__}; expected a function of (b, h, q_idx, kv_idx)")
+        if len(block_size) != 2 or not all(isinstance(n, int) and n > 0 for n in block_size):
+            raise ValueError(f"BlockMask: the size of a block does not fit; got {block_size}; expected a positive int, or two of them")
         self.mask_mod, self.shape, self.device, self.BLOCK_SIZE = mask_mod, tuple(sizes), device, block_size
         self.seq_lengths = self.shape[2:]
 

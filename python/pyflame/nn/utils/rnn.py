@@ -16,7 +16,13 @@ def invert_permutation(permutation):
         return None
     import numpy as np
 
-    return _C.tensor(np.argsort(permutation.cpu().numpy()), device=permutation.device)
+    if not isinstance(permutation, Tensor):
+        raise TypeError(f"invert_permutation: not a tensor; got {type(permutation).__name__}; expected a vector of integers")
+    values = permutation.cpu().numpy()
+    inverse = np.argsort(values)
+    if values.ndim != 1 or not np.array_equal(values[inverse], np.arange(values.size)):
+        raise ValueError(f"invert_permutation: no permutation; got {values.tolist()}; expected each of 0 to N - 1 once, in one dim")
+    return _C.tensor(inverse, device=permutation.device)
 
 
 class PackedSequence(_Fields):
@@ -30,6 +36,8 @@ class PackedSequence(_Fields):
             data, batch_sizes = data
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
+        if not isinstance(batch_sizes, Tensor):
+            raise TypeError(f"PackedSequence: batch_sizes is not a tensor; got {type(batch_sizes).__name__}; expected int64 on the CPU")
         if batch_sizes.device.type != "cpu":
             raise ValueError(f"PackedSequence: batch_sizes is not on the CPU; got {batch_sizes.device}; expected cpu")
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)

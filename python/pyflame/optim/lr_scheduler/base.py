@@ -13,8 +13,7 @@ class LRScheduler:
     _is_initial = False  # whether the step is the one that the constructor makes
 
     def __init__(self, optimizer, last_epoch=-1):
-        if not hasattr(optimizer, "param_groups"):
-            raise TypeError(f"{type(self).__name__}: not an optimizer; got {type(optimizer).__name__}")
+        groups_of(type(self).__name__, optimizer)
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:
@@ -112,9 +111,16 @@ def positive(owner, name, value):
         raise ValueError(f"{owner}: {name} must be a positive integer; got {value}")
 
 
+def groups_of(owner, optimizer):
+    """The groups of an optimizer. TypeError for an object without them."""
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"{owner}: not an optimizer; got {type(optimizer).__name__}")
+    return optimizer.param_groups
+
+
 def for_each_group(owner, name, value, optimizer):
     """The values of an argument that is one number for all groups, or a list with one for each."""
-    n = len(optimizer.param_groups)
+    n = len(groups_of(owner, optimizer))
     values = list(value) if isinstance(value, (list, tuple)) else [value] * n
     if len(values) != n:
         raise ValueError(f"{owner}: got {len(values)} values of {name}; expected {n}, one for each group")

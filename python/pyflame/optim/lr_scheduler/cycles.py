@@ -1,7 +1,7 @@
 """Schedules that go up and down."""
 import math
 
-from .base import LRScheduler, attributes_of, for_each_group, positive
+from .base import LRScheduler, attributes_of, for_each_group, groups_of, positive
 
 
 def set_momentum(group, momentum):
@@ -154,13 +154,15 @@ class CyclicLR(LRScheduler):
                  scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_epoch=-1):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError(f"CyclicLR: unknown mode; got '{mode}'; expected 'triangular', 'triangular2' or 'exp_range', or scale_fn")
-        if cycle_momentum and not all("momentum" in g or "betas" in g for g in optimizer.param_groups):
+        if cycle_momentum and not all("momentum" in g or "betas" in g for g in groups_of("CyclicLR", optimizer)):
             raise ValueError("CyclicLR: the optimizer has no momentum; hint: cycle_momentum=False")
         base_lrs = for_each_group("CyclicLR", "base_lr", base_lr, optimizer)
         self.max_lrs = for_each_group("CyclicLR", "max_lr", max_lr, optimizer)
         self.base_momentums = for_each_group("CyclicLR", "base_momentum", base_momentum, optimizer)
         self.max_momentums = for_each_group("CyclicLR", "max_momentum", max_momentum, optimizer)
         down = step_size_up if step_size_down is None else step_size_down
+        if step_size_up <= 0 or down <= 0:
+            raise ValueError(f"CyclicLR: the steps of a cycle are not positive; got {step_size_up} up and {down} down; expected more than 0 of each")
         self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
         self.mode, self.gamma, self.cycle_momentum = mode, gamma, cycle_momentum
         self._scale_fn_custom = scale_fn
