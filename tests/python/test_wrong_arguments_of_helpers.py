@@ -12,7 +12,7 @@ def optimizer():
 @pytest.mark.parametrize("name", ["CyclicLR", "OneCycleLR"])
 def test_a_schedule_of_something_else_is_a_type_error(name):
     with pytest.raises(TypeError, match=f"{name}: not an optimizer; got int"):
-        getattr(pf.optim.lr_scheduler, name)(3, 0.1, 1.0)
+        getattr(pf.optim.lr_scheduler, name)(3, 0.1, 2)
 
 
 def test_swalr_of_something_else_is_a_type_error():

@@ -13,6 +13,8 @@ class LinearCrossEntropyOptions:
     sums in at least float32, and gradients are recorded as those of any function, so the other fields change nothing.
 
     batch_chunk_size: None: as many rows as have 64 MiB of logits. allow_retain_graph, chunking_method, acc_policy and acc_dtype are accepted for PyTorch's programs.
+
+    The fields are checked by linear_cross_entropy: ValueError for a batch_chunk_size that is not None or a positive int. An unknown field is a TypeError.
     """
 
     allow_retain_graph: bool = False
@@ -39,6 +41,10 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
 
     linear_bias: [C], or of the shape of linear_weight without K. weight, reduction and label_smoothing: as of cross_entropy. ignore_index: None is -100. options: a
     LinearCrossEntropyOptions, which says how many rows a chunk has.
+
+    Raises RuntimeError where input and linear_weight do not fit; ValueError for a bias or target that does not fit, an unknown reduction, a
+    label_smoothing outside of 0 to 1 and a batch_chunk_size below 1; TypeError for tensors that are not floating and other options; IndexError, when the
+    loss is computed, for a target that is no class.
     """
     from ..autograd import checkpoint
     from .functional import cross_entropy, linear
