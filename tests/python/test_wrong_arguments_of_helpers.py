@@ -110,3 +110,22 @@ def test_mean_pooling_needs_three_dims():
 
 def test_a_convnext_of_one_block_can_be_made():
     assert pf.models.ConvNeXt([(8, 1)], num_classes=5)(pf.ones(1, 3, 32, 32)).shape == (1, 5)
+
+
+def test_models_refuse_probabilities_out_of_range():
+    with pytest.raises(ValueError, match="StochasticDepth: the probability is out of range; got 1.5"):
+        pf.models.ConvNeXt([(8, 1), (8, 1)], stochastic_depth_prob=1.5)
+
+
+def test_transformers_need_token_ids_of_two_dims():
+    bert = pf.models.BertModel(pf.models.BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8))
+    gpt = pf.models.GPT2Model(pf.models.GPT2Config(vocab_size=10, n_positions=8, n_embd=8, n_layer=1, n_head=2))
+    for model in (bert, gpt):
+        with pytest.raises(ValueError, match=f"{type(model).__name__}: the token ids have another rank"):
+            model(pf.tensor([1, 2]))
+
+
+def test_detach_variable_needs_a_tuple():
+    with pytest.raises(RuntimeError, match="detach_variable: not a tuple; got Tensor"):
+        pf.utils.checkpoint.detach_variable(pf.ones(2))
+    assert pf.utils.checkpoint.detach_variable((pf.ones(2), 3))[1] == 3

@@ -38,6 +38,8 @@ class StochasticDepth(nn.Module):
 
     def __init__(self, p):
         super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"StochasticDepth: the probability is out of range; got {p}; expected 0 to 1")
         self.p = p
 
     def forward(self, x):

@@ -153,6 +153,8 @@ class BertModel(nn.Module):
                 nn.init.zeros_(m.bias)
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None):
+        if input_ids.ndim != 2:
+            raise ValueError(f"BertModel: the token ids have another rank; got shape {tuple(input_ids.shape)}; expected (N, T)")
         if input_ids.shape[1] > self.config.max_position_embeddings:
             raise ValueError(f"BertModel: too many tokens; got {input_ids.shape[1]}; expected at most {self.config.max_position_embeddings}")
         if token_type_ids is None:

@@ -115,6 +115,8 @@ class GPT2Model(nn.Module):
 
     def forward(self, input_ids, past=None):
         """(hidden states, keys and values of each layer). past: those of the tokens before."""
+        if input_ids.ndim != 2:
+            raise ValueError(f"GPT2Model: the token ids have another rank; got shape {tuple(input_ids.shape)}; expected (N, T)")
         begin = 0 if past is None else past[0][0].shape[2]
         end = begin + input_ids.shape[1]
         if end > self.config.n_positions:

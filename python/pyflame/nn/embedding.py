@@ -58,7 +58,8 @@ class Embedding(_Table):
     - device, dtype: of the table; the current ones unless given.
 
     Raises IndexError for a padding_idx that is no row; ValueError for a negative size, a dtype that is not floating or complex, and a _weight of another
-    shape. A call raises TypeError for indices that are not int64 or int32, and the result IndexError for an index that is no row.
+    shape. A call raises TypeError for indices that are not int64 or int32, and IndexError for an index that is no row,
+    at the latest when the result is computed.
     """
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, _weight=None,
@@ -85,7 +86,8 @@ class EmbeddingBag(_Table):
     those of Embedding.
 
     Raises IndexError for a padding_idx that is no row. A call raises ValueError for an unknown mode, offsets with [B, N] and missing offsets with [n];
-    TypeError for indices that are not int64 or int32; NotImplementedError for per_sample_weights with another mode than 'sum'. Offsets are not checked.
+    TypeError for indices that are not int64 or int32; NotImplementedError for per_sample_weights with another mode than 'sum'. An index that is no row, and offsets that do not ascend or lie beyond the indices, are an IndexError when
+    the result is computed.
     """
 
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False, _weight=None,

@@ -448,7 +448,10 @@ def _in_place(function):
     def written(input, *args, **kwargs):
         return function(input, *args, inplace=True, **kwargs)
 
-    written.__name__, written.__doc__ = function.__name__ + "_", f"{function.__name__} in place: writes the result to input and returns it. args, kwargs: the other arguments of {function.__name__}."
+    name = function.__name__
+    written.__name__ = name + "_"
+    written.__doc__ = (f"{name} in place: writes the result to input, a tensor of a real dtype, and returns it. args, kwargs: the other arguments of {name}. "
+                       f"Raises what {name} raises, such as TypeError for complex numbers, and RuntimeError for a leaf that requires a gradient.")
     return written
 
 

@@ -43,8 +43,8 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     LinearCrossEntropyOptions, which says how many rows a chunk has.
 
     Raises RuntimeError where input and linear_weight do not fit; ValueError for a bias or target that does not fit, an unknown reduction, a
-    label_smoothing outside of 0 to 1 and a batch_chunk_size below 1; TypeError for tensors that are not floating and other options; IndexError, when the
-    loss is computed, for a target that is no class.
+    label_smoothing outside of 0 to 1 and a batch_chunk_size below 1; TypeError for tensors that are not floating and other options; IndexError for a target that
+    is no class, at the latest when the loss is computed.
     """
     from ..autograd import checkpoint
     from .functional import cross_entropy, linear

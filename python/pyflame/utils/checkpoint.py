@@ -76,6 +76,8 @@ def set_checkpoint_early_stop(enable):
 
 def detach_variable(inputs):
     """The inputs, of which tensors have no history and need gradients as before."""
+    if not isinstance(inputs, (tuple, list)):
+        raise RuntimeError(f"detach_variable: not a tuple; got {type(inputs).__name__}; expected a tuple of tensors and other values")
     return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, _C.Tensor) else x for x in inputs)
 
 
