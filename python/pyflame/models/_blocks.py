@@ -46,7 +46,8 @@ class StochasticDepth(nn.Module):
         if not self.training or self.p == 0:
             return x
         keep = rand([x.shape[0]] + [1] * (x.dim() - 1), dtype=x.dtype, device=x.device) >= self.p
-        return x * keep.to(x.dtype) / (1 - self.p)
+        kept = x * keep.to(x.dtype)
+        return kept / (1 - self.p) if self.p < 1 else kept
 
     def extra_repr(self):
         return f"p={self.p}"

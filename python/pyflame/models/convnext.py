@@ -44,6 +44,9 @@ class ConvNeXt(nn.Module):
 
     stochastic_depth_prob: the probability that a sample skips a block rises from 0 at the first block to this at the last. layer_scale: what the output of a block is
     multiplied by at first, before training changes it.
+
+    Raises ValueError for a negative num_classes and a stochastic_depth_prob outside of 0 to 1; TypeError for an unknown argument. A call raises ValueError
+    for another number of channels than 3 and an image below 4 x 4.
     """
 
     def __init__(self, stages, stochastic_depth_prob=0.0, layer_scale=1e-6, num_classes=1000):
@@ -74,6 +77,8 @@ class ConvNeXt(nn.Module):
 def convnext_tiny(**kwargs):
     """ConvNeXt tiny (Liu et al., 2022), 28.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.1 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(96, 3), (192, 3), (384, 9), (768, 3)], **{"stochastic_depth_prob": 0.1, **kwargs})
 
@@ -81,6 +86,8 @@ def convnext_tiny(**kwargs):
 def convnext_small(**kwargs):
     """ConvNeXt small (Liu et al., 2022), 50.2 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.4 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(96, 3), (192, 3), (384, 27), (768, 3)], **{"stochastic_depth_prob": 0.4, **kwargs})
 
@@ -88,6 +95,8 @@ def convnext_small(**kwargs):
 def convnext_base(**kwargs):
     """ConvNeXt base (Liu et al., 2022), 88.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.5 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(128, 3), (256, 3), (512, 27), (1024, 3)], **{"stochastic_depth_prob": 0.5, **kwargs})
 
@@ -95,5 +104,7 @@ def convnext_base(**kwargs):
 def convnext_large(**kwargs):
     """ConvNeXt large (Liu et al., 2022), 197.8 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.5 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(192, 3), (384, 3), (768, 27), (1536, 3)], **{"stochastic_depth_prob": 0.5, **kwargs})

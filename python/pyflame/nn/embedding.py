@@ -86,8 +86,8 @@ class EmbeddingBag(_Table):
     those of Embedding.
 
     Raises IndexError for a padding_idx that is no row. A call raises ValueError for an unknown mode, offsets with [B, N] and missing offsets with [n];
-    TypeError for indices that are not int64 or int32; NotImplementedError for per_sample_weights with another mode than 'sum'. An index that is no row, and offsets that do not ascend or lie beyond the indices, are an IndexError when
-    the result is computed.
+    TypeError for indices that are not int64 or int32; NotImplementedError for per_sample_weights with another mode than 'sum'. An index
+    that is no row, and offsets that do not ascend or lie beyond the indices, are an IndexError when the result is computed.
     """
 
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False, _weight=None,

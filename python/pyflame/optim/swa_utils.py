@@ -86,7 +86,11 @@ class AveragedModel(Module):
 
     device: where the averages are kept (default: where the model is). avg_fn(average, value, num_averaged) returns the new average of one tensor;
     multi_avg_fn(averages, values, num_averaged) changes lists in place; the default is equal weights. use_buffers: buffers are averaged too; otherwise
-    they are copied from the model. The buffer n_averaged counts the updates."""
+    they are copied from the model. The buffer n_averaged counts the updates.
+
+    Raises TypeError where model is no Module, and ValueError for both functions and for a device that does not exist. update_parameters raises ValueError
+    for parameters of other shapes.
+    """
 
     def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
         if avg_fn is not None and multi_avg_fn is not None:
@@ -169,6 +173,9 @@ class SWALR(LRScheduler):
 
     optimizer: the one whose groups get the rate. anneal_strategy: 'cos' or 'linear'. last_epoch: the number of the last step of a run that goes on;
     -1: a new one.
+
+    Raises ValueError for an unknown anneal_strategy, a negative anneal_epochs and a swa_lr that does not fit the groups; TypeError for what is no
+    optimizer.
     """
 
     def __init__(self, optimizer, swa_lr, anneal_epochs=10, anneal_strategy="cos", last_epoch=-1):

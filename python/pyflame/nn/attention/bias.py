@@ -11,12 +11,18 @@ def _sizes(op, size):
 
 
 def causal_upper_left(*size):
-    """A bool mask [L, S]: query i sees the keys 0 to i."""
+    """A bool mask [L, S]: query i sees the keys 0 to i.
+
+    size: two numbers L and S, or one pair. Raises ValueError for another number of sizes and a negative size; TypeError for what is no int.
+    """
     rows, columns = _sizes("causal_upper_left", size)
     return _C.tril(_C.ones(rows, columns, dtype=_C.bool_))
 
 
 def causal_lower_right(*size):
-    """A bool mask [L, S] in which the last query sees all keys, the one before all but the last, and so on."""
+    """A bool mask [L, S] in which the last query sees all keys, the one before all but the last, and so on.
+
+    size: two numbers L and S, or one pair. Raises ValueError for another number of sizes and a negative size; TypeError for what is no int.
+    """
     rows, columns = _sizes("causal_lower_right", size)
     return _C.tril(_C.ones(rows, columns, dtype=_C.bool_), columns - rows)

@@ -8,7 +8,11 @@ class LRScheduler:
     """Sets group['lr'] when it is made and at every step(). Subclasses define get_lr(), which returns one rate for each group.
 
     Schedules of this module define _rate(group index, step), the rate as a function of the step, and, where the rate follows from the one
-    before, _next(group index, lr)."""
+    before, _next(group index, lr).
+
+    Raises NotImplementedError for a class without get_lr and _rate; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the
+    groups have no initial_lr.
+    """
 
     _is_initial = False  # whether the step is the one that the constructor makes
 

@@ -22,6 +22,10 @@ class OneCycleLR(LRScheduler):
     - last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
     optimizer: the one whose groups get the rate.
+
+    Raises ValueError for a missing or non-positive length, a pct_start outside of 0 to 1, an unknown anneal_strategy, a max_lr that does not fit the
+    groups, an optimizer without momentum unless cycle_momentum is False, and a step beyond the last; TypeError for what is no optimizer; KeyError for a
+    last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
@@ -94,6 +98,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", 2016.
 
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises ValueError where T_0 or T_mult is not a positive int, and for a negative epoch; TypeError for what is no optimizer; KeyError for a last_epoch
+    other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
@@ -148,6 +155,10 @@ class CyclicLR(LRScheduler):
     Smith, "Cyclical learning rates for training neural networks", 2015.
 
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises ValueError for an unknown mode without scale_fn, steps that are not positive, lists that do not fit the groups, and an optimizer without
+    momentum unless cycle_momentum is False; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
+    initial_lr.
     """
 
     def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0, scale_fn=None,
