@@ -113,7 +113,7 @@ def test_a_convnext_of_one_block_can_be_made():
 
 
 def test_models_refuse_probabilities_out_of_range():
-    with pytest.raises(ValueError, match="StochasticDepth: the probability is out of range; got 1.5"):
+    with pytest.raises(ValueError, match="ConvNeXt: stochastic_depth_prob is out of range; got 1.5"):
         pf.models.ConvNeXt([(8, 1), (8, 1)], stochastic_depth_prob=1.5)
 
 
@@ -129,3 +129,21 @@ def test_detach_variable_needs_a_tuple():
     with pytest.raises(RuntimeError, match="detach_variable: not a tuple; got Tensor"):
         pf.utils.checkpoint.detach_variable(pf.ones(2))
     assert pf.utils.checkpoint.detach_variable((pf.ones(2), 3))[1] == 3
+
+
+def test_efficientnet_refuses_a_probability_out_of_range():
+    with pytest.raises(ValueError, match="EfficientNet: stochastic_depth_prob is out of range; got -0.1"):
+        pf.models.EfficientNet(0.2, 0.2, stochastic_depth_prob=-0.1)
+
+
+def test_a_block_that_is_always_skipped_gives_zeros_and_no_nan():
+    block = pf.models._blocks.StochasticDepth(1.0)
+    assert block(pf.ones(2, 3)).tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("name, shape", [("attn_mask", (3, 3)), ("key_padding_mask", (2, 3))])
+def test_attention_refuses_masks_of_integers(name, shape):
+    layer, x = pf.nn.MultiheadAttention(4, 2), pf.ones(3, 2, 4)
+    with pytest.raises(RuntimeError, match=f"MultiheadAttention: {name} is no mask; got pyflame.int64"):
+        layer(x, x, x, **{name: pf.zeros(*shape, dtype=pf.int64)})
+    assert layer(x, x, x, **{name: pf.zeros(*shape, dtype=pf.bool)})[0].shape == (3, 2, 4)

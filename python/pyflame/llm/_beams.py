@@ -78,7 +78,7 @@ class Beams:
     engine: the Engine that runs the beams. prompt_ids: the prompt's token ids. params: a BeamSearchParams. end_ids: the tokens that end a sequence; empty where
     params.ignore_eos holds. receive: a function that is called once, with the Finished.
 
-    The constructor checks nothing; Engine.submit_beams() does.
+    The constructor checks nothing and raises nothing; Engine.submit_beams() checks.
     """
 
     def __init__(self, engine, prompt_ids, params, end_ids, receive):

@@ -51,6 +51,8 @@ class ConvNeXt(nn.Module):
 
     def __init__(self, stages, stochastic_depth_prob=0.0, layer_scale=1e-6, num_classes=1000):
         super().__init__()
+        if not 0 <= stochastic_depth_prob <= 1:
+            raise ValueError(f"ConvNeXt: stochastic_depth_prob is out of range; got {stochastic_depth_prob}; expected 0 to 1")
         norm = partial(LayerNorm2d, eps=1e-6)
         features = [ConvNormActivation(3, stages[0][0], 4, 4, norm_layer=norm, activation_layer=None, padding=0, bias=True)]
         total, done = sum(n for _, n in stages), 0

@@ -42,6 +42,8 @@ class EfficientNet(nn.Module):
 
     def __init__(self, width=1.0, depth=1.0, dropout=0.2, stochastic_depth_prob=0.2, num_classes=1000, norm_layer=nn.BatchNorm2d):
         super().__init__()
+        if not 0 <= stochastic_depth_prob <= 1:
+            raise ValueError(f"EfficientNet: stochastic_depth_prob is out of range; got {stochastic_depth_prob}; expected 0 to 1")
         stages = [(e, k, s, divisible(i * width), divisible(o * width), math.ceil(n * depth)) for e, k, s, i, o, n in _STAGES]
         features = [ConvNormActivation(3, stages[0][3], stride=2, norm_layer=norm_layer, activation_layer=nn.SiLU)]
         total, done = sum(s[-1] for s in stages), 0
