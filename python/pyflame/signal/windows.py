@@ -43,7 +43,7 @@ def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requ
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
 
     M: how many samples. Raises TypeError for an M that is no int and an a that is neither list nor tuple; ValueError for a negative M, a dtype that is not
-    floating and another layout and an empty a.
+    floating, another layout and an empty a.
     """
     factors = [float(x) for x in a] if isinstance(a, (list, tuple)) else None
     if not isinstance(a, (list, tuple)):
@@ -128,7 +128,7 @@ def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, d
 
     M: how many samples. layout: pyflame.strided, or None.
 
-    Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout, a center with sym, and a tau
+    Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating, another layout, a center with sym, and a tau
     that is not positive.
     """
     if tau <= 0:
@@ -143,7 +143,7 @@ def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requ
 
     M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
 
-    Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout and a std that is not positive.
+    Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating, another layout and a std that is not positive.
     """
     if std <= 0:
         raise _C.ArgumentError(f"gaussian: std is not positive; got {std}; expected > 0")
@@ -155,7 +155,7 @@ def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requ
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
 
-    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout and a
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating, another layout and a
     negative beta.
     """
     if beta < 0:
