@@ -18,6 +18,15 @@ __all__ = ["addcdiv", "addcmul", "clamp_max", "clamp_min", "copysign", "deg2rad"
            "rsub", "signbit", "sinc", "xlogy"]
 
 
+def _both_tensors(op, input, other):
+    """input and other, of which one may be a number: it becomes a tensor without dims, of the dtype that the result has and on the other's device."""
+    number, tensor = (other, input) if isinstance(input, Tensor) else (input, other)
+    if not isinstance(tensor, Tensor) or not isinstance(number, (int, float, complex)):
+        raise TypeError(f"{op}: the arguments do not fit; got {type(input).__name__} and {type(other).__name__}; expected two tensors, or a tensor and a number")
+    made = _C.full((), number, dtype=_result_type(tensor, number), device=tensor.device)
+    return (tensor, made) if tensor is input else (made, tensor)
+
+
 @method
 def fix(input):
     """The same as trunc: each element without its fraction, towards 0. Any shape and integer or floating dtype, which the result has;
@@ -97,13 +106,19 @@ def fmod(input, other):
 
 @method
 def fmax(input, other):
-    """The larger of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. TypeError for complex numbers."""
+    """The larger of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. One of them may be a number. TypeError for
+    complex numbers."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        input, other = _both_tensors("fmax", input, other)
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.maximum(input, other)))
 
 
 @method
 def fmin(input, other):
-    """The smaller of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. TypeError for complex numbers."""
+    """The smaller of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. One of them may be a number. TypeError for
+    complex numbers."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        input, other = _both_tensors("fmin", input, other)
     return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.minimum(input, other)))
 
 
@@ -250,7 +265,9 @@ def _log_add(input, other, more):
 
 @method
 def logaddexp(input, other):
-    """log(exp(input) + exp(other)), without overflow. Floating and complex dtypes; the imaginary part is right up to a multiple of 2 pi."""
+    """log(exp(input) + exp(other)), without overflow. Floating and complex dtypes; the imaginary part is right up to a multiple of 2 pi. One of them may be a number."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        input, other = _both_tensors("logaddexp", input, other)
     if input.is_complex() or other.is_complex():
         return _C._complex_logaddexp(input, other)
     return _log_add(input, other, _C.softplus)
@@ -264,7 +281,10 @@ def logaddexp2(input, other):
 
 @method
 def hypot(input, other):
-    """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. Integers become float32; TypeError for bool."""
+    """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. One of them may be a number. Integers become float32; TypeError for
+    bool."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        input, other = _both_tensors("hypot", input, other)
     a, b = _C.abs(input), _C.abs(other)
     most, least = _C.maximum(a, b), _C.minimum(a, b)
     plain = _C.logical_and(_C.isfinite(most), most > 0)

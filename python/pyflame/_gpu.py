@@ -41,8 +41,15 @@ def select(index):
     _C._select_gpu(index)
 
 
+def check(device):
+    """ArgumentError for a name that no device has, and TypeError for what is none; whether there is a GPU does not matter. None and numbers are not looked at."""
+    if device is not None and not isinstance(device, int):
+        _C.device(device)
+
+
 def name_of(device=None):
     """The name of a GPU, such as 'rocm:0'. DeviceError with the reason if there is none."""
+    check(device)
     found = kind()
     if found is None:
         reason = _C.rocm_unavailable_reason()

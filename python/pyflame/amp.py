@@ -197,13 +197,18 @@ def _on_all_ranks(finite, grads):
     return finite
 
 
+def _check_scale(op, name, value):
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{op}: {name} is out of range; got {value}; expected a finite number above 0")
+
+
 class GradScaler:
     """Scales a loss so that small float16 gradients survive, and skips the optimizer's step when a gradient is not finite.
 
     The factor starts at init_scale, is multiplied by backoff_factor after a skipped step and by growth_factor after growth_interval good
     ones. Each step reads one number from the device: whether all gradients are finite.
 
-    growth_factor is above 1, backoff_factor between 0 and 1 (ValueError). enabled=False: the factor is 1, and step() is the optimizer's. device is accepted
+    growth_factor is above 1, backoff_factor between 0 and 1, init_scale above 0 and finite, and growth_interval at least 1 (ValueError). enabled=False: the factor is 1, and step() is the optimizer's. device is accepted
     for PyTorch's programs and changes nothing."""
 
     def __init__(self, device=None, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
@@ -211,6 +216,9 @@ class GradScaler:
             raise ValueError(f"GradScaler: growth_factor is out of range; got {growth_factor}; expected a number above 1")
         if not 0.0 < backoff_factor < 1.0:
             raise ValueError(f"GradScaler: backoff_factor is out of range; got {backoff_factor}; expected a number between 0 and 1")
+        _check_scale("GradScaler", "init_scale", init_scale)
+        if growth_interval < 1:
+            raise ValueError(f"GradScaler: growth_interval is out of range; got {growth_interval}; expected 1 or more good steps")
         self._scale, self._growth, self._backoff, self._interval = float(init_scale), float(growth_factor), float(backoff_factor), int(growth_interval)
         self._good, self._enabled = 0, bool(enabled)
         self._unscaled = {}  # id of an optimizer -> whether its gradients are finite
@@ -264,11 +272,13 @@ class GradScaler:
         return optimizer.step() if self._unscaled[id(optimizer)] else None
 
     def update(self, new_scale=None):
-        """Call it after the step. Sets the factor for the next step, or `new_scale` if given."""
+        """Call it after the step. Sets the factor for the next step, or `new_scale` if given: a finite number above 0 (ValueError)."""
         if not self._enabled:
             return
         if new_scale is not None:
-            self._scale = float(new_scale)
+            new_scale = float(new_scale)
+            _check_scale("GradScaler.update", "new_scale", new_scale)
+            self._scale = new_scale
         elif not self._unscaled:
             raise RuntimeError("GradScaler.update: no step was taken; expected step() or unscale_() before")
         elif all(self._unscaled.values()):

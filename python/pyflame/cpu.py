@@ -23,5 +23,8 @@ def set_device(device):
 
 
 def synchronize(device=None):
-    """Returns when all work that was recorded is complete, on every device. An error of that work is raised. device is not used."""
+    """Returns when all work that was recorded is complete, on every device. An error of that work is raised. device is not used.
+    ValueError for a name that no device has."""
+    if device is not None and not isinstance(device, int):
+        _C.device(device)
     _C.synchronize()

@@ -1,6 +1,7 @@
 """Names of torch.jit. PyFlame compiles every window of ops by itself, so there is nothing to script. Decorators of functions give the function back;
 what would make or read a file of TorchScript says what to do instead."""
 import contextlib
+import types
 import typing
 
 from . import _notes, _refused
@@ -53,11 +54,42 @@ def annotate(the_type, the_value):
 
 
 def isinstance(obj, target_type):
-    """Python's isinstance(obj, target_type), by the name that PyTorch's compiler of scripts needs. Returns a bool. TypeError for what is no type or tuple of
-    types, and for a type with a parameter, such as List[int]: PyTorch's function looks at the elements for those."""
+    """Whether obj is of a type, a bool. List[T], Dict[K, V], Tuple[..] and their forms list[T], dict[K, V], tuple[..] are checked with all elements, at any depth; an
+    empty list or dict fits every one of them.
+
+    target_type: a type, Optional or Union, or a tuple of types. RuntimeError for List, Dict and Tuple without a parameter; TypeError for other types with one, such
+    as Set[int], and for what is no type.
+    """
+    return _is_of(obj, target_type)
+
+
+def _is_of(obj, target):
     import builtins
 
-    return builtins.isinstance(obj, target_type)
+    if builtins.isinstance(target, tuple):
+        return any(_is_of(obj, t) for t in target)
+    if target is typing.Any:
+        return True
+    if target is None:
+        return obj is None
+    if target in (typing.List, typing.Dict, typing.Tuple):
+        raise RuntimeError(f"jit.isinstance: a type without a parameter; got {target}; expected one such as {target}[int]")
+    origin, inner = typing.get_origin(target), typing.get_args(target)
+    if origin is None:
+        return builtins.isinstance(obj, target)
+    if origin is typing.Union or origin is types.UnionType:
+        return any(_is_of(obj, t) for t in inner)
+    if origin is list:
+        return builtins.isinstance(obj, list) and all(_is_of(x, inner[0]) for x in obj)
+    if origin is dict:
+        return builtins.isinstance(obj, dict) and all(_is_of(k, inner[0]) and _is_of(v, inner[1]) for k, v in obj.items())
+    if origin is tuple:
+        if not builtins.isinstance(obj, tuple):
+            return False
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            return all(_is_of(x, inner[0]) for x in obj)
+        return len(obj) == len(inner) and all(_is_of(x, t) for x, t in zip(obj, inner))
+    raise TypeError(f"jit.isinstance: not a type that is checked; got {target}; expected a type without a parameter, List, Dict, Tuple, Optional or Union")
 
 
 class _Done:

@@ -233,3 +233,16 @@ def test_wrong_types_of_devices_and_dtypes():
         pf.autocast(pf.device("cpu"))
     with pytest.raises(TypeError, match="custom_fwd: cast_inputs is no floating dtype; got 3"):
         pf.amp.custom_fwd(lambda ctx: None, cast_inputs=3)
+
+
+@pytest.mark.parametrize("name, value", [("growth_interval", 0), ("growth_interval", -1), ("init_scale", -1.0), ("init_scale", 0), ("init_scale", float("inf")), ("init_scale", float("nan"))])
+def test_scaler_refuses(name, value):
+    with pytest.raises(ValueError, match=f"^GradScaler: {name} is out of range; got {value}"):
+        pf.amp.GradScaler(**{name: value})
+
+
+def test_scaler_refuses_a_new_scale():
+    scaler = pf.amp.GradScaler(init_scale=8.0)
+    with pytest.raises(ValueError, match="^GradScaler.update: new_scale is out of range; got -1.0"):
+        scaler.update(-1)
+    assert scaler.get_scale() == 8.0

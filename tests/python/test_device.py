@@ -159,3 +159,16 @@ def test_empty_cache_returns_the_arena():
     m = pf.memory_stats()
     assert m["arena"] == 0 and m["cached"] == 0
     assert ((a @ a) @ (a @ a)).sum().isfinite().item()
+
+
+def test_names_of_devices_that_there_are_not():
+    """Also without a GPU, where questions about its memory have an answer."""
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "reset_peak_memory_stats", "memory_stats", "synchronize", "get_device_name", "get_device_properties", "mem_get_info", "memory_summary", "get_rng_state",
+                 "current_stream", "default_stream", "set_device", "device"):
+        with pytest.raises(ValueError, match="device: no such device; got 'nope'"):
+            getattr(pf.cuda, name)("nope")
+    for call in (lambda: pf.cuda.set_rng_state(pf.cuda.get_rng_state(), "nope"), lambda: pf.cpu.synchronize("nope")):
+        with pytest.raises(ValueError, match="device: no such device; got 'nope'"):
+            call()
+    if not pf.cuda.is_available():
+        assert pf.cuda.memory_allocated("cpu") == pf.cuda.memory_allocated(pf.device("cpu")) == pf.cuda.memory_allocated(0) == 0

@@ -681,3 +681,27 @@ def test_a_mixture_broadcasts_its_weights_and_its_components():
 def test_an_affine_transform_by_0_has_no_slope():
     slope = D.AffineTransform(1.0, 0).log_abs_det_jacobian(pf.ones(2), pf.ones(2))
     assert slope.tolist() == [-math.inf] * 2 == D.AffineTransform(1.0, pf.tensor(0.0)).log_abs_det_jacobian(pf.ones(2), pf.ones(2)).tolist()
+
+
+def test_probabilities_that_are_all_negative():
+    for make in (pf.distributions.Categorical, pf.distributions.OneHotCategorical, lambda p: pf.distributions.Multinomial(2, p)):
+        with pytest.raises(ValueError, match="Categorical: the parameter probs has invalid values; got a negative sum"):
+            make(pf.tensor([[0.5, 0.5], [-1.0, -2.0]]))
+    assert pf.distributions.Categorical(pf.tensor([-1.0, -3.0]), validate_args=False).probs.tolist() == [0.25, 0.75]
+
+
+def test_places_that_have_no_constraint():
+    c = pf.distributions.constraints
+    stack, cat = c.stack([c.real, c.positive], 0), c.cat([c.real, c.positive], 0, [1, 2])
+    assert stack.check(pf.tensor([[-1.0], [-1.0]])).tolist() == [[True], [False]] and cat.check(pf.tensor([-1.0, 1.0, -1.0])).tolist() == [True, True, False]
+    for check, text in (
+        (lambda: stack.check(pf.ones(3, 2)), "stack: the value does not fit the constraints; got size 3 in dim 0"), (lambda: stack.check(pf.ones(1, 2)), "stack: .*; got size 1"),
+        (lambda: cat.check(pf.ones(4)), "cat: .*; got size 4 .*; expected 3, the sum of lengths"), (lambda: cat.check(pf.ones(2)), "cat: .*; got size 2"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            check()
+
+
+def test_fractional_counts_of_a_multinomial():
+    """As in PyTorch, whose value this is: only their sum is checked."""
+    assert abs(pf.distributions.Multinomial(3, pf.tensor([0.5, 0.5])).log_prob(pf.tensor([1.5, 1.5])).item() + 0.8570) < 1e-4

@@ -188,3 +188,16 @@ def test_errors_of_formulas(make, kind, message):
 def test_errors_of_calls(call, message):
     with pytest.raises(TypeError, match=message):
         call(pf.elementwise("a * x + y", "saxpy"))
+
+
+@pytest.mark.parametrize("name", ["fmax", "fmin", "hypot", "logaddexp"])
+def test_of_a_tensor_and_a_number(name):
+    function = getattr(pf, name)
+    for x, number in ((pf.tensor([1.0, -3.0, float("nan"), 5.0]), 2.0), (pf.tensor([1.0, 7.0], dtype=pf.float16), 2), (pf.tensor([3, 9]), 2.5)):
+        want = function(x, pf.full((), number, dtype=pf.result_type(x, number)))
+        for got in (function(x, number), function(number, x), getattr(x, name)(number)):
+            assert got.dtype == want.dtype and np.array_equal(got.numpy(), want.numpy(), equal_nan=True)
+    assert pf.fmax(pf.tensor([1.0, float("nan")]), 2.0).tolist() == [2, 2] and pf.hypot(3.0, pf.tensor([4.0])).tolist() == [5]
+    for arguments, text in (((1.0, 2.0), "got float and float"), ((pf.ones(2), "x"), "got Tensor and str"), ((None, pf.ones(2)), "got NoneType and Tensor")):
+        with pytest.raises(TypeError, match=f"^{name}: the arguments do not fit; {text}; expected two tensors, or a tensor and a number"):
+            function(*arguments)

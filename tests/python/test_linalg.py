@@ -628,3 +628,35 @@ def test_linear_cross_entropy_arguments():
         F.linear_cross_entropy(x, w, pf.zeros(6, dtype=pf.int64), reduction="max")
     with pytest.raises(RuntimeError, match="linear_cross_entropy: input and weight do not fit"):
         F.linear_cross_entropy(x, pf.ones(5, 4, dtype=pf.float64), pf.zeros(6, dtype=pf.int64))
+
+
+@pytest.mark.parametrize("dtype", [pf.float32, pf.float64, pf.complex64, pf.complex128])
+def test_lstsq_by_gels_refuses_a_rank_that_is_not_full(dtype):
+    b = pf.tensor([[1.0], [2.0], [3.0]]).to(dtype)
+    for A in (pf.ones(3, 2), pf.tensor([[1.0, 2.0], [0.1, 0.2], [0.7, 1.4]]), pf.zeros(3, 2)):
+        for matrix, rhs in ((A.to(dtype), b), (A.to(dtype).mT, b[:2])):
+            with pytest.raises(L.LinAlgError, match=r"^linalg.lstsq: .*does not have full rank"):
+                L.lstsq(matrix, rhs, driver="gels").solution.tolist()
+    graded = pf.diag(pf.tensor([1.0, 1e-9, 1e9])).to(dtype)  # each column has a part of its own
+    close(L.lstsq(graded, b, driver="gels").solution[:, 0].real, [1, 2e9, 3e-9])
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_lstsq_of_nan(driver, capfd):
+    nan = pf.tensor([[1.0, 2.0], [3.0, float("nan")], [5.0, 6.0]])
+    for A, B in ((nan, pf.ones(3)), (pf.ones(3, 2) + pf.eye(3, 2), nan[:, 1])):
+        with pytest.raises(L.LinAlgError, match="^linalg.lstsq: A or B has a NaN"):
+            L.lstsq(A, B, driver=driver)
+    assert "On entry to" not in "".join(capfd.readouterr())
+
+
+def test_matrix_norms_of_empty_matrices():
+    """0 for sums and largest ones, as in PyTorch; there is no smallest one of none."""
+    for ord, refused in (("fro", ()), ("nuc", ()), (2, ()), (1, ()), (math.inf, ()), (-2, ((0, 3), (3, 0), (0, 0))), (-1, ((3, 0), (0, 0))), (-math.inf, ((0, 3), (0, 0)))):
+        for shape in ((0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 3)):
+            A = pf.ones(*shape)
+            if shape[-2:] in refused:
+                with pytest.raises(IndexError, match="^matrix_norm: "):
+                    L.matrix_norm(A, ord).tolist()
+            else:
+                assert not pf.any(L.matrix_norm(A, ord) != 0) and L.matrix_norm(A, ord).shape == A.shape[:-2], (ord, shape)

@@ -266,6 +266,7 @@ WRONG = [
     (TypeError, "ColwiseParallel: input_layouts is not a layout; got 1; expected Shard\\(dim\\) or Replicate\\(\\)", lambda m: ColwiseParallel(input_layouts=1)),
     (TypeError, "PrepareModuleInput: input_layouts is not a layout; got 'x'", lambda m: PrepareModuleInput(input_layouts="x")),
     (ValueError, "PrepareModuleInput: the layouts do not belong together", lambda m: PrepareModuleInput(input_layouts=Shard(0), desired_input_layouts=(None, None))),
+    (ValueError, "PrepareModuleInput: desired_input_layouts without input_layouts", lambda m: PrepareModuleInput(desired_input_layouts=Replicate())),
     (ValueError, "PrepareModuleOutput: the layouts do not belong together", lambda m: PrepareModuleOutput(output_layouts=Shard(0), desired_output_layouts=(None, None))),
     (ValueError, "PrepareModuleInput: the number of layouts does not fit; got 2 values and 1 layouts", lambda m: parallelize_module(pf.nn.Linear(1, 1), m, PrepareModuleInput(input_layouts=Shard(0), desired_input_layouts=Shard(0)))(1, 2)),
     (NotImplementedError, "ParallelStyle: _apply is not implemented", lambda m: parallelize_module(pf.nn.Linear(1, 1), m, ParallelStyle())),

@@ -198,3 +198,20 @@ def test_attention_of_grouped_heads_and_queries_that_see_nothing():
     assert pf.allclose(lse[0, 1, 1], (q[0, 1, 1] * k[0, 0, 0]).sum() * 0.5)
     with pytest.raises(ValueError, match="heads do not fit; got 4 of query and 2 of key"):
         flex_attention(q, k, v)
+
+
+def test_jit_isinstance():
+    import typing
+
+    x = pf.ones(1)
+    for obj, target, want in (
+        ([1, 2], typing.List[int], True), ([1, 2.0], typing.List[int], False), ([], typing.List[int], True), ((1,), typing.List[int], False), ([1], list[int], True), ([[1], ["a"]], typing.List[typing.List[int]], False),
+        ({"a": [1]}, typing.Dict[str, typing.List[int]], True), ({"a": 1}, typing.Dict[str, str], False), ((1, "a"), typing.Tuple[int, str], True), ((1,), typing.Tuple[int, str], False), ((1, 2), typing.Tuple[int, ...], True),
+        (None, typing.Optional[int], True), ([1], typing.Optional[typing.List[int]], True), ("a", typing.Union[int, typing.List[int]], False), (1, int | None, True), ([x], typing.List[pf.Tensor], True), ([1], (typing.List[int], int), True),
+        (True, int, True), ([1, "a"], typing.List[typing.Any], True), (x, pf.Tensor, True),
+    ):
+        assert pf.jit.isinstance(obj, target) is want, (obj, target)
+    with pytest.raises(RuntimeError, match="jit.isinstance: a type without a parameter; got typing.List"):
+        pf.jit.isinstance([1], typing.List)
+    with pytest.raises(TypeError, match=r"jit.isinstance: not a type that is checked; got typing.Set\[int\]"):
+        pf.jit.isinstance({1}, typing.Set[int])

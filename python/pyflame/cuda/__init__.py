@@ -64,7 +64,9 @@ def device_of(tensor):
 
 
 def synchronize(device=None):
-    """Returns when all work that was recorded is complete, on every device. An error of that work is raised. device is not used."""
+    """Returns when all work that was recorded is complete, on every device. An error of that work is raised. device: None, a number or
+    a name; it is not used otherwise. ValueError for a name that no device has."""
+    _gpu.check(device)
     _C.synchronize()
 
 
@@ -90,12 +92,16 @@ def initial_seed():
 
 
 def get_rng_state(device=None):
-    """The state of the random numbers, a tuple of two ints, which is one for all devices; device is not used. set_rng_state() takes it. Never raises."""
+    """The state of the random numbers, a tuple of two ints, which is one for all devices. set_rng_state() takes it. device is not used;
+    ValueError for a name that no device has."""
+    _gpu.check(device)
     return _C.get_rng_state()
 
 
 def set_rng_state(new_state, device=None):
-    """Continues the random numbers from a state that get_rng_state() returned. It holds for all devices; device is not used. TypeError for another value."""
+    """Continues the random numbers from a state that get_rng_state() returned. It holds for all devices. device is not used. TypeError for another value,
+    ValueError for a name that no device has."""
+    _gpu.check(device)
     _C.set_rng_state(tuple(new_state))
 
 
@@ -130,12 +136,13 @@ def init():
 
 
 def _stats(device):
+    _gpu.check(device)
     return _C.memory_stats(_gpu.name_of(device)) if is_available() else {}
 
 
 def memory_allocated(device=None):
-    """The bytes of the tensors that live on a GPU, an int. device: a number or a name; None is the current GPU. Without a GPU it is 0, whatever device is; with
-    one, ValueError for what is no GPU's name, and DeviceError for a GPU that is not there."""
+    """The bytes of the tensors that live on a GPU, an int. device: a number or a name; None is the current GPU. Without a GPU it is 0. ValueError for a name
+    that no device has and, with a GPU, for another device's name; then also DeviceError for a GPU that is not there."""
     return _stats(device).get("allocated", 0)
 
 
@@ -163,6 +170,7 @@ memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 def reset_peak_memory_stats(device=None):
     """The peaks of max_memory_allocated() and max_memory_reserved() begin again with the bytes of now. device, and the errors for it, are those of
     memory_allocated(). Without a GPU it does nothing."""
+    _gpu.check(device)
     if is_available():
         _C.reset_peak_memory(_gpu.name_of(device))
 

@@ -1,5 +1,5 @@
 """Streams and events as far as they have a meaning: all work is in one order, so that there is nothing to wait for but its end."""
-from .. import _C
+from .. import _C, _gpu
 
 
 class Stream:
@@ -77,7 +77,8 @@ class Event:
 
 
 def current_stream(device=None):
-    """The Stream that stands for the order of work. All devices and streams have an equal one; device is not used. Never raises."""
+    """The Stream that stands for the order of work. All devices and streams have an equal one; device is not used. ValueError for a name that no device has."""
+    _gpu.check(device)
     return _stream
 
 

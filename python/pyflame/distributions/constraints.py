@@ -147,6 +147,12 @@ class _Parts(Constraint):
     event_dim = property(lambda self: max(c.event_dim for c in self.cseq))
 
 
+def _check_places(op, value, dim, count, what):
+    size = value.shape[dim]
+    if size != count:
+        raise ValueError(f"{op}: the value does not fit the constraints; got size {size} in dim {dim} of shape {tuple(value.shape)}; expected {count}, {what}")
+
+
 class _Cat(_Parts):
     def __init__(self, cseq, dim=0, lengths=None):
         super().__init__(cseq, dim)
@@ -155,6 +161,7 @@ class _Cat(_Parts):
             raise ValueError(f"Cat: lengths and constraints differ in number; got {len(self.lengths)} and {len(self.cseq)}")
 
     def check(self, value):
+        _check_places("cat", value, self.dim, sum(self.lengths), "the sum of lengths")
         starts = [sum(self.lengths[:i]) for i in range(len(self.lengths))]
         return _C.cat([c.check(value.narrow(self.dim, start, n)) for c, start, n in zip(self.cseq, starts, self.lengths)], self.dim)
 
@@ -166,6 +173,7 @@ class _Stack(_Parts):
         return dims + 1 if self.dim + dims < 0 else dims
 
     def check(self, value):
+        _check_places("stack", value, self.dim, len(self.cseq), "the number of constraints")
         return _C.stack([c.check(value.select(self.dim, i)) for i, c in enumerate(self.cseq)], self.dim)
 
 

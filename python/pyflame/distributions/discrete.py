@@ -146,7 +146,7 @@ class Categorical(_Probable):
     """Class numbers from 0, int64, with the last dim's probabilities, or logits: one of them is given, a tensor [.., classes]. They need not sum to 1.
 
     validate_args: as in Distribution. ValueError for both or none, for what is no tensor or has no dims, and, where arguments are checked, for probabilities of
-    which one, divided by their sum, is negative or NaN, and for logits that are NaN; from log_prob for what is no class."""
+    which one is negative or NaN or all are 0, and for logits that are NaN; from log_prob for what is no class."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
@@ -159,7 +159,10 @@ class Categorical(_Probable):
         if given.ndim < 1:
             raise ValueError("Categorical: the parameter is 0-dimensional; expected at least 1 dimension")
         if logits is None:
-            self.probs = probs / probs.sum(-1, keepdim=True)
+            total = probs.sum(-1, keepdim=True)
+            if (Distribution._validate_args if validate_args is None else validate_args) and probs.numel() and bool((total < 0).any()):
+                raise ValueError(f"Categorical: the parameter probs has invalid values; got a negative sum of probabilities in probs of shape {tuple(probs.shape)}; expected probabilities that are 0 or more")
+            self.probs = probs / total
         else:
             self.logits = logits - _C.logsumexp(logits, -1, True)
         self._num_events = given.shape[-1]

@@ -220,7 +220,7 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
 
     A and B: of one dtype, float32, float64, complex64 or complex128 (NotImplementedError for others of A). solution: [.., N, K] or [.., N], of that dtype.
     ArgumentError for an A of fewer than 2 dims. RuntimeError for another driver, for different dtypes and numbers of rows, and for batch dims that do not
-    broadcast. LinAlgError where gels finds a zero pivot, or gelsd and gelss do not converge.
+    broadcast. LinAlgError for NaN in A or B, where gels finds a rank that is not full, up to rounding, and where gelsd and gelss do not converge.
     """
     op = "linalg.lstsq"
     _linalg.check_matrices(op, A, False)
@@ -235,7 +235,7 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
     A, rhs = A.expand(*both, m, n), rhs.expand(*both, m, rhs.shape[-1])  # noqa: N806
     with no_grad():
         solution, rank, values, info = _linalg.lstsq(A, rhs, float(max(m, n) * epsilon(A.dtype) if rcond is None else rcond), _DRIVERS[driver])
-    check(op, info, lambda i: f"The least squares solution could not be computed because the input matrix does not have full rank (error code: {i})." if driver == "gels" else f"The solver did not converge (error code: {i}).")
+    check(op, info, lambda i: "A or B has a NaN." if i == -1 else f"The least squares solution could not be computed because the input matrix does not have full rank (error code: {i})." if driver == "gels" else f"The solver did not converge (error code: {i}).")
     none = _C.empty(0, dtype=real_dtype(A.dtype), device=A.device)
     residuals = none
     if driver != "gelsy" and m > n and (driver == "gels" or A.device.type == "null" or bool((rank == n).all().item())):

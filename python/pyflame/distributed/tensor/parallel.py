@@ -240,10 +240,13 @@ def _changed(op, values, group, now, then):
 class PrepareModuleInput(ParallelStyle):
     """Changes the layouts of a module's inputs: input_layouts says how they come, desired_input_layouts how forward gets them; one for each, None: as it is.
     input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords. An input that is a DTensor says its own layout. forward gets ordinary tensors:
-    use_local_output changes nothing. TypeError for what is no layout; ValueError for different numbers of layouts, and in the call for another number of inputs."""
+    use_local_output changes nothing. TypeError for what is no layout; ValueError for different numbers of layouts, for desired_input_layouts alone, and in the call for another number of
+    inputs."""
 
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None, use_local_output=False):
         op = "PrepareModuleInput"
+        if input_layouts is None and desired_input_layouts is not None:
+            raise ValueError(f"{op}: desired_input_layouts without input_layouts; got {desired_input_layouts!r}; expected both; hint: an entry None in input_layouts is for an input that is a DTensor")
         self.now, self.then = (None, None) if input_layouts is None else (_layouts(op, "input_layouts", input_layouts), _layouts(op, "desired_input_layouts", desired_input_layouts))
         self.kwargs_now, self.kwargs_then = dict(input_kwarg_layouts or {}), dict(desired_input_kwarg_layouts or {})
         if self.now is not None and len(self.now) != len(self.then) or set(self.kwargs_now) != set(self.kwargs_then):

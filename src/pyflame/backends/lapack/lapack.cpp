@@ -552,7 +552,11 @@ void Routines<T>::lstsq() {
     a.load(b, matrix);
     rhs.load(b, given);
     for (int64_t c = 0; c < k; ++c) std::copy_n(given + c * m, m, y + c * high);
-    if (few > 0 && k > 0) {
+    // Some routines do not end at NaN or write to stderr, others give a rank that means nothing.
+    const auto has_nan = [](const T* p, int64_t count) { return std::any_of(p, p + count, [](T v) { return v != v; }); };
+    if (has_nan(matrix, int64_t{m} * n) || has_nan(given, int64_t{m} * k)) {
+      bad = -1;
+    } else if (few > 0 && k > 0) {
       int least = 0;
       R least_real = 0;
       with_work(4, [&](T* work, int length) {
@@ -578,6 +582,13 @@ void Routines<T>::lstsq() {
             return call(L::gelss, &m, &n, &k, matrix, &m, y, &high, s, &rcond, &found)(real_work, &bad);
         }
       });
+      // gels finds no rank: where a pivot is no more than rounding leaves of its column (row, if the matrix is wide), the solution has no correct digit.
+      const R least_part = 4 * std::numeric_limits<R>::epsilon() * std::sqrt(R(std::max(m, n)));
+      for (int i = 0; driver == LstsqDriver::gels && bad == 0 && i < few; ++i) {
+        R squares = 0;
+        for (int j = 0; j <= i; ++j) squares += std::norm(m >= n ? matrix[j + int64_t{i} * m] : matrix[i + int64_t{j} * m]);
+        if (!(std::abs(matrix[i + int64_t{i} * m]) > least_part * std::sqrt(squares))) bad = i + 1;
+      }
     }
     x.store(b, y);
     rank.store(b, &found);
