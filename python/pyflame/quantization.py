@@ -91,12 +91,14 @@ def _order(error):
 class Int8WeightOnlyLinear(nn.Module):
     """nn.Linear for inference whose weight has 8 bits. input [..., in_features], floating -> [..., out_features] of the same dtype.
 
-    It is made by quantize_ or from_float. State dict, without groups: codes int8 [out_features, in_features], scale float32 [out_features, 1]; the weight is codes * scale. With groups of 32:
+    It is made by quantize_ or from_float. State dict, without groups: codes int8 [out_features, in_features], scale [out_features, 1], float32 also where to() or half() changes the model's dtype; the weight is codes * scale. With groups of 32:
     blocks uint8 [out_features, in_features / 32 * 34], rows of GGUF's Q8_0; the order in which the device multiplies them is made at the first call and takes the same memory once more.
     bias [out_features], as in nn.Linear, or None. NotImplementedError for an input that requires a gradient, and in training mode with gradients enabled.
 
     config: an Int8WeightOnlyConfig, which says whether there are groups. stored: {'codes': .., 'scale': ..} or {'blocks': ..}, as in the state dict.
     """
+
+    _keep_dtype = ("scale",)  # float16 has few bits for numbers as small
 
     def __init__(self, in_features, out_features, bias, config, stored):
         super().__init__()
@@ -129,9 +131,10 @@ class Int8WeightOnlyLinear(nn.Module):
         if _C.is_grad_enabled() and (self.training or input.requires_grad):
             what = "an input that requires a gradient" if input.requires_grad else "a call in training mode"
             raise NotImplementedError(f"Int8WeightOnlyLinear: weights of 8 bits are for inference; got {what}; expected pf.no_grad(), or model.eval() and no gradients; hint: train before quantize_")
+        bias = None if self.bias is None else self.bias.to(input.dtype)
         if self.config.group_size is None:
-            return _C.linear(input, self.dequantize().to(input.dtype), self.bias)
-        return _C.quantized_linear(input, self._in_tiles(), "Q8_0", self.bias, tiled_rows=self.out_features)
+            return _C.linear(input, self.dequantize().to(input.dtype), bias)
+        return _C.quantized_linear(input, self._in_tiles(), "Q8_0", bias, tiled_rows=self.out_features)
 
     def _in_tiles(self):
         blocks = self.blocks

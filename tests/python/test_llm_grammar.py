@@ -137,3 +137,13 @@ def test_the_package_is_missing(lm, monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(ImportError, match=r"llm: the package llguidance is not available; got .*; expected it for grammars; hint: pip install 'pyflame\[llm\]'"):
         Grammar.json()
+
+
+def test_structured_outputs_are_refused_when_they_are_made():
+    for fields, error in (({"json": {"type": "nothing"}}, ValueError), ({"json": "{"}, ValueError), ({"regex": "("}, ValueError), ({"grammar": "root ="}, ValueError), ({}, ValueError), ({"regex": "a", "json": {}}, ValueError), ({"choice": 3}, ValueError), ({"regex": 3}, TypeError)):
+        with pytest.raises(error, match="^grammar: "):
+            StructuredOutputsParams(**fields)
+        with pytest.raises(error, match="^grammar: "):
+            SamplingParams(structured_outputs=fields)
+    with pytest.raises(TypeError):
+        SamplingParams(structured_outputs="[a-f]")

@@ -188,3 +188,18 @@ def test_nothing_changes_after_an_error():
     with pytest.raises(ValueError):
         quantize_(m, CONFIGS[0])
     assert type(m[0]) is nn.Linear
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("dtype", [pf.float16, pf.bfloat16])
+def test_small_weights_in_half(config, dtype):
+    """The scale stays float32, in which it is exact; inputs of another dtype than the bias are taken."""
+    linear, x = nn.Linear(64, 8), pf.randn(3, 64)
+    with pf.no_grad():
+        linear.weight.mul_(1e-3), linear.bias.mul_(1e-3)
+        layer = Int8WeightOnlyLinear.from_float(linear, config)
+        want, before = layer(x), layer.dequantize()
+        assert layer(x.to(dtype)).dtype == dtype
+        whole = nn.Sequential(layer).to(dtype)
+        assert np.array_equal(layer.dequantize().numpy(), before.numpy()) and layer.bias.dtype == dtype
+        assert (whole(x.to(dtype)).float() - want).abs().max().item() < 2e-2 * want.abs().max().item()

@@ -10,7 +10,7 @@ import pyflame as pf
 from pyflame import nn
 from pyflame.nn import functional as F
 
-ONE_OP_WINDOWS = os.environ.get("PYFLAME_WINDOW") == "1"
+ONE_OP_WINDOWS = os.environ.get("PYFLAME_WINDOW") == "1" or os.environ.get("PYFLAME_FUSE") == "0"
 whole_windows = pytest.mark.skipif(ONE_OP_WINDOWS, reason="a window of one op has no pattern")
 RUNS = 6
 
@@ -889,3 +889,18 @@ def test_all_rewrites_at_once():
     expected = reference(model, x)
     with pf.rewrites.enable(*(r.name for r in pf.rewrites.registry())):
         check_close(run(model, x), expected)
+
+
+@pytest.mark.parametrize("fuse", ["0", "1"])
+def test_the_variable_that_stops_fusion_stops_rewrites(fuse):
+    code = """
+import pyflame as pf
+q = pf.randn(2, 4, 16, 8)
+with pf.no_grad():
+    for _ in range(3):
+        ((q @ q.mT * 0.25).softmax(-1) @ q).sum().item()
+print(sum(pf.rewrites.fired().values()))
+"""
+    environment = {**{k: v for k, v in os.environ.items() if k != "PYFLAME_WINDOW"}, "PYFLAME_FUSE": fuse, "PYFLAME_REWRITES": "found_attention"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0 and (int(done.stdout) > 0) is (fuse == "1"), (done.stdout, done.stderr)

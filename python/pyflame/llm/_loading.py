@@ -1,7 +1,7 @@
 """The line that says how many bytes of a model's files have been read, while a model is loaded.
 
-The core reads a file in one call, which holds no lock of Python. The system counts the bytes that the process has read (Linux: /proc/self/io), and a second
-thread writes the line. Where the system does not count, the line moves on at the end of each file."""
+The core reads a file in one call, which holds no lock of Python. The system counts the bytes that the thread has read (Linux: /proc/self/task), so that what
+others read meanwhile does not count, and a second thread writes the line. Where the system does not count, the line moves on at the end of each file."""
 import contextlib
 import contextvars
 import os
@@ -16,10 +16,10 @@ _current = contextvars.ContextVar("pyflame.llm.loading", default=None)
 _SECONDS = 0.2  # between two states of the line
 
 
-def _bytes_read():
-    """How many bytes this process has read from files, None where the system does not say."""
+def _bytes_read(thread):
+    """How many bytes the thread with this native id has read from files, None where the system does not say."""
     try:
-        with open("/proc/self/io", encoding="ascii") as f:
+        with open(f"/proc/self/task/{thread}/io", encoding="ascii") as f:
             return next((int(line[6:]) for line in f if line.startswith("rchar:")), None)
     except (OSError, ValueError):
         return None
@@ -61,7 +61,7 @@ class Loading:
         file, done = self._file, self._done
         if file is None or file[1] is None:
             return done
-        now = _bytes_read()
+        now = _bytes_read(file[2])
         return done + (min(file[0], now - file[1]) if now is not None else 0)
 
     def add(self, count):
@@ -70,7 +70,8 @@ class Loading:
     @contextlib.contextmanager
     def file(self, path):
         size = os.path.getsize(path) if os.path.exists(path) else 0
-        self._file = size, _bytes_read()
+        thread = threading.get_native_id()
+        self._file = size, _bytes_read(thread), thread
         try:
             yield
             self._done += size

@@ -24,13 +24,17 @@ _NO_LIMIT = 1 << 60
 @dataclass
 class StructuredOutputsParams:
     """What a text must be, by vLLM's names; exactly one is given. json: a JSON schema (a dict, a text, or a pydantic class); regex; choice: a list of texts;
-    grammar: GBNF, or Lark with a rule named start; json_object: True for any JSON object. ValueError, TypeError, ImportError without the package llguidance."""
+    grammar: GBNF, or Lark with a rule named start; json_object: True for any JSON object. ValueError unless exactly one is given, and ValueError or TypeError for one that is
+    wrong, when the object is made; ImportError without the package llguidance."""
 
     json: object = None
     regex: str = None
     choice: list = None
     grammar: str = None
     json_object: bool = None
+
+    def __post_init__(self):
+        self.grammar_of()
 
     def grammar_of(self):
         """The Grammar of the field that is given. ValueError unless exactly one is given, or for one that is wrong; ImportError without the package

@@ -29,6 +29,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
     """
 
     _version, call_super_init, dump_patches, T_destination = 1, False, False, dict
+    _keep_dtype = ()  # names of buffers that to(), half() and the like move without a change of their dtype
 
     # Calls (with hooks) and the look-up of parameters, buffers and children as attributes: python/src/module_base.cpp.
 
@@ -305,8 +306,11 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                     like = fn(b.detach())
                     b._keep(like.device, like.dtype)
                 elif b is not None:
-                    m._buffers[name] = fn(b)
-                    m._buffers[name]._lasts()
+                    made = fn(b)
+                    if name in m._keep_dtype and made.dtype != b.dtype:
+                        made = b.to(made.device)
+                    m._buffers[name] = made
+                    made._lasts()
         return self
 
     def to(self, *args, **kwargs):

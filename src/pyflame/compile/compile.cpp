@@ -132,7 +132,7 @@ std::shared_ptr<const Program> compile_graph(const std::vector<uint64_t>& key, L
   p->backend = find_backend(recorded.graph.device.type);
   p->key = key;
   const Backend& backend = *p->backend;
-  const Rules& rules = p->rules = {backend.fuses() && env::fuse() && fuses(key), backend.loops_in_memory_order()};
+  const Rules& rules = p->rules = {backend.fuses() && fuses(key), backend.loops_in_memory_order()};
   p->graph = legalise(std::move(recorded.graph), rules);
   p->added = std::move(recorded.added);
   p->notes = std::move(recorded.notes);
@@ -165,7 +165,7 @@ std::vector<RewriteNote> notes_on_rewrites_that_are_off(const Window& w, const L
     if (n.rewrite == Rewrite::FiniteFills) n.text += ", if all scores are smaller in size than that number less 104";
     n.text = fuses(w.key) ? fmt::format("it is off; hint: pf.rewrites.enable(\"{}\") makes {}",
                                         rewrite_info(n.rewrite).name, n.text)
-                          : "ops that are not to be fused are not replaced (pf.no_fuse, fuse=False): " + n.text;
+                          : "ops that are not to be fused are not replaced (pf.no_fuse, fuse=False, PYFLAME_FUSE=0): " + n.text;
   }
   return notes;
 }

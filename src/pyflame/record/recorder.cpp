@@ -262,7 +262,7 @@ std::atomic<uint32_t>& active_rewrites() {
   return bits;
 }
 
-bool fuses(const std::vector<uint64_t>& key) { return !(key[0] & kUnfused); }
+bool fuses(const std::vector<uint64_t>& key) { return env::fuse() && !(key[0] & kUnfused); }
 
 uint32_t rewrites_of(const Window& w) { return fuses(w.key) ? static_cast<uint32_t>(w.key[0] >> 32) : 0; }
 
