@@ -3,6 +3,7 @@ import weakref
 
 from . import _C, _dtypes, _refused
 from ._C import Tensor
+from ._error_names import rename
 
 _SPARSE = "sparse tensors are not available; dense ones and index ops (index_add, scatter_add) do their work"
 _QUANTIZED = "quantized tensors are not available; float16 and bfloat16 take half of the memory"
@@ -454,8 +455,12 @@ def _about(function):
 
 def _in_place(name, function):
     def method(self, *args, **kwargs):
-        old, args, kwargs = _with_old_value(self, args, kwargs)
-        result = function(old, *args, **kwargs)
+        try:
+            old, args, kwargs = _with_old_value(self, args, kwargs)
+            result = function(old, *args, **kwargs)
+        except Exception as error:
+            rename(f"{name}_", error, (self, *args, *kwargs.values()))
+            raise
         if result.shape != self.shape:
             raise RuntimeError(f"{name}_: the result has another shape; got {tuple(result.shape)}; expected {tuple(self.shape)}")
         if _dtypes._category(result.dtype) > _dtypes._category(self.dtype):
@@ -490,7 +495,11 @@ del type
 def _view_in_place(name, function):
     def method(self, *args, **kwargs):
         leaf = self.is_leaf and self.requires_grad
-        self._rebind(function(self, *args, **kwargs))  # an error for such a leaf, except under no_grad
+        try:
+            self._rebind(function(self, *args, **kwargs))  # an error for such a leaf, except under no_grad
+        except Exception as error:
+            rename(f"{name}_", error, (self, *args, *kwargs.values()))
+            raise
         return self.requires_grad_() if leaf else self
 
     method.__name__ = method.__qualname__ = f"{name}_"

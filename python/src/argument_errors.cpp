@@ -1,6 +1,6 @@
 // Error messages for arguments of the wrong type. nanobind's own text lists overloads and names no cause, so every
-// function of the module is called through a wrapper that converts the message to PyFlame's form. A successful call
-// costs one indirect jump.
+// function of the module is called through a wrapper that converts the message to PyFlame's form, and that begins the
+// errors of ops that are computed by others with their own names. A successful call costs one indirect jump.
 #include <array>
 #include <utility>
 
@@ -107,15 +107,36 @@ PyObject* with_other_keywords(PyObject* f, PyObject* const* args, size_t n, PyOb
   return result;
 }
 
+// Begins the pending error with the function's name where others compute it (_error_names.py says of which).
+PyObject* with_own_name(PyObject* f, PyObject* const* args, size_t n) noexcept {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  try {
+    static const nb::object* name =
+        new nb::object(nb::module_::import_("pyflame._error_names").attr("name_compiled"));  // as long as the interpreter
+    nb::list given;
+    for (Py_ssize_t i = 0; i < PyVectorcall_NARGS(n); ++i) given.append(nb::handle(args[i]));
+    (*name)(nb::handle(f), nb::handle(value), given);
+  } catch (...) {
+    PyErr_Clear();  // while the interpreter starts or ends: the error is left unchanged
+  }
+  PyErr_Restore(type, value, trace);
+  return nullptr;
+}
+
 template <size_t I>
 PyObject* enter(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
   PyObject* result = entries[I](f, args, n, names);
-  if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
+  if (result) return result;
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) return with_own_name(f, args, n);
   if (names && PyTuple_GET_SIZE(names) > 0 && no_overload()) {
     result = with_other_keywords(f, args, n, names);
-    if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
+    if (result) return result;
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return with_own_name(f, args, n);
   }
-  return explain_failure();
+  explain_failure();
+  return with_own_name(f, args, n);
 }
 
 template <size_t... I>
