@@ -59,7 +59,7 @@ def rename(op, error, values):
 # backward(), are not among them: their errors are of other ops.
 _COMPILED = frozenset("""addbmm addmm addmv addr argsort baddbmm batch_matmul bernoulli bfloat16 bool broadcast_to byte cauchy cdouble cfloat char chunk clamp clip col2im concatenate diff div divide dot double
 expand_as exponential fill float geometric half hsplit dsplit vsplit i0 im2col index_add index_copy index_fill index_put index_reduce index_select int lcm log_normal long masked_fill masked_scatter masked_select mm multiply
-new_empty new_full new_ones new_zeros normal put rand_like randint_like randn_like random repeat reshape_as scatter scatter_add scatter_reduce short special_i0 special_i1 special_modified_bessel_i0
+new new_empty new_full new_ones new_zeros normal put rand_like randint_like randn_like random repeat reshape_as scatter scatter_add scatter_reduce short special_i0 special_i1 special_modified_bessel_i0
 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 split subtract sum_to_size swapaxes swapdims take take_along_dim true_divide trunc uniform view_as""".split())
 
 

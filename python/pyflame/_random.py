@@ -4,6 +4,7 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._error_names import rename
 from ._generator import drawing_from
 from ._public import method
 
@@ -39,12 +40,16 @@ def uniform_(input, from_=0.0, to=1.0, *, generator=None, **other):
 @method
 def normal_(input, mean=0.0, std=1.0, *, generator=None):
     """Normal numbers of this mean and standard deviation, in place. The variance of a complex number is divided among its parts. ArgumentError for a negative std."""
-    if not input.is_complex():
-        _need_floats("normal_", input)
-    if std < 0:
-        raise _C.ArgumentError(f"normal_: negative standard deviation; got {std}; expected 0 or more")
-    with drawing_from(generator):
-        return input.copy_(_C.randn(input.shape, dtype=input.dtype, device=input.device) * std + mean)
+    try:
+        if not input.is_complex():
+            _need_floats("normal_", input)
+        if std < 0:
+            raise _C.ArgumentError(f"normal_: negative standard deviation; got {std}; expected 0 or more")
+        with drawing_from(generator):
+            return input.copy_(_C.randn(input.shape, dtype=input.dtype, device=input.device) * std + mean)
+    except Exception as error:
+        rename("normal_", error, (input, mean, std))
+        raise
 
 
 @method
@@ -70,22 +75,30 @@ def geometric_(input, p, *, generator=None):
 @method
 def cauchy_(input, median=0, sigma=1, *, generator=None):
     """Numbers of the Cauchy distribution, in place: median + sigma tan(pi (u - 1/2)) for a uniform u. ArgumentError unless sigma > 0."""
-    _need_floats("cauchy_", input)
-    if not sigma > 0:
-        raise _C.ArgumentError(f"cauchy_: sigma is not positive; got {sigma}; expected > 0")
-    with drawing_from(generator):
-        return input.copy_(_C.tan((_wide(input) - 0.5) * math.pi) * sigma + median)
+    try:
+        _need_floats("cauchy_", input)
+        if not sigma > 0:
+            raise _C.ArgumentError(f"cauchy_: sigma is not positive; got {sigma}; expected > 0")
+        with drawing_from(generator):
+            return input.copy_(_C.tan((_wide(input) - 0.5) * math.pi) * sigma + median)
+    except Exception as error:
+        rename("cauchy_", error, (input, median, sigma))
+        raise
 
 
 @method
 def log_normal_(input, mean=1, std=2, *, generator=None):
     """exp of normal numbers of this mean and standard deviation, in place. ArgumentError unless std > 0."""
-    _need_floats("log_normal_", input)
-    if not std > 0:
-        raise _C.ArgumentError(f"log_normal_: std is not positive; got {std}; expected > 0")
-    with drawing_from(generator):
-        drawn = _C.randn(input.shape, dtype=_C.float64 if input.dtype == _C.float64 else _C.float32, device=input.device)
-        return input.copy_(_C.exp(drawn * std + mean))
+    try:
+        _need_floats("log_normal_", input)
+        if not std > 0:
+            raise _C.ArgumentError(f"log_normal_: std is not positive; got {std}; expected > 0")
+        with drawing_from(generator):
+            drawn = _C.randn(input.shape, dtype=_C.float64 if input.dtype == _C.float64 else _C.float32, device=input.device)
+            return input.copy_(_C.exp(drawn * std + mean))
+    except Exception as error:
+        rename("log_normal_", error, (input, mean, std))
+        raise
 
 
 # The integers that a dtype represents exactly: 0 to this number.
@@ -96,20 +109,24 @@ _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53
 def random_(input, from_=None, to=None, *, generator=None, **other):
     """Uniform integers in place: random_() from all that the dtype holds exactly and are not negative, random_(to) in [0, to),
     random_(from, to) in [from, to). ArgumentError for an empty range, and for one that an integer dtype cannot hold."""
-    from_ = other.pop("from", from_)
-    if other:
-        raise TypeError(f"random_: unknown arguments; got {sorted(other)}; expected from, to, generator")
-    if to is None:
-        from_, to = (0, from_) if from_ is not None else (0, None)
-    if to is None:
-        most = _EXACT[str(input.dtype).rpartition(".")[2].rstrip("_")]
-        to = most + 1 if most < 2**63 - 1 else most
-    if from_ is None:
-        from_ = 0
-    if not from_ < to:
-        raise _C.ArgumentError(f"random_: empty range; got from={from_} and to={to}; expected from < to")
-    with drawing_from(generator):
-        return input.copy_(_C.randint(from_, to, input.shape, dtype=None if input.is_floating_point() else input.dtype, device=input.device))
+    try:
+        from_ = other.pop("from", from_)
+        if other:
+            raise TypeError(f"random_: unknown arguments; got {sorted(other)}; expected from, to, generator")
+        if to is None:
+            from_, to = (0, from_) if from_ is not None else (0, None)
+        if to is None:
+            most = _EXACT[str(input.dtype).rpartition(".")[2].rstrip("_")]
+            to = most + 1 if most < 2**63 - 1 else most
+        if from_ is None:
+            from_ = 0
+        if not from_ < to:
+            raise _C.ArgumentError(f"random_: empty range; got from={from_} and to={to}; expected from < to")
+        with drawing_from(generator):
+            return input.copy_(_C.randint(from_, to, input.shape, dtype=None if input.is_floating_point() else input.dtype, device=input.device))
+    except Exception as error:
+        rename("random_", error, (input, from_, to))
+        raise
 
 
 def bernoulli(input, p=None, *, generator=None):
@@ -139,7 +156,11 @@ Tensor.bernoulli = bernoulli
 @method
 def bernoulli_(input, p=0.5, *, generator=None):
     """1 with probability p (a number or a tensor), otherwise 0, in place. ArgumentError unless 0 <= p <= 1."""
-    return input.copy_(bernoulli(input.detach(), p, generator=generator))
+    try:
+        return input.copy_(bernoulli(input.detach(), p, generator=generator))
+    except Exception as error:
+        rename("bernoulli_", error, (input, p))
+        raise
 
 
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, device=None, requires_grad=False):

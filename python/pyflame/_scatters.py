@@ -3,7 +3,7 @@ import math
 
 from . import _C
 from ._C import Tensor
-from ._error_names import check_dim, named
+from ._error_names import check_dim, named, rename
 from ._public import method
 
 __all__ = ["index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "masked_scatter", "put", "scatter", "scatter_reduce"]
@@ -87,8 +87,12 @@ def _scatter_add_(input, dim, index, src):
 
     TypeError for a src of another dtype. IndexError for an index out of range. RuntimeError for a leaf that requires a gradient, except under no_grad.
     """
-    _C._scatter(input, dim, index, src, _SUM, True)
-    return input
+    try:
+        _C._scatter(input, dim, index, src, _SUM, True)
+        return input
+    except Exception as error:
+        rename("scatter_add_", error, (input, dim, index, src))
+        raise
 
 
 _scatter_.__name__, _scatter_add_.__name__ = "scatter_", "scatter_add_"
@@ -142,8 +146,12 @@ def _index_copy_(input, dim, index, source):
     ArgumentError for a shape that does not fit, TypeError for a source of another dtype, IndexError for an index out of range. RuntimeError for a
     leaf that requires a gradient, except under no_grad.
     """
-    _C._put_slices(input, dim, index, _as_slices(input, source), _REPLACE, True)
-    return input
+    try:
+        _C._put_slices(input, dim, index, _as_slices(input, source), _REPLACE, True)
+        return input
+    except Exception as error:
+        rename("index_copy_", error, (input, dim, index, source))
+        raise
 
 
 def _fill_value(input, value):
@@ -191,8 +199,12 @@ def _index_add_(input, dim, index, source, *, alpha=1):
 
     TypeError for a source of another dtype, IndexError for an index out of range. RuntimeError for a leaf that requires a gradient, except under no_grad.
     """
-    _C._put_slices(input, dim, index, source if alpha == 1 else source * alpha, _SUM, True)
-    return input
+    try:
+        _C._put_slices(input, dim, index, source if alpha == 1 else source * alpha, _SUM, True)
+        return input
+    except Exception as error:
+        rename("index_add_", error, (input, dim, index, source))
+        raise
 
 
 _index_copy_.__name__, _index_fill_.__name__, _index_add_.__name__ = "index_copy_", "index_fill_", "index_add_"

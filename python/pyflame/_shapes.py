@@ -4,6 +4,7 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._error_names import rename
 from ._public import method
 
 __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "cartesian_prod", "column_stack", "combinations", "diag", "diag_embed", "diagflat",
@@ -206,10 +207,14 @@ def dsplit(input, indices_or_sections):
 
 
 def _repeat(input, *args, repeats=()):
-    repeats = _sizes(args or (repeats,))
-    if len(repeats) < input.ndim:
-        raise ValueError(f"repeat: fewer repeats than dims; got {repeats} for {input.ndim} dims; expected at least {input.ndim}")
-    return tile(input, repeats)
+    try:
+        repeats = _sizes(args or (repeats,))
+        if len(repeats) < input.ndim:
+            raise ValueError(f"repeat: fewer repeats than dims; got {repeats} for {input.ndim} dims; expected at least {input.ndim}")
+        return tile(input, repeats)
+    except Exception as error:
+        rename("repeat", error, (input, *args))
+        raise
 
 
 @method

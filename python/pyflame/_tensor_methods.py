@@ -127,7 +127,11 @@ for _name, _instead in {"eig": "linalg.eig(A)", "symeig": "linalg.eigh(A)", "lst
 @_method
 def to_dense(self, dtype=None, *, masked_grad=True):
     """Itself: every tensor is dense. masked_grad is about gradients of sparse tensors, and changes nothing."""
-    return self if dtype is None else self.to(dtype)
+    try:
+        return self if dtype is None else self.to(dtype)
+    except Exception as error:
+        rename("to_dense", error, (self, dtype))
+        raise
 
 
 @_method
@@ -352,7 +356,11 @@ def is_set_to(self, tensor):
 @_method
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False):
     """A tensor of this size and these strides with the dtype and device of self."""
-    return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    try:
+        return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    except Exception as error:
+        rename("new_empty_strided", error, (self, size, stride, dtype, device, requires_grad))
+        raise
 
 
 def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
@@ -412,15 +420,19 @@ def register_post_accumulate_grad_hook(self, hook):
 @_method
 def fill_diagonal_(self, fill_value, wrap=False):
     """Writes a number to the diagonal, in place. With wrap, the diagonal of a tall matrix begins again after each square and a row between."""
-    if self.ndim < 2:
-        raise RuntimeError(f"fill_diagonal_: needs at least 2 dims; got shape {tuple(self.shape)}")
-    if self.ndim > 2 and len(set(self.shape)) > 1:
-        raise RuntimeError(f"fill_diagonal_: the sizes differ; got shape {tuple(self.shape)}; expected equal sizes for more than 2 dims")
-    step, rows, columns = sum(self.stride()), self.shape[0], self.shape[1]
-    for top in range(0, rows, columns + 1) if wrap and self.ndim == 2 else (0,):
-        n = min(rows - top, *self.shape[1:])
-        self.as_strided((n,), (step,), self.storage_offset() + top * self.stride(0)).fill_(fill_value)
-    return self
+    try:
+        if self.ndim < 2:
+            raise RuntimeError(f"fill_diagonal_: needs at least 2 dims; got shape {tuple(self.shape)}")
+        if self.ndim > 2 and len(set(self.shape)) > 1:
+            raise RuntimeError(f"fill_diagonal_: the sizes differ; got shape {tuple(self.shape)}; expected equal sizes for more than 2 dims")
+        step, rows, columns = sum(self.stride()), self.shape[0], self.shape[1]
+        for top in range(0, rows, columns + 1) if wrap and self.ndim == 2 else (0,):
+            n = min(rows - top, *self.shape[1:])
+            self.as_strided((n,), (step,), self.storage_offset() + top * self.stride(0)).fill_(fill_value)
+        return self
+    except Exception as error:
+        rename("fill_diagonal_", error, (self, fill_value, wrap))
+        raise
 
 
 # ---- in-place methods of compositions

@@ -63,6 +63,41 @@ def test_names(first):
     assert errors > 2000 and not wrong, wrong
 
 
+def methods():
+    """Methods of Tensor, and compiled functions; not those that complete what was recorded before."""
+    later = re.compile(r"_|(backward|register|retain|numpy|data_ptr|cuda|share_memory|resize|item|tolist|storage|untyped|map_|apply_|set_|save|load|manual_seed|fork|cpu|to$)")
+    for space in (pf.Tensor, pf):
+        for name in sorted(dir(space)):
+            function = space.__dict__.get(name)
+            if later.match(name) or not callable(function) or isinstance(function, type) or (space is pf and type(function).__module__ != "nanobind"):
+                continue
+            yield name, function
+
+
+# linalg's and PyTorch's old functions by another name, and those of compositions with random numbers.
+OTHERWISE = {"adjoint", "inverse", "logdet", "lu", "orgqr", "pca_lowrank", "svd", "svd_lowrank", "trapz"}
+
+
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.filterwarnings("ignore")
+def test_names_of_methods(first):
+    """A second name of a compiled function gives the first one."""
+    wrong, errors = {}, 0
+    for name, function in methods():
+        own = {n.removeprefix("special_").strip("_") for n in (name, getattr(function, "__name__", name), ALIASES.get(name, name))}
+        for others in OTHERS:
+            try:
+                function(VALUES[first].clone(), *(VALUES[a] if isinstance(a, str) else a for a in others))
+            except Exception as error:
+                errors += 1
+                found = re.match(r"([A-Za-z_][\w.]*): ", str(error))
+                word = found[1].rpartition(".")[2].removeprefix("special_").strip("_") if found else None
+                if word is None or word in ARGUMENT or word in own or name.strip("_") in OTHERWISE:
+                    continue
+                wrong[name, word] = str(error)[:120]
+    assert errors > 3000 and not wrong, wrong
+
+
 def test_examples():
     for call, error, text in (
         (lambda: pf.addmm(pf.ones(2), pf.ones(2, 2), pf.ones(3, 3)), RuntimeError, "addmm: inner dimensions differ; got "),
@@ -71,6 +106,12 @@ def test_examples():
         (lambda: F.max_pool1d(pf.ones(1, 2, 4), 99), ValueError, "max_pool1d: "),
         (lambda: pf.mv(3, pf.ones(3)), TypeError, "mv: an argument is not a tensor; got int; expected a tensor"),
         (lambda: pf.fft.fftn(pf.ones(3), dim="x"), Exception, "fftn: "),
+        (lambda: pf.mm(pf.ones(2, 3), pf.ones(4, 5)), RuntimeError, "mm: inner dimensions differ; got "),
+        (lambda: pf.ones(2).dot(pf.ones(3)), RuntimeError, "dot: inner dimensions differ; got "),
+        (lambda: pf.ones(2).masked_fill_(pf.ones(3, dtype=pf.bool_), 1.0), RuntimeError, "masked_fill: shapes do not broadcast"),
+        (lambda: pf.ones(2).multiply_(pf.ones(3)), RuntimeError, "multiply: shapes do not broadcast"),
+        (lambda: pf.ones(2, 3).normal_(pf.ones(4, 5)), RuntimeError, "normal_: shapes do not broadcast"),
+        (lambda: pf.ones(2, 3).byte("x"), TypeError, "byte: "),
     ):
         with pytest.raises(error) as caught:
             call()
