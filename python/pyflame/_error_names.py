@@ -2,7 +2,7 @@
 
 `accepting` (_keywords.py) wraps the public functions that are written in Python, and calls `rename` when one of them raises. A call that succeeds
 costs no more there, because entering a try block is free. `naming` wraps those that `accepting` does not; that is one more call of Python.
-The compiled functions call `name_compiled` when they fail.
+The compiled functions of `of_compiled_functions` call it when they fail.
 """
 import contextlib
 import functools
@@ -57,17 +57,11 @@ def rename(op, error, values):
 
 # Compiled functions that others compute, or that are computed from others; also in place. Functions that complete what was recorded before, such as item() and
 # backward(), are not among them: their errors are of other ops.
-_COMPILED = frozenset("""addbmm addmm addmv addr argsort baddbmm batch_matmul bernoulli bfloat16 bool broadcast_to byte cauchy cdouble cfloat char chunk clamp clip col2im concatenate diff div divide dot double
+_COMPILED = """addbmm addmm addmv addr argsort baddbmm batch_matmul bernoulli bfloat16 bool broadcast_to byte cauchy cdouble cfloat char chunk clamp clip col2im concatenate diff div divide dot double
 expand_as exponential fill float geometric half hsplit dsplit vsplit i0 im2col index_add index_copy index_fill index_put index_reduce index_select int lcm log_normal long masked_fill masked_scatter masked_select mm multiply
 new new_empty new_full new_ones new_zeros normal put rand_like randint_like randn_like random repeat reshape_as scatter scatter_add scatter_reduce short special_i0 special_i1 special_modified_bessel_i0
-special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 split subtract sum_to_size swapaxes swapdims take take_along_dim true_divide trunc uniform view_as""".split())
-
-
-def name_compiled(function, error, values):
-    """rename() for an error of a compiled function."""
-    name = function.__name__
-    if name.strip("_") in _COMPILED:
-        rename(name, error, values)
+special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 split subtract sum_to_size swapaxes swapdims take take_along_dim true_divide trunc uniform view_as""".split()
+of_compiled_functions = frozenset(_COMPILED) | {f"{name}_" for name in _COMPILED}
 
 
 @contextlib.contextmanager

@@ -113,11 +113,16 @@ PyObject* with_own_name(PyObject* f, PyObject* const* args, size_t n) noexcept {
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
   try {
-    static const nb::object* name =
-        new nb::object(nb::module_::import_("pyflame._error_names").attr("name_compiled"));  // as long as the interpreter
-    nb::list given;
-    for (Py_ssize_t i = 0; i < PyVectorcall_NARGS(n); ++i) given.append(nb::handle(args[i]));
-    (*name)(nb::handle(f), nb::handle(value), given);
+    // They live as long as the interpreter.
+    static const nb::object* names =
+        new nb::object(nb::module_::import_("pyflame._error_names").attr("of_compiled_functions"));
+    static const nb::object* rename = new nb::object(nb::module_::import_("pyflame._error_names").attr("rename"));
+    const nb::object own = nb::handle(f).attr("__name__");
+    if (PySet_Contains(names->ptr(), own.ptr()) == 1) {  // constructors are not: their first argument is no object yet
+      nb::list given;
+      for (Py_ssize_t i = 0; i < PyVectorcall_NARGS(n); ++i) given.append(nb::handle(args[i]));
+      (*rename)(own, nb::handle(value), given);
+    }
   } catch (...) {
     PyErr_Clear();  // while the interpreter starts or ends: the error is left unchanged
   }

@@ -163,9 +163,10 @@ std::vector<RewriteNote> notes_on_rewrites_that_are_off(const Window& w, const L
   for (RewriteNote& n : notes) {
     n.fired = false;
     if (n.rewrite == Rewrite::FiniteFills) n.text += ", if all scores are smaller in size than that number less 104";
-    n.text = fuses(w.key) ? fmt::format("it is off; hint: pf.rewrites.enable(\"{}\") makes {}",
-                                        rewrite_info(n.rewrite).name, n.text)
-                          : "ops that are not to be fused are not replaced (pf.no_fuse, fuse=False, PYFLAME_FUSE=0): " + n.text;
+    n.text =
+        fuses(w.key)
+            ? fmt::format("it is off; hint: pf.rewrites.enable(\"{}\") makes {}", rewrite_info(n.rewrite).name, n.text)
+            : "ops that are not to be fused are not replaced (pf.no_fuse, fuse=False, PYFLAME_FUSE=0): " + n.text;
   }
   return notes;
 }

@@ -553,7 +553,9 @@ void Routines<T>::lstsq() {
     rhs.load(b, given);
     for (int64_t c = 0; c < k; ++c) std::copy_n(given + c * m, m, y + c * high);
     // Some routines do not end at NaN or write to stderr, others give a rank that means nothing.
-    const auto has_nan = [](const T* p, int64_t count) { return std::any_of(p, p + count, [](T v) { return v != v; }); };
+    const auto has_nan = [](const T* p, int64_t count) {
+      return std::any_of(p, p + count, [](T v) { return v != v; });
+    };
     if (has_nan(matrix, int64_t{m} * n) || has_nan(given, int64_t{m} * k)) {
       bad = -1;
     } else if (few > 0 && k > 0) {
@@ -586,7 +588,8 @@ void Routines<T>::lstsq() {
       const R least_part = 4 * std::numeric_limits<R>::epsilon() * std::sqrt(R(std::max(m, n)));
       for (int i = 0; driver == LstsqDriver::gels && bad == 0 && i < few; ++i) {
         R squares = 0;
-        for (int j = 0; j <= i; ++j) squares += std::norm(m >= n ? matrix[j + int64_t{i} * m] : matrix[i + int64_t{j} * m]);
+        for (int j = 0; j <= i; ++j)
+          squares += std::norm(m >= n ? matrix[j + int64_t{i} * m] : matrix[i + int64_t{j} * m]);
         if (!(std::abs(matrix[i + int64_t{i} * m]) > least_part * std::sqrt(squares))) bad = i + 1;
       }
     }
