@@ -25,8 +25,6 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
 
     model: a module or a function. fullgraph, dynamic, backend, mode, options, disable and kwargs are accepted for PyTorch's programs and change
     nothing. What it is given is returned unchecked, and nothing is raised; without a model it returns a decorator.
-
-    It raises nothing: any object is returned as it is, and None gives the decorator.
     """
     if model is None:
         return lambda fn: compile(fn)

@@ -209,7 +209,7 @@ strided = layout("strided")
 sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged = (
     layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
 )
-qscheme = type("qscheme", (), {"__doc__": "The type of PyTorch's ways of quantizing, for programs that name it. PyFlame quantizes no tensors and has none of them."})
+qscheme = type("qscheme", (), {"__doc__": "The type of PyTorch's ways of quantizing, for programs that name it. PyFlame quantizes no tensors and has none of them. TypeError where it is called with an argument."})
 
 
 def typename(obj):

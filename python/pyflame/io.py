@@ -220,6 +220,8 @@ def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader
 
     path: the file. model, optimizer, scheduler, dataloader: what has a state_dict(), or None for nothing. extra: further values, such as the number of the epoch;
     load_checkpoint returns them.
+
+    OSError where the file cannot be written. TypeError for a path that is no path, and for values in extra that cannot be saved, such as functions.
     """
     state = {"checkpoint": 1, "rng": _C.get_rng_state(), "extra": extra}
     for name, part in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler), ("dataloader", dataloader)):

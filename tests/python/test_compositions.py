@@ -492,6 +492,11 @@ def test_logaddexp_of_equal_and_infinite_numbers(f, base):
     (ValueError, "chain_matmul: not a matrix", lambda a: pf.chain_matmul(a, a[0])),
     (ValueError, "cdist: no such compute_mode; got 'fast'", lambda a: pf.cdist(a, a, compute_mode="fast")),
     (TypeError, "dstack: an entry is not a tensor; got int at position 1", lambda a: pf.dstack([a, 3])),
+    (TypeError, "conv1d: input is not a tensor; got int", lambda a: pf.conv1d(3, a)),
+    (TypeError, "conv2d: weight is not a tensor; got int", lambda a: pf.conv2d(a, 3)),
+    (TypeError, "is_autocast_enabled: device_type is not a string; got int", lambda a: pf.is_autocast_enabled(3)),
+    (TypeError, "wait: not what fork returned; got int", lambda a: pf.wait(3)),
+    (TypeError, "to_dlpack: not a tensor; got int", lambda a: pf.to_dlpack(3)),
     (TypeError, "atleast_2d: an entry is not a tensor; got str at position 0", lambda a: pf.atleast_2d("a", a)),
 ])
 def test_an_argument_that_does_not_fit_is_refused(error, message, call):
