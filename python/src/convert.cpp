@@ -609,11 +609,15 @@ void bind_convert(nb::module_& m, TensorClass& c) {
   };
   m.def("as_tensor", as, "data"_a, "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
         "data as a tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is "
-        "copied.");
+        "copied. "
+        "TypeError for what no tensor can be made of, and for complex numbers with a real dtype. ValueError for "
+        "sequences of different lengths.");
   m.def(
       "asarray", as, "obj"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
       "The same as as_tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is "
-      "copied.");
+      "copied. "
+      "TypeError for what no tensor can be made of, and for complex numbers with a real dtype. ValueError for "
+      "sequences of different lengths.");
   m.def("from_numpy", &from_numpy, "ndarray"_a,
         "A tensor that shares a NumPy array's memory: writes on either side are seen on the other. ValueError for "
         "read-only arrays\n"
@@ -624,7 +628,9 @@ void bind_convert(nb::module_& m, TensorClass& c) {
         "count: the number of elements; negative: all up to the end of the buffer. offset: the byte at which they "
         "begin; a multiple of the element's size where the memory is shared.\n"
         "ValueError where the bytes do not suffice, or are no whole number of elements; TypeError without a buffer.");
-  m.def("from_dlpack", &from_dlpack, "ext_tensor"_a, "A tensor that shares memory with a DLPack exporter on the CPU.");
+  m.def("from_dlpack", &from_dlpack, "ext_tensor"_a,
+        "A tensor that shares memory with a DLPack exporter on the CPU. "
+        "TypeError for an object without __dlpack__().");
   m.def("_rebuild_tensor", &rebuild);
 
   c.def(
