@@ -57,8 +57,8 @@ class enable_grad(_Mode):
 
 
 class inference_mode(_Mode):
-    """Like no_grad; also, tensors made inside can never take part in a gradient. mode=False changes nothing; any value is taken as a bool,
-    and nothing is raised."""
+    """Like no_grad; also, tensors made inside can never take part in a gradient. mode=False: ops are recorded inside, as under
+    enable_grad. Any other value is taken as a bool, and nothing is raised."""
 
     _grad = False
     _inference = True
