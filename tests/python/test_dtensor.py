@@ -318,7 +318,7 @@ WRONG = [
     (AttributeError, "'DTensor' object has no attribute 'nothing'", lambda d, m: d.nothing),
     (RuntimeError, "pickle: a DTensor is divided over processes", lambda d, m: pickle.dumps(d)),
     (TypeError, "exp: wrong arguments", lambda d, m: pf.exp(d)),
-    (NotImplementedError, "distributed.tensor.distribute_module: not available", lambda d, m: dist.tensor.distribute_module(1)),
+    (NotImplementedError, "distributed.tensor.zeros: not available", lambda d, m: dist.tensor.zeros(1)),
 ]
 
 

@@ -15,7 +15,7 @@ from ..._C import Tensor
 from ...autograd.function import Function
 from .. import _collectives, _objects, _state
 from .._redistribute import Copy, Reduce, gathered, scattered
-from .._sharding import padded, part_of, rows_per_rank
+from .._sharding import ShardedParameter, ShardedTensor, padded, part_of, rows_per_rank
 from ..device_mesh import DeviceMesh
 from ._placements import Partial, Placement, Replicate, Shard
 
@@ -125,9 +125,34 @@ def _local_shape(shape, mesh, placements):
     return tuple(found)
 
 
+class Layout:
+    """How a tensor lies over a mesh: what a part in a module, an optimizer or a checkpoint knows of the whole. It has the members of a Sharding that others ask for."""
+
+    def __init__(self, mesh, placements, shape):
+        self.device_mesh, self.placements, self.global_shape = mesh, tuple(placements), tuple(shape)
+        self.local_shape, at = list(shape), [0] * len(shape)
+        for axis, p in enumerate(self.placements):
+            if isinstance(p, Shard):
+                begin, length = part_of(self.local_shape[p.dim], mesh.size(axis), mesh.get_local_rank(axis))
+                at[p.dim] += begin
+                self.local_shape[p.dim] = length
+        self.local_shape, self.offsets = tuple(self.local_shape), tuple(at)
+        self.groups = tuple(mesh.get_group(axis) for axis, p in enumerate(self.placements) if isinstance(p, Shard))
+
+    def whole(self, t):
+        """The whole tensor, of the parts of all processes. A collective."""
+        return _made(Tensor(t).detach(), self.device_mesh, self.placements, self.global_shape).full_tensor()
+
+    def own_of_whole(self, t):
+        """This process's part of the whole tensor."""
+        for dim, (begin, length) in enumerate(zip(self.offsets, self.local_shape)):
+            t = t if length == t.shape[dim] else t.narrow(dim, begin, length)
+        return t
+
+
 def _made(local, mesh, placements, shape):
     made = object.__new__(DTensor)
-    made._local_tensor, made.device_mesh, made.placements, made.shape = local, mesh, tuple(placements), tuple(shape)
+    made._local_tensor, made.device_mesh, made.placements, made.shape, made._parameter = local, mesh, tuple(placements), tuple(shape), None
     return made
 
 
@@ -328,7 +353,8 @@ class DTensor:
 
     shape is that of the whole tensor, device_mesh the mesh, and placements has a Shard(dim), Replicate() or Partial() for each axis of it. Operators,
     elementwise methods, matmul, sum, mean, softmax, transpose, permute and unsqueeze give a DTensor and move no data; ValueError where the parts do not
-    suffice. Functions of pyflame and nn.functional, modules and optimizers take ordinary tensors: TypeError for a DTensor, which is no Tensor. TypeError: DTensor().
+    suffice. Optimizers, clip_grad_norm_, nn.Parameter and distributed.checkpoint take DTensors, and so do the modules of distribute_module(). Other functions
+    of pyflame and nn.functional and other modules take ordinary tensors: TypeError for a DTensor, which is no Tensor. TypeError: DTensor().
     """
 
     __array_ufunc__ = None  # a NumPy number on the left leaves the op to this class
@@ -435,7 +461,7 @@ class DTensor:
     @property
     def grad(self):
         """The gradient, a DTensor that is placed as the value is (whole where that is a Partial()), or None."""
-        g = self._local_tensor.grad
+        g = Tensor.grad.__get__(self._local_tensor)
         return None if g is None else _made(g, self.device_mesh, [Replicate() if isinstance(p, Partial) else p for p in self.placements], self.shape)
 
     @grad.setter
@@ -454,6 +480,28 @@ class DTensor:
         if gradient is None and self.shape != ():
             raise RuntimeError(f"DTensor.backward: the tensor has several elements; got shape {self.shape}; expected a single number, or gradient=")
         self._local_tensor.backward(None if gradient is None else _gradient("backward", self, gradient), **kwargs)
+
+    def _layout(self, op):
+        """How this tensor lies, for who updates or writes the parts. ValueError for a sum, of which the processes have no parts."""
+        if any(isinstance(p, Partial) for p in self.placements):
+            raise ValueError(f"{op}: the value is a sum that is not computed yet; got placements {list(self.placements)}; expected Shard(dim) or Replicate(); hint: redistribute()")
+        return Layout(self.device_mesh, self.placements, self.shape)
+
+    def _as_parameter(self, op):
+        """The part as what optimizers update: another object of the same leaf, which knows its place in the whole."""
+        if self._parameter is None:
+            local = self._local_tensor
+            if not isinstance(local, ShardedParameter):
+                local = ShardedParameter.__new__(ShardedParameter)
+                Tensor.__init__(local, self._local_tensor)
+                local._sharding = self._layout(op)
+                local._lasts()
+            self._parameter = local
+        return self._parameter
+
+    def _as_part(self, op):
+        """The part without a gradient, which shares memory and knows its place in the whole."""
+        return ShardedTensor(Tensor(self._local_tensor).detach(), self._layout(op))
 
     def dim(self):
         """The number of dims of the whole tensor, an int; the same as ndim."""
@@ -483,7 +531,7 @@ class DTensor:
 
     def detach(self):
         """The same value with the same placements and memory, from which no gradient goes back. It is a leaf."""
-        return _made(self._local_tensor.detach(), self.device_mesh, self.placements, self.shape)
+        return _made(Tensor(self._local_tensor).detach(), self.device_mesh, self.placements, self.shape)
 
     def clone(self):
         """A copy of the value with the same placements; each process copies its part. Gradients go back through it."""
