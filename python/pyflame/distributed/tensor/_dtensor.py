@@ -503,6 +503,12 @@ class DTensor:
         """The part without a gradient, which shares memory and knows its place in the whole."""
         return ShardedTensor(Tensor(self._local_tensor).detach(), self._layout(op))
 
+    def _cross_entropy(self, *args):
+        """What nn.functional.cross_entropy computes where the logits are a DTensor."""
+        from ._loss import cross_entropy
+
+        return cross_entropy(self, *args)
+
     def dim(self):
         """The number of dims of the whole tensor, an int; the same as ndim."""
         return self.ndim
