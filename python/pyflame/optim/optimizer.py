@@ -134,7 +134,7 @@ class Optimizer:
         self._hooks = collections.defaultdict(collections.OrderedDict)
         self.state = collections.defaultdict(dict)
         self.param_groups = []
-        if isinstance(params, Tensor):
+        if isinstance(params, Tensor) or hasattr(params, "_as_parameter"):
             raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts")
         if not hasattr(params, "__iter__"):
             raise TypeError(f"optimizer: params cannot be iterated; got {type(params).__name__}; expected an iterable of tensors or of dicts")

@@ -99,6 +99,8 @@ def _checked_placements(op, placements, mesh, ndim):
     """A tuple of placements, one for each axis of the mesh, whose dims are not negative."""
     if placements is None:
         return (Replicate(),) * mesh.ndim
+    if not isinstance(placements, (Placement, list, tuple)):
+        raise TypeError(f"{op}: placements are no list; got {type(placements).__name__}; expected Shard(dim), Replicate() or Partial() for each of {mesh.ndim} axes of the mesh")
     given = (placements,) if isinstance(placements, Placement) else tuple(placements)
     if len(given) != mesh.ndim or not all(isinstance(p, (Shard, Replicate, Partial)) for p in given):
         raise ValueError(f"{op}: placements do not fit the mesh; got {list(given)}; expected Shard(dim), Replicate() or Partial() for each of {mesh.ndim} axes")
@@ -403,6 +405,7 @@ class DTensor:
         are added. NotImplementedError for others.
         """
         x = self._local_tensor
+        x = Tensor(x) if isinstance(x, ShardedParameter) else x  # the same leaf, as an ordinary tensor
         if grad_placements is not None:
             given = _checked_placements("DTensor.to_local", grad_placements, self.device_mesh, self.ndim)
             for axis, (p, g) in enumerate(zip(self.placements, given)):
@@ -628,6 +631,21 @@ class DTensor:
             raise AttributeError(f"'DTensor' object has no attribute '{name}'")
         raise AttributeError(f"DTensor.{name}: not available for a DTensor; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local() and DTensor.from_local()")
 
+    def __iter__(self):
+        raise TypeError(f"DTensor: it cannot be iterated; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local()")
+
+    def __getitem__(self, index):
+        raise TypeError(f"DTensor: it cannot be indexed; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local()")
+
+    def __setitem__(self, index, value):
+        raise TypeError(f"DTensor: it cannot be written by index; got placements {list(self.placements)}; expected an ordinary tensor; hint: to_local() for this process's part")
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError(f"DTensor: it is no array; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor().numpy(), or to_local().numpy()")
+
+    def __copy__(self):
+        return _made(self._local_tensor, self.device_mesh, self.placements, self.shape)
+
     def __deepcopy__(self, memo):
         made = memo[id(self)] = self.detach().clone()
         return made.requires_grad_(self.requires_grad)
@@ -636,7 +654,7 @@ class DTensor:
         raise RuntimeError("pickle: a DTensor is divided over processes; got a part on each rank; expected a whole tensor; hint: full_tensor()")
 
     def __repr__(self):
-        return f"DTensor(local_tensor={self._local_tensor!r}, device_mesh={self.device_mesh!r}, placements={self.placements!r})"
+        return f"DTensor(shape={self.shape}, local_tensor={Tensor.__repr__(self._local_tensor)}, device_mesh={self.device_mesh!r}, placements={self.placements!r})"
 
 
 def _gradient(op, x, value):
@@ -671,6 +689,22 @@ def _binary(name, fn, linear=None, swapped=False):
     return method
 
 
+def _in_place(name, op):
+    def method(self, other):
+        if not isinstance(other, (DTensor, Tensor, numbers.Number)):
+            return NotImplemented
+        result = op(self, other)
+        if (result.shape, result.placements) != (self.shape, self.placements):
+            raise ValueError(f"DTensor.{name.strip('_')}: the result does not fit in place; got shape {result.shape} with {list(result.placements)}; expected {self.shape} with {list(self.placements)}; hint: redistribute()")
+        self._local_tensor.copy_(result._local_tensor)
+        return self
+
+    method.__name__, method.__qualname__ = name, f"DTensor.{name}"
+    return method
+
+
+for _name, _op in (("__iadd__", operator.add), ("__isub__", operator.sub), ("__imul__", operator.mul), ("__itruediv__", operator.truediv)):
+    setattr(DTensor, _name, _in_place(_name, _op))
 for _name in "abs acos asin atan bfloat16 bool ceil clamp cos cosh double erf exp expm1 float floor half int log log1p log2 long pow reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh".split():
     setattr(DTensor, _name, _unary(_name))
 DTensor.neg = _unary("neg", linear=True)

@@ -1,4 +1,6 @@
 """distribute_module: a module whose parameters lie over a mesh, and that computes with DTensors."""
+import copy
+
 from ... import _C
 from ..._C import Tensor
 from ...autograd.function import Function
@@ -134,6 +136,16 @@ def _name(module):
     return next(kind.__name__ for kind in type(module).__mro__ if not issubclass(kind, _Distributed))
 
 
+def _copied(module, memo):
+    made = memo[id(module)] = object.__new__(type(module))
+    made.__dict__.update(copy.deepcopy(module.__dict__, memo))
+    return made
+
+
+def _pickled(module, protocol):
+    raise RuntimeError(f"pickle: a module of distribute_module() cannot be pickled; got {_name(module)}; expected an ordinary module; hint: distributed.checkpoint.save(module.state_dict())")
+
+
 def _wrapped(module, mesh):
     rule, elementwise = _rule(module), _is_elementwise(module)
     if not (rule or elementwise or module._parameters or module._buffers):
@@ -172,7 +184,7 @@ def _wrapped(module, mesh):
                 if kind.get(name) is d:
                     kind[name] = t
 
-    wrap(module, "Distributed", _Distributed, forward)
+    wrap(module, "Distributed", _Distributed, forward, __deepcopy__=_copied, __reduce_ex__=_pickled)
 
 
 def _place(module, mesh):
