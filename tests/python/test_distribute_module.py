@@ -223,6 +223,37 @@ def test_one_process(mesh):
         assert distribute_module(m, mesh)(distribute_tensor(x, mesh, [Shard(0)])).full_tensor().equal(expected), kind
 
 
+def test_made_without_memory(mesh):
+    """A module of the device 'meta' gets memory for the parts only."""
+    with pf.device("meta"):
+        linear = pf.nn.Linear(3, 4)
+    distribute_module(linear, mesh, lambda name, m, mesh: m.register_parameter("weight", pf.nn.Parameter(distribute_tensor(m.weight, mesh, [Shard(0)]))))
+    linear.to_empty(device="cpu")
+    assert linear.weight.placements == (Shard(0),) and linear.bias.placements == (Replicate(),) and linear.weight.global_shape == (4, 3)
+    with pf.no_grad():
+        linear.weight.fill_(1.0), linear.bias.fill_(2.0)
+    assert linear(distribute_tensor(pf.ones(1, 3), mesh)).full_tensor().tolist() == [[5.0] * 4]
+
+
+class _Twice(pf.nn.Module):
+    """Calls itself, with the same parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = pf.nn.Parameter(pf.full((3,), 2.0))
+
+    def forward(self, x, again=True):
+        return self(x * self.weight, again=False) * self.weight if again else x * self.weight
+
+
+def test_a_module_that_calls_itself(mesh):
+    m = distribute_module(_Twice(), mesh)
+    assert m(distribute_tensor(pf.ones(3), mesh)).full_tensor().tolist() == [8.0] * 3
+    with pytest.raises(TypeError, match="DTensor.rmul: a DTensor and an ordinary tensor do not go together"):
+        m(pf.ones(3))
+    assert isinstance(m.weight, pf.nn.Parameter)  # also after an error
+
+
 def _linear(mesh, **functions):
     return distribute_module(pf.nn.Linear(3, 2), mesh, **functions)
 

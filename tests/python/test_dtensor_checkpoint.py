@@ -52,12 +52,19 @@ def values(seed):
 PLACED = {"rows": [S(0)], "columns": [S(1)], "cube": [S(2)], "all": [R], "none": [S(0)], "tiny": [S(1)]}
 OTHERS = {"rows": [S(1)], "columns": [S(0)], "cube": [S(1)], "all": [S(0)], "none": [R], "tiny": [R]}
 
+def stepped(mesh, placement):
+    w = distribute_tensor(pf.arange(10.0).reshape(5, 2).requires_grad_(), mesh, [placement])
+    optimizer = pf.optim.AdamW([w], lr=0.1)
+    (w * w).sum().redistribute(placements=[R]).backward()
+    optimizer.step()
+    return optimizer
+
 def save(folder, n, seed):
     mesh = init_device_mesh("cpu", (n,))
     m = made(seed, mesh)
     model, optim = get_state_dict(m, trained(m))
     tensors = {k: distribute_tensor(v, mesh, PLACED[k]) for k, v in values(seed).items()}
-    dcp.save({"model": model, "optim": optim, "tensors": tensors, "list": [tensors["rows"], tensors["all"]]}, checkpoint_id=folder)
+    dcp.save({"model": model, "optim": optim, "tensors": tensors, "list": [tensors["rows"], tensors["all"]], "alone": stepped(mesh, S(0)).state_dict()}, checkpoint_id=folder)
     if n > 1:
         dcp.async_save({"tensors": tensors}, checkpoint_id=folder + "-later").result()
         dist.barrier()
@@ -88,6 +95,14 @@ def load(folder, n, seed):
         for p, q in zip(m.parameters(), want.parameters()):
             for k in ("exp_avg", "exp_avg_sq"):
                 assert pf.allclose(p._sharding.whole(optimizer.state[p][k]), expected.state[q][k], atol=1e-5)
+        # The state of an optimizer of DTensors alone.
+        optimizer = stepped(mesh, placed["rows"][0])
+        optimizer.step()
+        state = {"alone": optimizer.state_dict()}
+        dcp.load(state, checkpoint_id=folder)
+        optimizer.load_state_dict(state["alone"])
+        (w,), = [group["params"] for group in optimizer.param_groups]
+        assert optimizer.state[w]["step"] == 1 and w._sharding.whole(optimizer.state[w]["exp_avg"]).allclose(pf.arange(10.0).reshape(5, 2) * 0.2)
         # Whole tensors, and DTensors, go into the parts of a module.
         other = made(seed + 200, mesh)
         set_model_state_dict(other, full)

@@ -71,6 +71,11 @@ with loss_parallel():
     loss = pf.nn.CrossEntropyLoss()(layer(x), distribute_tensor(target, mesh))
     loss.backward()
 close(layer.weight.grad.full_tensor(), want.weight.grad, "layer")
+# Sequences: [B, T, classes], flattened as programs do.
+layer.weight.grad = layer.bias.grad = None
+with loss_parallel():
+    F.cross_entropy(layer(x.reshape(2, 3, 4)).flatten(0, 1), target.reshape(2, 3).flatten()).backward()
+close(layer.weight.grad.full_tensor(), want.weight.grad, "sequences")
 try:
     F.cross_entropy(layer(x), target)
     raise AssertionError("not refused")

@@ -127,6 +127,30 @@ def _local_shape(shape, mesh, placements):
     return tuple(found)
 
 
+def _reshaped(op, x, shape):
+    shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else tuple(shape)
+    if any(isinstance(n, bool) or not isinstance(n, int) for n in shape):
+        raise TypeError(f"DTensor.{op}: not a shape; got {shape}; expected integers")
+    known = math.prod(n for n in shape if n != -1)
+    if shape.count(-1) == 1 and known > 0 and x.numel() % known == 0:
+        shape = tuple(x.numel() // known if n == -1 else n for n in shape)
+    if any(n < 0 for n in shape) or math.prod(shape) != x.numel():
+        raise ValueError(f"DTensor.{op}: the shape does not fit; got {shape} for {x.shape}; expected {x.numel()} elements")
+    placements = list(x.placements)
+    for d in {p.dim for p in placements if isinstance(p, Shard)}:
+        axes = [i for i, p in enumerate(x.placements) if p.is_shard(d)]
+        n = math.prod(x.device_mesh.size(i) for i in axes)
+        places = [e for e in range(len(shape)) if math.prod(shape[:e]) == math.prod(x.shape[:d])]  # what lies before the dim is as much as it was
+        found = [e for e in places if shape[e] == x.shape[d]] or [e for e in places if x.shape[d] % n == 0 and shape[e] % n == 0 and shape[e]]
+        if not found or x.numel() == 0 and shape[: d + 1] != x.shape[: d + 1]:
+            raise _refused(op, [x], f"expected a shape in which dim {d} of {x.shape} stays, or begins a dim whose size is a multiple of {n}, not {shape}")
+        for i in axes:
+            placements[i] = Shard(found[0])
+    local = x._local_tensor
+    local = (local.view if op == "view" else local.reshape)(_local_shape(shape, x.device_mesh, placements))
+    return _made(local, x.device_mesh, placements, shape)
+
+
 class Layout:
     """How a tensor lies over a mesh: what a part in a module, an optimizer or a checkpoint knows of the whole. It has the members of a Sharding that others ask for."""
 
@@ -354,8 +378,8 @@ class DTensor:
     """A tensor of which each process of a mesh has a part, or the whole. distribute_tensor() and DTensor.from_local() make one.
 
     shape is that of the whole tensor, device_mesh the mesh, and placements has a Shard(dim), Replicate() or Partial() for each axis of it. Operators,
-    elementwise methods, matmul, sum, mean, softmax, transpose, permute and unsqueeze give a DTensor and move no data; ValueError where the parts do not
-    suffice. Optimizers, clip_grad_norm_, nn.Parameter and distributed.checkpoint take DTensors, and so do the modules of distribute_module(). Other functions
+    elementwise methods, matmul, sum, mean, softmax, reshape, transpose, permute and unsqueeze give a DTensor and move no data; ValueError where the parts do not
+    suffice. +=, -=, *= and /= write the part of this process. Optimizers, clip_grad_norm_, nn.Parameter and distributed.checkpoint take DTensors, and so do the modules of distribute_module(). Other functions
     of pyflame and nn.functional and other modules take ordinary tensors: TypeError for a DTensor, which is no Tensor. TypeError: DTensor().
     """
 
@@ -618,6 +642,25 @@ class DTensor:
         """The transposed matrices of a batch: the last two dims change places, and a split goes with its dim. IndexError for fewer than two dims."""
         return self.transpose(-2, -1)
 
+    def reshape(self, *shape):
+        """The elements in another shape, as Tensor.reshape; -1: one size that follows. A dim that is split keeps its size, or begins what is merged or divided where both sizes are multiples
+        of the number of processes. ValueError for other changes of split dims, and for a shape of another number of elements."""
+        return _reshaped("reshape", self, shape)
+
+    def view(self, *shape):
+        """reshape() that copies nothing, as Tensor.view: RuntimeError where the part of this process is not laid out for it."""
+        return _reshaped("view", self, shape)
+
+    def flatten(self, start_dim=0, end_dim=-1):
+        """The dims from start_dim to end_dim as one, as Tensor.flatten, by the rules of reshape(). IndexError for a dim that is not there, ValueError where they are not in order."""
+        if self.ndim == 0:
+            return self.reshape(1)
+        _dims("flatten", self, (start_dim, end_dim))
+        start, end = start_dim % self.ndim, end_dim % self.ndim
+        if start > end:
+            raise ValueError(f"DTensor.flatten: the dims are not in order; got {start_dim} and {end_dim}; expected the first one before the last one")
+        return _reshaped("flatten", self, (*self.shape[:start], math.prod(self.shape[start : end + 1]), *self.shape[end + 1 :]))
+
     def unsqueeze(self, dim):
         """One more dim of size 1 at this place, as Tensor.unsqueeze. Dims that are split stay split, at their new places. IndexError for dim outside -ndim - 1 to ndim."""
         if isinstance(dim, bool) or not isinstance(dim, int) or not -self.ndim - 1 <= dim <= self.ndim:
@@ -735,7 +778,7 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
     if any(isinstance(p, Partial) for p in placements):
         raise ValueError(f"{op}: a tensor is not divided into a sum; got {list(placements)}; expected Shard(dim) or Replicate()")
     x = tensor.detach().clone()
-    if src_data_rank is not None:
+    if src_data_rank is not None and x.device.type != "null":  # a tensor of the device 'meta' has no values
         for axis in range(mesh.ndim):
             _collectives.broadcast(x, group=mesh.get_group(axis), group_src=src_data_rank)
     whole = _made(x, mesh, (Replicate(),) * mesh.ndim, tensor.shape)

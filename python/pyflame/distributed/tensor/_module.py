@@ -163,7 +163,7 @@ def _wrapped(module, mesh):
             for kind in (self_._parameters, self_._buffers):
                 for name, t in list(kind.items()):
                     layout = getattr(t, "_sharding", None)
-                    if t is None or kind is self_._buffers and layout is None and t.ndim == 0:  # a number goes with DTensors as it is
+                    if t is None or isinstance(t, DTensor) or kind is self_._buffers and layout is None and t.ndim == 0:  # a number goes with DTensors as it is
                         continue
                     if kind is self_._buffers and layout is None:
                         layout = Layout(mesh, (Replicate(),) * mesh.ndim, t.shape)
@@ -225,8 +225,8 @@ def distribute_module(module, device_mesh=None, partition_fn=None, input_fn=None
     Linear, Embedding, LayerNorm, RMSNorm, Softmax, LogSoftmax, Dropout and elementwise activations compute with DTensors; a forward() of one's own does with operators and methods of DTensors. Dtypes are
     those of the module.
 
-    TypeError: no Module, no mesh, no functions; at a call, an input that is an ordinary tensor. RuntimeError: the module, or one in it, was distributed before. ValueError: a parameter
-    is divided already, on another mesh, or without a shape; at a call, parts that do not suffice.
+    TypeError: no Module, no mesh, no functions; at a call, an ordinary tensor as the input of a module with parameters. RuntimeError: the module, or one in it, was distributed before. ValueError: a parameter
+    is divided already, on another mesh, or without a shape, or this process is not in the mesh; at a call, parts that do not suffice.
     """
     op = "distribute_module"
     if not isinstance(module, Module):
