@@ -140,8 +140,10 @@ def serving(name, command, a):
     """command(texts, tokens of a text, tokens of a step, port): what starts a server."""
     room = a.input + a.output + 16
     with Server(command(a.texts, room, 2048, PORT), PORT) as server:
+        note(f"the server started in {server.seconds:.1f} s")
         requests(a.model, server.url, 8, a.input, 8)  # programs are compiled, memory is taken
-        requests(a.model, server.url, a.texts, a.input, 4)
+        first = requests(a.model, server.url, a.texts, a.input, 4)
+        note(f"{a.texts} prompts, 4 tokens each: {first['seconds']:.1f} s")
         found = {"program": name, "start_seconds": server.seconds, "all_at_once": requests(a.model, server.url, a.prompts, a.input, a.output)}
         note(json.dumps(found))
     if a.long:
@@ -173,13 +175,14 @@ def transformers_batching(a, words):
     prompts = [torch.randint(0, 1000, (a.input,), generator=random).tolist() for _ in range(a.prompts)]
     settings = dict(do_sample=False, eos_token_id=-1, pad_token_id=0, use_cuda_graph=True)
     rows = []
-    for count, written in ((8, 8), (a.prompts, a.output)):
+    for count, written in ((8, 8), (a.texts, 4), (a.prompts, a.output)):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         out = model.generate_batch(inputs=prompts[:count], generation_config=transformers.GenerationConfig(max_new_tokens=written, **settings), progress_bar=False)
         torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
         rows.append({"requests": count, "seconds": seconds, "output_tokens": sum(len(o.generated_tokens) for o in out.values())})
+        note(json.dumps(rows[-1]))
     last = rows[-1]
     return {"program": "transformers", "version": transformers.__version__, "attention": a.attention, "output_tokens_per_second": last["output_tokens"] / last["seconds"], **last}
 

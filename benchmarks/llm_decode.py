@@ -3,8 +3,8 @@
 
 The weights are random, in bfloat16 or in GGUF's blocks, and so are the keys and values before the first step. For each number of texts a line
 says: milliseconds of a step (median), tokens per second, the milliseconds of it in which Python records the step, and the bytes of weights, keys
-and values that a step reads, over its time. --torch measures the same decoder as PyTorch runs it eagerly, with caches that do not grow. --products
-measures products alone, with weights that no cache holds; --profile lists the kernels of some steps.
+and values that a step reads, over its time. --torch measures the same decoder as PyTorch runs it eagerly, with caches that do not grow. --chunk measures
+steps that also read a part of a long prompt. --products measures products alone, with weights that no cache holds; --profile lists the kernels of some steps.
 
     python benchmarks/llm_decode.py --device cuda --shape 8b --sequences 1,8,32,128 --json results.json
     python benchmarks/llm_decode.py --device cuda --shape 8b --weights Q4_K,Q8_0 --sequences 1
@@ -157,6 +157,45 @@ def measure_engine(model, shape, kind, count, a):
     return summary("pyflame engine", shape, kind, count, a.context, gaps[-a.steps:])
 
 
+def measure_chunks(model, shape, kind, count, a):
+    """Steps that read the next part of a long prompt beside `count` texts that write, as the engine computes them with chunked prefill: a step has a.chunk
+    tokens, those of the texts among them. The prompt is read from its beginning, again and again."""
+    size, length = a.chunk - count, a.chunk_context
+    if size < 1:
+        raise SystemExit(f"--chunk {a.chunk} has no room for a prompt beside {count} texts")
+    steps = length // size
+    decoding = Decoding(model, count, a.context, 3 * steps + a.profile)
+    pages, network, first = decoding.pages, model._network, len(decoding.pages.keys[0]) // _paged.BLOCK
+    pages.keys, pages.values = ([pf.cat([x, pf.randn(length, *x.shape[1:], dtype=x.dtype, device=x.device)]) for x in xs] for xs in (pages.keys, pages.values))
+    own = list(range(first, first + length // _paged.BLOCK))
+
+    def step(i):
+        begin = time.perf_counter()
+        parts = [_paged.Part([id], decoding.at, blocks, True) for id, blocks in zip(decoding.ids, decoding.blocks)]
+        parts.append(_paged.Part([3] * size, i * size, own, False))
+        now = Step(network, pages, parts, *_paged.step_sizes(parts, count))
+        now.start(model.config.vocab)
+        now.likeliest()
+        decoding.at += 1
+        return time.perf_counter() - begin, now.recorded - begin
+
+    times = [[step(i) for i in range(steps)] for _ in range(3)][1:]  # the first time compiles
+    times = [t for turn in times for t in turn]
+    s, host = (statistics.median(x) for x in zip(*times))
+    layers, hidden, heads, kv_heads, head, inner, _ = SHAPES[shape]
+    chosen = EXPERTS[shape][1] if shape in EXPERTS else 1
+    products = 2 * layers * (hidden * head * (2 * heads + 2 * kv_heads) + 3 * hidden * inner * chosen) * a.chunk
+    row = {"program": "pyflame chunk", "shape": shape, "weights": kind, "sequences": count, "context": a.context, "chunk": a.chunk, "prompt": length, "ms": s * 1e3, "ms_first_part": times[0][0] * 1e3, "ms_last_part": times[-1][0] * 1e3,
+           "ms_recording": host * 1e3, "TFLOP_per_s": products / s / 1e12}
+    print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+    if a.profile:
+        with pf.profiler.profile() as prof:
+            for _ in range(a.profile):
+                step(steps // 2)
+        print(prof.key_averages().table(sort_by="self_device_time_total", row_limit=24), flush=True)
+    return row
+
+
 def measure_torch(shape, count, a):
     import torch
     import torch.nn.functional as F
@@ -251,6 +290,8 @@ def main():
     p.add_argument("--profile", type=int, default=0, help="so many more steps under the profiler")
     p.add_argument("--engine", action="store_true", help="through pf.llm.Engine, too")
     p.add_argument("--torch", action="store_true", help="PyTorch, too")
+    p.add_argument("--chunk", type=int, default=0, metavar="N", help="steps of N tokens that read a long prompt beside the texts that write, and nothing else")
+    p.add_argument("--chunk_context", type=int, default=8192, metavar="N", help="tokens of that prompt")
     p.add_argument("--products", action="store_true", help="only products, for 1, 8 and 32 rows")
     p.add_argument("--json", help="a file for the results")
     a = p.parse_args()
@@ -261,8 +302,11 @@ def main():
             if a.products:
                 rows += [measure_products(kind, n, *size, a.device) for size in ((2 * inner, hidden), (hidden, inner)) for n in (1, 8, 32)]
                 continue
-            model = random_model(shape, kind, a.device, 1 << (a.context + 255).bit_length())
+            model = random_model(shape, kind, a.device, 1 << (max(a.context, a.chunk and a.chunk_context) + 255).bit_length())
             for count in counts:
+                if a.chunk:
+                    rows.append(measure_chunks(model, shape, kind, count, a))
+                    continue
                 rows.append(measure(model, shape, kind, count, a))
                 if a.engine:
                     rows.append(measure_engine(model, shape, kind, count, a))

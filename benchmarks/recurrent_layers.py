@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Recurrent layers on a device: step by step, by a library of the device on request (docs/decisions/0026-recurrent-libraries.md), and in PyTorch.
+"""Recurrent layers on a device: step by step, by a library of the device (docs/decisions/0026-recurrent-libraries.md), and in PyTorch.
 
     python benchmarks/recurrent_layers.py --device cuda --json benchmarks/results/MACHINE/recurrent_layers.json
 

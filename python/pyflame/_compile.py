@@ -24,7 +24,7 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     """Returns its argument, and says so in one message: PyFlame compiles all ops without being asked, so there is nothing to do. Also a decorator.
 
     model: a module or a function. fullgraph, dynamic, backend, mode, options, disable and kwargs are accepted for PyTorch's programs and change
-    nothing.
+    nothing. What it is given is returned unchecked, and nothing is raised; without a model it returns a decorator.
     """
     if model is None:
         return lambda fn: compile(fn)

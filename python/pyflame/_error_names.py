@@ -41,6 +41,9 @@ def rename(op, error, values):
         return
     import re  # `import pyflame` does without
 
+    if " incompatible function arguments." in text:
+        error.args = (f"{op}: wrong arguments; got ({', '.join(type(v).__name__ for v in values)}); expected the types that its signature and docstring name",)
+        return
     found = re.match(_FIRST, text)
     if found is None or found[2] == "(":
         if re.match(_PYTHON, text) and isinstance(error, (TypeError, ValueError, IndexError)):

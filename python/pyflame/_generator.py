@@ -86,7 +86,10 @@ default_generator = _Global()
 
 
 def manual_seed(seed):
-    """Starts the random numbers anew from this seed, on all devices. Returns the global generator."""
+    """Starts the random numbers anew from this seed, on all devices. Returns the global generator.
+
+    seed: an int. Raises TypeError for another type, and OverflowError for one that does not fit into 64 bits.
+    """
     _C.manual_seed(seed)
     return default_generator
 

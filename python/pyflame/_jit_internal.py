@@ -10,7 +10,8 @@ def boolean_dispatch(arg_name, arg_index, default, if_true, if_false, module_nam
     """A function that calls if_true where the argument of that name or place is true, and if_false elsewhere.
 
     arg_name: its name. arg_index: its place among those without a name, from 0. default: its value in a call without it. func_name: the name of the
-    function that is returned. module_name is accepted for PyTorch's programs and changes nothing.
+    function that is returned. module_name is accepted for PyTorch's programs and changes nothing. TypeError for a func_name that is no str, and in the call for
+    what is no function.
     """
 
     def chosen(*args, **kwargs):

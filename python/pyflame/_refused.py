@@ -38,7 +38,7 @@ def module(name, advice):
 
 
 def identity(fn=None, *args, **kwargs):
-    """A decorator that returns what it is given, with or without arguments of its own."""
+    """A decorator that returns what it is given, with or without arguments of its own, which change nothing. Never raises."""
     if callable(fn):
         return fn
     return lambda decorated: decorated

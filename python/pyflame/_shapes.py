@@ -176,6 +176,9 @@ def tensor_split(input, indices_or_sections, dim=0):
 
 
 def _split_evenly(op, input, parts, dim):
+    needed = {"hsplit": 1, "vsplit": 2, "dsplit": 3}[op]
+    if input.ndim < needed:
+        raise ValueError(f"{op}: too few dims; got shape {tuple(input.shape)}; expected at least {needed}")
     if isinstance(parts, int) and (parts < 1 or input.shape[dim] % parts):
         raise ValueError(f"{op}: the dim does not divide into equal parts; got {input.shape[dim]} for {parts} parts; hint: tensor_split()")
     return tensor_split(input, parts, dim)
@@ -183,19 +186,19 @@ def _split_evenly(op, input, parts, dim):
 
 @method
 def hsplit(input, indices_or_sections):
-    """tensor_split along the second dim (of a vector: the first). A number of parts must divide the size."""
+    """tensor_split along the second dim (of a vector: the first). ValueError for a number of parts that does not divide the size, and for no dims."""
     return _split_evenly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 @method
 def vsplit(input, indices_or_sections):
-    """tensor_split along the first dim. A number of parts must divide the size."""
+    """tensor_split along the first dim. ValueError for a number of parts that does not divide the size, and for fewer than two dims."""
     return _split_evenly("vsplit", input, indices_or_sections, 0)
 
 
 @method
 def dsplit(input, indices_or_sections):
-    """tensor_split along the third dim. A number of parts must divide the size."""
+    """tensor_split along the third dim. ValueError for a number of parts that does not divide the size, and for fewer than three dims."""
     return _split_evenly("dsplit", input, indices_or_sections, 2)
 
 

@@ -137,7 +137,10 @@ def _distances_by_product(x1, x2):
 
 
 def pdist(input, p=2.0):
-    """The distances of all pairs of rows i < j in the p-norm: [N, M] -> [N (N - 1) / 2]."""
+    """The distances of all pairs of rows i < j in the p-norm: [N, M] -> [N (N - 1) / 2].
+
+    input: of any dtype; integers become float32. Raises RuntimeError for what is no matrix and for a negative p.
+    """
     if input.ndim != 2:
         raise RuntimeError(f"pdist: not a matrix; got shape {tuple(input.shape)}; expected [N, M]")
     if p < 0:

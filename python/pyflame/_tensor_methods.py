@@ -271,7 +271,10 @@ def map_(self, tensor, callable):
 
 
 class Storage:
-    """The memory of a tensor, for programs that ask whether two tensors share it or how large it is."""
+    """The memory of a tensor, for programs that ask whether two tensors share it or how large it is.
+
+    tensor: whose memory. as_bytes: the elements are bytes. Raises AttributeError for what is no tensor; an index beyond the elements is an IndexError.
+    """
 
     def __init__(self, tensor, as_bytes):
         self._tensor, self._itemsize = tensor, 1 if as_bytes else tensor.itemsize

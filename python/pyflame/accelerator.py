@@ -25,6 +25,6 @@ current_device_idx, set_device_idx = current_device_index, set_device_index
 
 
 def current_accelerator(check_available=False):
-    """The device type of the GPU there is, as a device; None without one."""
+    """The device type of the GPU there is, as a device; None without one. check_available is not used, as the GPU is looked for in any case; never raises."""
     name = _gpu.kind()
     return _C.device(name) if name else None

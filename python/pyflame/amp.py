@@ -26,10 +26,14 @@ class autocast:
     and backward() outside. The mode belongs to the calling thread.
 
     device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default get_autocast_dtype(): bfloat16 on the CPU,
-    float16 on a GPU, or that of an outer autocast, as PyTorch's. With float32 or float64, which are no half types, autocast is off inside the context, and a warning says so. enabled=False: autocast is off inside the context. cache_enabled is accepted for PyTorch's programs and
-    changes nothing. Also a decorator."""
+    float16 on a GPU, or that of an outer autocast, as PyTorch's. With float32 or float64, which are no half types, autocast is off inside the context, and a
+    warning says so. enabled=False: autocast is off inside the context. cache_enabled is accepted for PyTorch's programs and changes nothing. Also a decorator.
+
+    ValueError for an unknown device_type; TypeError for one that is no str, and for another dtype."""
 
     def __init__(self, device_type=None, dtype=None, enabled=True, cache_enabled=None):
+        if device_type is not None and not isinstance(device_type, str):
+            raise TypeError(f"autocast: device_type is no str; got {device_type!r}; expected such as 'cpu' or 'cuda'; hint: x.device.type")
         self.device_type = (device_type or _C.get_device()).split(":")[0]
         self.dtype = dtype or get_autocast_dtype(self.device_type)
         _C._autocast(self.device_type)  # an unknown name is an error here
@@ -114,13 +118,13 @@ def set_autocast_dtype(device_type, dtype):
 
 
 def autocast_increment_nesting():
-    """Counts a context of autocast that a program makes by hand, in this thread; the count with it."""
+    """Counts a context of autocast that a program makes by hand, in this thread; the count with it, an int. Never raises."""
     _thread.nesting = getattr(_thread, "nesting", 0) + 1
     return _thread.nesting
 
 
 def autocast_decrement_nesting():
-    """Counts the end of a context of autocast_increment_nesting(), in this thread; the count without it."""
+    """Counts the end of a context of autocast_increment_nesting(), in this thread; the count without it, an int. Never raises, also for a count below 0."""
     _thread.nesting = getattr(_thread, "nesting", 0) - 1
     return _thread.nesting
 
@@ -139,12 +143,17 @@ def is_autocast_cache_enabled():
 
 
 def is_autocast_available(device_type):
-    """Whether autocast can be used for a type of device: True for 'cpu', 'rocm' and 'cuda', with or without a GPU; False for others."""
+    """Whether autocast can be used for a type of device: True for 'cpu', 'rocm' and 'cuda', with or without a GPU; False for everything else. Never raises."""
     return device_type in ("cpu", "rocm", "cuda")
 
 
 def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
-    """A decorator of Function.forward. cast_inputs: floating tensors come in this dtype, and forward runs without autocast."""
+    """A decorator of Function.forward. cast_inputs: where autocast is on, floating tensors come in this dtype, and forward runs without autocast.
+
+    device_type: whose autocast counts; None: the current device's. TypeError for a cast_inputs that is no floating dtype; a call of forward is a ValueError for
+    an unknown device_type."""
+    if cast_inputs is not None and not (isinstance(cast_inputs, _C.dtype) and cast_inputs.is_floating_point):
+        raise TypeError(f"custom_fwd: cast_inputs is no floating dtype; got {cast_inputs!r}; expected such as pyflame.float32, or None")
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
@@ -162,7 +171,8 @@ def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
 
 
 def custom_bwd(bwd=None, *, device_type=None):
-    """A decorator of Function.backward: it runs under the autocast that forward had."""
+    """A decorator of Function.backward: it runs under the autocast that forward had, if custom_fwd decorates that, and otherwise without. device_type is accepted
+    for PyTorch's programs and changes nothing. It raises nothing of its own; errors of backward come through."""
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 

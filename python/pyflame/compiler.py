@@ -9,7 +9,8 @@ from ._refused import identity as substitute_in_graph  # noqa: F401
 
 
 def compile(model=None, *args, **kwargs):
-    """The same as pyflame.compile: returns model, a function or a module, as it is. Its ops are compiled window by window anyway."""
+    """The same as pyflame.compile: returns model, a function or a module, as it is. Its ops are compiled window by window anyway. The further arguments are those of
+    pyflame.compile and change nothing; TypeError for more than one by position."""
     from . import compile
 
     return compile(model, *args, **kwargs)
@@ -32,11 +33,11 @@ is_dynamo_compiling = is_exporting = is_compiling
 
 
 def list_backends(exclude_tags=()):
-    """Always an empty list: PyFlame has one compiler of its own, and no other can be chosen. exclude_tags is not used."""
+    """Always an empty list: PyFlame has one compiler of its own, and no other can be chosen. exclude_tags is not used. Never raises."""
     return []
 
 
 @contextlib.contextmanager
 def set_stance(*args, **kwargs):
-    """A context that changes nothing: windows of ops are compiled in it as well."""
+    """A context that changes nothing: windows of ops are compiled in it as well. The arguments are accepted for PyTorch's programs and not used; never raises."""
     yield

@@ -19,7 +19,7 @@ def current_device():
 
 
 def set_device(device):
-    """Does nothing: there is one CPU. pyflame.set_device chooses where tensors are made."""
+    """Does nothing: there is one CPU. pyflame.set_device chooses where tensors are made. device is not used or checked; never raises."""
 
 
 def synchronize(device=None):

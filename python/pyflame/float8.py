@@ -25,8 +25,9 @@ _FNUZ = ("gfx940", "gfx941", "gfx942")  # their matrix cores have a bias that is
 
 def formats(device=None):
     """The dtypes for inputs and weights, and for gradients, that the matrix cores of a device multiply: float8_e4m3fnuz and float8_e5m2fnuz on MI300 (gfx942), otherwise
-    float8_e4m3fn and float8_e5m2. device: a device or its name; default the current device."""
-    name = str(device if device is not None else _C.get_device())
+    float8_e4m3fn and float8_e5m2. device: a device or its name; default the current device. ValueError for an unknown one; DeviceError for an AMD GPU that is
+    not there."""
+    name = str(_C.device(device)) if device is not None else _C.get_device()
     fnuz = name.startswith("rocm") and _C.device_info(name)["architecture"].partition(":")[0] in _FNUZ
     return (_C.float8_e4m3fnuz, _C.float8_e5m2fnuz) if fnuz else (_C.float8_e4m3fn, _C.float8_e5m2)
 
@@ -53,8 +54,11 @@ def quantize(input, dtype, dim=None, amax=None):
 
 
 def dequantize(codes, scale, dtype=_C.float32):
-    """codes * scale in a dtype. codes: a float8 tensor; scale: float32, broadcast to its shape."""
-    _check_format("dequantize", codes.dtype)
+    """codes * scale in a dtype. codes: a float8 tensor; scale: float32, broadcast to its shape, or a number. dtype: any; the result has the shape of codes.
+    TypeError for codes that are no float8 tensor, and for what is no dtype; ValueError for a scale that does not broadcast."""
+    _check_format("dequantize", getattr(codes, "dtype", type(codes).__name__))
+    if not isinstance(dtype, _C.dtype):
+        raise TypeError(f"dequantize: not a dtype; got {dtype!r}; expected such as pyflame.float32")
     return (codes.to(_C.float32) * scale).to(dtype)
 
 
@@ -203,13 +207,18 @@ class Float8Linear(nn.Linear):
     input [..., in_features] of float32, float16 or bfloat16 -> [..., out_features] of the same dtype (under autocast of its dtype). A GPU's matrix cores take
     sizes that are multiples of 16 (features, and for the weight's gradient the number of rows); other sizes are multiplied decoded.
     bias: whether a learned vector is added. config: a Float8LinearConfig; None: its defaults.
-    With scaling='delayed' the layer has three buffers float32 [history], input_amax, weight_amax and grad_amax, which are not in the state dict."""
+    With scaling='delayed' the layer has three buffers float32 [history], input_amax, weight_amax and grad_amax, which are not in the state dict.
+
+    The errors for sizes are those of nn.Linear; TypeError for a config of another type. A call is a ValueError for another last dim of the input, and a TypeError
+    for another dtype."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None, config=None):
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
         self._set_up(config)
 
     def _set_up(self, config):
+        if config is not None and not isinstance(config, Float8LinearConfig):
+            raise TypeError(f"Float8Linear: config is of another type; got {type(config).__name__}; expected a Float8LinearConfig, or None")
         self.config = config or Float8LinearConfig()
         if self.config.scaling == "delayed":
             for name in _HISTORIES:
@@ -241,6 +250,8 @@ class Float8Linear(nn.Linear):
         """input @ weight^T + bias, with both factors rounded to 8 bits by the config's recipe: [..., in_features] -> [..., out_features], of the dtype of
         nn.Linear's result.
         """
+        if not input.ndim or input.shape[-1] != self.in_features:
+            raise ValueError(f"Float8Linear: the input does not fit; got shape {tuple(input.shape)}; expected [.., {self.in_features}]")
         dtype, types = _result_dtype(input), formats(input.device)
         rows = input.reshape(-1, self.in_features)
         if self.config.recipe == "rowwise":
@@ -261,7 +272,11 @@ def convert_to_float8_training(module, *, module_filter_fn=None, config=None):
     """Replaces each nn.Linear below a module by a Float8Linear with the same parameters, in place; returns the module (a new one where it is an nn.Linear itself).
 
     module_filter_fn(module, name): whether to replace this one; default all whose features are multiples of 16, which matrix cores take.
-    config: a Float8LinearConfig."""
+    config: a Float8LinearConfig. TypeError for what is no Module, and for a config of another type."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"convert_to_float8_training: not a module; got {type(module).__name__}; expected a Module")
+    if config is not None and not isinstance(config, Float8LinearConfig):
+        raise TypeError(f"convert_to_float8_training: config is of another type; got {type(config).__name__}; expected a Float8LinearConfig, or None")
     wanted = module_filter_fn or (lambda layer, name: layer.in_features % 16 == 0 and layer.out_features % 16 == 0)
 
     def replaced(layer, name):

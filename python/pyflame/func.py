@@ -57,8 +57,28 @@ def _keeps_graph(outputs, given, own):
     return getattr(_depth, "n", 0) > 1 or any(g.requires_grad for g in given) or _depends_on_others(outputs, own)
 
 
+def _with_aux(op, out, has_aux):
+    """(the result of func, aux); aux is None without has_aux."""
+    if not has_aux:
+        return out, None
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise RuntimeError(f"{op}: has_aux needs two results; got {type(out).__name__}; expected (result, aux)")
+    return out
+
+
+def _outputs(op, out):
+    """The tensors of a result, and what nests them again."""
+    outputs, nest = _tree.flatten(out)
+    for o in outputs:
+        if not isinstance(o, Tensor):
+            raise RuntimeError(f"{op}: the function returned what is no tensor; got {type(o).__name__}; expected tensors")
+    return outputs, nest
+
+
 def _positions(op, argnums, args):
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = (argnums,) if isinstance(argnums, int) else argnums
+    if not isinstance(numbers, (tuple, list)) or not all(isinstance(n, int) for n in numbers):
+        raise TypeError(f"{op}: argnums are no places; got {argnums!r}; expected an int or a tuple of them")
     for n in numbers:
         if not -len(args) <= n < len(args):
             raise RuntimeError(f"{op}: argnums is out of range; got {argnums} for {len(args)} arguments")
@@ -66,8 +86,12 @@ def _positions(op, argnums, args):
 
 
 def grad_and_value(func, argnums=0, has_aux=False):
-    """A function that returns (gradient, value) of func, whose value is a tensor of one element. With has_aux, func returns (value, aux), and the function
-    (gradient, (value, aux))."""
+    """A function that returns (gradient, value) of func, whose value is a tensor without dims. With has_aux, func returns (value, aux), and the function
+    (gradient, (value, aux)).
+
+    argnums: the place of the argument that is differentiated, or a tuple of places, for which there is a tuple of gradients. A gradient has the shape and dtype
+    of its argument, a tensor or a nest of tensors. The function raises RuntimeError for arguments there that are no floating or complex tensors, for a place
+    that is not there, and for a func with another value; TypeError for argnums that are no ints."""
 
     @functools.wraps(func)
     def wrapped(*args, **kwargs):
@@ -77,7 +101,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
             own = [_own(leaf) for leaf in given]
             mine = dict(zip(at, rebuild(own)))
             out = func(*(mine.get(i, a) for i, a in enumerate(args)), **kwargs)
-            value, aux = out if has_aux else (out, None)
+            value, aux = _with_aux("grad", out, has_aux)
             if not isinstance(value, Tensor) or value.ndim:
                 raise RuntimeError(f"grad: the value is not a scalar; got {tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__}; expected a tensor without dims")
             create = _keeps_graph([value], given, own)
@@ -104,7 +128,9 @@ def _detached(tree):
 
 
 def grad(func, argnums=0, has_aux=False):
-    """A function that returns the gradient of func with respect to its arguments argnums; with has_aux, (gradient, aux)."""
+    """A function that returns the gradient of func with respect to its arguments argnums; with has_aux, func returns (value, aux), and the function
+    (gradient, aux). The arguments and the errors are those of func.grad_and_value.
+    """
     both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
@@ -116,16 +142,22 @@ def grad(func, argnums=0, has_aux=False):
 
 
 def vjp(func, *primals, has_aux=False):
-    """(func(*primals), a function that multiplies a cotangent by the Jacobian); with has_aux also aux."""
+    """(func(*primals), a function that multiplies a cotangent by the Jacobian); with has_aux, func returns (result, aux), and aux is the third part.
+
+    primals: tensors, or nests of them. A cotangent has the shape of the result; there is one for each tensor of it, nested as the result is. The function returns
+    a tuple with the product for each of the primals, of its shape and dtype. RuntimeError for primals that are no floating or complex tensors, for a func that
+    returns no tensors, and for cotangents of another number or shape."""
     given, rebuild = _tensors("vjp", list(primals))
     with _inside():
         own = [_own(leaf) for leaf in given]
         out = func(*rebuild(own))
-    out, aux = out if has_aux else (out, None)
-    outputs, nest = _tree.flatten(out)
+    out, aux = _with_aux("vjp", out, has_aux)
+    outputs, nest = _outputs("vjp", out)
 
     def back(*cotangents, retain_graph=True, create_graph=None):
         weights = _tree.flatten(cotangents[0] if len(cotangents) == 1 else cotangents)[0]
+        if len(weights) != len(outputs) or not all(isinstance(w, Tensor) for w in weights):
+            raise RuntimeError(f"vjp: the cotangents do not fit; got {[type(w).__name__ for w in weights]}; expected a tensor for each of the {len(outputs)} results")
         with _inside():
             create = any(w.requires_grad for w in weights) or _keeps_graph(outputs, given, own) if create_graph is None else create_graph
             found = rebuild(_differentiated(outputs, own, weights, create))
@@ -139,16 +171,21 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     """(func(*primals), the Jacobian times the tangents), by two backward passes; with has_aux also aux.
 
     func: of tensors, or of nests of them; with has_aux it returns (result, aux). primals, tangents: tuples of equal structure and shapes. strict is accepted for
-    PyTorch's programs and changes nothing: an output that does not depend on an input has zeros."""
+    PyTorch's programs and changes nothing: an output that does not depend on an input has zeros. RuntimeError for what is no tuple, for primals that are no
+    floating or complex tensors, for tangents of another number or shape, and for a func that returns no tensors."""
+    for name, value in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(value, (tuple, list)):
+            raise RuntimeError(f"jvp: {name} are no tuple; got {type(value).__name__}; expected a tuple of tensors")
     given, rebuild = _tensors("jvp", list(primals))
     directions = _tree.flatten(list(tangents))[0]
+    if not all(isinstance(d, Tensor) for d in directions):
+        raise RuntimeError(f"jvp: a tangent is no tensor; got {[type(d).__name__ for d in directions]}; expected tensors")
     if [d.shape for d in directions] != [g.shape for g in given]:
         raise RuntimeError(f"jvp: the tangents do not fit; got shapes {[tuple(d.shape) for d in directions]}; expected {[tuple(g.shape) for g in given]}")
     with _inside():
         own = [_own(leaf) for leaf in given]
-        out = func(*rebuild(own))
-        out, aux = out if has_aux else (out, None)
-        outputs, nest = _tree.flatten(out)
+        out, aux = _with_aux("jvp", func(*rebuild(own)), has_aux)
+        outputs, nest = _outputs("jvp", out)
         moved = [_forward(o, own, directions) for o in outputs]
     if not (any(d.requires_grad for d in directions) or _keeps_graph(outputs, given, own)):
         outputs, moved = [o.detach() for o in outputs], [m.detach() for m in moved]
@@ -176,8 +213,8 @@ def _jacobian(op, func, argnums, has_aux, rows_of):
             own = [_own(leaf) for leaf in given]
             mine = dict(zip(at, rebuild(own)))
             out = func(*(mine.get(i, a) for i, a in enumerate(args)), **kwargs)
-            out, aux = out if has_aux else (out, None)
-            outputs, nest = _tree.flatten(out)
+            out, aux = _with_aux(op, out, has_aux)
+            outputs, nest = _outputs(op, out)
             create = _keeps_graph(outputs, given, own)
             blocks = [rows_of(o, own, create) for o in outputs]
         if not create:
@@ -258,6 +295,9 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=Non
 def hessian(func, argnums=0):
     """A function that returns the matrix of second derivatives of func with respect to the argument number argnums (or a tuple of numbers):
     jacrev(jacrev(func)). Its shape is that of func's result, followed twice by that of the argument.
+
+    The function raises RuntimeError for arguments there that are no floating or complex tensors, for a place that is not there, and for a func that returns no
+    tensors; TypeError for argnums that are no ints.
     """
     return jacrev(jacrev(func, argnums), argnums)
 
@@ -300,14 +340,24 @@ def _places(module):
 
 
 def stack_module_state(models):
-    """(parameters, buffers) of models of one kind, each stacked along a new first dim; the parameters require gradients as they did."""
+    """(parameters, buffers) of models of one kind, each stacked along a new first dim: dicts of tensors [models, ..] by name. The parameters require gradients
+    as they did.
+
+    models: a list of Modules. RuntimeError for an empty one, and for models of different classes or with different names of parameters and buffers; ValueError
+    where tensors of one name have different shapes; TypeError for what is no Module."""
+    from .nn import Module
+
     if not models:
         raise RuntimeError("stack_module_state: no models; expected at least one")
+    if not isinstance(models, (list, tuple)) or not all(isinstance(m, Module) for m in models):
+        raise TypeError(f"stack_module_state: not a list of modules; got {models!r}; expected Modules")
     if any(type(m) is not type(models[0]) for m in models):
         raise RuntimeError("stack_module_state: the models are of different classes; expected one class")
 
     def stacked(dicts):
         out = {}
+        if any(d.keys() != dicts[0].keys() for d in dicts):
+            raise RuntimeError(f"stack_module_state: the models have different parameters or buffers; got {[sorted(d) for d in dicts]}; expected the same names")
         for name in dicts[0]:
             parts = [d[name] for d in dicts]
             out[name] = _C.stack([p.detach() for p in parts]).requires_grad_(parts[0].requires_grad)
@@ -317,7 +367,11 @@ def stack_module_state(models):
 
 
 def linearize(func, *primals):
-    """(func(*primals), a function of tangents that gives the Jacobian times them); each call is two backward passes."""
+    """(func(*primals), a function of tangents that gives the Jacobian times them); each call is two backward passes.
+
+    primals: tensors, or nests of them. A tangent has the shape of its primal, and the function's result that of func's. RuntimeError for primals that are no
+    floating or complex tensors; from the function for tangents of another number or shape, and where func returns no tensors."""
+    _tensors("linearize", list(primals))
     return func(*primals), lambda *tangents: jvp(func, primals, tangents)[1]
 
 
@@ -335,7 +389,11 @@ def functionalize(func, *, remove="mutations"):
 
 
 def replace_all_batch_norm_modules_(root):
-    """Batch norms use the statistics of the batch only, in place; returns the module."""
+    """Batch norms use the statistics of the batch only, in place; returns the module. root: a Module; TypeError for something else."""
+    from .nn import Module
+
+    if not isinstance(root, Module):
+        raise TypeError(f"replace_all_batch_norm_modules_: not a module; got {type(root).__name__}; expected a Module")
     for m in root.modules():
         if hasattr(m, "track_running_stats"):
             m.running_mean = m.running_var = m.num_batches_tracked = None

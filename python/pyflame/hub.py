@@ -18,7 +18,7 @@ def get_dir():
 
 
 def set_dir(d):
-    """Sets the folder that fetched files are kept in from now on. d: a path, in which ~ is the home folder. It need not exist."""
+    """Sets the folder that fetched files are kept in from now on. d: a path, in which ~ is the home folder. It need not exist. TypeError for what is no path."""
     global _folder
     _folder = os.path.expanduser(d)
 
@@ -51,7 +51,10 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     """The file of weights at a URL, by pyflame.load; it is fetched once. check_hash: the name ends with the first digits of its SHA-256.
 
     url: its last part is the name of the file unless file_name is given. model_dir: the folder in which the file is kept; get_dir() + '/checkpoints' unless given. map_location,
-    weights_only: as in pyflame.load. progress is accepted for PyTorch's programs and changes nothing. A file of that name in the folder is taken as it is."""
+    weights_only: as in pyflame.load. progress is accepted for PyTorch's programs and changes nothing. A file of that name in the folder is taken as it is.
+
+    ValueError for what is no URL, for a file of no known format, and with check_hash for other data; urllib's URLError, an OSError, where the file cannot be
+    fetched."""
     import re
     from urllib.parse import urlparse
 

@@ -48,12 +48,13 @@ def is_tracing():
 
 
 def annotate(the_type, the_value):
-    """Returns the_value as it is. the_type is ignored: PyTorch's compiler of scripts needs it, and PyFlame has none."""
+    """Returns the_value as it is. the_type is ignored: PyTorch's compiler of scripts needs it, and PyFlame has none. Never raises."""
     return the_value
 
 
 def isinstance(obj, target_type):
-    """Python's isinstance(obj, target_type), by the name that PyTorch's compiler of scripts needs. Returns a bool."""
+    """Python's isinstance(obj, target_type), by the name that PyTorch's compiler of scripts needs. Returns a bool. TypeError for what is no type or tuple of
+    types, and for a type with a parameter, such as List[int]: PyTorch's function looks at the elements for those."""
     import builtins
 
     return builtins.isinstance(obj, target_type)
@@ -82,11 +83,11 @@ def wait(future):
 
 @contextlib.contextmanager
 def optimized_execution(should_optimize):
-    """A context manager that changes nothing, whatever should_optimize is: PyFlame has no executor of scripts to optimize."""
+    """A context manager that changes nothing, whatever should_optimize is: PyFlame has no executor of scripts to optimize. Never raises."""
     yield
 
 
 @contextlib.contextmanager
 def fuser(name):
-    """A context manager that changes nothing, whatever the name: PyFlame fuses ops inside and outside of it."""
+    """A context manager that changes nothing, whatever the name: PyFlame fuses ops inside and outside of it. Never raises."""
     yield

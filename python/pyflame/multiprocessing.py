@@ -154,7 +154,10 @@ start_processes = spawn
 
 
 def set_sharing_strategy(new_strategy):
-    """Does nothing and accepts any new_strategy: tensors are copied from process to process, so no memory is shared."""
+    """Does nothing and accepts any new_strategy: tensors are copied from process to process, so no memory is shared.
+
+    Returns None, and raises nothing.
+    """
 
 
 def get_sharing_strategy():

@@ -9,7 +9,10 @@ __all__ = ["Rewrite", "disable", "enable", "fired", "registry"]
 
 
 class Rewrite:
-    """One rewrite: its name, whether it is exact (the same bits), what it does (describe), and whether it is on (enabled)."""
+    """One rewrite: its name, whether it is exact (the same bits), what it does (describe), and whether it is on (enabled).
+
+    Made by registry(). Raises KeyError for a name of no rewrite when it is shown or asked whether it is on.
+    """
 
     __slots__ = ("describe", "exact", "name")
 

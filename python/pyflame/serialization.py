@@ -5,7 +5,7 @@ from .io import load, save  # noqa: F401
 
 
 def add_safe_globals(safe_globals):
-    """Does nothing and accepts any list. PyFlame's loader runs no code of a file, so there is no list of classes that it may call."""
+    """Does nothing and accepts any list. PyFlame's loader runs no code of a file, so there is no list of classes that it may call. Raises nothing."""
 
 
 def get_safe_globals():
@@ -19,5 +19,8 @@ def clear_safe_globals():
 
 @contextlib.contextmanager
 def safe_globals(safe_globals):
-    """A context manager that does nothing and accepts any list. PyFlame's loader runs no code of a file, so there is no list of classes that it may call."""
+    """A context manager that does nothing and accepts any list. PyFlame's loader runs no code of a file, so there is no list of classes that it may call.
+
+    Raises nothing.
+    """
     yield

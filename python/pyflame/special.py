@@ -54,6 +54,8 @@ def spherical_bessel_j0(input):
     """sin(x) / x: 1 at 0, and 0 where x is infinite; the spherical Bessel function of the first kind of order 0.
 
     input: any shape, which the result has. Integers and bool become float32.
+
+    Raises TypeError for what is no tensor. Complex numbers are accepted.
     """
     x = floating(input)
     zero, infinite = x == 0, _C.isinf(x)
@@ -113,6 +115,8 @@ def chebyshev_polynomial_u(input, n):
     """Chebyshev's polynomial of the second kind of degree n: sin((n + 1) t) / sin t with x = cos t. A tensor n is read. 0 for a negative n.
 
     U_0 = 1, U_1 = 2 x, U_(k+1) = 2 x U_k - U_(k-1). input, n and the result: as in chebyshev_polynomial_t.
+
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
     """
     return _chebyshev("chebyshev_polynomial_u", input, n, lambda x: 2 * x)
 
@@ -121,6 +125,8 @@ def chebyshev_polynomial_v(input, n):
     """Chebyshev's polynomial of the third kind of degree n: cos((n + 1/2) t) / cos(t / 2) with x = cos t. A tensor n is read. 0 for a negative n.
 
     V_0 = 1, V_1 = 2 x - 1, V_(k+1) = 2 x V_k - V_(k-1). input, n and the result: as in chebyshev_polynomial_t.
+
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
     """
     return _chebyshev("chebyshev_polynomial_v", input, n, lambda x: 2 * x - 1)
 
@@ -129,6 +135,8 @@ def chebyshev_polynomial_w(input, n):
     """Chebyshev's polynomial of the fourth kind of degree n: sin((n + 1/2) t) / sin(t / 2) with x = cos t. A tensor n is read. 0 for a negative n.
 
     W_0 = 1, W_1 = 2 x + 1, W_(k+1) = 2 x W_k - W_(k-1). input, n and the result: as in chebyshev_polynomial_t.
+
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
     """
     return _chebyshev("chebyshev_polynomial_w", input, n, lambda x: 2 * x + 1)
 
@@ -163,6 +171,8 @@ def hermite_polynomial_he(input, n):
     """The probabilist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
 
     He_0 = 1, He_1 = x, He_(k+1) = x He_k - k He_(k-1). input, n and the result: as in hermite_polynomial_h.
+
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
     """
     return _recurrence("hermite_polynomial_he", input, n, lambda x: x, lambda k, x, p, q: x * q - k * p)
 
@@ -171,6 +181,8 @@ def laguerre_polynomial_l(input, n):
     """Laguerre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
 
     L_0 = 1, L_1 = 1 - x, (k + 1) L_(k+1) = (2 k + 1 - x) L_k - k L_(k-1). input, n and the result: as in hermite_polynomial_h.
+
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
     """
     return _recurrence("laguerre_polynomial_l", input, n, lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * q - k * p) / (k + 1))
 
@@ -179,6 +191,8 @@ def legendre_polynomial_p(input, n):
     """Legendre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
 
     P_0 = 1, P_1 = x, (k + 1) P_(k+1) = (2 k + 1) x P_k - k P_(k-1). input, n and the result: as in hermite_polynomial_h.
+
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
     """
     return _recurrence("legendre_polynomial_p", input, n, lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * q - k * p) / (k + 1))
 

@@ -3,7 +3,10 @@ import re
 
 
 class TorchVersion(str):
-    """A version that compares by its numbers, with a text or a tuple of numbers: TorchVersion("2.10.0") > "2.9"."""
+    """A version that compares by its numbers, with a text or a tuple of numbers: TorchVersion("2.10.0") > "2.9".
+
+    What follows the numbers does not count, and a text without numbers counts as the lowest version: comparisons raise nothing.
+    """
 
     def _numbers(self, other):
         given = other if isinstance(other, (tuple, list)) else re.match(r"[\d.]*", str(other)).group().strip(".").split(".")

@@ -17,7 +17,8 @@ void bind_complex(nb::module_& m, TensorClass& c) {
         "The imaginary parts of complex numbers: a view of the same shape in float32 or float64. TypeError for real "
         "tensors.");
   m.def("complex", &complex, "real"_a, "imag"_a,
-        "Complex numbers of their parts, float32 or float64. Shapes broadcast; the dtypes must be equal.");
+        "Complex numbers of their parts: float32 gives complex64, float64 complex128. Shapes broadcast. TypeError for "
+        "other dtypes and for two different ones; ValueError for shapes that do not broadcast.");
   const auto part = [](Tensor (*fn)(const Tensor&)) {
     return [fn](nb::handle_t<Tensor> self) { return same_or_new(self, self_tensor(self), fn(self_tensor(self))); };
   };

@@ -147,7 +147,8 @@ void bind_join(nb::module_& m) {
         "empty list.");
   m.def(
       "stack", [](const Tensors& xs, int64_t dim) { return stack(xs, dim); }, "tensors"_a, "dim"_a = 0,
-      "The tensors side by side along a new dim; all shapes must agree.");
+      "The tensors side by side along a new dim, in the dtype to which theirs are promoted. ValueError for different "
+      "shapes and for an empty list; IndexError for a dim out of range.");
   m.def(
       "pad",
       [](const Tensor& x, const DimsArg& pads, const std::string& mode, std::optional<Scalar> value) {

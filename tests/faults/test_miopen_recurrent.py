@@ -233,7 +233,7 @@ pf.use_deterministic_algorithms(False)
 layer, x = pf.nn.LSTM(4, 6, device='rocm'), pf.ones(5, 3, 4, device='rocm')
 print(pf.explain(lambda: layer(x)[0].sum().item()))
 """, **found)
-    assert "libraries compute recurrent layers on request only" in out and "ran forward" not in out
+    assert "MIOpen computes recurrent layers on request only" in out and "ran forward" not in out
 
 
 def test_an_error_of_miopen_is_raised(program, tmp_path):

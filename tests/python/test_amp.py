@@ -226,3 +226,10 @@ def test_no_cache_of_autocast():
 
 def test_contexts_made_by_hand_are_counted():
     assert [pf.autocast_increment_nesting(), pf.autocast_increment_nesting(), pf.autocast_decrement_nesting(), pf.autocast_decrement_nesting()] == [1, 2, 1, 0]
+
+
+def test_wrong_types_of_devices_and_dtypes():
+    with pytest.raises(TypeError, match="autocast: device_type is no str; got .*cpu.*; hint: x.device.type"):
+        pf.autocast(pf.device("cpu"))
+    with pytest.raises(TypeError, match="custom_fwd: cast_inputs is no floating dtype; got 3"):
+        pf.amp.custom_fwd(lambda ctx: None, cast_inputs=3)

@@ -495,3 +495,14 @@ def test_callbacks_at_the_end_of_a_pass():
 def test_retain_grad_needs_a_gradient():
     with pytest.raises(RuntimeError, match="retain_grad: the tensor does not require grad"):
         pf.ones(2).retain_grad()
+
+
+def test_a_variable_is_a_tensor():
+    assert pf.autograd.Variable(pf.ones(1), requires_grad=True).requires_grad and pf.autograd.Variable().numel() == 0
+    with pytest.raises(TypeError, match="Variable: data is not a tensor; got list"):
+        pf.autograd.Variable([1.0])
+
+
+def test_only_a_tensor_has_a_tangent():
+    with pf.autograd.forward_ad.dual_level(), pytest.raises(ValueError, match="unpack_dual: not a tensor; got int"):
+        pf.autograd.forward_ad.unpack_dual(3)

@@ -410,3 +410,15 @@ def test_repeats_are_printed(tmp_path):
 def test_command_refuses(words, message, tmp_path, capsys):
     code, said = run(capsys, *words, "--records", str(tmp_path / "none"))
     assert code == 1 and message in said.err
+
+
+def test_what_compare_functions_refuses():
+    compare, f = pf.benchmarking.compare_functions, lambda: pf.ones(1)
+    for arguments, keywords, error, text in [
+        ((f, 3), {}, TypeError, "compare_functions: not a function; got int"),
+        ((f, f), {"names": ("a",)}, ValueError, "compare_functions: names are not two; got .'a',."),
+        ((f, f), {"names": "ab"}, ValueError, "compare_functions: names are not two; got 'ab'"),
+        ((f, f), {"max_seconds": 0}, ValueError, "compare_functions: max_seconds is not a time; got 0"),
+    ]:
+        with pytest.raises(error, match=text):
+            compare(*arguments, **keywords)

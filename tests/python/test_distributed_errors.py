@@ -9,6 +9,7 @@ from processes import finish, run, start
 
 import pyflame as pf
 import pyflame.distributed as dist
+from pyflame.distributed.checkpoint import state_dict
 
 DIFFERENT = """
 dist.init_process_group(timeout=60)
@@ -323,6 +324,20 @@ ARGUMENTS = [
     (ValueError, "gather_object: object_gather_list does not fit; got None; expected a list of 1", lambda: dist.gather_object(1)),
     (ValueError, "scatter_object_list: scatter_object_input_list does not fit; got None; expected a list of 1", lambda: dist.scatter_object_list([None])),
     (ValueError, "P2POp: op is not isend or irecv", lambda: dist.P2POp(abs, pf.ones(1), 1)),
+    (TypeError, "P2POp: tensor is not a tensor; got int", lambda: dist.P2POp(dist.isend, 3, 1)),
+    (ValueError, "P2POp: peer is not given", lambda: dist.P2POp(dist.isend, pf.ones(1))),
+    (TypeError, "get_rank: group is not a process group; got int", lambda: dist.get_rank(3)),
+    (TypeError, "get_world_size: group is not a process group; got int", lambda: dist.get_world_size(3)),
+    (TypeError, "get_backend: group is not a process group; got int", lambda: dist.get_backend(3)),
+    (TypeError, "nn.functional.all_gather: not a tensor; got int", lambda: dist.nn.all_gather(3)),
+    (TypeError, "nn.functional.all_reduce: not a tensor; got int", lambda: dist.nn.all_reduce(3)),
+    (ValueError, "nn.functional.all_to_all_single: the input has no rows", lambda: dist.nn.all_to_all_single(None, pf.tensor(1.0))),
+    (TypeError, "UnshardHandle: not a sharded module; got int", lambda: dist.fsdp.UnshardHandle(3)),
+    (TypeError, "RowwiseParallel: input_layouts is not a layout; got 3", lambda: dist.tensor.parallel.RowwiseParallel(input_layouts=3)),
+    (TypeError, "get_model_state_dict: not a module; got int", lambda: state_dict.get_model_state_dict(3)),
+    (TypeError, "set_model_state_dict: not a state dict; got int", lambda: state_dict.set_model_state_dict(pf.nn.ReLU(), 3)),
+    (TypeError, "set_model_state_dict: options are of another type; got int", lambda: state_dict.set_model_state_dict(pf.nn.ReLU(), {}, options=3)),
+    (ValueError, "set_optimizer_state_dict: not the state of an optimizer; got ..; expected a dict", lambda: state_dict.set_optimizer_state_dict(pf.nn.ReLU(), [], {})),
     (RuntimeError, "TCPStore: rank 0 cannot be reached within 0.1 s; got 127.0.0.1:1", lambda: dist.TCPStore("127.0.0.1", 1, timeout=0.1)),
     (ValueError, "get_global_rank: not a rank of the group; got 1", lambda: dist.get_global_rank(None, 1)),
     (ValueError, "get_group_rank: not a process of the group; got rank 1", lambda: dist.get_group_rank(None, 1)),

@@ -623,8 +623,61 @@ def test_triangles_as_vectors():
     (lambda: D.CorrCholeskyTransform().forward_shape((4,)), "CorrCholeskyTransform: no matrix has so many numbers below its diagonal"),
     (lambda: D.CorrCholeskyTransform().inverse_shape((4, 3)), "CorrCholeskyTransform: not square matrices"),
     (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), D.CorrCholeskyTransform()), "TransformedDistribution: the base distribution has too few dims"),
+    (lambda: D.ComposeTransform([abs]), "ComposeTransform: not transforms"),
+    (lambda: D.IndependentTransform(abs, 1), "IndependentTransform: not a transform"),
+    (lambda: D.IndependentTransform(D.ExpTransform(), -1), "IndependentTransform: a negative number of dims; got -1"),
+    (lambda: D.AffineTransform(0.0, 1.0, -1), "independent: a negative number of dims; got -1"),
+    (lambda: D.PowerTransform(0), "PowerTransform: the exponent has no inverse; got 0"),
+    (lambda: D.StickBreakingTransform()(pf.tensor(1.0)), "StickBreakingTransform: not vectors"),
+    (lambda: D.StickBreakingTransform().inv(pf.tensor(1.0)), "StickBreakingTransform: not vectors"),
+    (lambda: D.CorrCholeskyTransform()(pf.ones(2)), "CorrCholeskyTransform: no matrix has so many numbers below its diagonal; got shape .2,."),
+    (lambda: D.CorrCholeskyTransform().inv(pf.ones(2, 3)), "CorrCholeskyTransform: not square matrices; got shape .2, 3."),
+    (lambda: D.LowerCholeskyTransform()(pf.ones(2, 3)), "LowerCholeskyTransform: not square matrices; got shape .2, 3."),
+    (lambda: D.LowerCholeskyTransform().inv(pf.ones(3)), "LowerCholeskyTransform: not square matrices; got shape .3,."),
+    (lambda: D.PositiveDefiniteTransform()(pf.ones(2, 3)), "PositiveDefiniteTransform: not square matrices; got shape .2, 3."),
+    (lambda: D.CumulativeDistributionTransform(3), "CumulativeDistributionTransform: not a distribution; got 3"),
+    (lambda: D.constraints.independent(3, 1), "independent: not a constraint; got 3"),
     (lambda: D.constraints.cat([1]), "Cat: not constraints"), (lambda: D.constraints.cat([D.constraints.real], lengths=[]), "Cat: lengths and constraints differ in number"),
 ])  # fmt: skip
 def test_errors_of_transforms(wrong, text):
     with pytest.raises(ValueError, match=text):
         wrong()
+
+
+@pytest.mark.parametrize("wrong, error, text", [
+    (lambda: D.Categorical([0.5, 0.5]), ValueError, "Categorical: probs is not a tensor; got list"),
+    (lambda: D.Dirichlet([1.0, 1.0]), ValueError, "Dirichlet: concentration is not a tensor; got list"),
+    (lambda: D.MultivariateNormal([0.0], pf.eye(1)), ValueError, "MultivariateNormal: loc is not a tensor; got list"),
+    (lambda: D.LowRankMultivariateNormal(pf.ones(2), [1.0], pf.ones(2)), ValueError, "LowRankMultivariateNormal: cov_factor is not a tensor; got list"),
+    (lambda: D.Wishart(3.0, [1.0]), ValueError, "Wishart: covariance_matrix is not a tensor; got list"),
+    (lambda: D.ContinuousBernoulli(0.5, lims=0.1), ValueError, "ContinuousBernoulli: lims are not two numbers; got 0.1"),
+    (lambda: D.LKJCholesky(2.5), TypeError, "LKJCholesky: dim is not a size; got 2.5"),
+    (lambda: D.constraints.independent(D.constraints.real, 1.5), TypeError, "independent: not a number of dims; got 1.5"),
+    (lambda: D.constraints.Constraint().check(pf.ones(1)), NotImplementedError, "Constraint: check is not implemented"),
+    (lambda: D.Transform()(pf.ones(1)), NotImplementedError, "Transform: _call is not implemented"),
+    (lambda: D.Transform().inv(pf.ones(1)), NotImplementedError, "Transform: _inverse is not implemented"),
+    (lambda: D.TransformedDistribution(3, []), ValueError, "TransformedDistribution: not a distribution; got 3"),
+    (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), 3), ValueError, "TransformedDistribution: not transforms; got 3"),
+    (lambda: D.MixtureSameFamily(D.Categorical(pf.ones(2)), 3), ValueError, "MixtureSameFamily: not a distribution of components; got int"),
+    (lambda: D.MixtureSameFamily(D.Categorical(pf.ones(2)), D.Normal(pf.zeros(3), 1.0)), ValueError, "MixtureSameFamily: the components do not fit; got batch_shape .3,."),
+    (lambda: D.MixtureSameFamily(D.Categorical(pf.ones(2)), D.Normal(0.0, 1.0)), ValueError, "MixtureSameFamily: the components do not fit; got batch_shape ..;"),
+    (lambda: D.MixtureSameFamily(D.Categorical(pf.ones(3, 2)), D.Normal(pf.zeros(4, 2), 1.0)), ValueError, "MixtureSameFamily: the components do not fit"),
+    (lambda: D.register_kl(D.Normal, int), TypeError, "register_kl: type_q is not a class of distributions"),
+])  # fmt: skip
+def test_errors_of_what_is_no_distribution_or_tensor(wrong, error, text):
+    with pytest.raises(error, match=text):
+        wrong()
+
+
+def test_a_mixture_broadcasts_its_weights_and_its_components():
+    many, one = pf.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), pf.tensor([0.0, 1.0])
+    for weights, means in [(pf.ones(2), many), (pf.ones(3, 2), one)]:
+        mixture = D.MixtureSameFamily(D.Categorical(weights), D.Normal(means, 1e-3))
+        assert mixture.batch_shape == (3,) and mixture.mean.shape == (3,) and mixture.log_prob(pf.zeros(3)).shape == (3,)
+        draws = mixture.sample((50,))
+        assert draws.shape == (50, 3) and ((draws - means.expand(3, 2).mean(-1)).abs() < 0.6).all()
+
+
+def test_an_affine_transform_by_0_has_no_slope():
+    slope = D.AffineTransform(1.0, 0).log_abs_det_jacobian(pf.ones(2), pf.ones(2))
+    assert slope.tolist() == [-math.inf] * 2 == D.AffineTransform(1.0, pf.tensor(0.0)).log_abs_det_jacobian(pf.ones(2), pf.ones(2)).tolist()

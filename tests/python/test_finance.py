@@ -440,6 +440,8 @@ def test_errors_of_profiles():
                           (lambda: profile.text(rows=0), "text: the size is out of range; got rows=0 and width=48"),
                           (lambda: analyzer.rolling([profile], 2), "rolling: window does not fit; got 2 for 1 profiles"),
                           (lambda: VolumeProfileAnalyzer(1).rolling([profile], 1), "rolling: a profile has other bins; got price_precision 0.25; expected 1"),
+                          (lambda: VolumeProfile(0, np.array([1]), -0.25), "VolumeProfile: price_precision is not the width of a bin; got -0.25"),
+                          (lambda: VolumeProfile(0, np.array([1]), 1, value_area_share=2), "VolumeProfile: value_area_share is out of range; got 2"),
                           (lambda: VolumeProfile(0, np.array([]), 1), r"VolumeProfile: the totals do not fit; got shape \(0,\)")):
         with pytest.raises(ValueError, match=message):
             call()

@@ -331,3 +331,18 @@ def test_a_training_follows_that_of_bfloat16(config):
     wide, narrow = losses(lambda model: model), losses(lambda model: pf.float8.convert_to_float8_training(model, config=config))
     assert wide[-1] < 0.4 * wide[0]
     assert narrow != wide and max(abs(np.log(a / b)) for a, b in zip(wide, narrow)) < 0.06
+
+
+@pytest.mark.parametrize("wrong, error, text", [
+    (lambda: pf.float8.Float8Linear(4, 4, config=3), TypeError, "Float8Linear: config is of another type; got int"),
+    (lambda: pf.float8.Float8Linear(4, 4)(pf.ones(2, 6)), ValueError, r"Float8Linear: the input does not fit; got shape \(2, 6\); expected \[.., 4\]"),
+    (lambda: pf.float8.Float8Linear(4, 4)(pf.tensor(1.0)), ValueError, r"Float8Linear: the input does not fit; got shape \(\)"),
+    (lambda: pf.float8.convert_to_float8_training(3), TypeError, "convert_to_float8_training: not a module; got int"),
+    (lambda: pf.float8.convert_to_float8_training(pf.nn.ReLU(), config=3), TypeError, "convert_to_float8_training: config is of another type; got int"),
+    (lambda: pf.float8.dequantize(3, 1.0), TypeError, "dequantize: not a dtype of 8-bit floats; got int"),
+    (lambda: pf.float8.dequantize(pf.ones(2, dtype=pf.float8_e5m2), 1.0, dtype=3), TypeError, "dequantize: not a dtype; got 3"),
+    (lambda: pf.float8.formats("gpu"), ValueError, "device: no such device; got 'gpu'"),
+])  # fmt: skip
+def test_wrong_arguments(wrong, error, text):
+    with pytest.raises(error, match=text):
+        wrong()

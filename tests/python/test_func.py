@@ -237,3 +237,24 @@ def test_functionalize_gives_what_the_function_gives():
     assert pf.func.vmap(pf.func.functionalize(lambda t: t.clone().add_(1)))(x).tolist() == [[2, 3], [4, 5]]
     with pytest.raises(ValueError, match="functionalize: remove is unknown; got 'views'"):
         pf.func.functionalize(f, remove="views")
+
+
+def test_errors_name_what_does_not_fit():
+    f, x = pf.func, pf.ones(2)
+    for wrong, error, text in [
+        (lambda: f.grad(lambda y: y.sum(), "a")(x), TypeError, "grad: argnums are no places; got 'a'"),
+        (lambda: f.grad(lambda y: y.sum(), has_aux=True)(x), RuntimeError, "grad: has_aux needs two results; got Tensor"),
+        (lambda: f.vjp(lambda y: y, x, has_aux=True), RuntimeError, "vjp: has_aux needs two results; got Tensor"),  # not the two elements of the tensor
+        (lambda: f.vjp(lambda y: 3, x), RuntimeError, "vjp: the function returned what is no tensor; got int"),
+        (lambda: f.vjp(lambda y: (y, y), x)[1](x), RuntimeError, "vjp: the cotangents do not fit; got .'Tensor'.; expected a tensor for each of the 2 results"),
+        (lambda: f.vjp(lambda y: y, x)[1](3), RuntimeError, "vjp: the cotangents do not fit"),
+        (lambda: f.jvp(lambda y: y, x, x), RuntimeError, "jvp: primals are no tuple; got Tensor"),
+        (lambda: f.jvp(lambda y: y, (x,), (3,)), RuntimeError, "jvp: a tangent is no tensor"),
+        (lambda: f.hessian(lambda y: 3)(x), RuntimeError, "jacrev: the function returned what is no tensor; got int"),
+        (lambda: f.linearize(lambda y: y, pf.arange(2)), RuntimeError, "linearize: not a floating tensor"),
+        (lambda: f.replace_all_batch_norm_modules_(3), TypeError, "replace_all_batch_norm_modules_: not a module"),
+        (lambda: f.stack_module_state([3]), TypeError, "stack_module_state: not a list of modules"),
+        (lambda: f.stack_module_state([pf.nn.Linear(2, 3, bias=False), pf.nn.Linear(2, 3)]), RuntimeError, "stack_module_state: the models have different parameters"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=text):
+            wrong()

@@ -10,7 +10,8 @@ _levels = []
 
 
 class UnpackedDualTensor(typing.NamedTuple):
-    """The value of a dual tensor, and its tangent; None where it depends on no dual tensor."""
+    """What unpack_dual() returns: the value of a dual tensor (primal), and its tangent, of the same shape and dtype; None where it depends on no dual tensor. A
+    named tuple, which checks and refuses nothing."""
 
     primal: Tensor
     tangent: typing.Optional[Tensor]
@@ -33,7 +34,7 @@ def exit_dual_level(*, level=None):
 @contextlib.contextmanager
 def dual_level():
     """A context in which make_dual() and unpack_dual() work: enter_dual_level() at its beginning, exit_dual_level() at its end. It gives the level's
-    number, 0.
+    number, 0. RuntimeError inside of another one.
     """
     level = enter_dual_level()
     try:
@@ -54,7 +55,9 @@ def _need_gradients(op):
 
 
 def make_dual(tensor, tangent, *, level=None):
-    """The tensor with a tangent of its shape and dtype. Both are floating or complex."""
+    """The tensor with a tangent of its shape and dtype. Both are floating or complex: ValueError for other dtypes and for what is no tensor.
+
+    level: None or 0. RuntimeError for a tangent of another shape or dtype, where no such level is open, and under no_grad()."""
     duals = _duals("make_dual", level)
     _need_gradients("make_dual")
     if not isinstance(tensor, Tensor) or not isinstance(tangent, Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
@@ -68,9 +71,13 @@ def make_dual(tensor, tangent, *, level=None):
 
 
 def unpack_dual(tensor, *, level=None):
-    """(primal, tangent) of a tensor; the tangent is None where the tensor depends on no dual tensor of this level."""
+    """(primal, tangent) of a tensor; the tangent is None where the tensor depends on no dual tensor of this level.
+
+    level: None or 0. RuntimeError where no such level is open, and under no_grad(); ValueError for what is no tensor."""
     duals = _duals("unpack_dual", level)
     _need_gradients("unpack_dual")
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"unpack_dual: not a tensor; got {type(tensor).__name__}; expected a tensor")
     own = [x for x, _ in duals]
     if not tensor.requires_grad or not duals or not _depends_on(tensor, own):
         return UnpackedDualTensor(tensor, None)

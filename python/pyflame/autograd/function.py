@@ -13,7 +13,8 @@ def _has_gradient(output):
 class FunctionCtx:
     """What a Function's forward keeps for its backward: both get the same object as ctx. Any attribute may be set on it.
 
-    needs_input_grad: a tuple with a bool for each argument of forward, whether it is a tensor that requires a gradient.
+    needs_input_grad: a tuple with a bool for each argument of forward, whether it is a tensor that requires a gradient. The constructor checks nothing and
+    raises nothing; save_for_backward is a TypeError for what is no tensor.
     """
 
     def __init__(self, needs_input_grad=()):
@@ -60,7 +61,10 @@ class FunctionCtx:
 class Function(FunctionCtx):
     """An operation whose gradient you write: subclass with static methods forward(ctx, *args) and backward(ctx, *grads), and call
     ``MyFunction.apply(*args)``. backward returns one gradient (or None) for each argument of forward. Instead of taking ctx, forward may leave
-    it to a static method setup_context(ctx, inputs, output)."""
+    it to a static method setup_context(ctx, inputs, output).
+
+    A forward or backward that is not defined is a NotImplementedError when it is needed. TypeError where forward returns no tensor, or backward something else
+    than tensors and None; RuntimeError in the backward pass for another number of gradients, or one of another shape. needs_input_grad: as in FunctionCtx."""
 
     generate_vmap_rule = False  # func.vmap calls the function for each entry, so that there is nothing to generate
 

@@ -102,9 +102,11 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
 
 def gradgradcheck(func, inputs, grad_outputs=None, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
               check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True, fast_mode=False, masked=None):
-    """gradcheck of the gradients of func, weighted by grad_outputs, which are drawn at random unless given.
+    """gradcheck of the gradients of func, weighted by grad_outputs, which are drawn at random unless given: a tensor of the shape of each output that requires a
+    gradient (RuntimeError otherwise).
 
-    The arguments are those of gradcheck."""
+    The arguments are those of gradcheck, and so are the errors: RuntimeError for a wrong gradient, or False with raise_exception=False; ValueError where no input
+    requires a gradient, or one that does is neither float64 nor complex128. True where all are right."""
     _check_what_is_asked("gradgradcheck", check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     out = func(*inputs)

@@ -13,7 +13,8 @@ _state = threading.local()
 class GradientEdge(NamedTuple):
     """A place in the tape where the gradient of a tensor is computed: autograd.grad and autograd.backward take it as an input, in place of the tensor.
 
-    node: the grad_fn of the tensor, None for a leaf. output_nr: 0. ownership_token: the tensor, whose memory lives as long as the edge."""
+    node: the grad_fn of the tensor, None for a leaf. output_nr: 0. ownership_token: the tensor, whose memory lives as long as the edge. get_gradient_edge() makes
+    one. The fields are not checked here: autograd.grad raises TypeError for an edge without its tensor."""
 
     node: Node
     output_nr: int
@@ -53,7 +54,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
 
 class save_on_cpu(saved_tensors_hooks):  # noqa: N801
     """Inside, what ops save for their gradients is moved to the host's memory, and back when a gradient needs it. pin_memory is accepted and changes
-    nothing; device_type too."""
+    nothing; device_type too. Entering it is a RuntimeError inside of disable_saved_tensors_hooks()."""
 
     def __init__(self, pin_memory=False, device_type="cuda"):
         super().__init__(lambda t: (t.device, t.to("cpu", copy=True)), lambda packed: packed[1].to(packed[0]))

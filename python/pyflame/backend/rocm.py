@@ -20,7 +20,9 @@ def _device(device):
 
 
 class MemoryManager:
-    """The memory that PyFlame holds on a device: its counters, its limit, and a way to give back what is free. get_memory_manager() makes one."""
+    """The memory that PyFlame holds on a device: its counters, its limit, and a way to give back what is free. get_memory_manager() makes one.
+
+    device: as in get_memory_manager(). It is looked for when a method is called: ValueError for an unknown name, DeviceError for one that is not available."""
 
     def __init__(self, device=None):
         self._name = device
@@ -44,7 +46,9 @@ class MemoryManager:
 
 
 class PinnedPool:
-    """The page-locked memory of the host through which tensors are copied to and from a device. get_pinned_pool() makes one."""
+    """The page-locked memory of the host through which tensors are copied to and from a device. get_pinned_pool() makes one.
+
+    device: as in get_pinned_pool(). It is looked for when a method is called: ValueError for an unknown name, DeviceError for one that is not available."""
 
     def __init__(self, device=None):
         self._name = device
@@ -59,7 +63,7 @@ class PinnedPool:
 
 
 class TuningCache:
-    """Remembers which implementation of an op was the fastest for each shape, on this device and with these libraries."""
+    """Remembers which implementation of an op was the fastest for each shape, on this device and with these libraries. It has no arguments (TypeError)."""
 
     def enable_exhaustive_search(self, enabled=True, budget_ms=60000):
         """For new shapes, every implementation that accepts the op is timed at the first run. Only those whose result agrees with the first
@@ -84,12 +88,14 @@ def get_tuning_cache():
 
 
 def get_memory_manager(device=None):
-    """The MemoryManager of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0"."""
+    """The MemoryManager of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0". Never raises: the
+    methods do, where the device is unknown (ValueError) or not available (DeviceError)."""
     return MemoryManager(device)
 
 
 def get_pinned_pool(device=None):
-    """The PinnedPool of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0"."""
+    """The PinnedPool of a device. device: a name such as "rocm" or "rocm:1"; None: the default device if that is a GPU, else "rocm:0". Never raises: its method
+    does, where the device is unknown (ValueError) or not available (DeviceError)."""
     return PinnedPool(device)
 
 

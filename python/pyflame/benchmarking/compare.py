@@ -12,7 +12,8 @@ WORTH = 0.005  # a ratio that differs from 1 by less counts as no difference
 class Comparison:
     """ratio = time of the first / time of the second: above 1 the second is faster. low, high: the 95 % interval by the bootstrap.
 
-    first, second: the names. paired: the samples were drawn alternately, and the bootstrap keeps each pair together."""
+    first, second: the names. paired: the samples were drawn alternately, and the bootstrap keeps each pair together. compare() and compare_functions() make it;
+    the fields are not checked, and nothing is raised for other values."""
 
     first: str
     second: str
@@ -60,7 +61,8 @@ def bootstrap(first, second, paired=False, seed=0):
 
 
 def compare(first, second):
-    """A Comparison of two Measurements that were made one after the other. The interval of the ratio is drawn by a bootstrap of both lists of samples."""
+    """A Comparison of two Measurements that were made one after the other. The interval of the ratio is drawn by a bootstrap of both lists of samples. TypeError
+    for what is no Measurement."""
     for m in (first, second):
         if not isinstance(m, Measurement):
             raise TypeError(f"compare: not a Measurement; got {type(m).__name__}; expected what pf.bench returned")
@@ -72,7 +74,15 @@ def compare_functions(first, second, *args, device=None, max_seconds=10.0, relat
     ratio is within `relative`, or for max_seconds. Returns a Comparison.
 
     first, second: the functions. args: their arguments. device: as in bench. min_samples: how many samples of each are drawn at least, if max_seconds suffice.
-    names: two names for the result; those of the functions unless given."""
+    names: two names for the result; those of the functions unless given. TypeError for what is no function. ValueError for names that are not two, a max_seconds
+    that is not above 0 and an unknown device; DeviceError for one that is not there. Errors of the functions come through."""
+    for function in (first, second):
+        if not callable(function):
+            raise TypeError(f"compare_functions: not a function; got {type(function).__name__}; expected two functions")
+    if names is not None and (isinstance(names, str) or len(names) != 2):
+        raise ValueError(f"compare_functions: names are not two; got {names!r}; expected two names, or None")
+    if not max_seconds > 0:
+        raise ValueError(f"compare_functions: max_seconds is not a time; got {max_seconds!r}; expected a number above 0")
     device = _device_of(args, device)
     timers = [_Timer(lambda fn=fn: fn(*args), device, None) for fn in (first, second)]
     calls = []

@@ -29,6 +29,7 @@ class Measurement:
     `name` is what was measured and `device` where. A sample is the mean of `calls` calls; `warmup_calls` came before the samples. `cache` is 'warm' or 'cold', `relative`
     what half of the interval should be at most, relative to the median. `notes` are remarks on the data and the run. `flops` and `bytes` are those of one call; None: unknown.
     `arguments` has a text for each argument, `environment` the machine and its state, `time` the end of the measurement in seconds since 1970.
+    pf.bench makes it; the fields are not checked, and nothing is raised for other values.
     """
 
     name: str

@@ -15,7 +15,10 @@ def default_folder():
 
 
 class Records:
-    """The records of a folder. Several processes may add at once: a record is one write to the end of the file."""
+    """The records of a folder. Several processes may add at once: a record is one write to the end of the file.
+
+    folder: a path, which need not exist; None: pyflame/bench in the user's folder for data. TypeError for what is no path; add() is an OSError where the folder
+    cannot be made or written."""
 
     def __init__(self, folder=None):
         self.folder = pathlib.Path(folder) if folder else default_folder()

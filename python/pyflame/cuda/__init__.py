@@ -30,12 +30,15 @@ def current_device():
 
 
 def set_device(device):
-    """Which of several GPUs a name without a number and x.cuda() mean. Tensors without device= are made where they were before, unless that is another GPU."""
+    """Which of several GPUs a name without a number and x.cuda() mean. Tensors without device= are made where they were before, unless that is another GPU.
+
+    device: a number, a name such as 'rocm:1', or a device. ValueError for what is no GPU's name, TypeError for another type; DeviceError without a GPU."""
     _gpu.select(_gpu.index_of(device))
 
 
 class device:
-    """A context in which this GPU is the one that a name without a number means."""
+    """A context in which this GPU is the one that a name without a number means. device: a number, a name such as 'rocm:1', or a device; None, and a negative
+    number, change nothing. ValueError for what is no GPU's name, TypeError for another type. Without a GPU, entering it is a DeviceError for a number above 0."""
 
     def __init__(self, device):
         self.idx = -1 if device is None else _gpu.index_of(device)
@@ -53,7 +56,9 @@ class device:
 
 
 def device_of(tensor):
-    """A context in which the GPU of a tensor is the current one. For a tensor on the CPU nothing changes."""
+    """A context in which the GPU of a tensor is the current one. For a tensor on the CPU nothing changes. TypeError for what is no tensor."""
+    if not isinstance(tensor, _C.Tensor):
+        raise TypeError(f"device_of: not a tensor; got {type(tensor).__name__}; expected a tensor")
     where = tensor.device
     return contextlib.nullcontext() if where.index is None else device(where.index)
 
@@ -85,7 +90,7 @@ def initial_seed():
 
 
 def get_rng_state(device=None):
-    """The state of the random numbers, a tuple of two ints, which is one for all devices; device is not used. set_rng_state() takes it."""
+    """The state of the random numbers, a tuple of two ints, which is one for all devices; device is not used. set_rng_state() takes it. Never raises."""
     return _C.get_rng_state()
 
 
@@ -100,7 +105,8 @@ def get_rng_state_all():
 
 
 def set_rng_state_all(new_states):
-    """Continues the random numbers from what get_rng_state_all() returned. The last state of the list counts; an empty list changes nothing."""
+    """Continues the random numbers from what get_rng_state_all() returned. The last state of the list counts; an empty list changes nothing. TypeError for what
+    is no list, and for a state that is not a tuple of two ints of 0 or more."""
     for state in new_states[-1:]:
         set_rng_state(state)
 
@@ -128,22 +134,26 @@ def _stats(device):
 
 
 def memory_allocated(device=None):
-    """The bytes of the tensors that live on a GPU, an int. device: a number or a name; None is the current GPU. 0 without a GPU."""
+    """The bytes of the tensors that live on a GPU, an int. device: a number or a name; None is the current GPU. Without a GPU it is 0, whatever device is; with
+    one, ValueError for what is no GPU's name, and DeviceError for a GPU that is not there."""
     return _stats(device).get("allocated", 0)
 
 
 def max_memory_allocated(device=None):
-    """The most bytes of live tensors since the start, or since reset_peak_memory_stats."""
+    """The most bytes of live tensors since the start, or since reset_peak_memory_stats(), an int. device, and the errors for it, are those of
+    memory_allocated(). 0 without a GPU."""
     return _stats(device).get("peak_allocated", 0)
 
 
 def memory_reserved(device=None):
-    """The bytes that PyFlame holds of a GPU's memory, an int: those of tensors, and those that it keeps for the next ones. 0 without a GPU."""
+    """The bytes that PyFlame holds of a GPU's memory, an int: those of tensors, and those that it keeps for the next ones. device, and the errors for it, are
+    those of memory_allocated(). 0 without a GPU."""
     return _stats(device).get("reserved", 0)
 
 
 def max_memory_reserved(device=None):
-    """The most bytes of a GPU's memory that PyFlame held since the start, or since reset_peak_memory_stats(). 0 without a GPU."""
+    """The most bytes of a GPU's memory that PyFlame held since the start, or since reset_peak_memory_stats(), an int. device, and the errors for it, are those of
+    memory_allocated(). 0 without a GPU."""
     return _stats(device).get("peak_reserved", 0)
 
 
@@ -151,7 +161,8 @@ memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
 def reset_peak_memory_stats(device=None):
-    """The peaks of max_memory_allocated() and max_memory_reserved() begin again with the bytes of now. Without a GPU it does nothing."""
+    """The peaks of max_memory_allocated() and max_memory_reserved() begin again with the bytes of now. device, and the errors for it, are those of
+    memory_allocated(). Without a GPU it does nothing."""
     if is_available():
         _C.reset_peak_memory(_gpu.name_of(device))
 
@@ -160,7 +171,8 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_
 
 
 def memory_stats(device=None):
-    """Counters of the memory of the GPU, by PyTorch's names where there are any."""
+    """Counters of the memory of the GPU, a dict of ints by PyTorch's names where there are any, and by those of pf.memory_stats(). device, and the errors for it,
+    are those of memory_allocated(). Empty without a GPU."""
     stats = _stats(device)
     names = {"allocated_bytes.all.current": "allocated", "allocated_bytes.all.peak": "peak_allocated", "reserved_bytes.all.current": "reserved",
              "reserved_bytes.all.peak": "peak_reserved", "active_bytes.all.current": "allocated", "active_bytes.all.peak": "peak_allocated",
@@ -193,7 +205,8 @@ def get_per_process_memory_fraction(device=None):
 
 
 def memory_snapshot(mempool_id=None):
-    """The segments of the GPU's memory with their blocks, as PyTorch's. pf.memory.snapshot() also says what holds each of them. Empty without a GPU."""
+    """The segments of the current GPU's memory with their blocks, a list of dicts as PyTorch's. pf.memory.snapshot() also says what holds each of them. Empty
+    without a GPU. mempool_id is not used; never raises."""
     from ..memory import _as_pytorch
 
     return _as_pytorch.segments(_gpu.name_of()) if is_available() else []
@@ -259,12 +272,12 @@ def get_arch_list():
 
 
 def is_bf16_supported(including_emulation=True):
-    """A bool: whether there is a GPU. Every GPU that PyFlame uses computes in bfloat16; including_emulation is not used."""
+    """A bool: whether there is a GPU. Every GPU that PyFlame uses computes in bfloat16; including_emulation is not used. Never raises."""
     return is_available()
 
 
 def can_device_access_peer(device, peer_device):
-    """Always False: a kernel reads the memory of its own GPU only, and tensors move between GPUs by copies."""
+    """Always False: a kernel reads the memory of its own GPU only, and tensors move between GPUs by copies. The arguments are not used; never raises."""
     return False
 
 
@@ -318,7 +331,7 @@ def get_sync_debug_mode():
 
 
 def set_sync_debug_mode(debug_mode):
-    """Does nothing; debug_mode is not used. pyflame.explain() names each point at which a program waits for the device."""
+    """Does nothing; debug_mode is not used or checked, and nothing is raised. pyflame.explain() names each point at which a program waits for the device."""
 
 
 def _lazy_init():

@@ -77,7 +77,7 @@ class Event:
 
 
 def current_stream(device=None):
-    """The Stream that stands for the order of work. All devices and streams have an equal one; device is not used."""
+    """The Stream that stands for the order of work. All devices and streams have an equal one; device is not used. Never raises."""
     return _stream
 
 
@@ -85,9 +85,10 @@ default_stream = current_stream
 
 
 def set_stream(stream):
-    """Does nothing; stream is not used. A device has one order of work, so that all streams are equal."""
+    """Does nothing; stream is not used. A device has one order of work, so that all streams are equal. Never raises."""
 
 
 def stream(stream):
-    """A context that changes nothing: a device has one order of work, so that all streams are equal. stream: a Stream or None."""
+    """A context that changes nothing: a device has one order of work, so that all streams are equal. stream: a Stream or None, which is not checked: it is
+    returned, and something else is a TypeError in the with statement."""
     return stream if stream is not None else _stream

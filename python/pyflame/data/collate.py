@@ -21,7 +21,10 @@ default_collate_fn_map = {}  # what default_collate does with further types: {ty
 def default_collate(batch):
     """One batch from a list of samples: tensors, arrays and numbers are stacked, tuples, lists and dicts by part.
 
-    Python's floats become float64, as PyTorch has it. Strings stay as they are: a tuple of them for a part of a tuple or list, otherwise a list."""
+    Python's floats become float64, as PyTorch has it. Strings stay as they are: a tuple of them for a part of a tuple or list, otherwise a list.
+
+    ValueError for an empty batch, for tensors of different shapes, and for tuples and lists of different lengths; KeyError for a dict without a key of the first
+    one; TypeError for samples of other types, such as None, and for arrays of objects."""
     return collate(batch, collate_fn_map=default_collate_fn_map)
 
 
@@ -68,7 +71,8 @@ def collate(batch, *, collate_fn_map=None):
 
 def default_convert(sample):
     """A sample with its NumPy arrays and numbers as tensors of the same dtype, in main memory. Dicts and named tuples keep their type, other tuples and lists become
-    lists, whose entries are converted in the same way. Everything else stays as it is: tensors, Python's numbers, strings, arrays of strings.
+    lists, whose entries are converted in the same way. Everything else stays as it is: tensors, Python's numbers, strings, arrays of strings. TypeError for an
+    array of numbers whose dtype no tensor has, such as uint16.
     """
     if type(sample).__module__ == "numpy" and sample.dtype.kind in "biuf":
         return _C.tensor(sample, device="cpu")

@@ -12,7 +12,7 @@ T_co = TypeVar("T_co", covariant=True)  # for annotations of programs
 
 class Dataset:
     """Base class of datasets with an index. Define __getitem__(index) and __len__. A DataLoader asks __getitems__(indices), where it is defined, for
-    the list of all samples of a batch."""
+    the list of all samples of a batch. Without __getitem__ an index is a NotImplementedError, and without __len__ len() is a TypeError."""
 
     def __getitem__(self, index):
         raise NotImplementedError(f"{type(self).__name__}: __getitem__ is not implemented")
@@ -25,7 +25,7 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Base class of streams. Define __iter__; samples keep its order and are not shuffled."""
+    """Base class of streams. Define __iter__; samples keep its order and are not shuffled. Without __iter__, iterating is a NotImplementedError."""
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__}: __iter__ is not implemented")
@@ -148,7 +148,8 @@ class ConcatDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Sample i is the tuple of sample i of each dataset, or the dict of them if they are given by name."""
+    """Sample i is the tuple of sample i of each dataset, or the dict of them if they are given by name. ValueError for no dataset, for some by position and
+    others by name, and for different sizes; TypeError for one without a length. An index out of range is the error of the datasets."""
 
     def __init__(self, *args, **kwargs):
         if bool(args) == bool(kwargs):

@@ -16,7 +16,8 @@ def _count(owner, name, value):
 
 
 class Sampler:
-    """Base class of samplers. Define __iter__, and __len__ where the number of indices is known."""
+    """Base class of samplers. Define __iter__, and __len__ where the number of indices is known. Without __iter__, iterating is a NotImplementedError; without
+    __len__, len() is a TypeError. data_source is accepted for PyTorch's programs and not used."""
 
     def __init__(self, data_source=None):
         pass
@@ -74,7 +75,10 @@ class _Permutation:
 
 class RandomSampler(Sampler):
     """The indices of the data in a random order that is new in each epoch; with replacement, random indices. num_samples of them, by default as
-    many as there are data. data_source: what has a length. generator: a Generator, or None for the global one. Data of any size need no list of all indices."""
+    many as there are data. data_source: what has a length. generator: a Generator, or None for the global one. Data of any size need no list of all indices.
+
+    ValueError for a num_samples that is no integer of 1 or more, and, when it is iterated, for num_samples of no data. TypeError for a replacement that is no
+    bool, and, when it is iterated, for data without a length and for another generator."""
 
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
         if not isinstance(replacement, bool):
@@ -111,7 +115,8 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """These indices in a random order that is new in each epoch."""
+    """These indices in a random order that is new in each epoch. indices: a sequence, whose entries are not checked. generator: a Generator, or None for the
+    global one. Iterating is a TypeError for indices without a length, and for another generator."""
 
     def __init__(self, indices, generator=None):
         self.indices, self.generator = indices, generator
@@ -164,7 +169,10 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of batch_size indices of a sampler; a last one that is shorter is left out with drop_last."""
+    """Lists of batch_size indices of a sampler; a last one that is shorter is left out with drop_last.
+
+    sampler: what can be iterated; TypeError, when the first batch is asked for, if it cannot. ValueError for a batch_size that is no integer of 1 or more, and
+    for a drop_last that is no bool."""
 
     def __init__(self, sampler, batch_size, drop_last=False):
         _count("BatchSampler", "batch_size", batch_size)

@@ -34,7 +34,8 @@ _LOOK_FOR_PARENT = 2.0  # seconds
 
 
 class WorkerInfo:
-    """What get_worker_info() returns inside a worker: id, num_workers, seed (of this worker and epoch) and its copy of the dataset."""
+    """What get_worker_info() returns inside a worker: id, num_workers, seed (of this worker and epoch) and its copy of the dataset. Nothing is checked or
+    raised for other values."""
 
     def __init__(self, id, num_workers, seed, dataset):
         self.id, self.num_workers, self.seed, self.dataset = id, num_workers, seed, dataset

@@ -578,7 +578,8 @@ def recv(tensor, src=None, group=None, tag=0, group_src=None):
 def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
     """send() that returns at once, with a Work.
 
-    tensor: what is sent. dst, group, tag, group_dst: as in send().
+    tensor: what is sent. dst, group, tag, group_dst: as in send(). The errors for them are those of send(): ValueError for no dst, one that is not of the group or
+    is this rank, and where there is no other process; TypeError for what is no tensor or no group. An error of the message itself comes from wait() of the Work.
     """
     _check_peer("isend", "dst", dst, group_dst)
     return _message("send", tensor, dst, "dst", group, tag, group_dst, True)
@@ -587,7 +588,9 @@ def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
 def irecv(tensor, src=None, group=None, tag=0, group_src=None):
     """recv() that returns at once, with a Work.
 
-    tensor: is written. src, group, tag, group_src: as in recv().
+    tensor: is written. src, group, tag, group_src: as in recv(). The errors for them are those of recv(): ValueError for no src, one that is not of the group or
+    is this rank, and where there is no other process; TypeError for what is no tensor or no group. An error of the message itself, such as another shape,
+    comes from wait() of the Work.
     """
     _check_peer("irecv", "src", src, group_src, "; hint: a message of any rank is not available")
     return _message("recv", tensor, src, "src", group, tag, group_src, True)
@@ -597,12 +600,15 @@ class P2POp:
     """A message of batch_isend_irecv(): isend or irecv, its tensor and the other rank.
 
     op: isend or irecv. peer: the other rank in the job; group_peer: the rank in the group, in its place. tag: a number, the same on both sides.
-    group: the processes; None: all of the job.
+    group: the processes; None: all of the job. ValueError for another op and for no peer; TypeError for what is no tensor. batch_isend_irecv() checks the rest.
     """
 
     def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
         if op not in (isend, irecv):
             raise ValueError(f"P2POp: op is not isend or irecv; got {op!r}; expected distributed.isend or distributed.irecv")
+        if not isinstance(tensor, _C.Tensor):
+            raise TypeError(f"P2POp: tensor is not a tensor; got {type(tensor).__name__}; expected a tensor")
+        _check_peer("P2POp", "peer", peer, group_peer)
         self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
 
 

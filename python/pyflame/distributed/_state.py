@@ -20,7 +20,7 @@ def blames_another_rank(text):
 
 
 class ReduceOp:
-    """The reductions: each value of the result is combined of the values of all ranks, in the order of the ranks."""
+    """The reductions: each value of the result is combined of the values of all ranks, in the order of the ranks. Another name is an AttributeError."""
 
     SUM, AVG, PRODUCT, MIN, MAX = "sum", "avg", "product", "min", "max"
 
@@ -220,8 +220,10 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
     """A group of these ranks, or of all. Every process of the job calls it, with the same ranks, also those that are not of the group; they get
     GroupMember.NON_GROUP_MEMBER.
 
-    timeout: of each collective, a timedelta or seconds; None: that of the whole job. backend: as in init_process_group(). pg_options,
-    use_local_synchronization, group_desc and device_id are accepted for PyTorch's programs and change nothing.
+    ranks: a list of different numbers; None: all. timeout: of each collective, a timedelta or seconds; None: that of the whole job. backend: as in
+    init_process_group(). pg_options, use_local_synchronization, group_desc and device_id are accepted for PyTorch's programs and change nothing.
+    TypeError for ranks that are no list of numbers; ValueError for an empty list, for ranks that are not of the job or come twice, for another backend, and for
+    a timeout that is not a time above 0.
     """
     op = "new_group"
     _backend(op, backend)
@@ -245,19 +247,30 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
     return made
 
 
+def _asked(op, group):
+    """The group that is asked about: that of the whole job for None, which is None without one."""
+    if group is not None and not isinstance(group, ProcessGroup):
+        raise TypeError(f"{op}: group is not a process group; got {type(group).__name__}; expected what new_group() returned, or None")
+    return group or _World.default
+
+
 def get_rank(group=None):
-    """The rank of this process in the group: 0 where it is the only one, -1 where it is not one of the group."""
+    """The rank of this process in the group: 0 where it is the only one, -1 where it is not one of the group.
+
+    group: what new_group() returned; None: all of the job. TypeError for something else."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
-    group = group or _World.default
+    group = _asked("get_rank", group)
     return group.rank() if group else 0
 
 
 def get_world_size(group=None):
-    """The number of processes of the group: 1 before init_process_group(), -1 where this process is not one of the group."""
+    """The number of processes of the group: 1 before init_process_group(), -1 where this process is not one of the group.
+
+    group: what new_group() returned; None: all of the job. TypeError for something else."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
-    group = group or _World.default
+    group = _asked("get_world_size", group)
     return group.size() if group else 1
 
 
@@ -272,11 +285,15 @@ def get_node_local_rank(fallback_rank=None):
 
 
 def get_backend(group=None):
-    """What moves the bytes of tensors on GPUs: 'nccl' (also where RCCL does) once the group has connected its GPUs; otherwise 'host'."""
+    """What moves the bytes of tensors on GPUs: 'nccl' (also where RCCL does) once the group has connected its GPUs; otherwise 'host'.
+
+    group: what new_group() returned; None: all of the job. TypeError for something else."""
     from ._device import library
 
-    group = group or _World.default
-    return "nccl" if isinstance(group, ProcessGroup) and library(group) else "host"
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return "host"
+    group = _asked("get_backend", group)
+    return "nccl" if group is not None and library(group) else "host"
 
 
 def get_process_group_ranks(group=None):

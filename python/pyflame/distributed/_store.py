@@ -156,7 +156,7 @@ def _bytes(value):
 
 
 class Store:
-    """The base class of stores, for isinstance(). It has no methods of its own: TCPStore is the store that there is."""
+    """The base class of stores, for isinstance(). It has no arguments (TypeError) and no methods of its own: TCPStore is the store that there is."""
 
 
 class TCPStore(Store):

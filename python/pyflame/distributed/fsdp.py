@@ -21,7 +21,7 @@ from .device_mesh import DeviceMesh
 class MixedPrecisionPolicy:
     """The dtypes of a sharded module. param_dtype: of the gathered parameters and of floating inputs, so of the computation. reduce_dtype: in which gradients are
     averaged. output_dtype: of floating outputs. None: as it is. cast_forward_inputs: inputs are converted to param_dtype. The parts keep their dtype, so
-    optimizers update those."""
+    optimizers update those. TypeError for what is no floating dtype."""
 
     def __init__(self, param_dtype=None, reduce_dtype=None, output_dtype=None, cast_forward_inputs=True):
         for name, dtype in (("param_dtype", param_dtype), ("reduce_dtype", reduce_dtype), ("output_dtype", output_dtype)):
@@ -400,7 +400,9 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
 
 
 def register_fsdp_forward_method(module, method_name):
-    """Parameters are whole in this method of a sharded module too, as they are in forward. A module that is not sharded stays as it is."""
+    """Parameters are whole in this method of a sharded module too, as they are in forward. A module that is not sharded stays as it is, and nothing is checked.
+
+    method_name: a str. AttributeError where a sharded module has no such method."""
     if not isinstance(module, FSDPModule):
         return
     inner = getattr(module, method_name)
@@ -414,10 +416,12 @@ def register_fsdp_forward_method(module, method_name):
 
 class UnshardHandle:
     """What unshard(async_op=True) of an FSDPModule returns: parameters begin to be gathered. wait() returns when they are whole; a second wait() does
-    nothing.
+    nothing. TypeError for a module that is not sharded.
     """
 
     def __init__(self, module):
+        if not isinstance(module, FSDPModule):
+            raise TypeError(f"UnshardHandle: not a sharded module; got {type(module).__name__}; expected what fully_shard() returned")
         self._module = module
 
     def wait(self):

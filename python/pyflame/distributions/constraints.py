@@ -2,15 +2,23 @@
 from .. import _C, linalg
 
 
+def _check_count(op, count):
+    """TypeError or ValueError unless it is a number of dims."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{op}: not a number of dims; got {count!r}; expected an int")
+    if count < 0:
+        raise ValueError(f"{op}: a negative number of dims; got {count}; expected 0 or more")
+
+
 class Constraint:
-    """A set. event_dim: how many of the last dims one value has."""
+    """A set. event_dim: how many of the last dims one value has. A subclass defines check(); that of this class is a NotImplementedError."""
 
     is_discrete, event_dim = False, 0
 
     def check(self, value):
         """Whether each value is in the set: a bool tensor with the shape of value without its last event_dim dims. Those of cat() and stack() have the
         answer for each part instead. ValueError for a set that depends on parameters."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: check is not implemented; expected a subclass that defines it")
 
     def __repr__(self):
         return type(self).__name__.lstrip("_") + "()"
@@ -162,9 +170,13 @@ class _Stack(_Parts):
 
 
 class _Independent(Constraint):
-    """A constraint that holds for all elements of the last reinterpreted_batch_ndims dims together."""
+    """A constraint that holds for all elements of the last reinterpreted_batch_ndims dims together. ValueError for a base that is no Constraint, and for a
+    negative number; TypeError for a number that is no int."""
 
     def __init__(self, base, reinterpreted_batch_ndims):
+        if not isinstance(base, Constraint):
+            raise ValueError(f"independent: not a constraint; got {base!r}; expected a Constraint")
+        _check_count("independent", reinterpreted_batch_ndims)
         self.base_constraint, self.reinterpreted_batch_ndims = base, reinterpreted_batch_ndims
         self.is_discrete, self.event_dim = base.is_discrete, base.event_dim + reinterpreted_batch_ndims
 
@@ -209,35 +221,42 @@ def stack(cseq, dim=0):
 
 
 def greater_than(lower_bound):
-    """The numbers x with x > lower_bound; NaN is not one. lower_bound: a number, or a tensor that broadcasts with what is checked."""
+    """The numbers x with x > lower_bound; NaN is not one. lower_bound: a number, or a tensor that broadcasts with what is checked; if it does not, check() is
+    a ValueError. check() of complex numbers is a TypeError."""
     return _Interval(lower_bound, closed=False)
 
 
 def greater_than_eq(lower_bound):
-    """The numbers x with x >= lower_bound; NaN is not one. lower_bound: a number, or a tensor that broadcasts with what is checked."""
+    """The numbers x with x >= lower_bound; NaN is not one. lower_bound: a number, or a tensor that broadcasts with what is checked; if it does not, check() is
+    a ValueError. check() of complex numbers is a TypeError."""
     return _Interval(lower_bound)
 
 
 def less_than(upper_bound):
-    """The numbers x with x < upper_bound; NaN is not one. upper_bound: a number, or a tensor that broadcasts with what is checked."""
+    """The numbers x with x < upper_bound; NaN is not one. upper_bound: a number, or a tensor that broadcasts with what is checked; if it does not, check() is
+    a ValueError. check() of complex numbers is a TypeError."""
     return _Interval(None, upper_bound, closed=False)
 
 
 def interval(lower_bound, upper_bound):
-    """The numbers x with lower_bound <= x <= upper_bound; NaN is not one. The bounds: numbers, or tensors that broadcast with what is checked."""
+    """The numbers x with lower_bound <= x <= upper_bound; NaN is not one. The bounds: numbers, or tensors that broadcast with what is checked; if they do
+    not, check() is a ValueError. check() of complex numbers is a TypeError. No number is in an interval whose upper bound is the smaller one."""
     return _Interval(lower_bound, upper_bound)
 
 
 def half_open_interval(lower_bound, upper_bound):
-    """The numbers x with lower_bound <= x < upper_bound; NaN is not one. The bounds: numbers, or tensors that broadcast with what is checked."""
+    """The numbers x with lower_bound <= x < upper_bound; NaN is not one. The bounds: numbers, or tensors that broadcast with what is checked; if they do
+    not, check() is a ValueError. check() of complex numbers is a TypeError. No number is in an interval whose upper bound is the smaller one."""
     return _Interval(lower_bound, upper_bound, closed=False, half=True)
 
 
 def integer_interval(lower_bound, upper_bound):
-    """The whole numbers x with lower_bound <= x <= upper_bound, in an integer or a floating dtype. The bounds: numbers, or tensors that broadcast with what is checked."""
+    """The whole numbers x with lower_bound <= x <= upper_bound, in an integer or a floating dtype. The bounds: numbers, or tensors that broadcast with what is
+    checked; if they do not, check() is a ValueError. check() of complex numbers is a TypeError."""
     return _Interval(lower_bound, upper_bound, discrete=True)
 
 
 def multinomial(upper_bound):
-    """Counts of draws: numbers of at least 0 whose sum over the last dim is at most upper_bound. check() does not ask whether they are whole."""
+    """Counts of draws: numbers of at least 0 whose sum over the last dim is at most upper_bound. check() does not ask whether they are whole. upper_bound: a
+    number, or a tensor that broadcasts with the sums; if it does not, check() is a ValueError."""
     return _Counts(upper_bound)

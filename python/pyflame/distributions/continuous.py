@@ -336,7 +336,11 @@ class Exponential(ExponentialFamily):
 
 
 class VonMises(Distribution):
-    """Angles with density proportional to exp(concentration cos(x - loc)). Mean and variance are those of directions. Draws are made on the host."""
+    """Angles with density proportional to exp(concentration cos(x - loc)). Mean and variance are those of directions. Draws are made on the host, and have no
+    gradient: rsample is a NotImplementedError.
+
+    loc, concentration: numbers or tensors, of a floating dtype that draws have. validate_args: as in Distribution. RuntimeError where they do not broadcast.
+    ValueError, where arguments are checked, for a concentration that is not above 0 and for a loc that is NaN."""
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
@@ -366,7 +370,9 @@ class GeneralizedPareto(Distribution):
 
     The tails of other distributions have this form. A negative concentration bounds the values at loc - scale / concentration. mean is NaN for a
     concentration of 1 or more, variance of 1/2 or more. Pickands, "Statistical inference using extreme order statistics", 1975.
-    validate_args: as in Distribution."""
+
+    loc, scale, concentration: numbers or tensors, of a floating dtype that draws have. validate_args: as in Distribution. RuntimeError where they do not
+    broadcast. ValueError, where arguments are checked, for a scale that is not above 0; from log_prob for values outside of the bounds."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True

@@ -6,7 +6,7 @@ from .._grad_mode import no_grad
 from .._shapes import broadcast_shapes
 from . import constraints
 from ._math import clamp_probs, eps, lgamma, on_host, uniform, xlogy
-from .distribution import Distribution, ExponentialFamily, broadcast_all
+from .distribution import Distribution, ExponentialFamily, broadcast_all, check_tensors
 
 
 def _given_one(name, probs, logits):
@@ -143,7 +143,10 @@ class Geometric(_Probable):
 
 
 class Categorical(_Probable):
-    """Class numbers from 0, with the last dim's probabilities, or logits; they need not sum to 1."""
+    """Class numbers from 0, int64, with the last dim's probabilities, or logits: one of them is given, a tensor [.., classes]. They need not sum to 1.
+
+    validate_args: as in Distribution. ValueError for both or none, for what is no tensor or has no dims, and, where arguments are checked, for probabilities of
+    which one, divided by their sum, is negative or NaN, and for logits that are NaN; from log_prob for what is no class."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
@@ -152,6 +155,7 @@ class Categorical(_Probable):
     def __init__(self, probs=None, logits=None, validate_args=None):
         _given_one("Categorical", probs, logits)
         given = probs if logits is None else logits
+        check_tensors("Categorical", **{"probs" if logits is None else "logits": given})
         if given.ndim < 1:
             raise ValueError("Categorical: the parameter is 0-dimensional; expected at least 1 dimension")
         if logits is None:
@@ -194,7 +198,8 @@ class Categorical(_Probable):
 
 
 class OneHotCategorical(Distribution):
-    """Categorical with classes as vectors that are 1 at the class and 0 elsewhere."""
+    """Categorical with classes as vectors that are 1 at the class and 0 elsewhere: draws [.., classes] of the dtype of probs. The arguments, and the errors for
+    them, are those of Categorical; log_prob is a ValueError, where arguments are checked, for vectors of another kind."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
@@ -288,8 +293,9 @@ class _Trials(_Probable):
 class Binomial(_Trials):
     """The number of successes in total_count trials. Draws are made on the host.
 
-    total_count: integers from 0 on, a number or a tensor, which broadcasts with the other argument. One of the two is given: probs, of a success, or logits, log(probs / (1 - probs)).
-    validate_args: as in Distribution."""
+    total_count: integers from 0 on, a number or a tensor, which broadcasts with the other argument (RuntimeError). One of the two is given: probs, of a success,
+    or logits, log(probs / (1 - probs)), a number or a tensor, whose dtype draws have. validate_args: as in Distribution. ValueError for both or none, and, where
+    arguments are checked, for a total_count that is negative or no integer and for probs outside of [0, 1]."""
 
     support = property(lambda self: constraints.integer_interval(0, self.total_count),
                        doc="The values that the distribution can give, as a constraint: the integers from 0 to total_count.")
@@ -332,8 +338,9 @@ class Binomial(_Trials):
 class NegativeBinomial(_Trials):
     """The number of successes with probability probs before total_count failures. Draws are made on the host.
 
-    total_count: 0 or more, a number or a tensor that broadcasts with the other argument. One of the two is given: probs, of a success, in [0, 1), or logits,
-    log(probs / (1 - probs)). validate_args: as in Distribution."""
+    total_count: 0 or more, a number or a tensor that broadcasts with the other argument (RuntimeError). One of the two is given: probs, of a success, in [0, 1),
+    or logits, log(probs / (1 - probs)), a number or a tensor, whose dtype draws have. validate_args: as in Distribution. ValueError for both or none, and,
+    where arguments are checked, for a negative total_count and for probs outside of [0, 1)."""
 
     arg_constraints = {"total_count": constraints.nonnegative, "probs": constraints.half_open_interval(0.0, 1.0), "logits": constraints.real}
     support = constraints.nonnegative_integer
@@ -362,7 +369,8 @@ class Multinomial(Distribution):
     """How often each class came in total_count draws of a Categorical.
 
     total_count: an int. One of the two is given, with the classes in the last dim: probs, which need not sum to 1, or logits, their logarithms up to a constant.
-    validate_args: as in Distribution."""
+    validate_args: as in Distribution. NotImplementedError for a total_count that is no int. ValueError for a negative one; the errors for probs and logits are
+    those of Categorical."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 

@@ -20,6 +20,13 @@ def broadcast_all(*values):
     return [t if tuple(t.shape) == tuple(shape) else t.expand(*shape) for t in tensors]
 
 
+def check_tensors(op, **values):
+    """ValueError for an argument that is not a tensor."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{op}: {name} is not a tensor; got {type(value).__name__}; expected a tensor")
+
+
 def sum_rightmost(value, dims):
     """The sum over the last dims."""
     return value if dims == 0 else value.reshape(*value.shape[: value.ndim - dims], -1).sum(-1)
@@ -33,7 +40,9 @@ def extended(shape):
 class Distribution:
     """A probability distribution: batch_shape are independent distributions with parameters of their own, event_shape is one draw of each.
 
-    validate_args: whether the arguments, and the values of log_prob, are checked, which reads them; None: as set_default_validate_args said, or else True (False under python -O)."""
+    validate_args: whether the arguments, and the values of log_prob, are checked, which reads them; None: as set_default_validate_args said, or else True
+    (False under python -O). What the checks find is a ValueError. TypeError for a shape that is no tuple. A method for which a distribution has no formula is a
+    NotImplementedError."""
 
     has_rsample = False
     has_enumerate_support = False
@@ -186,5 +195,5 @@ class Distribution:
 
 class ExponentialFamily(Distribution):
     """The base of distributions whose density is h(x) exp(<parameters, statistics of x> - normalizer of the parameters), such as Normal and Gamma. The
-    arguments are those of Distribution.
+    arguments, and the errors for them, are those of Distribution: TypeError for a shape that is no tuple.
     """

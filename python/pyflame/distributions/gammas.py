@@ -5,7 +5,7 @@ from .. import _C
 from ..special import gammainc
 from . import constraints
 from ._math import StandardGamma, digamma, lgamma, normal, tiny, xlogy
-from .distribution import Distribution, ExponentialFamily, broadcast_all
+from .distribution import Distribution, ExponentialFamily, broadcast_all, check_tensors
 
 
 class Gamma(ExponentialFamily):
@@ -69,13 +69,17 @@ class Chi2(Gamma):
 
 
 class Dirichlet(ExponentialFamily):
-    """Points of a simplex, with density proportional to the product of x_i^(concentration_i - 1): concentration [.., K]."""
+    """Points of a simplex, with density proportional to the product of x_i^(concentration_i - 1): concentration, a tensor [.., K].
+
+    validate_args: as in Distribution. ValueError for what is no tensor or has no dims, and, where arguments are checked, for a concentration that is not above
+    0; from log_prob for values that are not of the simplex."""
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
     has_rsample = True
 
     def __init__(self, concentration, validate_args=None):
+        check_tensors("Dirichlet", concentration=concentration)
         if concentration.ndim < 1:
             raise ValueError("Dirichlet: the concentration is 0-dimensional; expected at least 1 dimension")
         self.concentration = concentration
@@ -121,7 +125,10 @@ class Dirichlet(ExponentialFamily):
 
 
 class Beta(ExponentialFamily):
-    """Density proportional to x^(concentration1 - 1) (1 - x)^(concentration0 - 1) on the unit interval."""
+    """Density proportional to x^(concentration1 - 1) (1 - x)^(concentration0 - 1) on the unit interval.
+
+    concentration1, concentration0: numbers or tensors, of a floating dtype that draws have. validate_args: as in Distribution. RuntimeError where they do not
+    broadcast. ValueError, where arguments are checked, for one that is not above 0; from log_prob for values outside of [0, 1]."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
@@ -168,7 +175,10 @@ class Beta(ExponentialFamily):
 
 
 class StudentT(Distribution):
-    """Student's t with df degrees of freedom, moved by loc and times scale. validate_args: as in Distribution."""
+    """Student's t with df degrees of freedom, moved by loc and times scale. df, loc, scale: numbers or tensors, of a floating dtype that draws have.
+
+    validate_args: as in Distribution. RuntimeError where the arguments do not broadcast. ValueError, where they are checked, for a df or a scale that is not
+    above 0 and for a loc that is NaN."""
 
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
@@ -206,7 +216,10 @@ class StudentT(Distribution):
 
 
 class FisherSnedecor(Distribution):
-    """The ratio of two means of df1 and df2 squares of standard normal numbers."""
+    """The ratio of two means of df1 and df2 squares of standard normal numbers. df1, df2: numbers or tensors, of a floating dtype that draws have.
+
+    validate_args: as in Distribution. RuntimeError where they do not broadcast. ValueError, where arguments are checked, for one that is not above 0; from
+    log_prob for values that are not above 0."""
 
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive

@@ -15,8 +15,11 @@ _table = {}
 
 def register_kl(type_p, type_q):
     """A decorator for a function f(p, q) that returns KL(p || q), a tensor of batch_shape. kl_divergence calls it for p of type_p and q of type_q, classes,
-    or of subclasses of them. A later function for the same pair replaces the earlier one.
+    or of subclasses of them. A later function for the same pair replaces the earlier one. TypeError for what is no class of distributions.
     """
+    for name, kind in (("type_p", type_p), ("type_q", type_q)):
+        if not isinstance(kind, type) or not issubclass(kind, distribution.Distribution):
+            raise TypeError(f"register_kl: {name} is not a class of distributions; got {kind!r}; expected a subclass of Distribution")
 
     def decorate(f):
         _table[type_p, type_q] = f

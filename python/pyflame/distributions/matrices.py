@@ -8,7 +8,7 @@ from .._shapes import broadcast_shapes, diag_embed
 from ..special import multigammaln
 from . import constraints
 from ._math import digamma, lgamma, normal, tiny
-from .distribution import Distribution, ExponentialFamily, broadcast_all
+from .distribution import Distribution, ExponentialFamily, broadcast_all, check_tensors
 from .gammas import Beta, Chi2
 from .kl import register_kl
 from .multivariate import factor_of
@@ -16,7 +16,10 @@ from .multivariate import factor_of
 
 class Wishart(ExponentialFamily):
     """Sums x x^T of df normal vectors x with mean 0 and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D].
-    df is a number above D - 1, which need not be an integer. Where df < D, draws are almost singular. validate_args: as in Distribution."""
+    df is a number or a tensor above D - 1, which need not be an integer. Where df < D, draws are almost singular. validate_args: as in Distribution.
+
+    ValueError for no matrix or several, for what are no square matrices, for a smaller df, and, where arguments are checked, for a matrix that is not positive
+    definite, or no lower triangle with a positive diagonal. RuntimeError where df and the batch dims do not broadcast; TypeError for a df that is no number."""
 
     arg_constraints = {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
     support = constraints.positive_definite
@@ -27,6 +30,7 @@ class Wishart(ExponentialFamily):
         given = {k: v for k, v in given.items() if v is not None}
         if len(given) != 1:
             raise ValueError(f"Wishart: needs one of covariance_matrix, precision_matrix and scale_tril; got {sorted(given)}")
+        check_tensors("Wishart", **given)
         ((name, matrix),) = given.items()
         if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
             raise ValueError(f"Wishart: {name} is not of square matrices; got shape {tuple(matrix.shape)}")
@@ -109,12 +113,17 @@ def _wisharts(p, q):
 
 class LKJCholesky(Distribution):
     """Lower Cholesky factors of correlation matrices of size dim, whose density is proportional to det^(concentration - 1): 1 is uniform. Draws have no
-    gradient; they are made row by row (the onion method of Lewandowski, Kurowicka and Joe, 2009)."""
+    gradient; they are made row by row (the onion method of Lewandowski, Kurowicka and Joe, 2009).
+
+    dim: an int of 2 or more; TypeError for what is no int, ValueError for a smaller one. concentration: a number or a tensor; ValueError, where arguments are
+    checked, for one that is not above 0. validate_args: as in Distribution."""
 
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
 
     def __init__(self, dim, concentration=1.0, validate_args=None):
+        if isinstance(dim, bool) or not isinstance(dim, int):
+            raise TypeError(f"LKJCholesky: dim is not a size; got {dim!r}; expected an int of 2 or more")
         if dim < 2:
             raise ValueError(f"LKJCholesky: too small; got dim={dim}; expected 2 or more")
         self.dim, (self.concentration,) = dim, broadcast_all(concentration)

@@ -5,7 +5,7 @@ from .. import _C, linalg
 from .._shapes import diag_embed
 from . import constraints
 from ._math import normal
-from .distribution import Distribution, broadcast_shapes
+from .distribution import Distribution, broadcast_shapes, check_tensors
 from .kl import register_kl
 
 
@@ -21,7 +21,12 @@ def factor_of(name, matrix):
 
 
 class MultivariateNormal(Distribution):
-    """Normal vectors: loc [.., D] and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D]. validate_args: as in Distribution."""
+    """Normal vectors: loc [.., D] and one of covariance_matrix, precision_matrix and scale_tril, its lower Cholesky factor, [.., D, D]. validate_args: as in
+    Distribution.
+
+    ValueError for what is no tensor, for no matrix or several, for shapes that do not fit, and, where arguments are checked, for a matrix that is not positive
+    definite, or no lower triangle with a positive diagonal. RuntimeError for batch dims that do not broadcast. Unchecked, a matrix that is not positive
+    definite is a LinAlgError."""
 
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
                        "scale_tril": constraints.lower_cholesky}
@@ -31,6 +36,7 @@ class MultivariateNormal(Distribution):
     def __init__(self, loc, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None):
         given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
         given = {k: v for k, v in given.items() if v is not None}
+        check_tensors("MultivariateNormal", loc=loc, **given)
         if loc.ndim < 1 or len(given) != 1:
             raise ValueError(f"MultivariateNormal: needs a vector loc and one of covariance_matrix, precision_matrix and scale_tril; got shape {tuple(loc.shape)} and {sorted(given)}")
         ((name, matrix),) = given.items()
@@ -76,13 +82,15 @@ class MultivariateNormal(Distribution):
 
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors with covariance matrix cov_factor cov_factor^T + cov_diag: loc [.., D], cov_factor [.., D, R], cov_diag [.., D]. Densities and draws
-    need matrices of size R only. validate_args: as in Distribution."""
+    need matrices of size R only. validate_args: as in Distribution. ValueError for what is no tensor, for shapes that do not fit, and, where arguments are
+    checked, for a cov_diag that is not above 0. RuntimeError for batch dims that do not broadcast."""
 
     arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2), "cov_diag": constraints.independent(constraints.positive, 1)}
     support = constraints.real_vector
     has_rsample = True
 
     def __init__(self, loc, cov_factor, cov_diag, validate_args=None):
+        check_tensors("LowRankMultivariateNormal", loc=loc, cov_factor=cov_factor, cov_diag=cov_diag)
         n = loc.shape[-1] if loc.ndim else None
         if n is None or cov_factor.ndim < 2 or cov_factor.shape[-2] != n or cov_diag.ndim < 1 or cov_diag.shape[-1] != n:
             shapes = ", ".join(str(tuple(t.shape)) for t in (loc, cov_factor, cov_diag))

@@ -19,13 +19,16 @@ class ContinuousBernoulli(_Probable, ExponentialFamily):
     """Density proportional to probs^x (1 - probs)^(1 - x) on the unit interval (Loaiza-Ganem and Cunningham, 2019). Where probs is within lims, near 1/2,
     series replace formulas that would divide by 0.
 
-    One of the two is given: probs, in [0, 1], or logits, log(probs / (1 - probs)). validate_args: as in Distribution."""
+    One of the two is given: probs, in [0, 1], or logits, log(probs / (1 - probs)), a number or a tensor. validate_args: as in Distribution. ValueError for
+    both or none, for lims that are not two numbers, and, where arguments are checked, for probs outside of [0, 1]; from log_prob for values outside of it."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
     has_rsample = True
 
     def __init__(self, probs=None, logits=None, lims=(0.499, 0.501), validate_args=None):
+        if not isinstance(lims, (tuple, list)) or len(lims) != 2:
+            raise ValueError(f"ContinuousBernoulli: lims are not two numbers; got {lims!r}; expected (low, high)")
         self._take(probs, logits)
         self._lims = lims
         super().__init__(self._param.shape, validate_args=validate_args)

@@ -2,6 +2,7 @@
 import math
 
 from .. import _C
+from .._shapes import broadcast_shapes
 from . import constraints
 from ._math import EULER, digamma, lgamma
 from .continuous import Exponential, Normal, Uniform
@@ -12,12 +13,17 @@ from .transforms import AffineTransform, ComposeTransform, ExpTransform, PowerTr
 
 
 class TransformedDistribution(Distribution):
-    """The distribution of t(x) for x of base_distribution; t is a transform or a list of them."""
+    """The distribution of t(x) for x of base_distribution; t is a transform or a list of them. validate_args: as in Distribution.
+
+    ValueError for what is no Distribution and no Transform, and where the base has fewer dims than the transforms take, or sizes that do not fit them. log_prob
+    needs the inverses of the transforms, and is a NotImplementedError where one has no log_abs_det_jacobian."""
 
     arg_constraints = {}
 
     def __init__(self, base_distribution, transforms, validate_args=None):
-        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        if not isinstance(base_distribution, Distribution):
+            raise ValueError(f"TransformedDistribution: not a distribution; got {base_distribution!r}; expected a Distribution")
+        self.transforms = list(transforms) if isinstance(transforms, (list, tuple)) else [transforms]
         if not all(isinstance(t, Transform) for t in self.transforms):
             raise ValueError(f"TransformedDistribution: not transforms; got {transforms!r}; expected a Transform or a list of them")
         whole, shape, dims = ComposeTransform(self.transforms), (*base_distribution.batch_shape, *base_distribution.event_shape), len(base_distribution.event_shape)
@@ -200,7 +206,10 @@ class Weibull(TransformedDistribution):
 
 
 class Kumaraswamy(TransformedDistribution):
-    """Density concentration1 concentration0 x^(concentration1 - 1) (1 - x^concentration1)^(concentration0 - 1) on the unit interval."""
+    """Density concentration1 concentration0 x^(concentration1 - 1) (1 - x^concentration1)^(concentration0 - 1) on the unit interval.
+
+    concentration1, concentration0: numbers or tensors, of a floating dtype that draws have. validate_args: as in Distribution. RuntimeError where they do not
+    broadcast. ValueError, where arguments are checked, for one that is not above 0; from log_prob for values outside of [0, 1]."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
@@ -276,7 +285,10 @@ class InverseGamma(TransformedDistribution):
 
 
 class LogisticNormal(TransformedDistribution):
-    """Points of a simplex: normal vectors with loc and scale [.., D], through StickBreakingTransform."""
+    """Points of a simplex [.., D + 1]: normal vectors with loc and scale [.., D], through StickBreakingTransform. Numbers are vectors of one.
+
+    loc, scale: numbers or tensors, of a floating dtype that draws have. validate_args: as in Distribution. RuntimeError where they do not broadcast.
+    ValueError, where arguments are checked, for a scale that is not above 0; from log_prob for values that are not of the simplex."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
@@ -344,15 +356,26 @@ class Independent(Distribution):
 
 
 class MixtureSameFamily(Distribution):
-    """A component of component_distribution, whose last batch dim numbers them, chosen by mixture_distribution, a Categorical."""
+    """A component of component_distribution, whose last batch dim numbers them, chosen by mixture_distribution, a Categorical. validate_args: as in Distribution.
+
+    ValueError for a mixture that is no Categorical, for what is no Distribution, for another number of components than of classes, and where the batch dims of
+    the mixture do not broadcast with those of the components."""
 
     arg_constraints = {}
 
     def __init__(self, mixture_distribution, component_distribution, validate_args=None):
         if not isinstance(mixture_distribution, Categorical):
             raise ValueError(f"MixtureSameFamily: the mixture is not a Categorical; got {type(mixture_distribution).__name__}")
-        self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
-        super().__init__(component_distribution.batch_shape[:-1], component_distribution.event_shape, validate_args)
+        if not isinstance(component_distribution, Distribution):
+            raise ValueError(f"MixtureSameFamily: not a distribution of components; got {type(component_distribution).__name__}; expected a Distribution")
+        classes, components = tuple(mixture_distribution.param_shape), tuple(component_distribution.batch_shape)
+        sizes = [*zip(classes[-2::-1], components[-2::-1])]
+        if not components or classes[-1] != components[-1] or any(a != b and 1 not in (a, b) for a, b in sizes):
+            raise ValueError(f"MixtureSameFamily: the components do not fit; got batch_shape {components}; expected {classes}, the classes of the mixture")
+        batch = tuple(broadcast_shapes(classes[:-1], components[:-1]))
+        self.mixture_distribution = mixture_distribution if classes[:-1] == batch else mixture_distribution.expand(batch)
+        self.component_distribution = component_distribution if components[:-1] == batch else component_distribution.expand((*batch, components[-1]))
+        super().__init__(batch, component_distribution.event_shape, validate_args)
 
     support = property(lambda self: self.component_distribution.support,
                        doc="The values that the distribution can give, as a constraint: that of component_distribution.")

@@ -7,7 +7,7 @@ from .._shapes import broadcast_shapes, diag_embed
 from ..linalg import cholesky
 from . import constraints
 from ._math import eps, tiny
-from .distribution import sum_rightmost
+from .distribution import Distribution, sum_rightmost
 from .utils import tril_matrix_to_vec, vec_to_tril_matrix
 
 
@@ -30,7 +30,8 @@ def _widened(constraint, event_dim):
 class Transform:
     """y = t(x), x = t.inv(y), and log_abs_det_jacobian(x, y). A subclass defines _call, _inverse and log_abs_det_jacobian.
 
-    cache_size: 1: the last x and y are kept, so that t.inv(t(x)) is x itself; 0: none."""
+    cache_size: 1: the last x and y are kept, so that t.inv(t(x)) is x itself; 0: none; ValueError for another. What a subclass does not define is a
+    NotImplementedError when it is needed."""
 
     bijective = True
     domain = codomain = constraints.real
@@ -89,6 +90,12 @@ class Transform:
         """The shape of t.inv(y) for y of the given shape. It is the same shape, unless the transform says otherwise."""
         return shape
 
+    def _call(self, x):
+        raise NotImplementedError(f"{type(self).__name__}: _call is not implemented; expected a subclass that defines it")
+
+    def _inverse(self, y):
+        raise NotImplementedError(f"{type(self).__name__}: _inverse is not implemented; expected a subclass that defines it")
+
     def log_abs_det_jacobian(self, x, y):
         """log |dy / dx| at x with y = self(x), summed over the dims of one value."""
         raise NotImplementedError(f"{type(self).__name__}: log_abs_det_jacobian is not available")
@@ -125,12 +132,14 @@ class _Inverse(Transform):
 
 
 class ComposeTransform(Transform):
-    """Transforms one after the other: the first of parts transforms x, and each of the others the result before it. log_abs_det_jacobian is the sum of theirs. An empty list is the identity. cache_size: as
-    in Transform, for all parts.
+    """Transforms one after the other: the first of parts transforms x, and each of the others the result before it. log_abs_det_jacobian is the sum of theirs.
+    An empty list is the identity. cache_size: as in Transform, for all parts. ValueError for a part that is no Transform.
     """
 
     def __init__(self, parts, cache_size=0):
         super().__init__(cache_size)
+        if not all(isinstance(p, Transform) for p in parts):
+            raise ValueError(f"ComposeTransform: not transforms; got {parts!r}; expected a list of them")
         self.parts = [p.with_cache(cache_size) if cache_size else p for p in parts]
 
     def with_cache(self, cache_size=1):
@@ -186,7 +195,9 @@ class ComposeTransform(Transform):
 
 
 class ExpTransform(Transform):
-    """y = exp(x), for real x; the inverse is log(y), and log_abs_det_jacobian is x. cache_size: as in Transform."""
+    """y = exp(x), for a tensor of real x; the inverse is log(y), and log_abs_det_jacobian is x. y has x's shape and floating dtype; for integers it has the
+    default dtype. cache_size: as in Transform. A call is a TypeError for an x that is no tensor.
+    """
 
     codomain = constraints.positive
 
@@ -201,12 +212,15 @@ class ExpTransform(Transform):
 
 
 class PowerTransform(Transform):
-    """y = x^exponent, for positive x; the inverse is y^(1 / exponent). exponent: a number or a tensor, not 0. cache_size: as in Transform."""
+    """y = x^exponent, for positive x; the inverse is y^(1 / exponent). exponent: a number, not 0 (ValueError), or a tensor, whose values are not checked.
+    cache_size: as in Transform. A call is a ValueError for an x that does not broadcast with exponent."""
 
     domain = codomain = constraints.positive
 
     def __init__(self, exponent, cache_size=0):
         super().__init__(cache_size)
+        if not isinstance(exponent, _C.Tensor) and exponent == 0:
+            raise ValueError(f"PowerTransform: the exponent has no inverse; got {exponent!r}; expected a number other than 0")
         self.exponent = exponent
 
     @property
@@ -229,7 +243,8 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """y = 1 / (1 + exp(-x)), for real x, kept off 0 and 1; the inverse is log(y / (1 - y)). cache_size: as in Transform."""
+    """y = 1 / (1 + exp(-x)), for a tensor of real x, kept off 0 and 1; the inverse is log(y / (1 - y)). y has x's shape and floating dtype; for integers it
+    has the default dtype. cache_size: as in Transform. A call is a TypeError for an x that is no tensor, or is complex."""
 
     codomain = constraints.unit_interval
 
@@ -245,7 +260,8 @@ class SigmoidTransform(Transform):
 
 
 class SoftplusTransform(Transform):
-    """y = log(1 + exp(x)), for real x; the inverse is log(exp(y) - 1), and log_abs_det_jacobian is log(sigmoid(x)). cache_size: as in Transform."""
+    """y = log(1 + exp(x)), for a tensor of real x; the inverse is log(exp(y) - 1), and log_abs_det_jacobian is log(sigmoid(x)). y has x's shape and floating
+    dtype; for integers it has the default dtype. cache_size: as in Transform. A call is a TypeError for an x that is no tensor, or is complex."""
 
     codomain = constraints.positive
 
@@ -260,7 +276,8 @@ class SoftplusTransform(Transform):
 
 
 class TanhTransform(Transform):
-    """y = tanh(x), for real x; the inverse is atanh(y), and log_abs_det_jacobian is log(1 - y^2), computed from x. cache_size: as in Transform."""
+    """y = tanh(x), for a tensor of real x; the inverse is atanh(y), and log_abs_det_jacobian is log(1 - y^2), computed from x. y has x's shape and floating
+    dtype; for integers it has the default dtype. cache_size: as in Transform. A call is a TypeError for an x that is no tensor."""
 
     codomain = constraints.interval(-1.0, 1.0)
 
@@ -292,7 +309,8 @@ class AbsTransform(Transform):
 
 
 class AffineTransform(Transform):
-    """y = loc + scale * x. event_dim: how many of the last dims are one value. cache_size: as in Transform."""
+    """y = loc + scale * x. loc, scale: numbers or tensors. event_dim: how many of the last dims are one value; TypeError for what is no int, ValueError for a
+    negative one. cache_size: as in Transform. A call is a ValueError where x does not broadcast with loc and scale."""
 
     event_dim = 0
 
@@ -318,7 +336,7 @@ class AffineTransform(Transform):
         return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x, y):
-        size = _C.log(_C.abs(self.scale)) if hasattr(self.scale, "shape") else math.log(abs(self.scale))
+        size = _C.log(_C.abs(self.scale)) if hasattr(self.scale, "shape") else math.log(abs(self.scale)) if self.scale else -math.inf
         return sum_rightmost(_C.zeros_like(x) + size, self.event_dim)
 
 
@@ -337,7 +355,8 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """Vectors as points of a simplex with one more dim: each number says, through a sigmoid, how much of what the ones before it left it takes."""
+    """Vectors [.., D] as points of a simplex [.., D + 1]: each number says, through a sigmoid, how much of what the ones before it left it takes.
+    cache_size: as in Transform. A call, or its inverse, is a ValueError for a tensor without dims."""
 
     domain, codomain = constraints.real_vector, constraints.simplex
 
@@ -345,11 +364,18 @@ class StickBreakingTransform(Transform):
         """Makes zeros the center of the simplex."""
         return _C.log(_C.arange(n, 0, -1, dtype=x.dtype, device=x.device))
 
+    def _checked(self, x):
+        if x.ndim < 1:
+            raise ValueError("StickBreakingTransform: not vectors; got shape (); expected at least 1 dim")
+        return x
+
     def _call(self, x):
+        x = self._checked(x)
         taken = _C.clamp(_C.sigmoid(x - self._offsets(x, x.shape[-1])), min=tiny(x), max=1 - eps(x))
         return _C.pad(taken, (0, 1), value=1) * _C.pad(_C.cumprod(1 - taken, -1), (1, 0), value=1)
 
     def _inverse(self, y):
+        y = self._checked(y)
         first = y.narrow(-1, 0, y.shape[-1] - 1)
         left = _C.clamp(1 - _C.cumsum(first, -1), min=tiny(y))
         return _C.log(first) - _C.log(left) + self._offsets(y, first.shape[-1])
@@ -366,10 +392,16 @@ class StickBreakingTransform(Transform):
 
 
 class IndependentTransform(Transform):
-    """base_transform, of which reinterpreted_batch_ndims more of the last dims are one value: log_abs_det_jacobian sums over them."""
+    """base_transform, of which reinterpreted_batch_ndims more of the last dims are one value: log_abs_det_jacobian sums over them.
+
+    reinterpreted_batch_ndims: an int of 0 or more. cache_size: as in Transform. ValueError for what is no Transform and for a negative number; TypeError for
+    a number that is no int. A call is a ValueError for a tensor of fewer dims than one value has."""
 
     def __init__(self, base_transform, reinterpreted_batch_ndims, cache_size=0):
         super().__init__(cache_size)
+        if not isinstance(base_transform, Transform):
+            raise ValueError(f"IndependentTransform: not a transform; got {base_transform!r}; expected a Transform")
+        constraints._check_count("IndependentTransform", reinterpreted_batch_ndims)
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
 
     domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims),
@@ -404,7 +436,8 @@ class IndependentTransform(Transform):
 
 
 class ReshapeTransform(Transform):
-    """The last dims, in_shape, as out_shape, which has as many elements. The logarithm of the slope is 0."""
+    """The last dims, in_shape, as out_shape. The logarithm of the slope is 0. cache_size: as in Transform. ValueError where the shapes have different numbers of
+    elements; a call is a ValueError for a tensor whose last dims are not in_shape, and its inverse for one whose last dims are not out_shape."""
 
     def __init__(self, in_shape, out_shape, cache_size=0):
         super().__init__(cache_size)
@@ -439,28 +472,40 @@ class ReshapeTransform(Transform):
         return x.new_zeros(x.shape[: x.ndim - len(self.in_shape)])
 
 
+def _check_square(op, x):
+    if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
+        raise ValueError(f"{op}: not square matrices; got shape {tuple(x.shape)}; expected (.., D, D)")
+
+
 class LowerCholeskyTransform(Transform):
-    """Square matrices as lower triangular ones with a positive diagonal: the exponential of the diagonal, the numbers below it, 0 above it."""
+    """Square matrices [.., D, D] as lower triangular ones with a positive diagonal: the exponential of the diagonal, the numbers below it, 0 above it.
+    cache_size: as in Transform. A call, or its inverse, is a ValueError for what are no square matrices; log_abs_det_jacobian is a NotImplementedError."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
 
     def _call(self, x):
+        _check_square("LowerCholeskyTransform", x)
         return _C.tril(x, -1) + diag_embed(_C.exp(x.diagonal(0, -2, -1)))
 
     def _inverse(self, y):
+        _check_square("LowerCholeskyTransform", y)
         return _C.tril(y, -1) + diag_embed(_C.log(y.diagonal(0, -2, -1)))
 
 
 class PositiveDefiniteTransform(Transform):
-    """Square matrices as positive definite ones: L L^T for L of LowerCholeskyTransform."""
+    """Square matrices [.., D, D] as positive definite ones: L L^T for L of LowerCholeskyTransform. cache_size: as in Transform. A call, or its inverse, is a
+    ValueError for what are no square matrices, and the inverse a LinAlgError where one is not positive definite; log_abs_det_jacobian is a
+    NotImplementedError."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.positive_definite
 
     def _call(self, x):
+        _check_square("PositiveDefiniteTransform", x)
         factor = LowerCholeskyTransform()(x)
         return factor @ factor.mT
 
     def _inverse(self, y):
+        _check_square("PositiveDefiniteTransform", y)
         return LowerCholeskyTransform().inv(cholesky(y))
 
 
@@ -469,11 +514,13 @@ class CorrCholeskyTransform(Transform):
 
     The vector, through tanh, has the numbers below the diagonal in order of rows. Each takes its share of the length that the ones before it in its row left,
     and the diagonal gets the rest. Stan Development Team, "Stan reference manual": Cholesky factors of correlation matrices.
-    log_abs_det_jacobian is that of the numbers below the diagonal."""
+    log_abs_det_jacobian is that of the numbers below the diagonal. cache_size: as in Transform. A call is a ValueError for vectors of another length, its
+    inverse for what are no square matrices."""
 
     domain, codomain = constraints.real_vector, constraints.corr_cholesky
 
     def _call(self, x):
+        self.forward_shape(x.shape)  # checks it
         bound = 1 - eps(x)
         shares = vec_to_tril_matrix(_C.clamp(_C.tanh(x), min=-bound, max=bound), diag=-1)
         left = _C.cumprod(_C.sqrt(1 - shares * shares), -1)
@@ -481,6 +528,7 @@ class CorrCholeskyTransform(Transform):
         return (shares + one) * _C.pad(left.narrow(-1, 0, left.shape[-1] - 1), (1, 0), value=1)
 
     def _inverse(self, y):
+        self.inverse_shape(y.shape)  # checks it
         left = 1 - _C.cumsum(y * y, -1)
         before = _C.pad(left.narrow(-1, 0, left.shape[-1] - 1), (1, 0), value=1)
         return _C.atanh(tril_matrix_to_vec(y, diag=-1) / _C.sqrt(tril_matrix_to_vec(before, diag=-1)))
@@ -528,7 +576,8 @@ class _Parts(Transform):
 
 
 class CatTransform(_Parts):
-    """The transforms of tseq on neighbouring parts of dim, which have the sizes of lengths (1 each by default), joined as by cat. cache_size: as in Transform."""
+    """The transforms of tseq on neighbouring parts of dim, which have the sizes of lengths (1 each by default), joined as by cat. cache_size: as in Transform.
+    ValueError for what is no Transform, and for another number of lengths; a call is a ValueError for a tensor whose dim is not of the size of all lengths."""
 
     def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
         super().__init__(tseq, dim, cache_size)
@@ -558,7 +607,8 @@ class CatTransform(_Parts):
 
 
 class StackTransform(_Parts):
-    """The transforms of tseq, one for each place of dim, joined as by stack."""
+    """The transforms of tseq, one for each place of dim, joined as by stack. cache_size: as in Transform. ValueError for what is no Transform; a call is a
+    ValueError for a tensor whose dim has another size than tseq has transforms."""
 
     def __init__(self, tseq, dim=0, cache_size=0):
         super().__init__(tseq, dim, cache_size)
@@ -580,12 +630,15 @@ class StackTransform(_Parts):
 
 
 class CumulativeDistributionTransform(Transform):
-    """y = distribution.cdf(x): draws of the distribution as numbers of U(0, 1). The slope is the density."""
+    """y = distribution.cdf(x): draws of the distribution as numbers of U(0, 1). The slope is the density. cache_size: as in Transform. ValueError for what is no
+    Distribution. A call is a NotImplementedError where the distribution has no cdf, its inverse where it has no icdf."""
 
     codomain = constraints.unit_interval
 
     def __init__(self, distribution, cache_size=0):
         super().__init__(cache_size)
+        if not isinstance(distribution, Distribution):
+            raise ValueError(f"CumulativeDistributionTransform: not a distribution; got {distribution!r}; expected a Distribution")
         self.distribution = distribution
 
     domain = property(lambda self: self.distribution.support, doc="The values that the transform takes, as a constraint: the support of the distribution.")

@@ -37,7 +37,10 @@ class VolumeProfileAnalyzer:
     What is analysed (`data` of the methods): an array of prices, with the volumes as the second argument; or anything with columns by name, such as a
     DataFrame, an Arrow table or a dict of arrays; or the path of a CSV file or, where PyArrow is installed, of a Parquet file. Arrays are
     what NumPy can read, or tensors, which stay where they are. Columns are found by their names, whatever their case: price, close or last; volume,
-    size, quantity or qty; session; timestamp, datetime, time or date. `columns`, a dict such as {"price": "bid"}, says what the names are instead."""
+    size, quantity or qty; session; timestamp, datetime, time or date. `columns`, a dict such as {"price": "bid"}, says what the names are instead.
+
+    ValueError for a price_precision that is not above 0, a chunk_size that is no integer of 1 or more, several device_ids, a value_area that is not above 0 and
+    at most 1, and an unknown device; DeviceError for a device that is not there; TypeError for another progress, and for device_ids that are no list."""
 
     def __init__(self, price_precision=0.25, device=None, chunk_size=1 << 22, *, device_ids=None, value_area=0.7, progress=None):
         op = "VolumeProfileAnalyzer"

@@ -7,7 +7,8 @@ import numpy as np
 
 
 class ValueArea(NamedTuple):
-    """The value area of a profile: the prices of its lowest and highest bin (low and high), its volume, and its share of the total."""
+    """The value area of a profile: the prices of its lowest and highest bin (low and high), its volume, and its share of the total. A named tuple, which checks
+    and refuses nothing."""
 
     low: float
     high: float
@@ -22,13 +23,19 @@ class VolumeProfile:
     volumes: [bins] totals, int64 or float64. The lowest and the highest bin are those of the lowest and the highest price.
     session: what the profile is of; None for a whole input.
     ticks: how many trades it was made of.
-    value_area_share: what value_area holds, as a share of the volume: above 0, at most 1."""
+    value_area_share: what value_area holds, as a share of the volume: above 0, at most 1.
+
+    ValueError for volumes of another shape or dtype or without a bin, for a price_precision that is not above 0, and for another share."""
 
     def __init__(self, first, volumes, price_precision, session=None, ticks=None, value_area_share=0.7):
         self.first, self.volumes, self.price_precision = int(first), np.asarray(volumes), float(price_precision)
         self.session, self.ticks, self.value_area_share = session, ticks, float(value_area_share)
         if self.volumes.ndim != 1 or self.volumes.size == 0 or self.volumes.dtype not in (np.int64, np.float64):
             raise ValueError(f"VolumeProfile: the totals do not fit; got shape {self.volumes.shape} of {self.volumes.dtype}; expected a vector of int64 or float64 with at least one bin")
+        if not 0 < self.price_precision < math.inf:
+            raise ValueError(f"VolumeProfile: price_precision is not the width of a bin; got {price_precision!r}; expected a number above 0")
+        if not 0 < self.value_area_share <= 1:
+            raise ValueError(f"VolumeProfile: value_area_share is out of range; got {value_area_share!r}; expected a share above 0, and at most 1")
 
     def __repr__(self):
         of = "" if self.session is None else f" of {self.session}"

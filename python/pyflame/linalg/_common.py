@@ -6,7 +6,7 @@ from .._C import _linalg
 
 
 class LinAlgError(RuntimeError):
-    """A matrix for which a factorization does not exist, or did not converge."""
+    """A RuntimeError: a matrix for which a factorization does not exist, or did not converge. Functions of pf.linalg raise it; its text says for which matrix of the batch."""
 
 
 def named(name, fields):

@@ -51,7 +51,10 @@ def cholesky_ex(A, *, upper=False, check_errors=False):  # noqa: N803
 @accepting
 def qr(A, mode="reduced"):  # noqa: N803
     """A = Q R of matrices [.., M, N]: Q has orthonormal columns, R is upper triangular. mode: 'reduced' (Q is [.., M, K], K = min(M, N)),
-    'complete' (Q is square), or 'r' (Q is empty). By Householder's reflectors."""
+    'complete' (Q is square), or 'r' (Q is empty). By Householder's reflectors.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise), which Q and R have. R: [.., K, N], with 'complete' [.., M, N]. RuntimeError for
+    another mode; ArgumentError for fewer than 2 dims."""
     raise_for("linalg.qr", mode not in ("reduced", "complete", "r"), f"no such mode; got {mode!r}; expected 'reduced', 'complete' or 'r'")
     return _Qr(*_linalg.qr(A, mode == "complete", mode != "r"))
 
@@ -159,6 +162,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
     """X with A X = B [.., N, K]. LD, pivots: what ldl_factor gave for A; hermitian: as it was given there, whether A is hermitian and not symmetric.
 
     B: a matrix or more, of LD's dtype; the result has its shape. ArgumentError for vectors and for shapes that do not fit.
+    Pivots that ldl_factor does not give are an IndexError when X is computed.
     """
     return _linalg.ldl_solve(LD, pivots, B, hermitian)
 

@@ -11,6 +11,16 @@ def _floating(op, x):
     raise_for(op, not x.is_floating_point() and not x.is_complex(), f"Expected a floating point or complex tensor as input. Got {x.dtype}")
 
 
+def _cast(op, x, dtype):
+    """x in the dtype that the caller asks for: a floating or complex one, and complex for complex x."""
+    if dtype is None:
+        return x
+    y = _C.empty(0, dtype=dtype)
+    raise_for(op, not y.is_floating_point() and not y.is_complex(), f"the dtype is not floating or complex; got dtype={y.dtype}")
+    raise_for(op, x.is_complex() and not y.is_complex(), f"a complex tensor does not fit the dtype; got dtype={y.dtype} for {x.dtype}; expected a complex dtype")
+    return x.to(y.dtype)
+
+
 def count(x):
     """1 where x is not zero, in its dtype; the gradient is zero."""
     return _C.where(x != 0, 1.0, _C.where(x == 0, 0.0, x))
@@ -58,12 +68,12 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
     x: floating or complex. dim: a number or a tuple; keepdim: these dims stay, with size 1. dtype: what x is cast to first.
 
-    The result has x's dtype, or the real one of a complex dtype. RuntimeError for other dtypes, for an ord that is text, and for inf and a negative ord of
-    no elements; IndexError for a dim out of range.
+    The result has x's dtype, or the real one of a complex dtype. RuntimeError for other dtypes of x and for a dtype that cannot hold it, for an ord that is
+    text, and for inf and a negative ord of no elements; IndexError for a dim out of range.
     """
     _floating("linalg.vector_norm", x)
     raise_for("linalg.vector_norm", isinstance(ord, str), f"the order is not a number; got {ord!r}; hint: use linalg.norm or linalg.matrix_norm")
-    x = x if dtype is None else x.to(dtype)
+    x = _cast("linalg.vector_norm", x, dtype)
     dims = _dims(x, dim)
     empty = x.ndim and any(x.shape[d] == 0 for d in dims)
     raise_for("linalg.vector_norm", empty and (ord < 0 or ord == math.inf),
@@ -84,12 +94,18 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # no
     """The norm of matrices in two dims: 'fro' (of all elements), 'nuc' (the sum of the singular values), 2 and -2 (the largest and the smallest of
     them), 1 and -1 (the largest and the smallest sum of |x| of a column), inf and -inf (of a row).
 
-    A: [.., M, N], floating or complex. ord: which norm. dim: the dims of rows and columns. keepdim: they stay, with size 1. dtype: what A is cast to first."""
+    A: [.., M, N], floating or complex. ord: which norm. dim: the dims of rows and columns. keepdim: they stay, with size 1. dtype: what A is cast to first.
+
+    The result has A's dtype, or the real one of a complex dtype. RuntimeError for other dtypes of A and for a dtype that cannot hold it, for fewer than 2 dims,
+    for another ord, and for a dim that does not name two different dims; IndexError for a dim out of range, and for the smallest of no rows, columns or singular
+    values. NotImplementedError for 'nuc', 2 and -2 of float16 and bfloat16."""
     _floating("linalg.matrix_norm", A)
     raise_for("linalg.matrix_norm", A.ndim < 2, f"The input tensor A must have at least 2 dimensions. Got {A.ndim}")
-    dims = tuple(dim)
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
     _check_order(ord, dims)
-    A = A if dtype is None else A.to(dtype)  # noqa: N806
+    for d in dims:
+        check_dim("linalg.matrix_norm", d, A.ndim)
+    A = _cast("linalg.matrix_norm", A, dtype)  # noqa: N806
     rows, columns = (d + A.ndim if d < 0 else d for d in dims)
     raise_for("linalg.matrix_norm", rows == columns, f"dims must be different. Got ({dims[0]}, {dims[1]})")
     if ord == "fro":
@@ -111,7 +127,9 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # no
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):  # noqa: N803
     """vector_norm or matrix_norm: of matrices if ord is text, or if there are two dims and an order; of all elements as a vector without both.
 
-    A: floating or complex. dim: one dim of vectors, or two of matrices. keepdim: they stay, with size 1. dtype: what A is cast to first."""
+    A: floating or complex. dim: one dim of vectors, or two of matrices. keepdim: they stay, with size 1. dtype: what A is cast to first. The result has the
+    dtype, and the errors are those, of vector_norm and matrix_norm. RuntimeError also for a dim of no or more than two dims, and for a number as ord of all
+    elements where A has more than two dims."""
     if dim is not None or ord is not None:
         dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
         count = A.ndim if dims is None else len(dims)

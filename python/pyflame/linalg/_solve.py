@@ -63,7 +63,10 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N
     """X with A X = B for triangular A [.., N, N] and B [.., N, K]; batches broadcast.
 
     upper: whether A is upper triangular; the other triangle is not read. left=False: X A = B. unitriangular: the diagonal counts as ones and is
-    not read."""
+    not read. A zero on a diagonal that is read gives inf or NaN.
+
+    A and B: of one dtype, float32, float64, complex64 or complex128 (NotImplementedError otherwise), which X has. ArgumentError for matrices of fewer than 2
+    dims, an A that is not square, and sizes that do not fit; TypeError for different dtypes."""
     if left:
         return _linalg.triangular_solve(A, B, upper, unitriangular)
     return _linalg.triangular_solve(A.mT, B.mT, not upper, unitriangular).mT
@@ -73,11 +76,15 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False):  # noqa: N803
     """X with A X = B, where LU and pivots are what lu_factor gave for A. B: [.., N, K]; batches broadcast.
 
-    left=False: X A = B. adjoint: A' in place of A."""
+    left=False: X A = B. adjoint: A' in place of A. The matrices are float32, float64, complex64 or complex128 (NotImplementedError otherwise), pivots int32.
+
+    ArgumentError for an LU that is not square and a B of fewer than 2 dims. RuntimeError for another dtype of pivots, for different dtypes of LU and B, and for
+    sizes and batch dims that do not fit. A pivot that is no row, from 1 to N, is an IndexError when X is computed."""
     op = "linalg.lu_solve"
     _linalg.check_matrices(op, LU, True)
     _linalg.check_matrices(op, B, False)
     raise_for(op, pivots.dtype != _C.int32, f"pivots are not int32; got {pivots.dtype}")
+    raise_for(op, not pivots.ndim or pivots.shape[-1] != LU.shape[-1], f"pivots do not fit; got shape {tuple(pivots.shape)} for LU {tuple(LU.shape)}; expected [.., {LU.shape[-1]}]")
     raise_for(op, LU.dtype != B.dtype, f"dtypes differ; got {LU.dtype} and {B.dtype}")
     if not left:
         return lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
@@ -173,7 +180,10 @@ def cutoff(values, shape, atol, rtol):
 @accepting
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
     """The pseudoinverse of matrices A [.., M, N]: [.., N, M]. Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(M, N) times the
-    precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle."""
+    precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); the result has its dtype. atol, rtol: numbers, or tensors of the batch's shape.
+    ArgumentError for fewer than 2 dims and, with hermitian, for matrices that are not square; LinAlgError for infinite values and NaN."""
     from ._spectral import eigh, svd
 
     _linalg.check_matrices("linalg.pinv", A, hermitian)
@@ -207,6 +217,10 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
     driver: LAPACK's 'gelsy' (default), 'gels' (full rank), 'gelsd' or 'gelss'. The residuals are empty for gelsy, for M <= N, and where the rank is
     not full: then the rank is read, a sync point. rcond: singular values below rcond times the largest count as 0; default max(M, N) times the dtype's epsilon; gels does not use
     it, and gelsy estimates them. singular_values are those of gelsd and gelss. The gradient is that of pinv(A) @ B.
+
+    A and B: of one dtype, float32, float64, complex64 or complex128 (NotImplementedError for others of A). solution: [.., N, K] or [.., N], of that dtype.
+    ArgumentError for an A of fewer than 2 dims. RuntimeError for another driver, for different dtypes and numbers of rows, and for batch dims that do not
+    broadcast. LinAlgError where gels finds a zero pivot, or gelsd and gelss do not converge.
     """
     op = "linalg.lstsq"
     _linalg.check_matrices(op, A, False)

@@ -154,7 +154,10 @@ def old_svd(input, some=True, compute_uv=True):
 @accepting
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
     """The rank of matrices A [.., M, N]: the number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
-    precision unless given. tol is the old name of atol, with rtol 0."""
+    precision unless given. tol is the old name of atol, with rtol 0.
+
+    A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). Returns [..], or with tensors as atol and rtol what they and [..] broadcast to.
+    ArgumentError for fewer than 2 dims and, with hermitian, for matrices that are not square; LinAlgError for infinite values and NaN."""
     _linalg.check_matrices("linalg.matrix_rank", A, hermitian)
     atol = tol if atol is None else atol
     with no_grad():

@@ -47,7 +47,10 @@ class BeamSearchSequence:
     written; text: of the tokens, None without a tokenizer; finish_reason: 'stop' or 'length'.
 
         best = llm.beam_search("the window", pf.llm.BeamSearchParams(beam_width=2, max_tokens=8))[0].sequences[0]
-        print(best.text, best.cum_logprob)"""
+        print(best.text, best.cum_logprob)
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     tokens: list
     cum_logprob: float
@@ -60,7 +63,10 @@ class BeamSearchOutput:
     """What beam_search() found for a prompt. sequences: at most beam_width BeamSearchSequence, that with the highest score first.
 
         for sequence in llm.beam_search("the window", pf.llm.BeamSearchParams(beam_width=2, max_tokens=8))[0].sequences:
-            print(sequence.text)"""
+            print(sequence.text)
+
+    It is a result, and its fields are not checked. Only an unknown field is an error, a TypeError.
+    """
 
     sequences: list = field(default_factory=list)
 
@@ -71,6 +77,8 @@ class Beams:
 
     engine: the Engine that runs the beams. prompt_ids: the prompt's token ids. params: a BeamSearchParams. end_ids: the tokens that end a sequence; empty where
     params.ignore_eos holds. receive: a function that is called once, with the Finished.
+
+    The constructor checks nothing and raises nothing; Engine.submit_beams() checks.
     """
 
     def __init__(self, engine, prompt_ids, params, end_ids, receive):

@@ -6,7 +6,10 @@ from ._blocks import ROOT
 
 @dataclass
 class Token:
-    """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them."""
+    """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     id: int
     logprob: float = None
@@ -29,6 +32,8 @@ class Request:
     number: counts the requests of an engine; of equal priority, the lower number goes first. sampling: a Sampling. sampler: what draws the tokens by it.
     max_tokens: the most tokens that are written. stop_ids: tokens that end the text. logprobs: None, or how many likeliest tokens each Token has. priority: requests
     with a lower one go first. receive: a function that is called with each Token and with the Finished. adapter: the number of the adapter (LoRA), or None.
+
+    The constructor checks nothing and raises nothing; Engine.submit() checks.
     """
 
     def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive, adapter=None):

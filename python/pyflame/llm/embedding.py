@@ -107,6 +107,9 @@ class EmbeddingModel:
 
     part: what computes the vectors of token ids, an encoder or a language model, with its size, vocabulary and context. tokenizer: a Tokenizer, or None where the
     files have none. name: the model's name.
+
+    The constructor checks nothing; its methods raise ValueError for a text without tokens, too many tokens, tokens that are not in the vocabulary and
+    dimensions that the model lacks.
     """
 
     def __init__(self, part, tokenizer, pooling, normalize, context=None, name="", matryoshka=False):

@@ -45,6 +45,8 @@ class LanguageModel:
 
     tensors: the weights by their names in GGUF, a dict; None: the model has a tokenizer and sizes alone. template: the text of the chat template, or None. dtype:
     the dtype of the computation, float32 unless given. share: this process's part of a model that several compute together, or None. offload_bytes: of weights in host memory.
+
+    Its methods raise ValueError for no tokens, too many, and tokens that are not in the vocabulary; TypeError for what is neither a text nor token ids.
     """
 
     source = None  # the Source, where load() made it

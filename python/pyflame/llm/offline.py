@@ -41,7 +41,11 @@ class StructuredOutputsParams:
 
 @dataclass
 class LoRARequest:
-    """An adapter of a call, by vLLM's names. lora_name: its name in the engine; lora_path: PEFT's folder. lora_int_id is not used."""
+    """An adapter of a call, by vLLM's names. lora_name: its name in the engine; lora_path: PEFT's folder. lora_int_id is not used.
+
+    The fields are not checked here: a missing or unknown one is a TypeError, and a folder without an adapter is an error of the call that gets the
+    request.
+    """
 
     lora_name: str
     lora_int_id: int
@@ -121,7 +125,10 @@ class SamplingParams:
 
 @dataclass
 class Logprob:
-    """log p of a token by the model's own logits. logprob: the number. decoded_token: the text of the token. rank: 1 is the likeliest; None where the token is not among those that were asked for."""
+    """log p of a token by the model's own logits. logprob: the number. decoded_token: the text of the token. rank: 1 is the likeliest; None where the token is not among those that were asked for.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     logprob: float
     rank: int = None
@@ -132,7 +139,10 @@ class Logprob:
 class CompletionOutput:
     """One text. index: its place among the texts of its prompt, from 0. token_ids: a list; the token that ended it is not among them. finish_reason: 'stop' or 'length'. logprobs: None, or for each token a dict of ids
     and Logprob, the token's own included. cumulative_logprob: the sum of the logprobs of all tokens and of the one that ended the text; None without logprobs and
-    best_of."""
+    best_of.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     index: int
     text: str = ""
@@ -145,7 +155,10 @@ class CompletionOutput:
 @dataclass
 class RequestOutput:
     """What a prompt became. prompt: its text, or None where ids were given; prompt_token_ids: a list; outputs: n CompletionOutput. num_generation_tokens: how many
-    tokens were written for it, those of texts that best_of left out included."""
+    tokens were written for it, those of texts that best_of left out included.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     prompt: str
     prompt_token_ids: list
@@ -155,7 +168,10 @@ class RequestOutput:
 
 @dataclass
 class EmbeddingOutput:
-    """A vector. embedding: a list of float, as long as the model's size or the dimensions of PoolingParams."""
+    """A vector. embedding: a list of float, as long as the model's size or the dimensions of PoolingParams.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     embedding: list
 
@@ -164,6 +180,8 @@ class EmbeddingOutput:
 class EmbeddingRequestOutput:
     """What a prompt became. prompt_token_ids: a list of int, the tokens that were read; outputs: an EmbeddingOutput. LLM.embed() returns one for each
     prompt.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
     """
 
     prompt_token_ids: list

@@ -75,7 +75,10 @@ class Sampler:
 
     tokens: ids of the text so far, of which the first `prompt` were given and the others written. stop_ids: tokens that end a text, for min_tokens.
     matcher: where the text is in the grammar of `sampling`, a grammar's Matcher or None. With one, a Sampler serves one text, and each call continues it.
-    ended: the last token that was drawn ended a text whose grammar is complete."""
+    ended: the last token that was drawn ended a text whose grammar is complete.
+
+    A call raises ValueError for logits that are not finite, and where a grammar or min_tokens leaves no token.
+    """
 
     def __init__(self, sampling, matcher=None):
         self.sampling, self._matcher = sampling, matcher

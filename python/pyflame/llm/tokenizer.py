@@ -46,6 +46,8 @@ class Tokenizer:
     bos_id, eos_id, unknown_id and pad_id are None where the model has no such token. special_ids: the tokens that stand for no text.
 
     parts: what it consists of: the vocabulary, the model that encodes pieces of a text, what splits a text into them, the decoder, and the added tokens.
+
+    encode() raises TypeError for what is no str; decode() and token() raise IndexError for an id that is not in the vocabulary.
     """
 
     def __init__(self, parts, bos_id=None, eos_id=None, unknown_id=None, pad_id=None):
@@ -194,6 +196,8 @@ class TextStream:
 
     tokenizer: a Tokenizer. skip_special: special tokens give no text, except those of shown, a set of ids. continues: there is text before the first token, so a space that
     begins it stays.
+
+    feed raises IndexError for an id that is not in the vocabulary.
     """
 
     def __init__(self, tokenizer, skip_special=True, continues=False, shown=frozenset()):

@@ -95,7 +95,11 @@ def stats(device=None):
 
 def trim(device=None):
     """Gives back all memory that nothing uses: collects Python's garbage, completes what is pending, and returns cached blocks and the arena to the
-    driver or the operating system. Returns the number of bytes by which the device's reserved memory became less."""
+    driver or the operating system. Returns the number of bytes by which the device's reserved memory became less.
+
+    device: a name such as 'cpu' or 'cuda:0'; None: the current one. Raises ValueError for a name of no device, and DeviceError for a device that is not
+    there.
+    """
     name = _machine.name_of(device)
     before = _reserved(name)
     _gc.collect()
@@ -110,12 +114,19 @@ def _reserved(name):
 
 
 def report(device=None):
-    """Where a device's memory is, as text: what is live and for what, what is cached, what others hold."""
+    """Where a device's memory is, as text: what is live and for what, what is cached, what others hold.
+
+    device: a name such as 'cpu' or 'cuda:0'; None: the current one. Raises ValueError for a name of no device, and DeviceError for a device that is not
+    there.
+    """
     return _C.memory_report(_machine.name_of(device))
 
 
 def reset_peak(device=None):
-    """Sets the peaks in a device's statistics to what is allocated and reserved now, so that later peaks are of what follows. device: as in memory.stats."""
+    """Sets the peaks in a device's statistics to what is allocated and reserved now, so that later peaks are of what follows. device: as in memory.stats.
+
+    Raises ValueError for a name of no device, and DeviceError for a device that is not there.
+    """
     _C.reset_peak_memory(_machine.name_of(device))
 
 

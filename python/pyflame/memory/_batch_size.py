@@ -11,7 +11,10 @@ class BatchSize(int):
     """The number of samples, with how it was found.
 
     bytes_per_sample, fixed_bytes: a plan's straight line. budget: bytes that the step may take. planned: {samples: planned bytes at the peak}.
-    trials: [(samples, bytes at the peak, or None if they did not fit)] on the device itself."""
+    trials: [(samples, bytes at the peak, or None if they did not fit)] on the device itself.
+
+    Made by find_batch_size. Raises ValueError for samples that are no number; the other values are not checked.
+    """
 
     def __new__(cls, samples, **found):
         self = super().__new__(cls, samples)

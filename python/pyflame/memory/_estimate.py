@@ -17,7 +17,10 @@ class Estimate:
     peak: the most that is allocated at one time in a step. It can be less than the sum of the parts, because gradients come while activations go;
     and more, because of values in between.
     reserved: what a GPU's allocator takes from the driver for it: the peak, and what is lost to the sizes of blocks.
-    parameters: how many numbers the parameters have."""
+    parameters: how many numbers the parameters have.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     parameters: int
     weights: int

@@ -17,6 +17,8 @@ class Fit:
 
     name: the model's. parameters: how many it has. settings: what was planned for: batch, context, dtype, precision, optimizer and checkpointing. advice: {kind: lines
     about what to change, or how far it can go}, empty without a device. note: what to know about the weights, or ''. takes: those of 'batch' and 'context' that the plan depends on.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
     """
 
     name: str

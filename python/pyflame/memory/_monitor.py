@@ -14,7 +14,10 @@ class Monitor:
     """The context that monitor() returns; afterwards it has the samples.
 
     samples: a list of dicts with time (seconds since the start), allocated, reserved, free and arena, in bytes. peak: the most that was allocated, which
-    the allocator counts itself, so that nothing between two samples is missed. report(): a text. save(path): JSON."""
+    the allocator counts itself, so that nothing between two samples is missed. report(): a text. save(path): JSON.
+
+    interval: seconds, positive. Raises ValueError for another interval and for a device that does not exist; DeviceError for a device that is not there.
+    """
 
     def __init__(self, interval, device):
         if not isinstance(interval, (int, float)) or isinstance(interval, bool) or not 0 < interval < float("inf"):

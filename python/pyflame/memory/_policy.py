@@ -22,7 +22,10 @@ class CheckpointPolicy:
     """Which blocks to recompute: model.enable_gradient_checkpointing(policy).
 
     modules: the names of these blocks, in the order of the model. bytes: the budget. plan: the Estimate with the policy; plan_without: the one with everything kept. recompute: the FLOPs that it adds, as a part of the
-    step's FLOPs without it. blocks: all candidates, the one that saves most for its FLOPs first."""
+    step's FLOPs without it. blocks: all candidates, the one that saves most for its FLOPs first.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     modules: tuple
     bytes: int

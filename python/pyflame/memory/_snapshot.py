@@ -17,7 +17,10 @@ _POINTS = 2000  # of the curve
 
 class record:
     """Begins to log which line takes which memory, on all devices; `most` changes over time are kept. stop() ends it, and so does the end of a `with`
-    block; what was logged can be read until the next begin. It costs about a microsecond for each block that is taken."""
+    block; what was logged can be read until the next begin. It costs about a microsecond for each block that is taken.
+
+    Raises ValueError where most is not a positive int.
+    """
 
     def __init__(self, most=200_000):
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
@@ -123,7 +126,10 @@ def _curve(changes, now):
 
 class Snapshot:
     """document: a dict for JSON, with device, stats, kinds, places, blocks and timeline. print() shows the largest; save(path) writes it as JSON, or as a
-    page if the path ends in .html."""
+    page if the path ends in .html.
+
+    Made by snapshot(). Raises KeyError for a document without one of these keys.
+    """
 
     def __init__(self, document):
         self.document = document
@@ -153,7 +159,11 @@ class Snapshot:
 
 def snapshot(device=None):
     """What is in a device's memory now, as a Snapshot: each block with its size, what holds it (a parameter, a gradient, an optimizer's state, a variable,
-    the engine) and the line that took it, if pf.memory.record() had been called before; and the bytes in use over time since then."""
+    the engine) and the line that took it, if pf.memory.record() had been called before; and the bytes in use over time since then.
+
+    device: a name such as 'cpu' or 'cuda:0'; None: the current one. Raises ValueError for a name of no device, and DeviceError for a device that is not
+    there.
+    """
     name = _machine.name_of(device)
     _C.synchronize()
     s, log = stats(name), _C._memory_log(name)

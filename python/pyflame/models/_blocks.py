@@ -38,13 +38,16 @@ class StochasticDepth(nn.Module):
 
     def __init__(self, p):
         super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"StochasticDepth: the probability is out of range; got {p}; expected 0 to 1")
         self.p = p
 
     def forward(self, x):
         if not self.training or self.p == 0:
             return x
         keep = rand([x.shape[0]] + [1] * (x.dim() - 1), dtype=x.dtype, device=x.device) >= self.p
-        return x * keep.to(x.dtype) / (1 - self.p)
+        kept = x * keep.to(x.dtype)
+        return kept / (1 - self.p) if self.p < 1 else kept
 
     def extra_repr(self):
         return f"p={self.p}"

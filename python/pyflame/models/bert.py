@@ -138,7 +138,11 @@ class BertPooler(nn.Module):
 class BertModel(nn.Module):
     """Token ids (N, T) to (hidden states (N, T, hidden_size), pooled first token (N, hidden_size)).
 
-    attention_mask: (N, T), 1 for tokens and 0 for padding. token_type_ids: (N, T), which of two texts a token is of."""
+    attention_mask: (N, T), 1 for tokens and 0 for padding. token_type_ids: (N, T), which of two texts a token is of.
+
+    config: a BertConfig; None: that of BERT base. A call raises ValueError for ids of another rank and for more tokens than max_position_embeddings;
+    TypeError for ids that are not int64 or int32; IndexError for an id beyond the vocabulary.
+    """
 
     def __init__(self, config=None):
         super().__init__()
@@ -153,6 +157,8 @@ class BertModel(nn.Module):
                 nn.init.zeros_(m.bias)
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None):
+        if input_ids.ndim != 2:
+            raise ValueError(f"BertModel: the token ids have another rank; got shape {tuple(input_ids.shape)}; expected (N, T)")
         if input_ids.shape[1] > self.config.max_position_embeddings:
             raise ValueError(f"BertModel: too many tokens; got {input_ids.shape[1]}; expected at most {self.config.max_position_embeddings}")
         if token_type_ids is None:
@@ -163,7 +169,12 @@ class BertModel(nn.Module):
 
 
 def mean_pooling(hidden, attention_mask=None):
-    """The embedding of each sentence: the mean of its tokens' hidden states (N, T, D), scaled to length 1: (N, D)."""
+    """The embedding of each sentence: the mean of its tokens' hidden states (N, T, D), scaled to length 1: (N, D).
+
+    attention_mask: (N, T), 1 for tokens that count; None: all count. Raises ValueError for hidden of another rank and for a mask that does not fit.
+    """
+    if hidden.ndim != 3:
+        raise ValueError(f"mean_pooling: not hidden states; got shape {tuple(hidden.shape)}; expected (N, T, D)")
     if attention_mask is None:
         attention_mask = ones(hidden.shape[:2], dtype=hidden.dtype, device=hidden.device)
     weights = attention_mask.to(hidden.dtype)[:, :, None]

@@ -44,17 +44,22 @@ class ConvNeXt(nn.Module):
 
     stochastic_depth_prob: the probability that a sample skips a block rises from 0 at the first block to this at the last. layer_scale: what the output of a block is
     multiplied by at first, before training changes it.
+
+    Raises ValueError for a negative num_classes and a stochastic_depth_prob outside of 0 to 1; TypeError for an unknown argument. A call raises ValueError
+    for another number of channels than 3 and an image below 4 x 4.
     """
 
     def __init__(self, stages, stochastic_depth_prob=0.0, layer_scale=1e-6, num_classes=1000):
         super().__init__()
+        if not 0 <= stochastic_depth_prob <= 1:
+            raise ValueError(f"ConvNeXt: stochastic_depth_prob is out of range; got {stochastic_depth_prob}; expected 0 to 1")
         norm = partial(LayerNorm2d, eps=1e-6)
         features = [ConvNormActivation(3, stages[0][0], 4, 4, norm_layer=norm, activation_layer=None, padding=0, bias=True)]
         total, done = sum(n for _, n in stages), 0
         for i, (dim, blocks) in enumerate(stages):
             layers = []
             for _ in range(blocks):
-                layers.append(CNBlock(dim, layer_scale, stochastic_depth_prob * done / (total - 1)))
+                layers.append(CNBlock(dim, layer_scale, stochastic_depth_prob * done / max(1, total - 1)))
                 done += 1
             features.append(nn.Sequential(*layers))
             if i + 1 < len(stages):
@@ -74,6 +79,8 @@ class ConvNeXt(nn.Module):
 def convnext_tiny(**kwargs):
     """ConvNeXt tiny (Liu et al., 2022), 28.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.1 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(96, 3), (192, 3), (384, 9), (768, 3)], **{"stochastic_depth_prob": 0.1, **kwargs})
 
@@ -81,6 +88,8 @@ def convnext_tiny(**kwargs):
 def convnext_small(**kwargs):
     """ConvNeXt small (Liu et al., 2022), 50.2 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.4 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(96, 3), (192, 3), (384, 27), (768, 3)], **{"stochastic_depth_prob": 0.4, **kwargs})
 
@@ -88,6 +97,8 @@ def convnext_small(**kwargs):
 def convnext_base(**kwargs):
     """ConvNeXt base (Liu et al., 2022), 88.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.5 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(128, 3), (256, 3), (512, 27), (1024, 3)], **{"stochastic_depth_prob": 0.5, **kwargs})
 
@@ -95,5 +106,7 @@ def convnext_base(**kwargs):
 def convnext_large(**kwargs):
     """ConvNeXt large (Liu et al., 2022), 197.8 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. stochastic_depth_prob is 0.5 by
     default; the arguments are those of ConvNeXt, without stages.
+
+    Raises TypeError for an unknown argument, and ValueError for a stochastic_depth_prob outside of 0 to 1.
     """
     return ConvNeXt([(192, 3), (384, 3), (768, 27), (1536, 3)], **{"stochastic_depth_prob": 0.5, **kwargs})

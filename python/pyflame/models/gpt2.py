@@ -100,7 +100,11 @@ class GPT2Block(nn.Module):
 
 
 class GPT2Model(nn.Module):
-    """Token ids (N, T), T at most n_positions, to hidden states (N, T, n_embd)."""
+    """Token ids (N, T), T at most n_positions, to hidden states (N, T, n_embd).
+
+    config: a GPT2Config. A call raises ValueError for ids of another rank and for more tokens than n_positions; TypeError for ids that are not int64 or
+    int32; IndexError for an id beyond the vocabulary.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -115,6 +119,8 @@ class GPT2Model(nn.Module):
 
     def forward(self, input_ids, past=None):
         """(hidden states, keys and values of each layer). past: those of the tokens before."""
+        if input_ids.ndim != 2:
+            raise ValueError(f"GPT2Model: the token ids have another rank; got shape {tuple(input_ids.shape)}; expected (N, T)")
         begin = 0 if past is None else past[0][0].shape[2]
         end = begin + input_ids.shape[1]
         if end > self.config.n_positions:
@@ -128,7 +134,10 @@ class GPT2Model(nn.Module):
 
 
 class GPT2LMHeadModel(nn.Module):
-    """GPT-2 as a language model: token ids (N, T) to logits (N, T, vocab_size). The head shares the embedding's weight."""
+    """GPT-2 as a language model: token ids (N, T) to logits (N, T, vocab_size). The head shares the embedding's weight.
+
+    config: a GPT2Config; None: that of GPT-2 small. A call raises what GPT2Model raises.
+    """
 
     def __init__(self, config=None):
         super().__init__()

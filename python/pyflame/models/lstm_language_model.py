@@ -4,7 +4,7 @@ from .. import nn, zeros
 
 class LSTMLanguageModel(nn.Module):
     """Token ids (T, N) and the state of all layers to (log-probabilities (T * N, ntoken), new state). tie_weights: the decoder shares the encoder's weight;
-    ninp must then be nhid.
+    ninp must then be nhid (ValueError).
 
     ntoken: the number of tokens of the vocabulary. ninp: the size of an embedding. nhid: the size of the LSTM's state. nlayers: its layers. dropout: the probability of
     zeros in the embeddings, between the layers and in the output.

@@ -25,7 +25,11 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """Input (N, 3, H, W), output (N, num_classes). width_mult: how the channels are multiplied. dropout: the probability of zeros before the classifier."""
+    """Input (N, 3, H, W), output (N, num_classes). width_mult: how the channels are multiplied. dropout: the probability of zeros before the classifier.
+
+    Raises ValueError for a negative num_classes and a dropout outside of 0 to 1; TypeError for an unknown argument. A call raises ValueError for another
+    number of channels than 3.
+    """
 
     def __init__(self, num_classes=1000, width_mult=1.0, dropout=0.2):
         super().__init__()
@@ -67,6 +71,9 @@ class MobileNetV3(nn.Module):
     """blocks: (inputs, kernel, expanded, outputs, squeeze and excitation, hard swish, stride) of each. Input (N, 3, H, W), output (N, num_classes).
 
     last_channel: the width of the classifier's hidden layer. dropout: the probability of zeros behind it.
+
+    Raises ValueError for a negative num_classes and a dropout outside of 0 to 1; TypeError for an unknown argument. A call raises ValueError for another
+    number of channels than 3.
     """
 
     def __init__(self, blocks, last_channel, num_classes=1000, dropout=0.2):
@@ -88,6 +95,8 @@ class MobileNetV3(nn.Module):
 def mobilenet_v2(**kwargs):
     """MobileNetV2 (Sandler et al., 2018), 3.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those of the
     class MobileNetV2.
+
+    Raises TypeError for an unknown argument, and ValueError for a dropout outside of 0 to 1.
     """
     return MobileNetV2(**kwargs)
 
@@ -95,6 +104,8 @@ def mobilenet_v2(**kwargs):
 def mobilenet_v3_large(**kwargs):
     """MobileNetV3 large (Howard et al., 2019), 5.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. num_classes (1000) and
     dropout (0.2) may be given.
+
+    Raises TypeError for an unknown argument, and ValueError for a dropout outside of 0 to 1.
     """
     blocks = [
         (16, 3, 16, 16, False, False, 1), (16, 3, 64, 24, False, False, 2), (24, 3, 72, 24, False, False, 1), (24, 5, 72, 40, True, False, 2),
@@ -108,6 +119,8 @@ def mobilenet_v3_large(**kwargs):
 def mobilenet_v3_small(**kwargs):
     """MobileNetV3 small (Howard et al., 2019), 2.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. num_classes (1000) and
     dropout (0.2) may be given.
+
+    Raises TypeError for an unknown argument, and ValueError for a dropout outside of 0 to 1.
     """
     blocks = [
         (16, 3, 16, 16, True, False, 2), (16, 3, 72, 24, False, False, 2), (24, 3, 88, 24, False, False, 1), (24, 5, 96, 40, True, True, 2),

@@ -6,6 +6,9 @@ class BasicBlock(nn.Module):
     """Two convolutions of 3x3 with batch norms, added to the input: [N, inputs, H, W] -> [N, planes, H / stride, W / stride]. Figure 5, left, of arXiv:1512.03385.
 
     downsample: the module whose output is added in place of the input; it is needed where the shapes differ. groups and base_width change nothing: they are those of Bottleneck.
+
+    Raises ValueError for a negative size and a stride of 0; TypeError for sizes that are not ints. A call raises ValueError for another number of
+    channels, and where the shapes differ without downsample.
     """
 
     expansion = 1
@@ -30,6 +33,9 @@ class Bottleneck(nn.Module):
 
     downsample: the module whose output is added in place of the input; it is needed where the shapes differ. groups: of the convolution of 3x3. base_width: this
     convolution has int(planes * base_width / 64) * groups channels.
+
+    Raises ValueError for a negative size and a stride of 0; TypeError for sizes that are not ints. A call raises ValueError for another number of
+    channels, and where the shapes differ without downsample.
     """
 
     expansion = 4
@@ -57,6 +63,9 @@ class ResNet(nn.Module):
     """layers: blocks in each of the four stages. zero_init_residual: each block begins as the identity. Input (N, 3, H, W), output (N, num_classes).
 
     block: BasicBlock or Bottleneck. groups, width_per_group: of the convolutions of 3x3 in a Bottleneck.
+
+    Raises IndexError for fewer than four stages, ValueError for a negative num_classes, and TypeError for an unknown argument. A call raises ValueError
+    for another number of channels than 3 and for an image without a batch.
     """
 
     def __init__(self, block, layers, num_classes=1000, zero_init_residual=False, groups=1, width_per_group=64):
@@ -96,6 +105,8 @@ class ResNet(nn.Module):
 def resnet18(**kwargs):
     """ResNet-18 (He et al., 2016), of BasicBlocks, 11.7 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
     of ResNet, without block and layers.
+
+    Raises TypeError for an unknown argument, and ValueError for a negative num_classes.
     """
     return ResNet(BasicBlock, [2, 2, 2, 2], **kwargs)
 
@@ -103,6 +114,8 @@ def resnet18(**kwargs):
 def resnet34(**kwargs):
     """ResNet-34 (He et al., 2016), of BasicBlocks, 21.8 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
     of ResNet, without block and layers.
+
+    Raises TypeError for an unknown argument, and ValueError for a negative num_classes.
     """
     return ResNet(BasicBlock, [3, 4, 6, 3], **kwargs)
 
@@ -110,6 +123,8 @@ def resnet34(**kwargs):
 def resnet50(**kwargs):
     """ResNet-50 (He et al., 2016), of Bottlenecks, 25.6 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
     of ResNet, without block and layers.
+
+    Raises TypeError for an unknown argument, and ValueError for a negative num_classes.
     """
     return ResNet(Bottleneck, [3, 4, 6, 3], **kwargs)
 
@@ -117,6 +132,8 @@ def resnet50(**kwargs):
 def resnet101(**kwargs):
     """ResNet-101 (He et al., 2016), of Bottlenecks, 44.5 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
     of ResNet, without block and layers.
+
+    Raises TypeError for an unknown argument, and ValueError for a negative num_classes.
     """
     return ResNet(Bottleneck, [3, 4, 23, 3], **kwargs)
 
@@ -124,5 +141,7 @@ def resnet101(**kwargs):
 def resnet152(**kwargs):
     """ResNet-152 (He et al., 2016), of Bottlenecks, 60.2 million parameters, drawn at random: input [N, 3, H, W] -> [N, num_classes]. The arguments are those
     of ResNet, without block and layers.
+
+    Raises TypeError for an unknown argument, and ValueError for a negative num_classes.
     """
     return ResNet(Bottleneck, [3, 8, 36, 3], **kwargs)

@@ -54,7 +54,11 @@ class OutConv(nn.Module):
 class UNet(nn.Module):
     """Four steps down, four up. bilinear: the steps up interpolate instead of a transposed convolution. width: channels of the first step.
 
-    Input (N, n_channels, H, W) with H and W of 16 at least, output (N, n_classes, H, W)."""
+    Input (N, n_channels, H, W) with H and W of 16 at least, output (N, n_classes, H, W).
+
+    Raises ValueError for a negative size, and TypeError for a size that is not an int. A call raises ValueError for another number of channels, and for an
+    image that is too small.
+    """
 
     def __init__(self, n_channels=3, n_classes=2, bilinear=False, width=64):
         super().__init__()

@@ -75,6 +75,9 @@ class VisionTransformer(nn.Module):
 def vit_b_16(**kwargs):
     """ViT base (Dosovitskiy et al., 2021) with patches of 16 x 16 pixels, 86.6 million parameters, drawn at random: input [N, 3, 224, 224] -> [N,
     num_classes]. The arguments are those of VisionTransformer, by name.
+
+    Raises TypeError for an unknown argument, and ValueError for an image_size that is no multiple of the patch. A call raises ValueError for an image of
+    another size.
     """
     return VisionTransformer(**{**dict(image_size=224, patch_size=16, num_layers=12, num_heads=12, hidden_dim=768, mlp_dim=3072), **kwargs})
 
@@ -82,6 +85,9 @@ def vit_b_16(**kwargs):
 def vit_b_32(**kwargs):
     """ViT base (Dosovitskiy et al., 2021) with patches of 32 x 32 pixels, 88.2 million parameters, drawn at random: input [N, 3, 224, 224] -> [N,
     num_classes]. The arguments are those of VisionTransformer, by name.
+
+    Raises TypeError for an unknown argument, and ValueError for an image_size that is no multiple of the patch. A call raises ValueError for an image of
+    another size.
     """
     return vit_b_16(**{"patch_size": 32, **kwargs})
 
@@ -89,6 +95,9 @@ def vit_b_32(**kwargs):
 def vit_l_16(**kwargs):
     """ViT large (Dosovitskiy et al., 2021) with patches of 16 x 16 pixels, 304.3 million parameters, drawn at random: input [N, 3, 224, 224] -> [N,
     num_classes]. The arguments are those of VisionTransformer, by name.
+
+    Raises TypeError for an unknown argument, and ValueError for an image_size that is no multiple of the patch. A call raises ValueError for an image of
+    another size.
     """
     return VisionTransformer(**{**dict(image_size=224, patch_size=16, num_layers=24, num_heads=16, hidden_dim=1024, mlp_dim=4096), **kwargs})
 
@@ -96,5 +105,8 @@ def vit_l_16(**kwargs):
 def vit_l_32(**kwargs):
     """ViT large (Dosovitskiy et al., 2021) with patches of 32 x 32 pixels, 306.5 million parameters, drawn at random: input [N, 3, 224, 224] -> [N,
     num_classes]. The arguments are those of VisionTransformer, by name.
+
+    Raises TypeError for an unknown argument, and ValueError for an image_size that is no multiple of the patch. A call raises ValueError for an image of
+    another size.
     """
     return vit_l_16(**{"patch_size": 32, **kwargs})

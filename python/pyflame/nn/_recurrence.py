@@ -314,8 +314,8 @@ def whole(mode, weights, data, sizes, initial, bidirectional, again):
 
 def _no_case_for_libraries(mode, weights, data, sizes, initial, given, kept):
     """Why the layers go step by step, whatever the device's library computes; or ""."""
-    if data.device.type != "reference" and _C._forced_entry("recurrent") != "gpu.dnn":
-        return "libraries compute recurrent layers on request only: PYFLAME_FORCE='recurrent:gpu.dnn;recurrent_grad:gpu.dnn'"
+    if data.device.type == "rocm" and _C._forced_entry("recurrent") != "gpu.dnn":
+        return "MIOpen computes recurrent layers on request only, because this has not run on an AMD GPU: PYFLAME_FORCE='recurrent:gpu.dnn;recurrent_grad:gpu.dnn'"
     if not data.numel() or not initial[0].numel():
         return "there are no elements"
     if sizes[0] != sizes[-1]:

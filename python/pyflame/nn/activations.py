@@ -65,6 +65,8 @@ class Sigmoid(Module):
     """1 / (1 + exp(-x)).
 
     forward takes a tensor of any shape, and returns that shape; integers and bool become float32.
+
+    Complex numbers are accepted. Raises TypeError for what is no tensor.
     """
 
     def forward(self, input):
@@ -75,6 +77,8 @@ class Tanh(Module):
     """Hyperbolic tangent: (exp(x) - exp(-x)) / (exp(x) + exp(-x)).
 
     forward takes a tensor of any shape, and returns that shape; integers and bool become float32.
+
+    Complex numbers are accepted. Raises TypeError for what is no tensor.
     """
 
     def forward(self, input):

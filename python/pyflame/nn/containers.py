@@ -76,7 +76,10 @@ class _Ordered(Module):
 
 
 class Sequential(_Ordered):
-    """Runs modules one after the other. Takes modules, or one dict from names to modules. Deleting and inserting numbers the names anew."""
+    """Runs modules one after the other. Takes modules, or one dict from names to modules. Deleting and inserting numbers the names anew.
+
+    Raises TypeError for what is no Module, KeyError for a name that is empty or has a dot, and IndexError for a place that is not there.
+    """
 
     def __init__(self, *args):
         super().__init__()
@@ -217,7 +220,10 @@ def _as_parameter(value):
 
 
 class ParameterList(Module):
-    """A list of parameters; tensors become parameters, other values stay what they are."""
+    """A list of parameters; tensors become parameters, other values stay what they are.
+
+    Raises TypeError for what is no sequence, ValueError for a tensor of integers or bools, and IndexError for a place that is not there.
+    """
 
     def __init__(self, values=None):
         super().__init__()
@@ -284,7 +290,10 @@ class ParameterList(Module):
 
 
 class ParameterDict(_Dict):
-    """A dict of parameters; tensors become parameters, other values stay what they are."""
+    """A dict of parameters; tensors become parameters, other values stay what they are.
+
+    Raises TypeError for a key that is no str and for what is neither a dict nor pairs; KeyError for a name that is not there.
+    """
 
     def __init__(self, parameters=None):
         super().__init__()

@@ -90,7 +90,12 @@ class Conv2d(_Conv):
     - padding_mode: what stands there: "zeros", "reflect", "replicate" or "circular".
     - groups: input and output channels are divided into so many groups, and each group of outputs sees one group of inputs.
     - bias: whether a learned number is added to each output channel.
-    - device, dtype: of the parameters; the current ones unless given."""
+    - device, dtype: of the parameters; the current ones unless given.
+
+    Raises ValueError for sizes below 1, a number of channels that groups does not divide, an unknown padding or padding_mode and 'same' with a stride;
+    TypeError for sizes that are not ints. A call raises ValueError for an input of another rank or number of channels, a kernel that is larger than the
+    padded input and a negative padding, and TypeError for another dtype than the weight's.
+    """
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):

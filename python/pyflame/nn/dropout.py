@@ -46,7 +46,11 @@ class Dropout1d(_Masked):
 class Dropout2d(_Masked):
     """Zeroes whole channels of [N, C, H, W] or [C, H, W] while training.
 
-    p and inplace: as of Dropout; the other channels are scaled by 1 / (1 - p). The result has the shape and dtype of the input. A warning for another rank."""
+    p and inplace: as of Dropout; the other channels are scaled by 1 / (1 - p). The result has the shape and dtype of the input. A warning for another rank.
+
+    Raises ValueError for a p outside of 0 to 1 and an input of one dim; TypeError for a p that is no number and, while training, for an input of integers
+    or bools.
+    """
 
     _mask = staticmethod(F.dropout2d)
 
@@ -54,7 +58,11 @@ class Dropout2d(_Masked):
 class Dropout3d(_Masked):
     """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] while training.
 
-    p and inplace: as of Dropout; the other channels are scaled by 1 / (1 - p). The result has the shape and dtype of the input. A warning for another rank."""
+    p and inplace: as of Dropout; the other channels are scaled by 1 / (1 - p). The result has the shape and dtype of the input. A warning for another rank.
+
+    Raises ValueError for a p outside of 0 to 1 and an input of one dim; TypeError for a p that is no number and, while training, for an input of integers
+    or bools.
+    """
 
     _mask = staticmethod(F.dropout3d)
 
@@ -71,6 +79,9 @@ class AlphaDropout(_Masked):
 class FeatureAlphaDropout(_Masked):
     """AlphaDropout of whole channels.
 
-    input: [N, C, ...]; the result has its shape and dtype. p and inplace: as of Dropout. In evaluation the input is returned."""
+    input: [N, C, ...]; the result has its shape and dtype. p and inplace: as of Dropout. In evaluation the input is returned.
+
+    Raises ValueError for a p outside of 0 to 1; TypeError for a p that is no number and, while training, for an input that is not floating.
+    """
 
     _mask = staticmethod(F.feature_alpha_dropout)

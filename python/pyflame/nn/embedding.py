@@ -55,7 +55,12 @@ class Embedding(_Table):
     - padding_idx: a row that is 0 at first and gets no gradient.
     - max_norm: rows that are looked up are shortened to this norm, in place; norm_type: which norm.
     - scale_grad_by_freq: gradients are divided by how often the row was looked up. sparse is accepted; the gradient is dense.
-    - device, dtype: of the table; the current ones unless given."""
+    - device, dtype: of the table; the current ones unless given.
+
+    Raises IndexError for a padding_idx that is no row; ValueError for a negative size, a dtype that is not floating or complex, and a _weight of another
+    shape. A call raises TypeError for indices that are not int64 or int32, and IndexError for an index that is no row,
+    at the latest when the result is computed.
+    """
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, _weight=None,
                  _freeze=False, device=None, dtype=None):
@@ -78,7 +83,12 @@ class Embedding(_Table):
 class EmbeddingBag(_Table):
     """The sum, mean or maximum of the rows of each bag of indices: [B, N], or [n] with offsets [B] -> [B, embedding_dim]. mode is "sum",
     "mean" or "max". With include_last_offset, the last offset says where the last bag ends. Indices equal to padding_idx do not count. The other arguments are
-    those of Embedding."""
+    those of Embedding.
+
+    Raises IndexError for a padding_idx that is no row. A call raises ValueError for an unknown mode, offsets with [B, N] and missing offsets with [n];
+    TypeError for indices that are not int64 or int32; NotImplementedError for per_sample_weights with another mode than 'sum'. An index
+    that is no row, and offsets that do not ascend or lie beyond the indices, are an IndexError when the result is computed.
+    """
 
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False, _weight=None,
                  include_last_offset=False, padding_idx=None, device=None, dtype=None):

@@ -188,6 +188,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """Each sample's groups of channels of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 
     num_groups: divides C. input: [N, C, ...]. eps: is added to the variance.
+
+    input is floating. Raises ValueError where num_groups does not divide C, for one dim, and where weight or bias does not broadcast; TypeError for
+    another dtype.
     """
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(f"group_norm: the groups do not divide the channels; got input {input.shape} and {num_groups} groups; expected (N, C, ...)")
@@ -283,7 +286,10 @@ def hardsigmoid(input, inplace=False):
     """x / 6 + 1 / 2, limited to [0, 1].
 
     input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
-    returned."""
+    returned.
+
+    Raises TypeError for complex numbers, and RuntimeError where inplace writes to a leaf that requires a gradient.
+    """
     x = _source(input, inplace)
     return _result(input, _limited(x + 3, 0, 6) / 6, inplace)
 
@@ -292,7 +298,10 @@ def hardswish(input, inplace=False):
     """x * hardsigmoid(x).
 
     input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
-    returned."""
+    returned.
+
+    Raises TypeError for complex numbers, and RuntimeError where inplace writes to a leaf that requires a gradient.
+    """
     x = _source(input, inplace)
     return _result(input, x * hardsigmoid(x), inplace)
 
@@ -301,7 +310,10 @@ def mish(input, inplace=False):
     """x * tanh(softplus(x)).
 
     input: of any shape, which the result has. Integers and bools become float32.
-    inplace: the result is written to input, which is returned."""
+    inplace: the result is written to input, which is returned.
+
+    Raises TypeError for complex numbers, and RuntimeError where inplace writes to a leaf that requires a gradient.
+    """
     x = _source(input, inplace)
     return _result(input, x * _C.tanh(_C.softplus(x)), inplace)
 
@@ -317,7 +329,10 @@ def softsign(input):
 def tanhshrink(input):
     """x - tanh(x).
 
-    input: of any shape, which the result has. Integers and bools become float32."""
+    input: of any shape, which the result has. Integers and bools become float32.
+
+    Complex numbers are accepted. Raises TypeError for what is no tensor.
+    """
     return input - _C.tanh(input)
 
 
@@ -419,7 +434,11 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 
 def conv_tbc(input, weight, bias, pad=0):
-    """conv1d of tensors whose time comes first: input [T, B, C], weight [K, C, O], bias [O]; the result is [T + 2 pad - K + 1, B, O]."""
+    """conv1d of tensors whose time comes first: input [T, B, C], weight [K, C, O], bias [O]; the result is [T + 2 pad - K + 1, B, O].
+
+    The three have one dtype, which the result has. Raises ValueError for shapes that do not fit, a negative pad and a kernel that is longer than the
+    padded input; TypeError for dtypes that differ and for a bias of None.
+    """
     if input.ndim != 3 or weight.ndim != 3 or input.shape[2] != weight.shape[1] or tuple(bias.shape) != (weight.shape[2],):
         raise ValueError(f"conv_tbc: sizes do not fit; got {tuple(input.shape)}, {tuple(weight.shape)} and {tuple(bias.shape)}; expected [T, B, C], [K, C, O] and [O]")
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
@@ -429,7 +448,10 @@ def _in_place(function):
     def written(input, *args, **kwargs):
         return function(input, *args, inplace=True, **kwargs)
 
-    written.__name__, written.__doc__ = function.__name__ + "_", f"{function.__name__} in place: writes the result to input and returns it. args, kwargs: the other arguments of {function.__name__}."
+    name = function.__name__
+    written.__name__ = name + "_"
+    written.__doc__ = (f"{name} in place: writes the result to input, a tensor of a real dtype, and returns it. args, kwargs: the other arguments of {name}. "
+                       f"Raises what {name} raises, such as TypeError for complex numbers, and RuntimeError for a leaf that requires a gradient.")
     return written
 
 

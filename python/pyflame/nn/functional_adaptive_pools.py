@@ -34,7 +34,11 @@ def adaptive_avg_pool2d(input, output_size):
 
 
 def adaptive_avg_pool3d(input, output_size):
-    """The means of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size."""
+    """The means of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
+
+    input: floating, [N, C, D, H, W] or [C, D, H, W]. output_size: a number or three. Raises ValueError for another rank, another number of sizes or a size
+    below 1, and TypeError for integers, bools and complex numbers.
+    """
     call = _Call("adaptive_avg_pool3d", 3, input, 1, 1, 0)
     depth, height, width = _targets("adaptive_avg_pool3d", output_size, input, 3)
     n, c, old, rows, columns = call.x.shape
@@ -120,6 +124,9 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
     """The maxima of windows that cover input [N, C, H, W] or [C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
 
     output_size: a number, or one for each of the 2 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the plane of its channel.
+
+    The values have the dtype of input, which may be of floats, integers or bools. Raises ValueError for another rank, another number of sizes or a size
+    below 1, and NotImplementedError for complex numbers.
     """
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
@@ -128,6 +135,9 @@ def adaptive_max_pool3d(input, output_size, return_indices=False):
     """The maxima of windows that cover input [N, C, D, H, W] or [C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
 
     output_size: a number, or one for each of the 3 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the volume of its channel.
+
+    The values have the dtype of input, which may be of floats, integers or bools. Raises ValueError for another rank, another number of sizes or a size
+    below 1, and NotImplementedError for complex numbers.
     """
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 

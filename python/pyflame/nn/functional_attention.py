@@ -57,6 +57,9 @@ def _check(op, query, key, value, embed_dim):
 def _mask_parts(op, masks, b, h, t, s, added):
     """The masks, each broadcasting to [B, H, T, S + added]; what was added may be seen by all."""
     parts, attn, padding = [], masks.attn, masks.padding
+    for name, mask in (("attn_mask", attn), ("key_padding_mask", padding)):
+        if mask is not None and mask.dtype != _C.bool_ and not mask.is_floating_point():
+            raise RuntimeError(f"{op}: {name} is no mask; got {mask.dtype}; expected bool or a float dtype; hint: mask.bool(), where True hides a position")
     if attn is not None:
         if attn.shape == (t, s):
             attn = attn.view(1, 1, t, s)

@@ -121,6 +121,9 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 
     input: the image. kernel_size: of a window. dilation: between its elements. padding: zeros at both ends of the image. stride: between windows.
     Each is a number or a pair.
+
+    Any dtype, which the result has. Raises ValueError for another rank, windows that do not fit, a negative padding and other sizes below 1; TypeError for
+    sizes that are not ints or pairs.
     """
     return _C.im2col(input, kernel_size, dilation, padding, stride)
 
@@ -130,6 +133,9 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
 
     input: the columns. kernel_size: of a window. dilation: between its elements. padding: zeros at both ends of the image. stride: between windows.
     Each is a number or a pair.
+
+    Any dtype, which the result has. Raises ValueError for columns that do not fit the windows, a negative padding and other sizes below 1; TypeError for
+    sizes that are not ints or pairs.
     """
     return _C.col2im(input, output_size, kernel_size, dilation, padding, stride)
 

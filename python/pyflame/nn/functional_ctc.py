@@ -177,6 +177,9 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 
     input_lengths, target_lengths: [N] each. blank: the class that stands for no label. reduction: 'mean', 'sum' or 'none' (the loss of each element
     or sample).
+
+    Raises RuntimeError for log_probs that are not floating or of another rank, targets that are not integers or do not fit, lengths out of range and a
+    blank that is no class; ValueError for an unknown reduction. A label that is no class is an IndexError when the loss is computed.
     """
     op = "ctc_loss"
     if log_probs.ndim not in (2, 3) or not log_probs.is_floating_point():

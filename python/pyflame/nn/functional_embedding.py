@@ -46,6 +46,9 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     norm, in place. scale_grad_by_freq divides gradients by how often the row was looked up. sparse: the gradient is dense all the same.
 
     input: the indices. weight: the table. norm_type: the p of max_norm's norm.
+
+    Raises TypeError for indices that are not int64 or int32; ValueError for a weight that is no matrix; IndexError for a
+    padding_idx that is no row, and for an index below 0 or beyond the rows, at the latest when the result is computed.
     """
     if max_norm is not None:
         _limit_norms(_flat(input), weight, max_norm, norm_type)

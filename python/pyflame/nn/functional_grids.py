@@ -11,6 +11,9 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     The last dim of grid is (x, y) or (x, y, z), where -1 and 1 are the ends of the image: the centres of the outermost elements with
     align_corners, otherwise their outer edges. mode: 'bilinear' (trilinear for volumes), 'nearest' or 'bicubic'. padding_mode: what is outside of the
     image: 'zeros', 'border' (the nearest element) or 'reflection'. The gradient is of both; that of 'nearest' by grid is 0.
+
+    Raises ValueError for shapes that do not fit, an image without elements, and an unknown mode or padding_mode; TypeError where the dtypes of input and
+    grid differ.
     """
     return _C._grid_sample(input, grid, mode, padding_mode, bool(align_corners))
 
@@ -45,6 +48,8 @@ def affine_grid(theta, size, align_corners=None):
     """The grid with which grid_sample maps by theta: [N, 2, 3] for size (N, C, H, W) -> [N, H, W, 2]; [N, 3, 4] for (N, C, D, H, W).
 
     Place (x, y) of the result is theta @ (x, y, 1). align_corners: as in grid_sample.
+
+    Raises ValueError where theta is not floating or does not fit size, and for a size below 1.
     """
     dims = len(size) - 2
     if dims not in (2, 3) or not theta.is_floating_point() or tuple(theta.shape) != (size[0], dims, dims + 1):

@@ -13,6 +13,8 @@ class LinearCrossEntropyOptions:
     sums in at least float32, and gradients are recorded as those of any function, so the other fields change nothing.
 
     batch_chunk_size: None: as many rows as have 64 MiB of logits. allow_retain_graph, chunking_method, acc_policy and acc_dtype are accepted for PyTorch's programs.
+
+    The fields are checked by linear_cross_entropy: ValueError for a batch_chunk_size that is not None or a positive int. An unknown field is a TypeError.
     """
 
     allow_retain_graph: bool = False
@@ -23,7 +25,11 @@ class LinearCrossEntropyOptions:
 
 
 def _chunk_rows(input, classes, options):
-    chosen = getattr(options, "batch_chunk_size", None)
+    if options is not None and not hasattr(options, "batch_chunk_size"):
+        raise TypeError(f"linear_cross_entropy: options are of the wrong type; got {type(options).__name__}; expected LinearCrossEntropyOptions or None")
+    chosen = None if options is None else options.batch_chunk_size
+    if chosen is not None and not (isinstance(chosen, int) and chosen > 0):
+        raise ValueError(f"linear_cross_entropy: batch_chunk_size is not a number of rows; got {chosen!r}; expected a positive int or None")
     return chosen if chosen else max(1, _LOGITS_BYTES // max(1, classes * input.dtype.itemsize))
 
 
@@ -35,6 +41,10 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
 
     linear_bias: [C], or of the shape of linear_weight without K. weight, reduction and label_smoothing: as of cross_entropy. ignore_index: None is -100. options: a
     LinearCrossEntropyOptions, which says how many rows a chunk has.
+
+    Raises RuntimeError where input and linear_weight do not fit; ValueError for a bias or target that does not fit, an unknown reduction, a
+    label_smoothing outside of 0 to 1 and a batch_chunk_size below 1; TypeError for tensors that are not floating and other options; IndexError for a target that
+    is no class, at the latest when the loss is computed.
     """
     from ..autograd import checkpoint
     from .functional import cross_entropy, linear

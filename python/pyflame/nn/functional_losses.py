@@ -80,6 +80,9 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
     input: the logits x, of a floating dtype. target: the t, of the same shape. weight, pos_weight: broadcast to that shape, or None. reduction: 'mean', 'sum' or 'none'
     (the loss of each element).
+
+    Raises ValueError where the shapes of input and target differ, where a weight does not broadcast, and for an unknown reduction; TypeError where input
+    or target is not floating.
     """
     return _C.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
 
@@ -88,6 +91,9 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The p-norm of x1 - x2 + eps over the last dim: [.., D], [.., D] -> [..].
 
     keepdim: the last dim stays, with size 1.
+
+    p: which norm, a number. x1, x2: of any dtype; integers become float32. Raises ValueError where their shapes do not broadcast, and TypeError for a p
+    that is no number.
     """
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 

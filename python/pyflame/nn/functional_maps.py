@@ -192,8 +192,11 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=Non
 
     running_mean, running_var: [C], or None. momentum: the running statistics become (1 - momentum) running + momentum batch. eps: is added to the
     variance.
+
+    input is floating and has two dims or more. Raises TypeError for another dtype; ValueError for one dim, for a parameter or statistics of another shape
+    than [C], for missing statistics outside of training, and for a single value per channel in training.
     """
-    if input.numel() == 0 and input.ndim > 1:
+    if isinstance(input, _C.Tensor) and input.numel() == 0 and input.ndim > 1:
         if not input.is_floating_point():
             return _per_channel(input, weight, bias)
         training = False
@@ -209,6 +212,9 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
     running_mean, running_var: [C], or None. momentum: the running statistics become (1 - momentum) running + momentum batch. eps: is added to the
     variance.
+
+    input is floating. Raises ValueError for fewer than three dims, a single value per channel, statistics or parameters that do not fit, and
+    use_input_stats=False without statistics; TypeError for another dtype.
     """
     if input.ndim < 3:
         raise ValueError(f"instance_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")

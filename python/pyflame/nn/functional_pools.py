@@ -219,7 +219,10 @@ def _lp_pool(dims, pool, input, norm_type, kernel_size, stride, ceil_mode):
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """The p-norm of each window of [N, C, L] or [C, L]: (sum x^p)^(1/p).
 
-    input: floating. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+    input: of a real dtype; integers become floats. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+
+    Raises ValueError for another rank, a kernel that is larger than the input, and a kernel_size or stride below 1;
+    NotImplementedError for complex numbers; ZeroDivisionError for norm_type 0.
     """
     return _lp_pool(1, avg_pool1d, input, norm_type, kernel_size, stride, ceil_mode)
 
@@ -227,7 +230,10 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """The p-norm of each window of [N, C, H, W] or [C, H, W]: (sum x^p)^(1/p).
 
-    input: floating. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+    input: of a real dtype; integers become floats. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+
+    Raises ValueError for another rank, a kernel that is larger than the input, and a kernel_size or stride below 1;
+    NotImplementedError for complex numbers; ZeroDivisionError for norm_type 0.
     """
     return _lp_pool(2, avg_pool2d, input, norm_type, kernel_size, stride, ceil_mode)
 
@@ -235,6 +241,9 @@ def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """The p-norm of each window of [N, C, D, H, W] or [C, D, H, W]: (sum x^p)^(1/p).
 
-    input: floating. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+    input: of a real dtype; integers become floats. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
+
+    Raises ValueError for another rank, a kernel that is larger than the input, and a kernel_size or stride below 1;
+    NotImplementedError for complex numbers; ZeroDivisionError for norm_type 0.
     """
     return _lp_pool(3, avg_pool3d, input, norm_type, kernel_size, stride, ceil_mode)

@@ -6,7 +6,10 @@ from .. import _C
 
 class ScalingType(enum.IntEnum):
     """How many elements a scale of scaled_mm is for: the whole matrix, a row of the first operand or a column of the second, a row's 128 elements, or 128 x 128
-    elements. The types of blocks of 16 and 32 elements belong to formats that PyFlame does not have."""
+    elements. The types of blocks of 16 and 32 elements belong to formats that PyFlame does not have.
+
+    Raises ValueError for a value of no member.
+    """
 
     TensorWise = 0
     RowWise = 1
@@ -17,7 +20,7 @@ class ScalingType(enum.IntEnum):
 
 
 class SwizzleType(enum.IntEnum):
-    """The order of the scales in memory. Only NO_SWIZZLE, the natural one, is available."""
+    """The order of the scales in memory. Only NO_SWIZZLE, the natural one, is available. Raises ValueError for a value of no member."""
 
     NO_SWIZZLE = 0
     SWIZZLE_32_4_4 = 1

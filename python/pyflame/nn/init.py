@@ -104,12 +104,18 @@ def constant_(tensor, val):
 
 
 def zeros_(tensor):
-    """Fills the tensor with zeros, in place. Returns it. tensor: any shape and dtype."""
+    """Fills the tensor with zeros, in place. Returns it. tensor: any shape and dtype.
+
+    Raises AttributeError for what is no tensor, and RuntimeError where several elements share memory.
+    """
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor):
-    """Fills the tensor with ones, in place. Returns it. tensor: any shape and dtype."""
+    """Fills the tensor with ones, in place. Returns it. tensor: any shape and dtype.
+
+    Raises AttributeError for what is no tensor, and RuntimeError where several elements share memory.
+    """
     return constant_(tensor, 1.0)
 
 

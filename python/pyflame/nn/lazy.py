@@ -8,7 +8,10 @@ from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like the class that it becomes
     """For a module whose parameters are made of UninitializedParameter: before its first forward, initialize_parameters(*args) is called, which gives
-    them their shapes; then the module's class becomes cls_to_become, if that is not None."""
+    them their shapes; then the module's class becomes cls_to_become, if that is not None.
+
+    Its parameters raise RuntimeError when their shape is asked for before that.
+    """
 
     cls_to_become = None
 

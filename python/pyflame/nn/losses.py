@@ -126,7 +126,11 @@ class BCELoss(_Loss):
     """-(target log(input) + (1 - target) log(1 - input)) times weight, for probabilities; a logarithm counts at least -100.
 
     input and target have the same shape, and weight broadcasts to it. Probabilities outside of [0, 1] are not checked and give NaN.
-    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element."""
+    reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element.
+
+    Raises ValueError for shapes that differ or do not broadcast and for an unknown reduction; TypeError where input or target is not floating, and for a
+    weight that is no tensor.
+    """
 
     def __init__(self, weight=None, reduction="mean"):
         super().__init__(reduction)
@@ -184,7 +188,10 @@ class KLDivLoss(_Loss):
     """target (log(target) - input) of each element, for inputs that are log-probabilities, and 0 where the target is 0. input and target have the same shape.
 
     log_target: the targets are logarithms too. reduction: 'mean' of all elements, 'batchmean' (the sum divided by the first size, the divergence as
-    mathematics has it), 'sum' or 'none'."""
+    mathematics has it), 'sum' or 'none'.
+
+    Raises ValueError for shapes that differ and for an unknown reduction.
+    """
 
     _reductions = ("none", "mean", "sum", "batchmean")
 

@@ -132,6 +132,9 @@ class TripletMarginLoss(_Loss):
 
     eps: is added to each element of the difference. swap: d(positive, negative) counts where it is the smaller one. reduction: 'mean', 'sum' or
     'none' (the loss of each element or sample).
+
+    anchor, positive and negative: [N, D] or [D]. Raises ValueError for an unknown reduction at once, and, when it is called, for a margin that is not
+    positive, numbers of dims that differ and shapes that do not broadcast.
     """
 
     def __init__(self, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):

@@ -23,6 +23,9 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                 return pf.relu(self.fc(x))
 
         Net()(pf.ones(4, 3)).shape  # (4, 2)
+
+    A call of a module without forward raises NotImplementedError, and an attribute that is neither parameter, buffer, child nor plain attribute
+    AttributeError.
     """
 
     _version, call_super_init, dump_patches, T_destination = 1, False, False, dict

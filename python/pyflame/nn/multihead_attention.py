@@ -19,7 +19,11 @@ class MultiheadAttention(Module):
     - device, dtype: of the parameters; the current ones unless given.
 
     Masks: True in a bool attn_mask or key_padding_mask means "may not be seen" (as in PyTorch, and the opposite of
-    scaled_dot_product_attention); a float attn_mask is added to the scores."""
+    scaled_dot_product_attention); a float attn_mask is added to the scores.
+
+    Raises ValueError where num_heads does not divide embed_dim. A call raises ValueError for a query of another rank or last size, keys and values that do
+    not fit, and masks of another shape; RuntimeError for masks of integers; TypeError for another dtype than the parameters'. dropout is not checked.
+    """
 
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None, batch_first=False,
                  device=None, dtype=None):

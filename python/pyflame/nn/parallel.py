@@ -15,9 +15,13 @@ class DataParallel(Module):
     """The module itself, as `.module`, with PyTorch's names in the state dict. It computes on one device, which is noted once where there are several GPUs.
 
     device_ids, output_device and dim are kept as attributes for PyTorch's programs and change nothing.
+
+    Raises TypeError where module is no Module.
     """
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0):
+        if not isinstance(module, Module):
+            raise TypeError(f"DataParallel: not a module; got {type(module).__name__}; expected a Module")
         super().__init__()
         self.module = module
         self.device_ids, self.output_device, self.dim = device_ids or [], output_device, dim
@@ -33,6 +37,8 @@ def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, mo
 
     inputs: a tuple of positional arguments, or one argument. module_kwargs: a dict of those by name. device_ids, output_device and dim are accepted for PyTorch's
     programs and change nothing.
+
+    Raises TypeError where module cannot be called with these arguments, and what the module raises.
     """
     return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
 

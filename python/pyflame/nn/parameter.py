@@ -12,8 +12,8 @@ def _rebuild(data, requires_grad):
 class Parameter(Tensor):
     """A leaf tensor that becomes a parameter of the Module it is assigned to. Shares data's memory.
 
-    data: a tensor, or values for pf.tensor(); None: no elements. A DTensor: the parameter is this process's part, which knows the whole (full_tensor(), global_shape,
-    placements); ValueError for a Partial() one.
+    data: a tensor, or what pyflame.tensor takes; None: an empty tensor. A DTensor: the parameter is this process's part, which knows the whole (full_tensor(),
+    global_shape, placements). Raises ValueError for integers and bools, unless requires_grad is False, and for a DTensor that is Partial().
     """
 
     def __init__(self, data=None, requires_grad=True):
@@ -47,7 +47,10 @@ class Parameter(Tensor):
 
 
 class Buffer(Tensor):
-    """A tensor that becomes a buffer of the Module it is assigned to; persistent: part of the state dict. Shares data's memory."""
+    """A tensor that becomes a buffer of the Module it is assigned to; persistent: part of the state dict. Shares data's memory.
+
+    data: a tensor, or what pyflame.tensor takes; None: an empty tensor. Raises TypeError for other data, such as a str.
+    """
 
     def __init__(self, data=None, *, persistent=True):
         if data is None:
@@ -105,7 +108,11 @@ def _rebuild_uninitialized(kind, device, dtype, requires_grad):
 
 @with_members_of(_Uninitialized)
 class UninitializedParameter(Parameter):
-    """A Parameter without a shape, which lazy modules give it when they see their first input."""
+    """A Parameter without a shape, which lazy modules give it when they see their first input.
+
+    Raises RuntimeError when its shape is asked for before that; ValueError for a device that does not exist and a dtype of integers; TypeError for what is
+    no dtype.
+    """
 
     _becomes = Parameter
 
@@ -120,6 +127,8 @@ class UninitializedBuffer(Tensor):
     """A buffer without a shape, which lazy modules give it when they see their first input.
 
     persistent: it is part of the state dict. requires_grad is accepted for PyTorch's programs and changes nothing.
+
+    Raises RuntimeError when its shape is asked for before that, and ValueError for a device that does not exist.
     """
 
     _becomes = Tensor

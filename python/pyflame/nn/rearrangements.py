@@ -72,7 +72,10 @@ class LocalResponseNorm(Module):
 
 
 class CrossMapLRN2d(LocalResponseNorm):
-    """The older name of LocalResponseNorm for images [N, C, H, W]. size, alpha, beta, k: as there."""
+    """The older name of LocalResponseNorm for images [N, C, H, W]. size, alpha, beta, k: as there.
+
+    A call raises ValueError for an input of fewer than three dims and for a size below 1.
+    """
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1):
         super().__init__(size, alpha, beta, k)

@@ -24,6 +24,9 @@ class RNNBase(Module):
     before. bias: whether there are bias_ih and bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of
     zeros between layers; it needs several layers. bidirectional: also from the end to the beginning. proj_size: the size of h in an LSTM with a
     projection; 0: there is none.
+
+    Raises ValueError for an unknown mode, a hidden_size or num_layers below 1, a dropout outside of 0 to 1, and a proj_size that is not below hidden_size
+    or is given to another mode than 'LSTM'; TypeError for sizes that are not ints.
     """
 
     def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
@@ -193,6 +196,8 @@ def _run_one(mode, w, data, sizes, reverse, initial):
 
 
 def _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size):
+    if mode not in _STEPS:
+        raise ValueError(f"RNNBase: there is no such mode; got {mode!r}; expected one of {', '.join(_STEPS)}")
     for name, v in (("hidden_size", hidden_size), ("input_size", input_size)):
         if not isinstance(v, int):
             raise TypeError(f"{mode}: {name} is not an integer; got {type(v).__name__}")
@@ -215,7 +220,12 @@ class RNN(RNNBase):
     - batch_first: the batch is the first dim of inputs and outputs; that of h_0 stays the second.
     - dropout: the probability with which outputs of all layers but the last become 0 in training.
     - bidirectional: a second direction reads from the end, and the outputs are side by side.
-    - device, dtype: of the parameters; the current ones unless given."""
+    - device, dtype: of the parameters; the current ones unless given.
+
+    Raises ValueError for a hidden_size or num_layers below 1 a dropout outside of 0 to 1 and an unknown nonlinearity; TypeError for sizes that are not
+    ints. A call raises ValueError for an input or a state that does not fit and for a sequence without steps, and TypeError for another dtype than the
+    parameters'.
+    """
 
     def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False,
                  device=None, dtype=None):
@@ -252,6 +262,9 @@ class GRU(RNNBase):
     input_size: I. hidden_size: H. num_layers: how many layers, the next on the outputs of the one before. bias: whether there are bias_ih and
     bias_hh. batch_first: the batch is the first dim of input and output. dropout: the probability of zeros between layers; with one layer it does nothing.
     bidirectional: also from the end to the beginning.
+
+    Raises ValueError for a hidden_size or num_layers below 1 and a dropout outside of 0 to 1; TypeError for sizes that are not ints. A call raises
+    ValueError for an input or a state that does not fit and for a sequence without steps, and TypeError for another dtype than the parameters'.
     """
 
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
@@ -263,6 +276,8 @@ class RNNCellBase(Module):
 
     input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh. num_chunks: how many times H rows the parameters have: 1 for an RNN, 4
     for an LSTM, 3 for a GRU.
+
+    Raises ValueError for a negative size, and TypeError for a size that is not an int.
     """
 
     def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
@@ -316,6 +331,9 @@ class RNNCell(RNNCellBase):
     """One step of an RNN: [N, I] and h [N, H] -> h' [N, H]; also without a batch.
 
     input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh. nonlinearity: 'tanh' or 'relu'.
+
+    Raises ValueError for a negative size; TypeError for a size that is not an int. A call raises ValueError for an input or a state that does not fit, and
+    TypeError for another dtype than the parameters'. An unknown nonlinearity is a RuntimeError of the call.
     """
 
     def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
@@ -332,6 +350,9 @@ class LSTMCell(RNNCellBase):
     """One step of an LSTM: [N, I] and (h, c), each [N, H] -> (h', c'); also without a batch.
 
     input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh.
+
+    Raises ValueError for a negative size; TypeError for a size that is not an int. A call raises ValueError for an input or a state that does not fit, and
+    TypeError for another dtype than the parameters'.
     """
 
     def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
@@ -345,6 +366,9 @@ class GRUCell(RNNCellBase):
     """One step of a GRU: [N, I] and h [N, H] -> h' [N, H]; also without a batch.
 
     input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh.
+
+    Raises ValueError for a negative size; TypeError for a size that is not an int. A call raises ValueError for an input or a state that does not fit, and
+    TypeError for another dtype than the parameters'.
     """
 
     def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):

@@ -62,7 +62,11 @@ class TransformerEncoderLayer(_Layer):
     - d_model: the size E of a position. nhead: heads of the attention, which divide E. dim_feedforward: the width of the feed-forward block.
     - dropout: the probability of each dropout. activation: "relu", "gelu" or a function of a tensor, in the feed-forward block.
     - layer_norm_eps: the eps of the norms. norm_first puts the norms before the blocks. bias: whether linear layers and norms have one.
-    - batch_first: the batch is the first dim. device, dtype: of the parameters; the current ones unless given."""
+    - batch_first: the batch is the first dim. device, dtype: of the parameters; the current ones unless given.
+
+    Raises ValueError where nhead does not divide d_model and for a dropout outside of 0 to 1; RuntimeError for the name of an unknown activation. A call
+    raises ValueError for an input of another rank or last size.
+    """
 
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
                  bias=True, device=None, dtype=None):
@@ -112,6 +116,8 @@ class TransformerEncoder(Module):
     """Copies of an encoder layer, one after the other, then norm. enable_nested_tensor and mask_check change nothing.
 
     encoder_layer: the layer that is copied. num_layers: how many copies.
+
+    Raises TypeError where encoder_layer is no Module or num_layers no int. A call raises ValueError for an input that does not fit the layer.
     """
 
     def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
@@ -126,7 +132,10 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Copies of a decoder layer, one after the other, then norm. decoder_layer: the one that is copied num_layers times. norm: a module, or None."""
+    """Copies of a decoder layer, one after the other, then norm. decoder_layer: the one that is copied num_layers times. norm: a module, or None.
+
+    Raises TypeError where decoder_layer is no Module or num_layers no int. A call raises ValueError for an input that does not fit the layer.
+    """
 
     def __init__(self, decoder_layer, num_layers, norm=None):
         super().__init__()

@@ -26,6 +26,9 @@ class OnnxModule(Module):
 
     inputs, outputs: what the model takes and gives, as (name, dtype, shape). Floating weights are parameters, integer weights are buffers,
     under the names of the file.
+
+    Made by load(). A call raises TypeError for missing, unknown and too many inputs, and what an operator raises for shapes and dtypes that do not fit,
+    with the name of its node.
     """
 
     def __init__(self, graph, opsets):

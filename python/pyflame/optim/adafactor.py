@@ -17,6 +17,8 @@ class Adafactor(Optimizer):
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach is accepted for PyTorch's programs and changes
     nothing.
+
+    Raises ValueError for no parameters, a negative lr, weight_decay or eps, a positive beta2_decay and a d below 1; TypeError for what is no tensor.
     """
 
     _other_shapes = ("row_var", "col_var")

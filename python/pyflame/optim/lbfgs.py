@@ -23,7 +23,11 @@ class LBFGS(Optimizer):
 
     params: tensors, or a list of one dict, the group. maximize: the loss is made larger.
 
-    Nocedal and Wright, "Numerical optimization", 2006: algorithm 7.4 (direction), 3.5 and 3.6 (line search), equation 3.59 (interpolation)."""
+    Nocedal and Wright, "Numerical optimization", 2006: algorithm 7.4 (direction), 3.5 and 3.6 (line search), equation 3.59 (interpolation).
+
+    Raises ValueError for no parameters, a second group, a negative lr and an unknown line_search_fn; TypeError for what is no tensor. step() without a
+    closure is a TypeError.
+    """
 
     _numbers = ("n_iter", "func_evals", "t", "prev_loss")
     _other_shapes = _TENSORS

@@ -116,7 +116,11 @@ class Optimizer:
     defaults: the options of groups that have none of their own.
 
     A subclass defines _begin(p, group), the first state of a parameter, and _update_one(p, grad, state, group), which records one
-    update under no_grad; or it overrides step(), as in PyTorch. state['step'] counts the updates of each parameter, as an int."""
+    update under no_grad; or it overrides step(), as in PyTorch. state['step'] counts the updates of each parameter, as an int.
+
+    Raises ValueError for no parameters, a parameter that appears twice and one that is not a leaf; TypeError for a tensor in place of a list, what is no
+    tensor and a group without 'params'.
+    """
 
     _numbers = ("step",)  # entries of a parameter's state that are Python numbers
     _other_shapes = ()  # entries whose shape is not the parameter's

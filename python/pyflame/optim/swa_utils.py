@@ -86,11 +86,17 @@ class AveragedModel(Module):
 
     device: where the averages are kept (default: where the model is). avg_fn(average, value, num_averaged) returns the new average of one tensor;
     multi_avg_fn(averages, values, num_averaged) changes lists in place; the default is equal weights. use_buffers: buffers are averaged too; otherwise
-    they are copied from the model. The buffer n_averaged counts the updates."""
+    they are copied from the model. The buffer n_averaged counts the updates.
+
+    Raises TypeError where model is no Module, and ValueError for both functions and for a device that does not exist. update_parameters raises ValueError
+    for parameters of other shapes.
+    """
 
     def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
         if avg_fn is not None and multi_avg_fn is not None:
             raise ValueError("AveragedModel: got avg_fn and multi_avg_fn; expected one of them")
+        if not isinstance(model, Module):
+            raise TypeError(f"AveragedModel: not a module; got {type(model).__name__}; expected the model whose parameters are averaged")
         super().__init__()
         self.module = copy.deepcopy(model)
         if device is not None:
@@ -167,6 +173,9 @@ class SWALR(LRScheduler):
 
     optimizer: the one whose groups get the rate. anneal_strategy: 'cos' or 'linear'. last_epoch: the number of the last step of a run that goes on;
     -1: a new one.
+
+    Raises ValueError for an unknown anneal_strategy, a negative anneal_epochs and a swa_lr that does not fit the groups; TypeError for what is no
+    optimizer.
     """
 
     def __init__(self, optimizer, swa_lr, anneal_epochs=10, anneal_strategy="cos", last_epoch=-1):
@@ -175,7 +184,8 @@ class SWALR(LRScheduler):
         if not (isinstance(anneal_epochs, int) and anneal_epochs >= 0):
             raise ValueError(f"SWALR: anneal_epochs must be an integer that is not negative; got {anneal_epochs}")
         self.anneal_epochs, self._strategy = anneal_epochs, anneal_strategy
-        for g, lr in zip(optimizer.param_groups, for_each_group("SWALR", "swa_lr", swa_lr, optimizer)):
+        rates = for_each_group("SWALR", "swa_lr", swa_lr, optimizer)
+        for g, lr in zip(optimizer.param_groups, rates):
             g["swa_lr"] = lr
         super().__init__(optimizer, last_epoch)
 

@@ -53,7 +53,10 @@ def give_way():
 
 
 class ProfilerAction(enum.Enum):
-    """What a schedule returns for a step: NONE (do nothing), WARMUP (prepare), RECORD (record it), RECORD_AND_SAVE (record it, then call on_trace_ready)."""
+    """What a schedule returns for a step: NONE (do nothing), WARMUP (prepare), RECORD (record it), RECORD_AND_SAVE (record it, then call on_trace_ready).
+
+    Raises ValueError for a value of no member.
+    """
 
     NONE = 0
     WARMUP = 1
@@ -62,7 +65,10 @@ class ProfilerAction(enum.Enum):
 
 
 class ProfilerActivity(enum.Enum):
-    """What profile(activities=) can be asked for. What the host does is always recorded; CUDA (any GPU) adds the device's times."""
+    """What profile(activities=) can be asked for. What the host does is always recorded; CUDA (any GPU) adds the device's times.
+
+    Raises ValueError for a value of no member.
+    """
 
     CPU, CUDA, XPU = 0, 2, 1
 
@@ -73,7 +79,11 @@ def supported_activities():
 
 
 def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
-    """A function for on_trace_ready, which writes a trace for Chrome or Perfetto to a folder."""
+    """A function for on_trace_ready, which writes a trace for Chrome or Perfetto to a folder.
+
+    dir_name: the folder, which is made where it is missing. worker_name: begins the names of the files; the host and the process unless given. It raises
+    nothing at once; the function that it returns raises OSError where the folder cannot be made, and NotImplementedError with use_gzip.
+    """
 
     def write(profiler):
         import os
@@ -91,7 +101,10 @@ def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
 
 def schedule(*, wait, warmup, active, repeat=0, skip_first=0):
     """Which steps profile(schedule=...) records: after skip_first steps, cycles of `wait` and `warmup` steps that are not recorded and
-    `active` ones that are; `repeat` cycles, 0 for no end. on_trace_ready is called at the end of each."""
+    `active` ones that are; `repeat` cycles, 0 for no end. on_trace_ready is called at the end of each.
+
+    Raises ValueError for a negative number of steps and for an active of 0.
+    """
     for name, value, least in (("wait", wait, 0), ("warmup", warmup, 0), ("active", active, 1), ("repeat", repeat, 0), ("skip_first", skip_first, 0)):
         if value < least:
             raise ValueError(f"schedule: {name} is too small; got {value}; expected at least {least}")
@@ -112,7 +125,10 @@ def schedule(*, wait, warmup, active, repeat=0, skip_first=0):
 
 
 class record_function:
-    """A named region inside a profile; also a decorator. It costs almost nothing while nothing is recorded."""
+    """A named region inside a profile; also a decorator. It costs almost nothing while nothing is recorded.
+
+    name: a str; anything else is a TypeError.
+    """
 
     def __init__(self, name):
         if not isinstance(name, str):
@@ -148,7 +164,11 @@ class profile:
     profile_memory: adds the change of the memory in use to the rows of ranges, and logs the allocator for memory_timeline().
     with_stack: samples the Python stacks, for the trace and export_stacks().
     max_events limits the memory (about 48 bytes per event).
-    record_shapes, with_flops, with_modules, experimental_config, acc_events and use_cuda are PyTorch's and change nothing: shapes and FLOPs are always recorded."""
+    record_shapes, with_flops, with_modules, experimental_config, acc_events and use_cuda are PyTorch's and change nothing: shapes and FLOPs are always recorded.
+
+    Raises ValueError for activities that are no ProfilerActivity; TypeError for activities that cannot be iterated, a schedule that cannot be called and
+    an unknown setting; RuntimeError for stop() before start().
+    """
 
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False, with_stack=False, with_flops=False, with_modules=False,
                  experimental_config=None, acc_events=False, use_cuda=None, max_events=1_000_000):

@@ -28,7 +28,10 @@ def name_of(code):
 
 
 class StackSampler:
-    """Samples until stop(). Each function that stays on a stack from sample to sample is a span of the recording, on its thread's track."""
+    """Samples until stop(). Each function that stays on a stack from sample to sample is a span of the recording, on its thread's track.
+
+    interval: seconds from sample to sample; start() raises TypeError for what is no number, and ValueError in a thread other than the main one.
+    """
 
     def __init__(self, interval=INTERVAL):
         self._interval = interval

@@ -12,7 +12,10 @@ class FunctionEvent:
 
     kind: 'range' (named by the user, backward), 'window' (ops recorded), 'plan', 'run' (of a program), 'step' (a kernel; on a GPU by the device's
     clock), 'launch' (of a kernel or a graph on a GPU: the host's time), 'wait', 'allocate', 'memory' (value: bytes in use from then on), 'frame' (a
-    Python function, by samples)."""
+    Python function, by samples).
+
+    d: a dict of the recorded values. Raises KeyError for one that is missing.
+    """
 
     __slots__ = ("name", "kind", "start", "end", "thread", "flow", "value", "work", "bytes", "flops", "device", "_args")
 
@@ -38,7 +41,10 @@ class FunctionEvent:
 class FunctionEventAvg:
     """All events of one name (and, with group_by_input_shape, of the same shapes; with group_by_stack_n, of the same line). Times are sums in
     microseconds; self times exclude nested events. Device times are those of the steps that were launched meanwhile. Memory is what was in use at the
-    end of the ranges less what was at their start, in bytes."""
+    end of the ranges less what was at their start, in bytes.
+
+    d: a dict of the sums. Raises KeyError for one that is missing.
+    """
 
     __slots__ = ("key", "kind", "work", "count", "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total", "bytes", "flops", "cpu_memory_usage",
                  "device_memory_usage", "_args")
@@ -115,7 +121,10 @@ def _share(part, total):
 
 
 class EventList(list):
-    """The result of key_averages(): a list of FunctionEventAvg with a method table(). memory: the peak of each device by category, as lines."""
+    """The result of key_averages(): a list of FunctionEventAvg with a method table(). memory: the peak of each device by category, as lines.
+
+    Raises TypeError for what cannot be iterated; the events are not checked.
+    """
 
     memory = ()
 

@@ -5,6 +5,7 @@ computed in float64 and rounded to dtype (the default dtype unless given). Argum
 and for a layout other than pyflame.strided.
 """
 import math
+import operator
 
 from .. import _C
 from .._dtypes import check_layout
@@ -16,6 +17,10 @@ def _window(name, M, values, sym, dtype, device, requires_grad, layout):
     """values(k, n): at the positions k = 0, 1, ..., n of a symmetric window."""
     check_layout(name, layout)
     dtype = _C.get_default_dtype() if dtype is None else dtype
+    try:
+        M = operator.index(M)
+    except TypeError:
+        raise TypeError(f"{name}: the length is not an integer; got M={M!r}; expected 0 or more") from None
     if M < 0:
         raise _C.ArgumentError(f"{name}: negative length; got M={M}; expected 0 or more")
     if not _C.zeros(0, dtype=dtype, device="cpu").is_floating_point():
@@ -36,6 +41,9 @@ def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requ
     """The sum of (-1)^i a[i] cos(2 pi i k / (M - 1)). a is a sequence of numbers that is not empty.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int and an a that is neither list nor tuple; ValueError for a negative M, a dtype that is not
+    floating, another layout and an empty a.
     """
     factors = [float(x) for x in a] if isinstance(a, (list, tuple)) else None
     if not isinstance(a, (list, tuple)):
@@ -49,6 +57,8 @@ def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=
     """alpha - (1 - alpha) cos(2 pi k / (M - 1)).
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout.
     """
     return _window("general_hamming", M, _cosines([alpha, 1 - alpha]), sym, dtype, device, requires_grad, layout)
 
@@ -57,6 +67,8 @@ def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=
     """0.54 - 0.46 cos(2 pi k / (M - 1)).
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout.
     """
     return _window("hamming", M, _cosines([0.54, 0.46]), sym, dtype, device, requires_grad, layout)
 
@@ -65,6 +77,8 @@ def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=Fal
     """(1 - cos(2 pi k / (M - 1))) / 2.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout.
     """
     return _window("hann", M, _cosines([0.5, 0.5]), sym, dtype, device, requires_grad, layout)
 
@@ -73,6 +87,8 @@ def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad
     """0.42 - 0.5 cos(2 pi k / (M - 1)) + 0.08 cos(4 pi k / (M - 1)).
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout.
     """
     return _window("blackman", M, _cosines([0.42, 0.5, 0.08]), sym, dtype, device, requires_grad, layout)
 
@@ -81,6 +97,8 @@ def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=
     """Nuttall's window of four cosines with the smallest side lobes.
 
     M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout.
     """
     return _window("nuttall", M, _cosines([0.3635819, 0.4891775, 0.1365995, 0.0106411]), sym, dtype, device, requires_grad, layout)
 
@@ -89,6 +107,8 @@ def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad
     """1 - |2 k / (M - 1) - 1|: a triangle.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout.
     """
     return _window("bartlett", M, lambda k, n: 1 - _C.abs(k * (2 / n) - 1), sym, dtype, device, requires_grad, layout)
 
@@ -97,6 +117,8 @@ def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=F
     """sin(pi (k + 1/2) / M): half a period, which does not reach 0.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating and another layout.
     """
     return _window("cosine", M, lambda k, n: _C.sin((k + 0.5) * (math.pi / (n + 1))), sym, dtype, device, requires_grad, layout)
 
@@ -105,6 +127,9 @@ def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, d
     """exp(-|k - center| / tau). center: the middle, and nothing else if sym.
 
     M: how many samples. layout: pyflame.strided, or None.
+
+    Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating, another layout, a center with sym, and a tau
+    that is not positive.
     """
     if tau <= 0:
         raise _C.ArgumentError(f"exponential: tau is not positive; got {tau}; expected > 0")
@@ -117,6 +142,8 @@ def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requ
     """exp(-(k - middle)^2 / (2 std^2)).
 
     M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating, another layout and a std that is not positive.
     """
     if std <= 0:
         raise _C.ArgumentError(f"gaussian: std is not positive; got {std}; expected > 0")
@@ -127,6 +154,9 @@ def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requ
     """I0(beta sqrt(1 - (2 k / (M - 1) - 1)^2)) / I0(beta), with the modified Bessel function I0.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
+
+    M: how many samples. Raises TypeError for an M that is no int; ValueError for a negative M, a dtype that is not floating, another layout and a
+    negative beta.
     """
     if beta < 0:
         raise _C.ArgumentError(f"kaiser: beta is negative; got {beta}; expected >= 0")

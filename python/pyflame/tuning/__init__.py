@@ -39,7 +39,8 @@ def force(op, entry):
 def measure(budget=60.0):
     """Within the context, implementations and their configurations are timed against each other at the first run of each program, for at most `budget` seconds
     in all. A candidate must compute the right result. What wins is used from the next run on, and by later processes. Yields a function that returns
-    what was done so far: a dict with the numbers of problems, entries, unsound entries and changed choices, and the milliseconds spent."""
+    what was done so far: a dict with the numbers of problems, entries, unsound entries and changed choices, and the milliseconds spent. Entering it is a
+    ValueError for a budget that is not above 0."""
     if budget <= 0:
         raise ValueError(f"measure: the budget is not positive; got {budget}; expected seconds")
     _C.synchronize()

@@ -57,7 +57,10 @@ def _connect(path):
 
 
 def rows(path=None, since=None):
-    """All measurements of a file (default: this process's), the newest last. since: a text as in measured_at (UTC); only rows that are not older."""
+    """All measurements of a file (default: this process's), the newest last. since: a text as in measured_at (UTC); only rows that are not older.
+
+    An empty list where there is no such file. Raises TypeError for a path of another type, and sqlite3.DatabaseError for a file that is no database.
+    """
     path = os.fspath(path or _C._choices_file())
     if not os.path.exists(path):
         return []
@@ -70,7 +73,10 @@ def rows(path=None, since=None):
 
 
 def problems(path=None, since=None):
-    """The measurements by problem: a list of Tuned, the largest saving of time first."""
+    """The measurements by problem: a list of Tuned, the largest saving of time first.
+
+    path, since: as in rows(), and so are the errors that it raises.
+    """
     groups = {}
     for row in rows(path, since):
         groups.setdefault((row.device, row.libraries, row.op, row.problem), []).append(row)
@@ -95,7 +101,10 @@ def document(path=None, since=None):
 
 
 def table(path=None, since=None, most=20):
-    """What problems() returns, as a text: the own entry's time, the best one's, the gain."""
+    """What problems() returns, as a text: the own entry's time, the best one's, the gain.
+
+    path, since: as in rows(), and so are the errors that it raises. most: how many lines; a TypeError for what is no int.
+    """
     found = problems(path, since)
     if not found:
         return "nothing was measured"

@@ -12,7 +12,10 @@ class CheckpointError(RuntimeError):
 
 
 class CheckpointPolicy(enum.Enum):
-    """What a selective checkpoint would do with an op. create_selective_checkpoint_contexts(), which takes it, is not available."""
+    """What a selective checkpoint would do with an op. create_selective_checkpoint_contexts(), which takes it, is not available.
+
+    Raises ValueError for a value of no member.
+    """
 
     MUST_SAVE = 0
     PREFER_SAVE = 1
@@ -64,18 +67,23 @@ def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwar
 
 @contextlib.contextmanager
 def set_checkpoint_debug_enabled(enabled):
-    """A context that changes nothing: it is a setting of PyTorch's implementation."""
+    """A context that changes nothing: it is a setting of PyTorch's implementation. Raises nothing."""
     yield
 
 
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable):
-    """A context that changes nothing: a function is always computed again as a whole."""
+    """A context that changes nothing: a function is always computed again as a whole. Raises nothing."""
     yield
 
 
 def detach_variable(inputs):
-    """The inputs, of which tensors have no history and need gradients as before."""
+    """The inputs, of which tensors have no history and need gradients as before.
+
+    Returns a tuple. Raises RuntimeError where inputs is neither a tuple nor a list.
+    """
+    if not isinstance(inputs, (tuple, list)):
+        raise RuntimeError(f"detach_variable: not a tuple; got {type(inputs).__name__}; expected a tuple of tensors and other values")
     return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, _C.Tensor) else x for x in inputs)
 
 

@@ -67,6 +67,7 @@ def load(name, sources, extra_cflags=None, extra_cuda_cflags=None, extra_ldflags
 
 def load_inline(name, cpp_sources, extra_cflags=None, extra_ldflags=None, extra_include_paths=None, build_directory=None, verbose=False):
     """load() for C++ source text, cpp_sources: a string or a list of strings. The text lists its ops with PYFLAME_OPS. The other arguments are those of load.
+    Raises ValueError for a name that is no identifier, TypeError for other sources, and RuntimeError for text that does not compile or lists no ops.
 
         >>> ext = pf.utils.cpp_extension.load_inline("twice", '''
         ... #include <pyflame/extension.h>
@@ -172,7 +173,11 @@ _held = []  # libraries, which stay loaded because recorded work may call them
 
 
 class Extension:
-    """The ops of a library as functions. They take tensors and numbers in the order of the signature or by name."""
+    """The ops of a library as functions. They take tensors and numbers in the order of the signature or by name.
+
+    Raises OSError for a file that is no library; RuntimeError for a library without ops or for another version of the header; ValueError for a signature
+    that cannot be read.
+    """
 
     def __init__(self, name, path):
         self.__name__, self.__file__ = name, str(path)

@@ -413,7 +413,9 @@ def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, p
 
 
 def load_whole(checkpoint_id):
-    """The whole checkpoint as {path: tensor or value}, in one process, without a model. Paths are the keys joined by dots."""
+    """The whole checkpoint as {path: tensor or value}, in one process, without a model. Paths are the keys joined by dots; tensors are on the CPU.
+
+    checkpoint_id: the path of a folder that save() wrote; FileNotFoundError for another one. TypeError for what is no path."""
     folder = _folder("checkpoint.load_whole", checkpoint_id, None)
     index, files = _read_index("checkpoint.load_whole", folder), _Files(folder)
     found = {path: _decode(v, {}) for path, v in index["values"].items()}

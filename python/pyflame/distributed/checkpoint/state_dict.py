@@ -1,6 +1,7 @@
 """The states of models and optimizers by the names of their parameters, for checkpoints that any number of processes loads."""
 from ... import _C, _tree
 from ..._C import Tensor
+from ...nn import Module
 from ...nn.parallel import DistributedDataParallel
 from .._sharding import ShardedTensor, sharding_of
 
@@ -22,6 +23,13 @@ def _plain(model):
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
+def _check(op, model, options):
+    if not isinstance(model, Module):
+        raise TypeError(f"{op}: not a module; got {type(model).__name__}; expected a Module")
+    if options is not None and not isinstance(options, StateDictOptions):
+        raise TypeError(f"{op}: options are of another type; got {type(options).__name__}; expected a StateDictOptions, or None")
+
+
 def _given(t, options):
     if not isinstance(t, Tensor) or options is None:
         return t
@@ -35,7 +43,10 @@ def _given(t, options):
 
 
 def get_model_state_dict(model, *, submodules=None, options=None):
-    """The state dict of a model: each tensor is this rank's part and knows it, or with full_state_dict the whole one."""
+    """The state dict of a model: each tensor is this rank's part and knows it, or with full_state_dict the whole one.
+
+    model: a Module. options: a StateDictOptions; None: its defaults. TypeError for others. submodules: None; NotImplementedError otherwise."""
+    _check("get_model_state_dict", model, options)
     _no_submodules("get_model_state_dict", submodules)
     return {k: _given(t, options) for k, t in _plain(model).state_dict().items()}
 
@@ -135,7 +146,11 @@ def _fitted(op, name, value, target):
 def set_model_state_dict(model, model_state_dict, *, options=None):
     """Loads a state dict of get_model_state_dict(), of parts, DTensors or whole tensors. Returns the missing and the unexpected keys.
 
-    model: a Module. options: a StateDictOptions, of which strict counts. ValueError for a part that is another one than the model has; RuntimeError for keys that are missing or unexpected, and for shapes that do not fit."""
+    model: a Module. options: a StateDictOptions, of which strict counts; None: its defaults. RuntimeError for tensors of other shapes and for what is no tensor,
+    and with strict for missing and unexpected keys; ValueError for a part that is another one than the model has; TypeError for a model, a state dict or options of another type."""
+    _check("set_model_state_dict", model, options)
+    if not isinstance(model_state_dict, dict):
+        raise TypeError(f"set_model_state_dict: not a state dict; got {type(model_state_dict).__name__}; expected a dict of tensors")
     module = _plain(model)
     mine = module.state_dict()
     state = {k: _fitted("set_model_state_dict", k, v, mine.get(k)) for k, v in model_state_dict.items()}
@@ -143,10 +158,13 @@ def set_model_state_dict(model, model_state_dict, *, options=None):
 
 
 def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):
-    """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it, or that of another part.
+    """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it, or that of another part, and for what is no such dict.
 
     model: a Module. optimizers: one, or a list of them, with parameters of the model. optim_state_dict: of parts or of whole tensors. options is accepted for PyTorch's programs and changes nothing."""
     op = "set_optimizer_state_dict"
+    if not isinstance(optim_state_dict, dict) or not {"state", "param_groups"} <= set(optim_state_dict):
+        got = sorted(optim_state_dict) if isinstance(optim_state_dict, dict) else type(optim_state_dict).__name__
+        raise ValueError(f"{op}: not the state of an optimizer; got {got}; expected a dict with 'state' and 'param_groups'")
     for optimizer in _several(optimizers):
         names = _names(op, model, optimizer)
         params = [p for group in optimizer.param_groups for p in group["params"]]
@@ -166,7 +184,9 @@ def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=Non
 def set_state_dict(model, optimizers, *, model_state_dict, optim_state_dict, options=None):
     """set_model_state_dict() and set_optimizer_state_dict(). Returns the missing and the unexpected keys of the model.
 
-    model: a Module. optimizers: one, or several of its parameters. model_state_dict, optim_state_dict: what get_state_dict() gave. options: a StateDictOptions, of which strict counts."""
+    model: a Module. optimizers: one, or several of its parameters. model_state_dict, optim_state_dict: what get_state_dict() gave. options: a StateDictOptions, of
+    which strict counts. The errors are those of the two functions: RuntimeError for keys and shapes of the model that do not fit; ValueError for an optimizer
+    with parameters that the model or the state does not have."""
     keys = set_model_state_dict(model, model_state_dict, options=options)
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return keys

@@ -58,13 +58,25 @@ def _sums(op, reduction, also=()):
     return reduction
 
 
+def _check_tensor(op, x):
+    if not isinstance(x, _C.Tensor):
+        raise TypeError(f"nn.functional.{op}: not a tensor; got {type(x).__name__}; expected a tensor")
+
+
 def all_reduce(tensor, op=_state.ReduceOp.SUM, group=None):
-    """The sum (or AVG) of the tensors of all ranks, as a new tensor. Its gradient is the sum (or AVG) of the gradients of all ranks."""
+    """The sum (or AVG) of the tensors of all ranks, as a new tensor. Its gradient is the sum (or AVG) of the gradients of all ranks.
+
+    tensor: of one shape and dtype on all ranks. op: ReduceOp.SUM or AVG; NotImplementedError for others. group: None: all processes. TypeError for what is no
+    tensor or no group."""
+    _check_tensor("all_reduce", tensor)
     return _AllReduce.apply(tensor, _sums("all_reduce", op, (_state.ReduceOp.AVG,)), _state.resolved("nn.functional.all_reduce", group))
 
 
 def all_gather(tensor, group=None):
-    """A tuple of the tensors of all ranks, which have one shape. The gradient of this rank's tensor is the sum of what all ranks have for it."""
+    """A tuple of the tensors of all ranks, which have one shape. The gradient of this rank's tensor is the sum of what all ranks have for it.
+
+    group: None: all processes. TypeError for what is no tensor or no group."""
+    _check_tensor("all_gather", tensor)
     group = _state.resolved("nn.functional.all_gather", group)
     return tuple(_AllGather.apply(tensor, group))
 
@@ -85,7 +97,13 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     """The rows that all ranks have for this one, as a new tensor: the first dim is split in equal parts, or in those given. `output` is not written.
 
     input: the rows for all ranks, in their order. input_split_sizes: how many of them go to each rank. output_split_sizes: how many come from each. None: equally
-    many, for which the first dim is a multiple of the number of ranks. group: None: all processes. The gradient takes the same way back."""
+    many, for which the first dim is a multiple of the number of ranks. group: None: all processes. The gradient takes the same way back.
+
+    ValueError for an input without dims, and for sizes that are not one for each rank or do not have the first dim as their sum; TypeError for what is no tensor
+    or no group."""
+    _check_tensor("all_to_all_single", input)
+    if not input.ndim:
+        raise ValueError("nn.functional.all_to_all_single: the input has no rows; got shape (); expected at least 1 dim")
     return _AllToAll.apply(input, input_split_sizes, output_split_sizes, _state.resolved("nn.functional.all_to_all_single", group))
 
 

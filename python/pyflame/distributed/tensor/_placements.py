@@ -2,7 +2,7 @@
 
 
 class Placement:
-    """How a value lies over the processes along an axis of a mesh."""
+    """How a value lies over the processes along an axis of a mesh: the base class of Shard, Replicate and Partial. It has no arguments (TypeError)."""
 
     def is_shard(self, dim=None):
         """A bool: whether it is Shard(): the value is split along a dim. dim: ask for this dim; None for any."""
@@ -39,14 +39,14 @@ class Shard(Placement):
 
 
 class Replicate(Placement):
-    """The whole value on each process, of its whole shape: a Placement without arguments."""
+    """The whole value on each process, of its whole shape: a Placement without arguments (TypeError)."""
 
     def __repr__(self):
         return "Replicate()"
 
 
 class Partial(Placement):
-    """A value that is the sum of what the processes have, each of its whole shape: a Placement without arguments."""
+    """A value that is the sum of what the processes have, each of its whole shape: a Placement without arguments (TypeError): other reductions are not there."""
 
     def __repr__(self):
         return "Partial()"

@@ -118,7 +118,10 @@ class ColwiseParallel(ParallelStyle):
     """Each process computes a part of the outputs: of a Linear weight.shape[0] / n features, of an Embedding a part of the columns.
 
     input_layouts: how the input comes (Replicate()). output_layouts: how the output is to go (Shard(-1), as it is computed).
-    use_local_output=False: the output is a DTensor. An input that is a DTensor says its own layout."""
+    use_local_output=False: the output is a DTensor. An input that is a DTensor says its own layout.
+
+    TypeError for what is no layout. parallelize_module() with it is a NotImplementedError for a module that is no Linear or Embedding, and a ValueError where
+    the processes do not get equal parts."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
         self.input, self.output = _layout("ColwiseParallel", "input_layouts", input_layouts, Replicate()), _layout("ColwiseParallel", "output_layouts", output_layouts, Shard(-1))
@@ -145,9 +148,13 @@ class RowwiseParallel(ParallelStyle):
     """Each process computes with a part of the inputs, and the results are added: of a Linear weight.shape[1] / n features, of an Embedding a part of the rows.
 
     input_layouts: how the input comes (Shard(-1) for a Linear; indices of an Embedding are Replicate()). output_layouts: how the output is to go (Replicate(), or Shard(dim)).
-    The bias is whole on each process, and is added once. use_local_output=False: the output is a DTensor. An input that is a DTensor says its own layout."""
+    The bias is whole on each process, and is added once. use_local_output=False: the output is a DTensor. An input that is a DTensor says its own layout.
+
+    TypeError for what is no layout. parallelize_module() with it is a NotImplementedError for a module that is no Linear or Embedding and for an Embedding with
+    max_norm or padding_idx, and a ValueError where the processes do not get equal parts."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
+        _layout("RowwiseParallel", "input_layouts", input_layouts, Replicate())
         self.given, self.output = input_layouts, _layout("RowwiseParallel", "output_layouts", output_layouts, Replicate())
         self.use_local_output = use_local_output
 
@@ -194,7 +201,8 @@ class SequenceParallel(ParallelStyle):
     """A module that treats each position of a sequence by itself, such as LayerNorm, RMSNorm or Dropout, for a part of the positions. Parameters are whole on each process, and their
     gradients are added over the processes.
 
-    sequence_dim: the dim that is split (1). The input is a part, or a DTensor; the output is a part as an ordinary tensor. use_local_output changes nothing."""
+    sequence_dim: the dim that is split (1), an int; TypeError otherwise. The input is a part, or a DTensor; the output is a part as an ordinary tensor.
+    use_local_output changes nothing."""
 
     def __init__(self, *, sequence_dim=1, use_local_output=False):
         Shard(sequence_dim)
@@ -232,7 +240,8 @@ def _changed(op, values, group, now, then):
 
 class PrepareModuleInput(ParallelStyle):
     """Changes the layouts of a module's inputs: input_layouts says how they come, desired_input_layouts how forward gets them; one for each, None: as it is.
-    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords. An input that is a DTensor says its own layout. forward gets ordinary tensors: use_local_output changes nothing."""
+    input_kwarg_layouts, desired_input_kwarg_layouts: the same for keywords. An input that is a DTensor says its own layout. forward gets ordinary tensors:
+    use_local_output changes nothing. TypeError for what is no layout; ValueError for different numbers of layouts, and in the call for another number of inputs."""
 
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None, use_local_output=False):
         op = "PrepareModuleInput"
@@ -254,7 +263,8 @@ class PrepareModuleInput(ParallelStyle):
 
 class PrepareModuleOutput(ParallelStyle):
     """Changes the layouts of a module's outputs: output_layouts says how they are computed, desired_output_layouts how they go; one for each, None: as it is.
-    use_local_output=False: outputs that have layouts are DTensors."""
+    use_local_output=False: outputs that have layouts are DTensors. TypeError for what is no layout; ValueError for different numbers of layouts, and in the call
+    for another number of outputs."""
 
     def __init__(self, *, output_layouts, desired_output_layouts, use_local_output=True):
         op = "PrepareModuleOutput"

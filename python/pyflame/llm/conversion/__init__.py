@@ -48,7 +48,10 @@ class Conversion:
     """What convert() has done.
 
     bytes_before, bytes_after: of the files with weights. tensors: a list with name, layer, source and type (types of numbers), relative (L2 norm of the difference over that of
-    the numbers before) and largest (absolute difference) for each. perplexity_before, perplexity_after: of `text`, None if it was not asked for. notes: what the target does not say."""
+    the numbers before) and largest (absolute difference) for each. perplexity_before, perplexity_after: of `text`, None if it was not asked for. notes: what the target does not say.
+
+    It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
+    """
 
     source: str
     target: str

@@ -72,7 +72,10 @@ class Limits:
     body_bytes: of a request's body; clients: open connections; choices: texts that are written or wait at the same time (prompts times n or best_of, of all
     requests); request_seconds: from a request to the end of its answer; head_seconds and body_seconds: until the first request's head, and each body,
     have come; waiting_pieces: pieces of a stream that the client has not read; beat_seconds: after which a stream that has nothing to say sends a
-    comment, so that nobody takes it for dead."""
+    comment, so that nobody takes it for dead.
+
+    The fields are not checked. An unknown one is a TypeError.
+    """
 
     body_bytes: int = 4 << 20
     clients: int = 1024

@@ -8,6 +8,8 @@ from . import bias, varlen  # noqa: F401
 class SDPBackend(enum.IntEnum):
     """The names of PyTorch's kernels of attention, an IntEnum. sdpa_kernel() takes them, and they change nothing: the fastest kernel that fits is always
     taken.
+
+    Raises ValueError for a value of no member.
     """
 
     ERROR, MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE = -1, 0, 1, 2, 3, 4

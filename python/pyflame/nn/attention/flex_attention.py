@@ -6,7 +6,10 @@ from ... import _C, _refused
 
 
 def noop_mask(batch, head, token_q, token_kv):
-    """A mask_mod that hides nothing. batch, head, token_q and token_kv: indices, of which only the device counts."""
+    """A mask_mod that hides nothing. batch, head, token_q and token_kv: indices, of which only the device counts.
+
+    Raises AttributeError for a batch that is no tensor.
+    """
     return _C.ones((), dtype=_C.bool_, device=batch.device)
 
 
@@ -47,9 +50,16 @@ def _indices(sizes, device):
 class BlockMask:
     """What a mask_mod shows, for flex_attention. shape: (B, H, Q, K); B and H may be 1 for all. The function is called again for each attention, with its indices.
 
-    mask_mod: a function of (batch, head, query, key), indices, that gives True where a score counts. sizes: the shape. device: where masks are made. block_size: rows and columns of a block, a pair."""
+    mask_mod: a function of (batch, head, query, key), indices, that gives True where a score counts. sizes: the shape. device: where masks are made. block_size: rows and columns of a block, a pair.
+
+    Raises TypeError for a mask_mod that cannot be called, and ValueError for a block_size below 1. to_dense() and attention raise what mask_mod raises.
+    """
 
     def __init__(self, mask_mod, sizes, device, block_size):
+        if not callable(mask_mod):
+            raise TypeError(f"BlockMask: mask_mod cannot be called; got {type(mask_mod).__name__}; expected a function of (b, h, q_idx, kv_idx)")
+        if len(block_size) != 2 or not all(isinstance(n, int) and n > 0 for n in block_size):
+            raise ValueError(f"BlockMask: the size of a block does not fit; got {block_size}; expected a positive int, or two of them")
         self.mask_mod, self.shape, self.device, self.BLOCK_SIZE = mask_mod, tuple(sizes), device, block_size
         self.seq_lengths = self.shape[2:]
 
@@ -80,7 +90,11 @@ class BlockMask:
 def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
     """The bool mask [B, H, Q_LEN, KV_LEN] of a mask_mod, or the float scores that a score_mod adds to zeros; B and H None count as 1.
 
-    mod_fn: the mask_mod (4 arguments) or score_mod (5). Q_LEN, KV_LEN: the numbers of queries and keys."""
+    mod_fn: the mask_mod (4 arguments) or score_mod (5). Q_LEN, KV_LEN: the numbers of queries and keys.
+
+    Raises TypeError for a function that cannot be called with so many arguments; ValueError for a negative length and a device that does not exist;
+    AttributeError where the function returns no tensor.
+    """
     import inspect
 
     sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
@@ -94,7 +108,11 @@ def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128
     """A BlockMask of mask_mod(b, h, q_idx, kv_idx), which is true where a query sees a key. B and H None count as 1.
 
     Q_LEN, KV_LEN: the numbers of queries and keys. BLOCK_SIZE: a number, or one for queries and one for keys; it is what to_dense() and sparsity() count
-    in, and changes no result. _compile changes nothing."""
+    in, and changes no result. _compile changes nothing.
+
+    Raises TypeError for a mask_mod that cannot be called, and ValueError for a BLOCK_SIZE that is not a positive int or two of them. The lengths are
+    checked by flex_attention.
+    """
     blocks = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), device, blocks)
 

@@ -7,6 +7,8 @@ def norm_except_dim(v, dim):
     """The 2-norm over all dims but one, which are kept with size 1; over all dims, as a 0-d tensor, for dim -1."""
     if dim == -1:
         return v.norm()
+    if not -v.ndim <= dim < v.ndim:
+        raise IndexError(f"weight_norm: dim out of range; got {dim} for {v.ndim} dimensions")
     dims = tuple(d for d in range(v.ndim) if d != dim % v.ndim)
     return v.norm(2, dims, True) if dims else v.abs()
 

@@ -94,6 +94,8 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
 
     parameters: a tensor or several; those without a gradient are left out. total_norm: a 0-d tensor, such as get_total_norm gives. foreach is accepted for PyTorch's programs
     and changes nothing.
+
+    max_norm: a number. Raises TypeError for what is no tensor among parameters.
     """
     with no_grad():
         factor = _C.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)
@@ -134,7 +136,10 @@ def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False
 
 
 def clip_grad_value_(parameters, clip_value, foreach=None):
-    """Limits every element of the gradients to [-clip_value, clip_value], in place. parameters: a tensor or several. foreach is accepted for PyTorch's programs and changes nothing."""
+    """Limits every element of the gradients to [-clip_value, clip_value], in place. parameters: a tensor or several. foreach is accepted for PyTorch's programs and changes nothing.
+
+    Raises ValueError for a negative clip_value; TypeError for one that is no number, and for what is no tensor among parameters.
+    """
     if clip_value < 0:
         raise ValueError(f"clip_grad_value_: the limit is negative; got {clip_value}")
     with no_grad():

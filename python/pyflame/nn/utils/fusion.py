@@ -10,6 +10,8 @@ def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, trans
 
     conv_w, conv_b: the weight and the bias of the convolution; conv_b may be None. bn_rm, bn_rv: running_mean and running_var of the batch norm, [channels]. bn_eps: its
     eps. bn_w, bn_b: its weight and bias, [channels], or None.
+
+    Raises ValueError where the numbers of channels differ, and TypeError where running statistics are missing.
     """
     shape = (1, -1) if transpose else (-1, 1)
     bias = _C.zeros_like(bn_rm) if conv_b is None else conv_b
@@ -26,6 +28,8 @@ def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
     linear_w, linear_b: the weight and the bias of the layer; linear_b may be None. bn_rm, bn_rv: running_mean and running_var of the batch norm, [out_features], or [1].
     bn_eps: its eps. bn_w, bn_b: its weight and bias, of the same shape.
+
+    Raises ValueError where the sizes differ, and TypeError where statistics, bn_w or bn_b are missing.
     """
     bias = _C.zeros_like(bn_rm) if linear_b is None else linear_b
     scale = bn_w * _C.rsqrt(bn_rv + bn_eps)
@@ -42,7 +46,10 @@ def _check(op, layer, bn):
 
 
 def fuse_conv_bn_eval(conv, bn, transpose=False):
-    """A copy of the convolution that does the batch norm, too. Both are in evaluation mode. conv, bn: the modules. transpose: conv is a transposed convolution."""
+    """A copy of the convolution that does the batch norm, too. Both are in evaluation mode. conv, bn: the modules. transpose: conv is a transposed convolution.
+
+    Raises AssertionError for a module in training and for a batch norm without running statistics; ValueError for another number of channels.
+    """
     _check("fuse_conv_bn_eval", conv, bn)
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose)
@@ -50,7 +57,10 @@ def fuse_conv_bn_eval(conv, bn, transpose=False):
 
 
 def fuse_linear_bn_eval(linear, bn):
-    """A copy of the linear layer that does the batch norm, too. Both are in evaluation mode."""
+    """A copy of the linear layer that does the batch norm, too. Both are in evaluation mode.
+
+    Raises AssertionError for a module in training and for features that do not fit.
+    """
     _check("fuse_linear_bn_eval", linear, bn)
     if linear.out_features != bn.num_features and bn.num_features != 1:
         raise AssertionError(f"fuse_linear_bn_eval: the sizes do not fit; got {linear.out_features} outputs and {bn.num_features} features of the batch norm")

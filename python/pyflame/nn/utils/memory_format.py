@@ -3,7 +3,10 @@ from ..convolution import Conv2d, ConvTranspose2d
 
 
 def convert_conv2d_weight_memory_format(module, memory_format):
-    """Gives the weights of all 2-D convolutions this layout. Returns the module."""
+    """Gives the weights of all 2-D convolutions this layout. Returns the module.
+
+    Raises TypeError for what is no memory format, NotImplementedError for channels_last_3d, and AttributeError for what is no Module.
+    """
     for m in module.modules():
         if isinstance(m, (Conv2d, ConvTranspose2d)):
             m.to(memory_format=memory_format)

@@ -19,7 +19,10 @@ class _WeightNorm(Module):
 
 def weight_norm(module, name="weight", dim=0):
     """The weight as a direction and a magnitude: w = g v / |v| (Salimans and Kingma, 2016). The norm is over all dims but one, or all with dim=None.
-    original0 is g, original1 is v. State dicts of the old nn.utils.weight_norm load, too. Returns the module."""
+    original0 is g, original1 is v. State dicts of the old nn.utils.weight_norm load, too. Returns the module.
+
+    Raises ValueError for a name of no parameter, and IndexError for a dim out of range.
+    """
     parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
     def of_old_names(module, state_dict, prefix, *rest):

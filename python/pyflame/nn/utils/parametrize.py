@@ -39,7 +39,10 @@ def _becomes(tensor, value):
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one tensor, applied in their order to original (original0, original1, ... where right_inverse returns several)."""
+    """The parametrizations of one tensor, applied in their order to original (original0, original1, ... where right_inverse returns several).
+
+    Raises ValueError for no modules, TypeError for what is no Module, and what the modules raise.
+    """
 
     def __init__(self, modules, original, unsafe=False):
         if not modules:
@@ -149,7 +152,11 @@ def _own_class_of(module, like):
 
 def register_parametrization(module, tensor_name, parametrization, *, unsafe=False):
     """From now on, module.tensor_name is parametrization(original); further ones are applied to the result. Assigning to it calls right_inverse. unsafe
-    allows that dtype or shape change. Returns the module."""
+    allows that dtype or shape change. Returns the module.
+
+    Raises ValueError for a name of no parameter or buffer and, without unsafe, for a change of shape or dtype; TypeError where parametrization is no
+    Module.
+    """
     if is_parametrized(module, tensor_name):
         before = module.parametrizations[tensor_name]
         if not (unsafe or before.unsafe):
@@ -187,7 +194,10 @@ def is_parametrized(module, tensor_name=None):
 
 
 def remove_parametrizations(module, tensor_name, leave_parametrized=True):
-    """Makes the tensor an ordinary parameter or buffer again, with its parametrized value, or with the original one. Returns the module."""
+    """Makes the tensor an ordinary parameter or buffer again, with its parametrized value, or with the original one. Returns the module.
+
+    Raises ValueError where tensor_name is not parametrized.
+    """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"remove_parametrizations: '{tensor_name}' of {type(module).__name__} is not parametrized")
     parts = module.parametrizations[tensor_name]

@@ -7,7 +7,10 @@ from ..._grad_mode import no_grad
 
 
 class BasePruningMethod(ABC):
-    """The hook that applies a mask. A subclass defines PRUNING_TYPE ('unstructured', 'structured' or 'global') and compute_mask."""
+    """The hook that applies a mask. A subclass defines PRUNING_TYPE ('unstructured', 'structured' or 'global') and compute_mask.
+
+    Raises TypeError for a class without compute_mask.
+    """
 
     PRUNING_TYPE = "unstructured"
     _tensor_name = None
@@ -75,7 +78,7 @@ class BasePruningMethod(ABC):
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods for one parameter; each prunes what those before it left."""
+    """Several methods for one parameter; each prunes what those before it left. Raises AttributeError for what is no pruning method."""
 
     PRUNING_TYPE = "container"
 
@@ -216,7 +219,11 @@ class RandomStructured(_Slices):
 
 
 class LnStructured(_Slices):
-    """Prunes the slices along dim with the smallest n-norms. amount: their number, or a part of the slices, from 0 to 1."""
+    """Prunes the slices along dim with the smallest n-norms. amount: their number, or a part of the slices, from 0 to 1.
+
+    n: which norm. Raises ValueError for an amount out of range, and TypeError for one that is no number. Pruning raises IndexError for a dim out of range,
+    and ValueError for a tensor of one dim.
+    """
 
     def __init__(self, amount, n, dim=-1):
         super().__init__(amount, dim)
@@ -244,13 +251,19 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module, name):
-    """Adds mask and original without pruning. Returns the module, as all functions below do."""
+    """Adds mask and original without pruning. Returns the module, as all functions below do.
+
+    Raises AttributeError for a name that the module lacks.
+    """
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module, name, amount):
-    """Prunes an amount (a part, or a number) of elements of module.name at random."""
+    """Prunes an amount (a part, or a number) of elements of module.name at random.
+
+    Raises AttributeError for a name that the module lacks; ValueError for an amount out of range; TypeError for one that is no number.
+    """
     RandomUnstructured.apply(module, name, amount)
     return module
 
@@ -259,13 +272,20 @@ def l1_unstructured(module, name, amount, importance_scores=None):
     """Prunes the amount of elements of module.name with the smallest magnitudes.
 
     amount: a number of elements, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the magnitudes are those of these instead.
+
+    Raises AttributeError for a name that the module lacks; ValueError for an amount out of range; TypeError for one that is no number; AssertionError for
+    importance_scores of another shape.
     """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module, name, amount, dim):
-    """Prunes an amount of slices of module.name along dim at random. amount: a number of slices, or a part of them, from 0 to 1."""
+    """Prunes an amount of slices of module.name along dim at random. amount: a number of slices, or a part of them, from 0 to 1.
+
+    Raises AttributeError for a name that the module lacks; ValueError for an amount out of range and a parameter of one dim; TypeError for an amount that
+    is no number; IndexError for a dim out of range.
+    """
     RandomStructured.apply(module, name, amount, dim)
     return module
 
@@ -275,6 +295,9 @@ def ln_structured(module, name, amount, n, dim, importance_scores=None):
 
     module.name is the parameter. amount: a number of slices, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the norms are taken of these
     instead.
+
+    Raises AttributeError for a name that the module lacks; ValueError for an amount out of range and a parameter of one dim; TypeError for an amount that
+    is no number; IndexError for a dim out of range; AssertionError for importance_scores of another shape.
     """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
@@ -320,7 +343,10 @@ def _hook(module, name):
 
 
 def remove(module, name):
-    """Makes the pruned values the parameter's own, and pruning is over. Returns the module."""
+    """Makes the pruned values the parameter's own, and pruning is over. Returns the module.
+
+    Raises ValueError where this name of the module is not pruned.
+    """
     found = _hook(module, name)
     if found is None:
         raise ValueError(f"prune.remove: '{name}' of {type(module).__name__} is not pruned")

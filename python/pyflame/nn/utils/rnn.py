@@ -11,17 +11,28 @@ def invert_permutation(permutation):
     """The permutation that undoes this one, int64 [N]: inverse[permutation[i]] = i. None for None.
 
     permutation: a vector with each of 0 to N - 1 once, of an integer dtype; it is read, a sync point.
+
+    Raises ValueError for what is no permutation, and TypeError for what is no tensor.
     """
     if permutation is None:
         return None
     import numpy as np
 
-    return _C.tensor(np.argsort(permutation.cpu().numpy()), device=permutation.device)
+    if not isinstance(permutation, Tensor):
+        raise TypeError(f"invert_permutation: not a tensor; got {type(permutation).__name__}; expected a vector of integers")
+    values = permutation.cpu().numpy()
+    inverse = np.argsort(values)
+    if values.ndim != 1 or not np.array_equal(values[inverse], np.arange(values.size)):
+        raise ValueError(f"invert_permutation: no permutation; got {values.tolist()}; expected each of 0 to N - 1 once, in one dim")
+    return _C.tensor(inverse, device=permutation.device)
 
 
 class PackedSequence(_Fields):
     """data [rows, ...]: the first elements of all sequences, then the second ones, and so on; batch_sizes (int64, on the CPU): how many sequences have each
-    step. sorted_indices and unsorted_indices: the order by falling lengths, and back. Made by pack_padded_sequence and pack_sequence."""
+    step. sorted_indices and unsorted_indices: the order by falling lengths, and back. Made by pack_padded_sequence and pack_sequence.
+
+    Raises TypeError where batch_sizes is no tensor, and ValueError where it is not on the CPU. The numbers are not checked.
+    """
 
     __slots__ = ()
 
@@ -30,6 +41,8 @@ class PackedSequence(_Fields):
             data, batch_sizes = data
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
+        if not isinstance(batch_sizes, Tensor):
+            raise TypeError(f"PackedSequence: batch_sizes is not a tensor; got {type(batch_sizes).__name__}; expected int64 on the CPU")
         if batch_sizes.device.type != "cpu":
             raise ValueError(f"PackedSequence: batch_sizes is not on the CPU; got {batch_sizes.device}; expected cpu")
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
@@ -174,13 +187,19 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
 
 
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
-    """The list of sequences that pad_sequence padded: padded_sequences [T, N, ...], or [N, T, ...] with batch_first. lengths: of each, numbers in a list or a tensor. The views begin at the first place."""
+    """The list of sequences that pad_sequence padded: padded_sequences [T, N, ...], or [N, T, ...] with batch_first. lengths: of each, numbers in a list or a tensor. The views begin at the first place.
+
+    Sequences beyond the lengths are left out. Raises ValueError for a length below 0 or beyond T; TypeError for one that is not an int; IndexError for a
+    tensor of one dim.
+    """
     lengths = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     return [padded_sequences.select(0 if batch_first else 1, i).narrow(0, 0, n) for i, n in enumerate(lengths)]
 
 
 def pack_sequence(sequences, enforce_sorted=True):
-    """A PackedSequence of sequences [T_i, ...]; with enforce_sorted, their lengths must fall."""
+    """A PackedSequence of sequences [T_i, ...]; with enforce_sorted, their lengths must fall.
+
+    RuntimeError for no sequences, for an empty one, and for lengths that rise; ValueError where the further dims of the sequences differ."""
     return pack_padded_sequence(pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted)
 
 
@@ -188,5 +207,7 @@ def unpack_sequence(packed_sequences):
     """The list of sequences that were packed, each [length, ...], in their order before packing.
 
     packed_sequences: a PackedSequence, as pack_sequence or pack_padded_sequence makes it.
+
+    Raises AttributeError for anything else.
     """
     return unpad_sequence(*pad_packed_sequence(packed_sequences))

@@ -37,6 +37,9 @@ def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=No
     before each forward. Returns the module.
 
     The arguments are those of nn.utils.parametrizations.spectral_norm.
+
+    Raises AttributeError for a name that the module lacks; RuntimeError where it has spectral norm already; ValueError for a dim out of range and for
+    n_power_iterations below 1.
     """
     if _hook(module, name) is not None:
         raise RuntimeError(f"spectral_norm: '{name}' has spectral norm already")
@@ -54,7 +57,10 @@ def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=No
 
 
 def remove_spectral_norm(module, name="weight"):
-    """Makes the weight a parameter again, with its present value. Returns the module."""
+    """Makes the weight a parameter again, with its present value. Returns the module.
+
+    Raises ValueError where this name of the module has no spectral norm.
+    """
     found = _hook(module, name)
     if found is None:
         raise ValueError(f"remove_spectral_norm: '{name}' of {type(module).__name__} has no spectral norm")

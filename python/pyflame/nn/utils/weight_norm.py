@@ -24,7 +24,10 @@ def _hook(module, name):
 
 def weight_norm(module, name="weight", dim=0):
     """w = g v / |v| (Salimans and Kingma, 2016), with the parameters name_g and name_v; the weight is computed before each forward. Deprecated in PyTorch
-    in favour of parametrizations.weight_norm. dim: |v| is taken over all dims but this; None: over all. Returns the module."""
+    in favour of parametrizations.weight_norm. dim: |v| is taken over all dims but this; None: over all. Returns the module.
+
+    Raises AttributeError for a name that the module lacks, RuntimeError where it has weight norm already, and IndexError for a dim out of range.
+    """
     deprecated("nn.utils.weight_norm", "nn.utils.parametrizations.weight_norm")
     if _hook(module, name) is not None:
         raise RuntimeError(f"weight_norm: '{name}' has weight norm already")
@@ -38,7 +41,10 @@ def weight_norm(module, name="weight", dim=0):
 
 
 def remove_weight_norm(module, name="weight"):
-    """Makes the weight a parameter again, with its present value. Returns the module."""
+    """Makes the weight a parameter again, with its present value. Returns the module.
+
+    Raises ValueError where this name of the module has no weight norm.
+    """
     found = _hook(module, name)
     if found is None:
         raise ValueError(f"remove_weight_norm: '{name}' of {type(module).__name__} has no weight norm")

@@ -8,13 +8,16 @@ class LRScheduler:
     """Sets group['lr'] when it is made and at every step(). Subclasses define get_lr(), which returns one rate for each group.
 
     Schedules of this module define _rate(group index, step), the rate as a function of the step, and, where the rate follows from the one
-    before, _next(group index, lr)."""
+    before, _next(group index, lr).
+
+    Raises NotImplementedError for a class without get_lr and _rate; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the
+    groups have no initial_lr.
+    """
 
     _is_initial = False  # whether the step is the one that the constructor makes
 
     def __init__(self, optimizer, last_epoch=-1):
-        if not hasattr(optimizer, "param_groups"):
-            raise TypeError(f"{type(self).__name__}: not an optimizer; got {type(optimizer).__name__}")
+        groups_of(type(self).__name__, optimizer)
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:
@@ -112,9 +115,16 @@ def positive(owner, name, value):
         raise ValueError(f"{owner}: {name} must be a positive integer; got {value}")
 
 
+def groups_of(owner, optimizer):
+    """The groups of an optimizer. TypeError for an object without them."""
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"{owner}: not an optimizer; got {type(optimizer).__name__}")
+    return optimizer.param_groups
+
+
 def for_each_group(owner, name, value, optimizer):
     """The values of an argument that is one number for all groups, or a list with one for each."""
-    n = len(optimizer.param_groups)
+    n = len(groups_of(owner, optimizer))
     values = list(value) if isinstance(value, (list, tuple)) else [value] * n
     if len(values) != n:
         raise ValueError(f"{owner}: got {len(values)} values of {name}; expected {n}, one for each group")

@@ -95,6 +95,9 @@ class ReduceLROnPlateau(LRScheduler):
     not made. A tensor as metric is read from its device. NaN is never better.
 
     optimizer: the one whose groups get the rate. threshold_mode: 'rel' or 'abs'.
+
+    Raises ValueError for an unknown mode or threshold_mode, a factor of 1 or more, and a min_lr that does not fit the groups; TypeError for what is no
+    optimizer. step(metric) raises ValueError for a tensor of several elements.
     """
 
     def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0, eps=1e-8):

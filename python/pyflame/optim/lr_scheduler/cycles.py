@@ -1,7 +1,7 @@
 """Schedules that go up and down."""
 import math
 
-from .base import LRScheduler, attributes_of, for_each_group, positive
+from .base import LRScheduler, attributes_of, for_each_group, groups_of, positive
 
 
 def set_momentum(group, momentum):
@@ -22,6 +22,10 @@ class OneCycleLR(LRScheduler):
     - last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
     optimizer: the one whose groups get the rate.
+
+    Raises ValueError for a missing or non-positive length, a pct_start outside of 0 to 1, an unknown anneal_strategy, a max_lr that does not fit the
+    groups, an optimizer without momentum unless cycle_momentum is False, and a step beyond the last; TypeError for what is no optimizer; KeyError for a
+    last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
@@ -94,6 +98,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", 2016.
 
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises ValueError where T_0 or T_mult is not a positive int, and for a negative epoch; TypeError for what is no optimizer; KeyError for a last_epoch
+    other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
@@ -148,19 +155,25 @@ class CyclicLR(LRScheduler):
     Smith, "Cyclical learning rates for training neural networks", 2015.
 
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises ValueError for an unknown mode without scale_fn, steps that are not positive, lists that do not fit the groups, and an optimizer without
+    momentum unless cycle_momentum is False; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
+    initial_lr.
     """
 
     def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0, scale_fn=None,
                  scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_epoch=-1):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError(f"CyclicLR: unknown mode; got '{mode}'; expected 'triangular', 'triangular2' or 'exp_range', or scale_fn")
-        if cycle_momentum and not all("momentum" in g or "betas" in g for g in optimizer.param_groups):
+        if cycle_momentum and not all("momentum" in g or "betas" in g for g in groups_of("CyclicLR", optimizer)):
             raise ValueError("CyclicLR: the optimizer has no momentum; hint: cycle_momentum=False")
         base_lrs = for_each_group("CyclicLR", "base_lr", base_lr, optimizer)
         self.max_lrs = for_each_group("CyclicLR", "max_lr", max_lr, optimizer)
         self.base_momentums = for_each_group("CyclicLR", "base_momentum", base_momentum, optimizer)
         self.max_momentums = for_each_group("CyclicLR", "max_momentum", max_momentum, optimizer)
         down = step_size_up if step_size_down is None else step_size_down
+        if step_size_up <= 0 or down <= 0:
+            raise ValueError(f"CyclicLR: the steps of a cycle are not positive; got {step_size_up} up and {down} down; expected more than 0 of each")
         self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
         self.mode, self.gamma, self.cycle_momentum = mode, gamma, cycle_momentum
         self._scale_fn_custom = scale_fn

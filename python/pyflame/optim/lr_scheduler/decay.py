@@ -109,7 +109,11 @@ class MultiStepLR(LRScheduler):
     counts the calls of step(), from 0.
 
     milestones: a list of steps. optimizer: the one whose groups get the rate.
-    last_epoch: the number of the last step of a run that goes on; -1: a new one."""
+    last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises TypeError for milestones that cannot be iterated and for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
+    initial_lr.
+    """
 
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -167,6 +171,8 @@ class PolynomialLR(LRScheduler):
 
     step counts the calls of step(), from 0. total_iters: how many of them lead to 0, a positive int, which is not checked. power: 1 for a line.
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):

@@ -252,6 +252,9 @@ void Routines<T>::lu_solve() {
   each(x.count, 2.0 * n * n * k, [&](int64_t b) {
     int* p = scratch<int>(0, n);
     pivots.load(b, p);
+    for (int i = 0; i < n; ++i)  // rows that do not exist would be written
+      PF_CHECK(p[i] >= 1 && p[i] <= n, Index, "linalg.lu_solve: a pivot is out of range; got {}; expected 1 to {}",
+               p[i], n);
     if (in_blocks(n, k)) return solve_in_blocks(lu, rhs, x, b, p, attrs.adjoint != 0);
     T* m = scratch<T>(0, int64_t{n} * n);
     T* y = scratch<T>(1, int64_t{n} * k);
@@ -509,6 +512,18 @@ void Routines<T>::ldl_solve() {
     int* p = scratch<int>(0, n);
     ld.load(b, m);
     pivots.load(b, p);
+    for (int i = 0; i < n; ++i)  // rows that do not exist would be written
+      PF_CHECK(p[i] != 0 && p[i] <= n && p[i] >= -n, Index,
+               "linalg.ldl_solve: a pivot is out of range; got {}; expected 1 to {}, or such a number below 0", p[i],
+               n);
+    int rows = 1;
+    for (int i = 0; i < n; i += rows) {
+      rows = p[i] < 0 ? 2 : 1;
+      PF_CHECK(
+          rows == 1 || (i + 1 < n && p[i + 1] < 0), Index,
+          "linalg.ldl_solve: a pivot below 0 is alone; got {} in row {}; expected two of them for a block of 2 rows",
+          p[i], i);
+    }
     rhs.load(b, y);
     int bad = 0;
     solve("L", &n, &k, m, &n, p, y, &n, &bad, 1);
