@@ -36,7 +36,7 @@ class Network(pf.nn.Module):
     def __init__(self):
         super().__init__()
         pf.manual_seed(5)
-        self.words = pf.nn.Embedding(5, 6, padding_idx=1)
+        self.words = pf.nn.Embedding(5, 6, padding_idx=4)
         self.up, self.act, self.down = pf.nn.Linear(6, 7), pf.nn.GELU(), pf.nn.Linear(7, 6)
         self.norm = pf.nn.LayerNorm(6)
         self.scale = pf.nn.Parameter(pf.full((6,), 0.5))
@@ -52,6 +52,7 @@ class Network(pf.nn.Module):
         return self.norm(x + h)
 
 index = pf.randint(0, 5, (6, 3))
+index[0, 0] = 4  # the padding
 target = pf.randn(6, 3, 6)
 
 def split(plan):

@@ -95,6 +95,17 @@ def load(folder, n, seed):
         for p, q in zip(m.parameters(), want.parameters()):
             for k in ("exp_avg", "exp_avg_sq"):
                 assert pf.allclose(p._sharding.whole(optimizer.state[p][k]), expected.state[q][k], atol=1e-5)
+        if n == 4:  # parts of parts, and parts that two processes have
+            grid = init_device_mesh("cpu", (2, 2))
+            for there, here in (([S(0), S(0)], [S(1), R]), ([R, S(1)], [S(0), S(0)])):
+                d = distribute_tensor(pf.zeros(5, 3), grid, there)
+                dcp.load({"tensors": {"rows": d}}, checkpoint_id=folder)
+                assert d.full_tensor().equal(values(seed)["rows"]), there
+                dcp.save({"d": d}, checkpoint_id=folder + "-parts")
+                e = distribute_tensor(pf.zeros(5, 3), grid, here)
+                dcp.load({"d": e}, checkpoint_id=folder + "-parts")
+                assert e.full_tensor().equal(values(seed)["rows"]), here
+                dist.barrier()
         # The state of an optimizer of DTensors alone.
         optimizer = stepped(mesh, placed["rows"][0])
         optimizer.step()
