@@ -561,9 +561,9 @@ def ahead(monkeypatch):
     """How many passes began so, in a list of one number."""
     count, begin = [0], Engine._begin
 
-    def counted(self, parts, ids=None):
-        count[0] += ids is not None
-        return begin(self, parts, ids)
+    def counted(self, parts, found=None):
+        count[0] += found is not None
+        return begin(self, parts, found)
 
     monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
     monkeypatch.setattr(Engine, "_begin", counted)
@@ -577,6 +577,60 @@ def test_passes_ahead_write_the_same(lm, mixed, ahead, options):
         assert [r.ids for r in written(engine, prompts, counts)] == want
         assert idle(engine) and engine.stats()["generation_tokens_total"] == sum(counts)
     assert ahead[0] > 5
+
+
+def test_prompts_are_read_in_passes_ahead(lm, mixed, ahead, monkeypatch):
+    """Their parts, and the first parts of requests that waited, are in passes that begin before the tokens of the one before are known."""
+    prompts, counts, want = mixed
+    plan, planned = Engine._plan_ahead, []
+
+    def noted(self, now):
+        before = len(self._waiting)
+        parts = plan(self, now)
+        planned.extend((p.after is not None, p.begin > 0, before - len(self._waiting)) for _, p in parts or ())
+        return parts
+
+    monkeypatch.setattr(Engine, "_plan_ahead", noted)
+    with Engine(lm, max_num_seqs=4, max_num_batched_tokens=24) as engine:
+        assert [r.ids for r in written(engine, prompts, counts)] == want and idle(engine)
+        assert engine.stats()["generation_tokens_total"] == sum(counts)
+    assert (False, True, 0) in planned and any(admitted for _, _, admitted in planned) and ahead[0] > 20
+
+
+def test_a_prompt_alone_is_read_in_passes_ahead(lm, ahead, monkeypatch):
+    """No pass finds a token, so each can begin without the one before."""
+    begun, begin = [], Engine._begin
+    monkeypatch.setattr(Engine, "_begin", lambda self, parts, found=None: begun.append(found) or begin(self, parts, found))
+    prompt = [5 + i % 40 for i in range(100)]
+    with Engine(lm, max_num_batched_tokens=16) as engine:
+        (received,) = written(engine, [prompt], [3])
+    assert received.ids == list(lm.tokens(prompt, 3, GREEDY, stop_ids=()))
+    assert [f is None for f in begun] == [True] * 7 + [False] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_passes_ahead_beside_requests_that_draw(lm, mixed, ahead, seed):
+    """Requests whose tokens only the host can choose come between greedy ones, and some are cancelled: each text is the one that its request writes alone."""
+    prompts, counts, _ = mixed
+    rs = np.random.RandomState(seed)
+    samplings = [Sampling(temperature=0.8, seed=i) if rs.rand() < 0.3 else GREEDY for i in range(len(prompts))]
+    with Engine(lm) as engine:
+        want = [written(engine, [p], [n], s)[0].ids for p, n, s in zip(prompts, counts, samplings)]
+    with Engine(lm, max_num_seqs=3, max_num_batched_tokens=20, kv_cache_bytes=cache_of(lm, 25), max_model_len=160) as engine:
+        requests, received = {}, []
+
+        def after(i, victim, at):
+            return lambda event: isinstance(event, Token) and len(received[i].ids) == at and engine.cancel(requests[victim])
+
+        for i in range(len(prompts)):
+            received.append(Received(after(i, int(rs.randint(len(prompts))), int(rs.randint(1, 12)))))
+        with engine._wake:
+            for i, (p, n, s) in enumerate(zip(prompts, counts, samplings)):
+                requests[i] = engine.submit(p, s, n, stop_ids=(), receive=received[i], priority=int(rs.randint(2)))
+        ends = [r.wait().reason for r in received]
+        assert [r.ids for r, end in zip(received, ends) if end == "length"] == [ids for ids, end in zip(want, ends) if end == "length"]
+        assert all(r.ids == ids[: len(r.ids)] for r, ids in zip(received, want)) and idle(engine)
+    assert ahead[0] > 0
 
 
 def test_passes_ahead_after_a_prompts_part_of_one_token(lm, ahead, monkeypatch):
@@ -620,18 +674,18 @@ def test_a_pass_ahead_that_fails(lm, ahead, monkeypatch):
     """The tokens of the pass before it are right, so they are delivered; then the requests end with the error, and the engine goes on."""
     begin, left = Engine._begin, [4]
 
-    def failing(self, parts, ids=None):
-        left[0] -= ids is not None
+    def failing(self, parts, found=None):
+        left[0] -= found is not None
         if left[0] == 0:
             left[0] = -1
             raise RuntimeError("no memory")
-        return begin(self, parts, ids)
+        return begin(self, parts, found)
 
     want = list(lm.tokens([5, 6, 7], 20, GREEDY, stop_ids=()))
     with Engine(lm) as engine:
         monkeypatch.setattr(Engine, "_begin", failing)
         received = written(engine, [[5, 6, 7]], [20])[0]
-        assert received.end == Finished("error", "RuntimeError: no memory") and received.ids == want[:5]
+        assert received.end == Finished("error", "RuntimeError: no memory") and received.ids == want[:4]
         assert [r.ids for r in written(engine, [[5, 6, 7]], [20])] == [want] and idle(engine)
 
 
