@@ -10,6 +10,8 @@ namespace pyflame::python {
 
 namespace {
 
+// nanobind sets this bit of the count of arguments where it calls a constructor. PyVectorcall_NARGS leaves it set.
+constexpr size_t kConstructs = PY_VECTORCALL_ARGUMENTS_OFFSET >> 1;
 constexpr size_t kEntries = 16;  // nanobind enters functions in a few ways; there is one wrapper for each
 std::array<vectorcallfunc, kEntries> entries{};
 
@@ -111,7 +113,7 @@ template <size_t I>
 PyObject* enter(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
   PyObject* result = entries[I](f, args, n, names);
   if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
-  if (names && PyTuple_GET_SIZE(names) > 0 && no_overload()) {
+  if (names && PyTuple_GET_SIZE(names) > 0 && !(n & kConstructs) && no_overload()) {
     result = with_other_keywords(f, args, n, names);
     if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
   }
