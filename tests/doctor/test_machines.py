@@ -19,6 +19,7 @@ CASES = {
     "mi300x": dict(MI300X, links=(56, "xgmi"), lacks=["MED+", "SYS-08", "SYS-09", "SYS-15", "SYS-16", "SYS-21", "SYS-28"]),
     "mi300x_cpx": dict(MI300X, cus=38, gib=24, xccs=1, has={"SYS-21": "INFO"}, lacks=["MED+"]),
     "mi300x_cpx_older_kernel": dict(MI300X, cus=38, gib=24, xccs=1, has={"SYS-21": "INFO"}, lacks=["MED+"]),
+    "mi100": dict(gpus=4, name="AMD Instinct MI100", gfx="gfx908", cus=120, gib=32, wave=64, xccs=1, links=(12, "xgmi"), lacks=["MED+", "ENV-08", "SYS-05", "SYS-21"]),
     "mi250x": dict(gpus=8, name="AMD Instinct MI250X", gfx="gfx90a", cus=110, gib=64, wave=64, xccs=1, links=(56, "xgmi"), lacks=["MED+", "ENV-08", "SYS-21"]),
     "rx7900xt": dict(RX7900XT, gpus=3, links=(6, "pcie"), has={"ENV-08": "HIGH", "SYS-70": "INFO"}, lacks=["ENV-83", "SYS-15", "SYS-16", "SYS-17", "SYS-05"]),
     "rx7900xt_igpu_first": dict(gpus=2, name="AMD Radeon 610M", gfx="gfx1036", cus=2, wave=32, xccs=1, has={"ENV-08": "HIGH"}),
