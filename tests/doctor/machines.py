@@ -425,6 +425,7 @@ MACHINES = {
     "container_without_group": container_without_group,
     "stacked_filters": stacked_filters,
     "override_same_family": lambda: override("gfx1031", 40, 0x73DF, 0xC1, 12, "10.3.0"),
+    "override_mi100_as_mi200": lambda: mi100(env={"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}),
     "override_other_family": lambda: override("gfx1102", 32, 0x7480, 0xCF, 8, "10.3.0"),
     "wsl": wsl,
     "no_atomics": no_atomics,

@@ -32,6 +32,7 @@ CASES = {
     "container_without_group": dict(MI300X, absence=("no_permission", "--group-add 109"), has={"SYS-02": "HIGH"}),
     "stacked_filters": dict(RX7900XT, gpus=2, absence=("hidden", "unset HIP_VISIBLE_DEVICES"), has={"ENV-03": "HIGH"}, visible=[]),
     "override_same_family": dict(gpus=1, name="AMD Radeon RX 6700 XT", gfx="gfx1031", cus=40, gib=12, wave=32, xccs=1, has={"ENV-07": None}, lacks=["HIGH+"]),
+    "override_mi100_as_mi200": dict(gpus=4, name="AMD Instinct MI100", gfx="gfx908", cus=120, gib=32, wave=64, xccs=1, has={"ENV-07": "CRIT"}),
     "override_other_family": dict(gpus=1, name="AMD Radeon RX 7600", gfx="gfx1102", cus=32, gib=8, wave=32, xccs=1, has={"ENV-07": "CRIT"}),
     "wsl": dict(gpus=0, absence=("wsl", "--usecase=wsl,rocm")),
     "no_atomics": dict(gpus=0, absence=("no_atomics", "dmesg"), has={"SYS-17": "HIGH"}),
