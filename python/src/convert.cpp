@@ -318,9 +318,19 @@ Tensor frombuffer(nb::handle buffer, DTypeArg dtype, int64_t count, int64_t offs
   return leaf(share(p, {count}, {1}, d, [held] {}), requires_grad);
 }
 
-void check_exportable(const char* op, const Tensor& x) {
+// Who gets the memory, and how a tensor that requires a gradient is given to it.
+struct Reader {
+  const char *name, *hint;
+};
+constexpr Reader kNumPy{"NumPy", "use tensor.detach().numpy()"};
+constexpr Reader kDLPack{"DLPack", "use tensor.detach()"};
+constexpr Reader kBuffer{"the buffer protocol", "use tensor.detach()"};
+
+void check_exportable(const char* op, const Tensor& x, const Reader& reader) {
   PF_CHECK(!x.requires_grad(), Runtime,
-           "{}: the tensor requires a gradient, which NumPy cannot track; hint: use tensor.detach().numpy()", op);
+           "{}: the tensor requires a gradient, which {} cannot track; got requires_grad=True; expected a tensor "
+           "without a gradient; hint: {}",
+           op, reader.name, reader.hint);
   PF_CHECK(x.device().type == DeviceType::cpu || x.device().type == DeviceType::reference, Type,
            "{}: the tensor is on device '{}'; expected 'cpu'; hint: use tensor.cpu()", op, x.device().str());
 }
@@ -337,7 +347,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   try {
     Tensor* x = as_tensor(self);
     PF_CHECK(x, Runtime, "buffer: not initialised");
-    check_exportable("buffer", *x);
+    check_exportable("buffer", *x, kBuffer);
     fix_layout(*x);
     const char* format = format_of(x->dtype());
     PF_CHECK(format, Type, "buffer: there is no buffer format for {}; hint: use .float()", dtype_name(x->dtype()));
@@ -409,7 +419,7 @@ nb::object numpy(nb::handle self, bool force) {
     }
     return numpy(nb::cast(host), false);
   }
-  check_exportable("numpy", *x);
+  check_exportable("numpy", *x, kNumPy);
   PF_CHECK(x->dtype() != DType::bfloat16, Type, "numpy: NumPy has no bfloat16; hint: use tensor.float().numpy()");
   {
     Unlocked u;
@@ -465,7 +475,7 @@ DLDataType dl_type(DType d) {
 
 nb::object to_dlpack(const Tensor& self, nb::handle, nb::handle, nb::handle, nb::handle copy) {
   Tensor x = copy.ptr() == Py_True ? clone(self.detach()) : self;
-  check_exportable("__dlpack__", x);
+  check_exportable("__dlpack__", x, kDLPack);
   const CutCause why("DLPack");
   void* data = nullptr;
   {
