@@ -124,7 +124,7 @@ class Decoding:
         begin = time.perf_counter()
         now = self.begun or self.begin()
         self.begun = self.begin(now.next_ids)
-        self.ids = now.likeliest()[0].tolist()
+        self.ids = now.chosen()[0].tolist()
         return time.perf_counter() - begin, self.begun.recorded - begin
 
 
@@ -184,7 +184,7 @@ def measure_chunks(model, shape, kind, count, a):
         start = time.perf_counter()
         now = decoding.begun or begin(i, None)
         decoding.begun = begin((i + 1) % steps, now.next_ids)
-        now.likeliest()
+        now.chosen()
         return time.perf_counter() - start, decoding.begun.recorded - start
 
     times = [[step(i) for i in range(steps)] for _ in range(3)][1:]  # the first time compiles

@@ -377,8 +377,8 @@ def test_wrong_logits_end_one_request(lm, monkeypatch):
         def run(self):
             return self.damaged(super().run())
 
-        def likeliest(self):  # where a GPU finds the tokens
-            ids, logits = super().likeliest()
+        def chosen(self):  # where a GPU finds the tokens
+            ids, logits = super().chosen()
             return ids, self.damaged(logits)
 
     monkeypatch.setattr(engines, "Step", Damaged)
@@ -400,8 +400,8 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
         def run(self):
             return after(super().run())
 
-        def likeliest(self):  # where a GPU finds the tokens
-            return after(super().likeliest())
+        def chosen(self):  # where a GPU finds the tokens
+            return after(super().chosen())
 
     monkeypatch.setattr(engines, "Step", Fails)
     with Engine(lm, max_num_seqs=4) as engine:
@@ -726,3 +726,53 @@ def test_a_waiting_request_ends_while_passes_begin_ahead(lm, ahead, how):
         assert waiting.wait().reason == ("cancelled" if how == "cancelled" else "length")
         assert writing.wait() == Finished("length") and len(writing.ids) == 40
     assert written_then[0] <= 7 and ahead[0] > 20  # the pass that gave the fifth token, and the one that had begun
+
+
+# Tokens that a device draws by temperature, top_k, top_p and min_p.
+
+
+DRAWN = [Sampling(temperature=0.9, seed=3), Sampling(temperature=1.2, top_k=9, seed=4), Sampling(temperature=1, top_p=0.8, seed=5), Sampling(temperature=1, min_p=0.2, seed=6), GREEDY]
+
+
+def test_a_device_draws_the_same_in_any_batch(lm, mixed, ahead):
+    prompts, counts, _ = mixed
+    samplings = [DRAWN[i % len(DRAWN)] for i in range(len(prompts))]
+    with Engine(lm) as engine:
+        want = [written(engine, [p], [n], s)[0].ids for p, n, s in zip(prompts, counts, samplings)]
+    passes = ahead[0]
+    with Engine(lm, max_num_seqs=4, max_num_batched_tokens=24, kv_cache_bytes=cache_of(lm, 30), max_model_len=160) as engine:
+        received = [Received() for _ in prompts]
+        with engine._wake:
+            for r, p, n, s in zip(received, prompts, counts, samplings):
+                engine.submit(p, s, n, stop_ids=(), receive=r)
+        assert all(r.wait() == Finished("length") for r in received) and idle(engine)
+    assert [r.ids for r in received] == want
+    assert passes > 5 and ahead[0] > passes + 5  # nobody waits for the host
+    assert all(ids == list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n, s, ids in zip(prompts, counts, samplings, want) if s is GREEDY)
+
+
+def test_requests_whose_logits_the_host_needs_beside_those_of_a_device(lm, mixed, ahead):
+    """Log probabilities and penalties are the host's. The others' tokens are the device's, also in one step with them."""
+    prompts, counts, _ = mixed
+    options = [({"sampling": Sampling(temperature=0.9, seed=1)}, {}), ({"sampling": Sampling(temperature=0.9, seed=1)}, {"logprobs": 2}), ({"sampling": GREEDY}, {}),
+               ({"sampling": Sampling(temperature=0.7, frequency_penalty=0.5, seed=2)}, {}), ({"sampling": GREEDY}, {"logprobs": 1})]
+    chosen = [options[i % len(options)] for i in range(len(prompts))]
+    with Engine(lm) as engine:
+        want = [written(engine, [p], [n], o["sampling"], **more)[0] for p, n, (o, more) in zip(prompts, counts, chosen)]
+        received = [Received() for _ in prompts]
+        with engine._wake:
+            for r, p, n, (o, more) in zip(received, prompts, counts, chosen):
+                engine.submit(p, o["sampling"], n, stop_ids=(), receive=r, **more)
+        assert all(r.wait() == Finished("length") for r in received)
+    assert [r.ids for r in received] == [w.ids for w in want]
+    for r, w, (_, more) in zip(received, want, chosen):
+        for a, b in zip(r.events[:-1], w.events[:-1]):
+            assert (a.logprob is None) == (not more) and (not more or abs(a.logprob - b.logprob) < 1e-4)
+
+
+def test_a_model_alone_draws_on_a_device_what_an_engine_draws(lm, ahead, monkeypatch):
+    monkeypatch.setattr("pyflame.llm.language_model._on_gpu", lambda device: True)
+    prompt = [5, 9, 13, 20]
+    with Engine(lm) as engine:
+        for sampling in DRAWN:
+            assert list(lm.tokens(prompt, 20, sampling, stop_ids=())) == written(engine, [prompt], [20], sampling)[0].ids

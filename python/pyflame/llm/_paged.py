@@ -10,6 +10,7 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
+from ._draw import draw, settings_of
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
 from ._network import STEP, _rows
 
@@ -229,23 +230,40 @@ class Step:
         x[:1].float().cpu().numpy()  # the step is complete then
         return np.empty((0, self.network.config.vocab), dtype=np.float32)
 
-    def start(self, known):
-        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id. They are the next tokens of greedy texts:
-        `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it; None where no logits are wanted."""
+    def start(self, known, settings=None, seen=()):
+        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id, or with settings chooses by them: tuples of _draw.SETTINGS, one for each
+        of the wanted logits. These are the next tokens: `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it; None where no
+        logits are wanted. seen: which of the wanted logits the host shall have, too."""
+        self._seen = None
         with no_grad():
             x = self.logits()
-            if self.wanted:
+            if not self.wanted:
+                self.next_ids = None
+                self._arriving = _C._Readback(x[:1, :2].to(_C.float64))  # it is complete when the step is
+                return
+            if seen:
+                rows = [*seen, *[0] * (coarsely_rounded(len(seen), 1) - len(seen))]
+                of_host = x.index_select(0, _C.tensor(np.array(rows, dtype=np.int64), device=x.device))
+            if settings is None:
                 x = x[:, :known]
-                ids = x.argmax(1, keepdim=True)
-                both, self.next_ids = _C.cat([ids.to(_C.float64), x.gather(1, ids).to(_C.float64)], dim=1), ids.reshape(-1)
+                ids = x.argmax(1)
+                highest = x.gather(1, ids.unsqueeze(1))[:, 0]
             else:
-                both, self.next_ids = x[:1, :2].to(_C.float64), None  # it is complete when the step is
+                ids, highest = draw(x, _C.tensor(settings_of(settings, x.shape[0]), device=x.device), known=known)
+            self.next_ids = ids
+            both = _C.stack([ids.to(_C.float64), highest.to(_C.float64)], 1)
         self._arriving = _C._Readback(both)
+        if seen:
+            self._seen = _C._Readback(of_host)
 
-    def likeliest(self):
-        """After start(): the ids and their logits, two arrays (wanted,). It waits for this step, and not for what was started after it."""
+    def chosen(self):
+        """After start(): the ids and the largest logits, two arrays (wanted,). It waits for this step, and not for what was started after it."""
         both = self._arriving.wait().numpy()[: self.wanted]
         return both[:, 0].astype(np.int64), both[:, 1]
+
+    def seen(self):
+        """After start() with `seen`: those logits, a float32 array (at least as many, vocabulary)."""
+        return self._seen.wait().numpy()
 
     def logits(self):
         """The logits that the parts want, float32 (logits, vocabulary), which are computed when they are read; without any, the hidden states."""

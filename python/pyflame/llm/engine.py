@@ -49,9 +49,12 @@ def _close_all():
             engine.close(drain=False)
 
 
-def _is_greedy(r):
-    """Whether a GPU can find the request's next token: the likeliest one, which nobody looks at more closely."""
-    return r.logprobs is None and r._beams is None and r._candidates is None and r._sampler.takes_likeliest
+def _device_can_choose(r):
+    """Whether a GPU can choose the request's next token: nobody looks at the logits more closely."""
+    return r.logprobs is None and r._beams is None and r._candidates is None and r._sampler.needs_logits_alone
+
+
+_LIKELIEST = (0.0, 0, 1.0, 0.0, 0.0)  # what the device gets for a token that the host chooses
 
 
 def _places(parts):
@@ -168,10 +171,10 @@ class Engine(Intake):
             self._workers.adapters(adapters)
         self._adapters = Adapters(self._network, adapters)
 
-    def _new_step(self, parts, rows, logits_rows, found=None, known=None):
+    def _new_step(self, parts, rows, logits_rows, found=None, start=None):
         """A Step of the model, in which all ranks take part."""
         if self._workers is not None:
-            return self._workers.step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found, known)
+            return self._workers.step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found, start)
         return Step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found)
 
     def _pages_of(self, max_model_len, kv_cache_bytes):
@@ -558,8 +561,8 @@ class Engine(Intake):
     # A step.
 
     def _compute(self, parts):
-        """One forward pass and what follows of it. False where it failed: the blocks are new then. While all requests take the likeliest token or read their prompts,
-        the next passes follow from here: each begins before the host knows the tokens of the one before, so the device does not wait for the host."""
+        """One forward pass and what follows of it. False where it failed: the blocks are new then. While a GPU chooses all tokens, the next passes follow from here: each begins
+        before the host knows the tokens of the one before, so the device does not wait for the host."""
         try:
             drafts = self._drafts_of(parts) if self.speculative_config is not None else {}
             for r, p in parts:
@@ -569,19 +572,19 @@ class Engine(Intake):
             self._failed([r for r, _ in parts], e)
             return False
         while begun is not None:
-            parts, step, greedy = begun
+            parts, step, by_device = begun
             begun, error = None, None
             try:
-                begun = self._begin_next(parts, step) if greedy else None
+                begun = self._begin_next(parts, step) if all(by_device) else None
             except Exception as e:
                 error = e  # the tokens of this pass are right
             try:
-                logits = list(zip(*step.likeliest())) if greedy else step.run()[:, : self._known]
+                logits = self._results(parts, step, by_device)
             except Exception as e:
                 self._failed([r for r, _ in parts if r.finished is None], e)
                 return False
             at = 0
-            for r, p in parts:
+            for (r, p), chosen in zip(parts, by_device):
                 rows, guesses = logits[at:at + p.wanted], drafts.get(r, [])
                 at += p.wanted
                 if r.finished is not None:
@@ -590,7 +593,7 @@ class Engine(Intake):
                 if p.wanted:
                     if not r._cancelled:
                         self._register(r, r._computed)
-                    self._take(r, rows, guesses, greedy)
+                    self._take(r, rows, guesses, chosen)
             if error is not None:
                 self._failed([r for r, _ in parts if r.finished is None], error)
                 return False
@@ -609,18 +612,40 @@ class Engine(Intake):
         return True
 
     def _begin(self, parts, found=None):
-        """Begins a forward pass: (parts, step, whether the device finds the tokens, if any). found: the tokens of the pass before, where only the device knows them."""
+        """Begins a forward pass: (parts, step, for each part whether the device chooses its tokens, if any). found: the tokens of the pass before, where only the device knows them."""
         wanted = sum(p.wanted for _, p in parts)
         rows, logits_rows = step_sizes([p for _, p in parts], wanted)
         if self._chunk is not None:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
-        # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
-        greedy = _on_gpu(self._network.device) and all(_is_greedy(r) for r, p in parts if p.wanted)
-        step = self._new_step([p for _, p in parts], rows, logits_rows, found, self._known if greedy else None)
-        if greedy:
-            step.start(self._known)
-        return parts, step, greedy
+        # The vocabulary's logits are many bytes to copy, and much work for the host.
+        gpu = _on_gpu(self._network.device)
+        by_device = [gpu and (not p.wanted or _device_can_choose(r)) for r, p in parts]
+        if not any(by_device):
+            return parts, self._new_step([p for _, p in parts], rows, logits_rows, found), by_device
+        settings, seen = [], []
+        for (r, p), chosen in zip(parts, by_device):
+            if not chosen:
+                seen += range(len(settings), len(settings) + p.wanted)
+            first = p.end - p.wanted + 1 - len(r.prompt_ids)  # the first of the tokens, among those that are written
+            settings += [r._sampler.settings(first + i) if chosen else _LIKELIEST for i in range(p.wanted)]
+        if all(s[0] == 0 for s in settings):
+            settings = None
+        step = self._new_step([p for _, p in parts], rows, logits_rows, found, (self._known, settings))
+        step.start(self._known, settings, seen)
+        return parts, step, by_device
+
+    def _results(self, parts, step, by_device):
+        """What follows each wanted token: (id, largest logit) where the device has chosen, else the logits."""
+        if not any(by_device):
+            return step.run()[:, : self._known]
+        results, at = list(zip(*step.chosen())), 0
+        logits = None if all(by_device) else iter(step.seen()[:, : self._known])
+        for (_, p), chosen in zip(parts, by_device):
+            if not chosen:
+                results[at:at + p.wanted] = [next(logits) for _ in range(p.wanted)]
+            at += p.wanted
+        return results
 
     def _begin_next(self, parts, step):
         """Begins the pass after one that has begun, with the tokens that this one finds. Texts that are complete with these are left out. None where the host must see
@@ -635,7 +660,7 @@ class Engine(Intake):
         """The parts of the pass after one that computes `now`: {request: (Part, the place of its next token among those that are found)}. It is planned as by _planned(),
         but nobody gives up blocks. None where that must happen, where tokens are not the likeliest, and, with batch_invariant, where prompts are read."""
         room = self.max_num_seqs - len(self._running)
-        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_is_greedy, [*self._running, *self._waiting[:room]])):
+        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_device_can_choose, [*self._running, *self._waiting[:room]])):
             return None
         if any(r._cancelled is not None for r in self._running) or any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting):
             return None
@@ -670,10 +695,10 @@ class Engine(Intake):
         r._blocks += taken or []
         return taken is not None
 
-    def _take(self, r, logits, guesses, greedy):
+    def _take(self, r, logits, guesses, by_device):
         """Draws the next token, and those after it as long as the guesses are right. logits: after the last token and after each guess."""
         before, right = len(r.ids), 0
-        while self._write(r, logits[right], greedy) and right < len(guesses) and r.ids[-1] == guesses[right]:
+        while self._write(r, logits[right], by_device) and right < len(guesses) and r.ids[-1] == guesses[right]:
             right += 1
             r._computed += 1  # the guess's keys and values are the token's
         if guesses:
@@ -714,7 +739,7 @@ class Engine(Intake):
             parts = [Part((r.ids + found[r])[r._drafted:], r._drafted, r._blocks, True) for r in left]
             step = Step(self._draft, self._draft_pages, parts, *step_sizes(parts, len(parts)))
             step.start(self._known)
-            for r, p, id in zip(left, parts, step.likeliest()[0]):
+            for r, p, id in zip(left, parts, step.chosen()[0]):
                 r._drafted = p.end
                 found[r].append(int(id))
             left = [r for r in left if len(found[r]) < r._room]
@@ -739,8 +764,8 @@ class Engine(Intake):
             self._deliver(r, Finished("error", f"{type(error).__name__}: {error}"))
         self._make_pages()
 
-    def _write(self, r, logits, greedy):
-        """Draws a request's next token and hands it over. logits: of the vocabulary; with greedy, (id, logit) of the likeliest token. Returns whether the text goes on."""
+    def _write(self, r, logits, by_device):
+        """Draws a request's next token and hands it over. logits: of the vocabulary; by_device: (id, largest logit), the id that the device has chosen. Returns whether the text goes on."""
         if r._cancelled:
             return False
         end, token = None, None
@@ -748,7 +773,7 @@ class Engine(Intake):
             if r._beams is not None:
                 r._candidates = r._beams._following(logits)
                 return False
-            id = r._sampler.likeliest(*logits) if greedy else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
+            id = r._sampler.chosen(*logits) if by_device else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
             if id in r.stop_ids or r._sampler.ended:
                 end = Finished("stop", logprob=None if r.logprobs is None or id not in r.stop_ids else logprobs(logits, id, 0)[0])
             else:
