@@ -20,7 +20,8 @@ class Sampling:
     - frequency_penalty f and presence_penalty p, from -2 to 2: the logit of a token that has been written n times becomes x - n f - p. The prompt does not count.
     - min_tokens: the tokens that end a text are not drawn before so many tokens have been written. A grammar goes first: what it allows alone is drawn.
     - grammar: a Grammar, which says what the text must be. Tokens that it does not allow are not drawn; the text ends where it is complete.
-    - seed: the same seed gives the same tokens; without one each call differs.
+    - seed: the same seed gives the same tokens on the same kind of device, alone and beside other requests; without one each call differs. A GPU that chooses the tokens
+      itself adds the probabilities in the order of the ids, the CPU in that of the likeliest, so their tokens differ.
     ValueError."""
 
     temperature: float = 1.0
