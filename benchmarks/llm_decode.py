@@ -107,9 +107,13 @@ class Decoding:
         self.ids = [7 + i for i in range(count)]
         pf.synchronize()
 
+    def parts(self, found):
+        """A token of each text; found: the tokens of the step before, where only the device knows them."""
+        return [_paged.Part([id], self.at, blocks, True, after=None if found is None else i) for i, (id, blocks) in enumerate(zip(self.ids, self.blocks))]
+
     def begin(self, ids=None):
         n = _paged.rounded(len(self.ids))
-        parts = [_paged.Part([id], self.at, blocks, True) for id, blocks in zip(self.ids, self.blocks)]
+        parts = self.parts(ids)
         step = Step(self.network, self.pages, parts, n, n, ids)
         step.start(self.model.config.vocab)
         self.at += 1
@@ -120,7 +124,7 @@ class Decoding:
         begin = time.perf_counter()
         now = self.begun or self.begin()
         self.begun = self.begin(now.next_ids)
-        self.ids = now.likeliest()[0].tolist()
+        self.ids = now.chosen()[0].tolist()
         return time.perf_counter() - begin, self.begun.recorded - begin
 
 
@@ -169,15 +173,19 @@ def measure_chunks(model, shape, kind, count, a):
     pages.keys, pages.values = ([pf.cat([x, pf.randn(length, *x.shape[1:], dtype=x.dtype, device=x.device)]) for x in xs] for xs in (pages.keys, pages.values))
     own = list(range(first, first + length // _paged.BLOCK))
 
-    def step(i):
-        begin = time.perf_counter()
-        parts = [_paged.Part([id], decoding.at, blocks, True) for id, blocks in zip(decoding.ids, decoding.blocks)]
-        parts.append(_paged.Part([3] * size, i * size, own, False))
-        now = Step(network, pages, parts, *_paged.step_sizes(parts, count))
-        now.start(model.config.vocab)
-        now.likeliest()
+    def begin(i, found):
+        parts = [*decoding.parts(found), _paged.Part([3] * size, i * size, own, False)]
+        step = Step(network, pages, parts, *_paged.step_sizes(parts, count), found=found)
+        step.start(model.config.vocab)
         decoding.at += 1
-        return time.perf_counter() - begin, now.recorded - begin
+        return step
+
+    def step(i):  # as in the engine, the next step begins before the host has the tokens of this one
+        start = time.perf_counter()
+        now = decoding.begun or begin(i, None)
+        decoding.begun = begin((i + 1) % steps, now.next_ids)
+        now.chosen()
+        return time.perf_counter() - start, decoding.begun.recorded - start
 
     times = [[step(i) for i in range(steps)] for _ in range(3)][1:]  # the first time compiles
     times = [t for turn in times for t in turn]

@@ -19,7 +19,8 @@ struct DebugSettings {
 
 int debug_run(const DebugSettings& s, const std::vector<std::string>& program) {
   PF_CHECK(!program.empty() || !s.module.empty(), Value,
-           "debug: there is no program; got no file and no -m; hint: pyflame debug run train.py --epochs 1");
+           "debug: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame debug run "
+           "train.py --epochs 1");
   PythonCommand c("debug", "pyflame._debug", s.python);
   if (s.guards) c.add("--guards");
   if (s.poison) c.add("--poison");

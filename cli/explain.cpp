@@ -19,7 +19,8 @@ struct ExplainSettings {
 
 int explain(const ExplainSettings& s, const std::vector<std::string>& program) {
   PF_CHECK(!program.empty() || !s.module.empty(), Value,
-           "explain: there is no program; got no file and no -m; hint: pyflame explain train.py --epochs 1");
+           "explain: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame explain "
+           "train.py --epochs 1");
   PythonCommand c("explain", "pyflame._explain", s.python);
   if (!s.out.empty()) c.add("--out", s.out);
   if (!s.html.empty()) c.add("--html", s.html);
@@ -45,8 +46,10 @@ void add_explain(CLI::App& app, Run& run) {
       "ran on a fallback. Then each program follows, the most expensive one first.");
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
-  cmd->add_option("--out", s->out,
-                  "Write the whole text to this file; default: to standard error, without steps if they are many");
+  cmd->add_option(
+      "--out", s->out,
+      "Write the whole text to this file; default: to standard output behind what the program wrote, without "
+      "steps if they are many");
   cmd->add_option("--html", s->html, "Also write a page to this file");
   cmd->add_option("--json", s->json, "Also write the document that both are made of to this file");
   cmd->add_option("--kernels", s->kernels,

@@ -22,7 +22,8 @@ struct OptimizeSettings {
 
 int optimize(const OptimizeSettings& s, const std::vector<std::string>& program) {
   PF_CHECK(s.list || !program.empty() || !s.module.empty(), Value,
-           "optimize: there is no program; got no file and no -m; hint: pyflame optimize train.py --epochs 1");
+           "optimize: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame "
+           "optimize train.py --epochs 1");
   PythonCommand c("optimize", "pyflame.optimizing", s.python);
   c.add("--metric", s.metric);
   c.add("--budget", s.budget);

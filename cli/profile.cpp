@@ -22,7 +22,8 @@ struct ProfileSettings {
 
 int profile(const ProfileSettings& s, const std::vector<std::string>& program) {
   PF_CHECK(!program.empty() || !s.module.empty(), Value,
-           "profile: there is no program; got no file and no -m; hint: pyflame profile train.py --epochs 1");
+           "profile: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame profile "
+           "train.py --epochs 1");
   PythonCommand c("profile", "pyflame.profiler", s.python);
   if (!s.out.empty()) c.add("--out", s.out);
   c.add("--skip", std::to_string(s.skip));

@@ -22,7 +22,8 @@ int tune(const TuneSettings& s, const std::vector<std::string>& program) {
   const bool something = !program.empty() || !s.module.empty() || !s.problems.empty() || !s.imported.empty() ||
                          s.list || !s.exported.empty();
   PF_CHECK(something, Value,
-           "tune: there is no program; got no file and no -m; hint: pyflame tune train.py --epochs 1");
+           "tune: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame tune "
+           "train.py --epochs 1");
   PythonCommand c("tune", "pyflame.tuning", s.python);
   c.add("--budget", s.budget);
   c.add("--idle", s.idle);

@@ -14,7 +14,7 @@ def _in_rows(view):
     return view.clone(memory_format=_C.contiguous_format)
 
 
-def _copy_of(name, view):
+def _copy_of(name, view, errors):
     def function(input, *args, out=None, **kwargs):
         result = view(input, *args, **kwargs)
         if out is not None:
@@ -22,7 +22,7 @@ def _copy_of(name, view):
         return tuple(map(_in_rows, result)) if isinstance(result, (tuple, list)) else _in_rows(result)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
-    function.__doc__ = f"A contiguous copy of what {name} gives. input: the tensor. args, kwargs: the other arguments of {name}, in the same order and by the same names."
+    function.__doc__ = f"A contiguous copy of what {name} gives. input: the tensor. args, kwargs: the other arguments of {name}, in the same order and by the same names. {errors}"
     return function
 
 
@@ -32,22 +32,38 @@ def _slice(input, dim=0, start=None, end=None, step=1):
     return input[(slice(None),) * (dim % input.ndim) + (slice(start, end, step),)]
 
 
-alias_copy = _copy_of("alias", lambda input: input)
-detach_copy = _copy_of("detach", lambda input: input.detach())
-diagonal_copy = _copy_of("diagonal", lambda input, *args, **kwargs: input.diagonal(*args, **kwargs))
-expand_copy = _copy_of("expand", lambda input, size, **kwargs: input.expand(size))
-permute_copy = _copy_of("permute", lambda input, dims: input.permute(dims))
-select_copy = _copy_of("select", lambda input, dim, index: input.select(dim, index))
-slice_copy = _copy_of("slice", _slice)
-split_copy = _copy_of("split", lambda input, split_size, dim=0: input.split(split_size, dim))
-squeeze_copy = _copy_of("squeeze", lambda input, *dim: input.squeeze(*dim))
-t_copy = _copy_of("t", lambda input: input.t())
-transpose_copy = _copy_of("transpose", lambda input, dim0, dim1: input.transpose(dim0, dim1))
-unbind_copy = _copy_of("unbind", lambda input, dim=0: input.unbind(dim))
-unsqueeze_copy = _copy_of("unsqueeze", lambda input, dim: input.unsqueeze(dim))
-view_as_complex_copy = _copy_of("view_as_complex", lambda input: _C.view_as_complex(input))
-view_as_real_copy = _copy_of("view_as_real", lambda input: _C.view_as_real(input))
-view_copy = _copy_of("view", lambda input, size: input.view(size))
+alias_copy = _copy_of("alias", lambda input: input,
+                      "TypeError for what is not a tensor.")
+detach_copy = _copy_of("detach", lambda input: input.detach(),
+                       "TypeError for what is not a tensor.")
+diagonal_copy = _copy_of("diagonal", lambda input, *args, **kwargs: input.diagonal(*args, **kwargs),
+                         "IndexError for a dim that is not there, ValueError where both are one dim.")
+expand_copy = _copy_of("expand", lambda input, size, **kwargs: input.expand(size),
+                       "size: the new sizes. ValueError where a size of the input is neither 1 nor the new one, and for fewer sizes than dims.")
+permute_copy = _copy_of("permute", lambda input, dims: input.permute(dims),
+                        "ValueError where a dim is missing or appears twice, IndexError for one that is not there.")
+select_copy = _copy_of("select", lambda input, dim, index: input.select(dim, index),
+                       "IndexError for a dim or an index that is not there.")
+slice_copy = _copy_of("slice", _slice,
+                      "The arguments are dim=0, start=None, end=None and step=1. IndexError for a dim that is not there, ValueError for a step below 1.")
+split_copy = _copy_of("split", lambda input, split_size, dim=0: input.split(split_size, dim),
+                      "A tuple of tensors. ValueError for a size below 1 and for sizes that do not add up to that of the dim, IndexError for a dim that is not there.")
+squeeze_copy = _copy_of("squeeze", lambda input, *dim: input.squeeze(*dim),
+                        "IndexError for a dim that is not there.")
+t_copy = _copy_of("t", lambda input: input.t(),
+                  "ValueError for more than two dims.")
+transpose_copy = _copy_of("transpose", lambda input, dim0, dim1: input.transpose(dim0, dim1),
+                          "IndexError for a dim that is not there.")
+unbind_copy = _copy_of("unbind", lambda input, dim=0: input.unbind(dim),
+                       "A tuple of tensors. IndexError for a dim that is not there.")
+unsqueeze_copy = _copy_of("unsqueeze", lambda input, dim: input.unsqueeze(dim),
+                          "IndexError for a dim beyond the dims of the result.")
+view_as_complex_copy = _copy_of("view_as_complex", lambda input: _C.view_as_complex(input),
+                                "TypeError for dtypes other than float32 and float64, ValueError where the last dim is not of size 2.")
+view_as_real_copy = _copy_of("view_as_real", lambda input: _C.view_as_real(input),
+                             "TypeError for an input that is not complex.")
+view_copy = _copy_of("view", lambda input, size: input.view(size),
+                     "size: the sizes, of which one may be -1. ValueError for another number of elements, TypeError for what is no size.")
 
 
 @method
@@ -72,17 +88,26 @@ def unsafe_split(input, split_size, dim=0):
 
 
 def constant_pad_nd(input, pad, value=0):
-    """nn.functional.pad with mode 'constant': new elements at the ends of the last dims have this value. The dtype stays."""
+    """nn.functional.pad with mode 'constant': new elements at the ends of the last dims have this value. The dtype stays.
+
+    ValueError for an odd number of sizes, for more pairs than dims, and where more is cut off than there is. TypeError for a value that is no number.
+    """
     return _C.pad(input, list(pad), "constant", value)
 
 
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
-    """A tensor of one number s and no dims; of the default dtype unless dtype says otherwise."""
+    """A tensor of one number s and no dims; of the default dtype unless dtype says otherwise.
+
+    s is a number of Python: TypeError for a tensor, a list or a string, and for a complex number without a complex dtype.
+    """
     return _C.full((), s, dtype=dtype or _C.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
-    """base to the powers of linspace(start, end, steps). For an integer dtype, start, end and the powers are rounded towards zero."""
+    """base to the powers of linspace(start, end, steps). For an integer dtype, start, end and the powers are rounded towards zero.
+
+    ValueError for negative steps and for a tensor of several elements. TypeError for steps that are no integer.
+    """
     start, end, base = (n.item() if isinstance(n, Tensor) else n for n in (start, end, base))
     dtype = dtype or (_C.promote_types(_C.get_default_dtype(), _C.complex64) if any(isinstance(n, complex) for n in (start, end, base)) else _C.get_default_dtype())
     if dtype.is_complex:

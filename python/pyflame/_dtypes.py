@@ -60,7 +60,10 @@ _C.dtype.to_complex, _C.dtype.to_real = _to_complex, _to_real
 
 
 class finfo:
-    """The limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
+    """The limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution.
+
+    A complex dtype has the limits of its parts. TypeError for dtypes of integers, for bool, and for anything that is no dtype.
+    """
 
     # Digits of the fraction, the exponents of the largest and of the smallest normal number.
     _EXPONENTS = {"float64": (52, 1023, -1022), "float32": (23, 127, -126), "float16": (10, 15, -14), "bfloat16": (7, 127, -126),
@@ -106,7 +109,10 @@ def _category(dtype):
 
 
 def can_cast(from_, to):
-    """Whether a dtype can be cast to another one under the rules of promotion: never to a narrower category."""
+    """Whether a dtype can be cast to another one under the rules of promotion: never to a narrower category.
+
+    from_ and to are dtypes: TypeError for anything else, also for the name of a dtype. Returns a bool.
+    """
     return _category(from_) <= _category(to)
 
 
@@ -115,6 +121,8 @@ def result_type(tensor1, tensor2):
 
     A number or a tensor without dims does not change the dtype of a tensor with dims, unless its category (bool, integer, floating, complex) is
     above. No element is read.
+
+    Returns a dtype. TypeError for anything else than a tensor or a number.
     """
 
     def sample(x):
@@ -127,7 +135,10 @@ def result_type(tensor1, tensor2):
 
 
 def is_complex(input):
-    """A bool: whether the elements of the input are complex numbers. It depends on the dtype alone, not on imaginary parts."""
+    """A bool: whether the elements of the input are complex numbers. It depends on the dtype alone, not on imaginary parts.
+
+    TypeError for what is not a tensor.
+    """
     return input.dtype.name.startswith("complex")
 
 
@@ -139,44 +150,50 @@ def is_nonzero(input):
 
 
 def is_same_size(input, other):
-    """A bool: whether two tensors have the same shape. Dtypes, devices and strides do not count, and nothing broadcasts."""
+    """A bool: whether two tensors have the same shape. Dtypes, devices and strides do not count, and nothing broadcasts.
+
+    TypeError where one of them is not a tensor.
+    """
     return input.shape == other.shape
 
 
 def is_signed(input):
-    """A bool: whether the dtype of the input has negative numbers. False for bool and for unsigned integers."""
+    """A bool: whether the dtype of the input has negative numbers. False for bool and for unsigned integers. TypeError for what is not a tensor."""
     return input.dtype.is_signed
 
 
 def is_inference(input):
-    """A bool: whether the tensor was made under inference_mode. False for a tensor that requires a gradient."""
+    """A bool: whether the tensor was made under inference_mode. False for a tensor that requires a gradient. TypeError for what is not a tensor."""
     return False if input.requires_grad or input.grad_fn is not None else input._is_inference()
 
 
 def is_storage(obj):
-    """A bool: whether obj is a Storage, which Tensor.storage() returns. False for any other object, also for a tensor."""
+    """A bool: whether obj is a Storage, which Tensor.storage() returns. False for any other object, also for a tensor. It raises nothing."""
     from ._tensor_methods import Storage
 
     return isinstance(obj, Storage)
 
 
 def is_distributed(input):
-    """Always False: a tensor is in one process. pyflame.distributed divides modules over processes."""
+    """Always False: a tensor is in one process. pyflame.distributed divides modules over processes. It raises nothing, whatever the argument is."""
     return False
 
 
 def is_conj(input):
-    """Always False. conj() computes the conjugate; no tensor only has a mark that it is one."""
+    """Always False. conj() computes the conjugate; no tensor only has a mark that it is one. It raises nothing, whatever the argument is."""
     return False
 
 
 def is_neg(input):
-    """Always False. neg() computes the negative; no tensor only has a mark that it is one."""
+    """Always False. neg() computes the negative; no tensor only has a mark that it is one. It raises nothing, whatever the argument is."""
     return False
 
 
 class layout:
-    """How the elements of a tensor are kept: strided, the only one there is. The others are names."""
+    """How the elements of a tensor are kept: strided, the only one there is. The others are names.
+
+    layout(name) raises no error: any name gives a layout, but tensors have only strided.
+    """
 
     def __init__(self, name):
         self._name = name
@@ -192,11 +209,14 @@ strided = layout("strided")
 sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged = (
     layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
 )
-qscheme = type("qscheme", (), {"__doc__": "The type of PyTorch's ways of quantizing, for programs that name it. PyFlame quantizes no tensors and has none of them."})
+qscheme = type("qscheme", (), {"__doc__": "The type of PyTorch's ways of quantizing, for programs that name it. PyFlame quantizes no tensors and has none of them. TypeError where it is called with an argument."})
 
 
 def typename(obj):
-    """The name of a tensor's type, such as 'torch.FloatTensor', or of a class with its module."""
+    """The name of a tensor's type, such as 'torch.FloatTensor', or of a class with its module.
+
+    It raises nothing: any other object gives the name of its class.
+    """
     if isinstance(obj, Tensor):
         return obj.type()
     kind = obj if isinstance(obj, type) else type(obj)
@@ -227,7 +247,10 @@ def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=N
 
 
 def set_default_tensor_type(t):
-    """The dtype and device of a type such as pf.DoubleTensor or 'torch.cuda.FloatTensor' for new tensors."""
+    """The dtype and device of a type such as pf.DoubleTensor or 'torch.cuda.FloatTensor' for new tensors.
+
+    TypeError for anything that is no such type, also for a dtype, and for types of integers. DeviceError where there is no GPU for a type of the GPU.
+    """
     name = t if isinstance(t, str) else getattr(t, "_type_name", None)
     if name is None:
         raise TypeError(f"set_default_tensor_type: not a type of tensors; got {t!r}; expected one such as pyflame.FloatTensor, or its name")
@@ -244,7 +267,7 @@ def set_default_device(device):
 
 
 def get_default_device():
-    """The device on which new tensors are made where no device is given, as a device object."""
+    """The device on which new tensors are made where no device is given, as a device object. It takes no arguments and raises nothing."""
     return _C.device(_C.get_device())
 
 

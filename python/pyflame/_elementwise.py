@@ -42,13 +42,13 @@ def frac(input):
 
 @method
 def deg2rad(input):
-    """Degrees as radians: x * pi / 180 for each element. Integers and bool become float32; other dtypes stay."""
+    """Degrees as radians: x * pi / 180 for each element. Integers and bool become float32; other dtypes stay. TypeError for what is not a tensor."""
     return floating(input) * (math.pi / 180)
 
 
 @method
 def rad2deg(input):
-    """Radians as degrees: x * 180 / pi for each element. Integers and bool become float32; other dtypes stay."""
+    """Radians as degrees: x * 180 / pi for each element. Integers and bool become float32; other dtypes stay. TypeError for what is not a tensor."""
     return floating(input) * (180 / math.pi)
 
 
@@ -62,7 +62,7 @@ def positive(input):
 
 @method
 def signbit(input):
-    """Whether the sign bit is set, as bool: true for negative numbers and for -0.0."""
+    """Whether the sign bit is set, as bool: true for negative numbers and for -0.0. TypeError for complex numbers and for what is not a tensor."""
     if input.dtype == _C.bool_:
         return _C.zeros(input.shape, dtype=_C.bool_, device=input.device)
     negative = input < 0
@@ -71,7 +71,10 @@ def signbit(input):
 
 @method
 def copysign(input, other):
-    """|input| with the sign of other, which may be that of -0.0. Integers become float32."""
+    """|input| with the sign of other, which may be that of -0.0. Integers become float32.
+
+    The shapes broadcast: ValueError where they cannot. TypeError for a complex other and for an input that is not a tensor.
+    """
     magnitude = floating(input)
     if not isinstance(other, Tensor):
         return _C.abs(magnitude) if math.copysign(1, other) > 0 else -_C.abs(magnitude)
@@ -89,7 +92,11 @@ def heaviside(input, values):
 
 @method
 def fmod(input, other):
-    """The rest of a division that rounds towards zero: input - trunc(input / other) * other. Its sign is that of input."""
+    """The rest of a division that rounds towards zero: input - trunc(input / other) * other. Its sign is that of input.
+
+    ValueError where the shapes do not broadcast. TypeError for complex numbers, for two bools, and for an input that is not a tensor. RuntimeError for
+    integers divided by 0; floats give NaN.
+    """
     x = input if isinstance(input, Tensor) else _C.full(other.shape, input, device=other.device)
     if x.dtype == _C.bool_:
         x = x.to(_result_type(x, other))
@@ -124,19 +131,28 @@ def fmin(input, other):
 
 @method
 def clamp_min(input, min):
-    """Values below min become min; min is a number or a tensor that broadcasts."""
+    """Values below min become min; min is a number or a tensor that broadcasts.
+
+    ValueError where the shapes do not broadcast, or where min is None. TypeError for complex numbers and for a min that is neither number nor tensor.
+    """
     return _C.maximum(input, min) if isinstance(min, Tensor) else _C.clamp(input, min=min)
 
 
 @method
 def clamp_max(input, max):
-    """Values above max become max; max is a number or a tensor that broadcasts."""
+    """Values above max become max; max is a number or a tensor that broadcasts.
+
+    ValueError where the shapes do not broadcast, or where max is None. TypeError for complex numbers and for a max that is neither number nor tensor.
+    """
     return _C.minimum(input, max) if isinstance(max, Tensor) else _C.clamp(input, max=max)
 
 
 @method
 def float_power(input, exponent):
-    """input to the power exponent, computed in float64, or in complex128 where one of them is complex."""
+    """input to the power exponent, computed in float64, or in complex128 where one of them is complex.
+
+    The shapes broadcast: ValueError where they cannot.
+    """
     def wide(x):
         if isinstance(x, Tensor):
             return x.cdouble() if x.is_complex() else x.double()
@@ -146,7 +162,10 @@ def float_power(input, exponent):
 
 
 def rsub(input, other, *, alpha=1):
-    """other - alpha * input for each element. other is a tensor or a number; the shapes broadcast and the dtypes promote."""
+    """other - alpha * input for each element. other is a tensor or a number; the shapes broadcast and the dtypes promote.
+
+    ValueError where the shapes do not broadcast. TypeError for two bool tensors and for an other that is neither number nor tensor.
+    """
     return other - (input if alpha == 1 else input * alpha)
 
 
@@ -191,7 +210,11 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.
 
 @method
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
-    """NaN of input becomes nan, infinity posinf, and minus infinity neginf. The defaults of the last two are the dtype's largest finite numbers and their negative."""
+    """NaN of input becomes nan, infinity posinf, and minus infinity neginf. The defaults of the last two are the dtype's largest finite numbers and their negative.
+
+    Shape and dtype: those of the input; integers stay as they are. TypeError for what is not a tensor, and for a nan that is no number where the input is
+    floating.
+    """
     if input.is_complex():
         return _C.complex(nan_to_num(input.real, nan, posinf, neginf), nan_to_num(input.imag, nan, posinf, neginf))
     if not input.is_floating_point():
@@ -217,13 +240,16 @@ def isneginf(input):
 
 @method
 def isreal(input):
-    """Whether the imaginary part is 0, as bool: true everywhere for real dtypes."""
+    """Whether the imaginary part is 0, as bool: true everywhere for real dtypes. TypeError for what is not a tensor."""
     return input.imag == 0 if input.is_complex() else _C.ones(input.shape, dtype=_C.bool_, device=input.device)
 
 
 @method
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Whether |input - other| <= atol + rtol * |other|, elementwise, as bool. Equal infinities are close; NaN is close to NaN with equal_nan."""
+    """Whether |input - other| <= atol + rtol * |other|, elementwise, as bool. Equal infinities are close; NaN is close to NaN with equal_nan.
+
+    ValueError where the shapes do not broadcast, RuntimeError for two dtypes, TypeError where one of them is not a tensor, as a number of Python.
+    """
     if input.dtype != other.dtype:
         raise RuntimeError(f"isclose: two dtypes; got {input.dtype} and {other.dtype}; expected the same")
     if not input.is_floating_point() and not input.is_complex():
@@ -236,7 +262,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 @method
 def sinc(input):
-    """sin(pi x) / (pi x), and 1 at 0. Integers become float32."""
+    """sin(pi x) / (pi x), and 1 at 0. Integers become float32. TypeError for what is not a tensor."""
     angle = floating(input) * math.pi
     near = _C.abs(angle) < 0.3  # sin(angle) / angle loses digits of the derivatives there: a series in the square
     square, far = _C.where(near, angle * angle, 0.0), _C.where(near, 1.0, angle)
@@ -248,7 +274,10 @@ def sinc(input):
 
 @method
 def logit(input, eps=None):
-    """log(x / (1 - x)). With eps, x is first clamped to [eps, 1 - eps]. Integers become float32."""
+    """log(x / (1 - x)). With eps, x is first clamped to [eps, 1 - eps]. Integers become float32.
+
+    Shape: that of the input. TypeError for what is not a tensor. An eps outside of [0, 1/2] is not refused.
+    """
     x = floating(input)
     if eps is not None:
         x = _C.where(x < eps, eps, _C.where(x > 1 - eps, 1 - eps, x))
@@ -265,7 +294,10 @@ def _log_add(input, other, more):
 
 @method
 def logaddexp(input, other):
-    """log(exp(input) + exp(other)), without overflow. Floating and complex dtypes; the imaginary part is right up to a multiple of 2 pi. One of them may be a number."""
+    """log(exp(input) + exp(other)), without overflow. Floating and complex dtypes; the imaginary part is right up to a multiple of 2 pi. One of them may be a number.
+
+    Integers become the default dtype. ValueError where the shapes do not broadcast; TypeError for two bool tensors and for two numbers of Python.
+    """
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
         input, other = _both_tensors("logaddexp", input, other)
     if input.is_complex() or other.is_complex():
@@ -295,7 +327,10 @@ def hypot(input, other):
 
 @method
 def xlogy(input, other):
-    """input * log(other), and 0 where input is 0 and other is not NaN. Integers become float32."""
+    """input * log(other), and 0 where input is 0 and other is not NaN. Integers become float32.
+
+    ValueError where the shapes do not broadcast. TypeError for complex numbers and for two numbers of Python.
+    """
     x = floating(input) if isinstance(input, Tensor) else input
     y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), dtype=x.dtype, device=x.device)
     # Where log(y) is infinite, 0 times it would be NaN.
@@ -304,7 +339,10 @@ def xlogy(input, other):
 
 
 def fill(input, value):
-    """A tensor like input with value, a number or a tensor without dims, in every element; the gradient of a tensor is the sum."""
+    """A tensor like input with value, a number or a tensor without dims, in every element; the gradient of a tensor is the sum.
+
+    RuntimeError for a value with dims. TypeError for a complex value and a real input, and for a value that is neither number nor tensor.
+    """
     if not isinstance(value, Tensor):
         return input.clone().fill_(value)
     if value.ndim:
@@ -314,7 +352,10 @@ def fill(input, value):
 
 @method
 def ldexp(input, other):
-    """input * 2^other for each element. The shapes broadcast. Integers become float32; complex numbers stay complex."""
+    """input * 2^other for each element. The shapes broadcast. Integers become float32; complex numbers stay complex.
+
+    The dtype is that of the promoted inputs otherwise. ValueError where the shapes do not broadcast.
+    """
     power = _C.pow(2.0, floating(other) if isinstance(other, Tensor) else float(other))
     return input * power
 
@@ -322,7 +363,10 @@ def ldexp(input, other):
 @method
 def frexp(input):
     """(mantissa, exponent) with input = mantissa * 2^exponent and 1/2 <= |mantissa| < 1; the exponent is int32. 0 for zero; an infinite number or NaN
-    is its own mantissa."""
+    is its own mantissa.
+
+    Both have the shape of the input. TypeError for dtypes that are not floating.
+    """
     return _Frexp(*_C._frexp(input))
 
 

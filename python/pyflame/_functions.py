@@ -9,17 +9,20 @@ def _rebuild_tensor(data, shape, dtype, device, requires_grad):
 
 
 def is_tensor(obj):
-    """Whether obj is a pyflame.Tensor or an object of a subclass, such as nn.Parameter. Returns a bool; any object is accepted."""
+    """Whether obj is a pyflame.Tensor or an object of a subclass, such as nn.Parameter. Returns a bool; any object is accepted. It raises nothing."""
     return isinstance(obj, Tensor)
 
 
 def is_floating_point(input):
-    """A bool: whether the dtype of input is a floating-point dtype. False for integers, bool and complex numbers."""
+    """A bool: whether the dtype of input is a floating-point dtype. False for integers, bool and complex numbers.
+
+    TypeError for what is not a tensor.
+    """
     return input.is_floating_point()
 
 
 def numel(input):
-    """The number of elements of input, an int: the product of its sizes, and 1 without dims."""
+    """The number of elements of input, an int: the product of its sizes, and 1 without dims. TypeError for what is not a tensor."""
     return input.numel()
 
 
@@ -36,7 +39,10 @@ def _two_tensors(op, input, other):
 
 
 def equal(input, other):
-    """Whether two tensors have the same shape and equal elements (a Python bool)."""
+    """Whether two tensors have the same shape and equal elements (a Python bool).
+
+    TypeError where one of them is not a tensor. Different shapes are no error: the result is False.
+    """
     _two_tensors("equal", input, other)
     return input.shape == other.shape and bool(_C.all(_C.eq(input, other)))
 

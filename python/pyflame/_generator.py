@@ -8,7 +8,8 @@ from . import _C
 class Generator:
     """Random numbers of its own, independent of the global ones. They are a function of the seed and of how many ops drew from it.
 
-    device: what the attribute `device` says. Functions may use the generator for tensors of any device.
+    device: what the attribute `device` says. Functions may use the generator for tensors of any device. ValueError for the name of no
+    device.
 
         generator = pf.Generator().manual_seed(7)
         pf.rand(3, generator=generator)
@@ -88,19 +89,22 @@ default_generator = _Global()
 def manual_seed(seed):
     """Starts the random numbers anew from this seed, on all devices. Returns the global generator.
 
-    seed: an int. Raises TypeError for another type, and OverflowError for one that does not fit into 64 bits.
+    seed: an integer; a negative one counts modulo 2^64. TypeError for anything else, OverflowError below -2^63 and from 2^64 on.
     """
     _C.manual_seed(seed)
     return default_generator
 
 
 def initial_seed():
-    """The seed with which the numbers of the global generator began, an int: that of manual_seed or seed."""
+    """The seed with which the numbers of the global generator began, an int: that of manual_seed or seed.
+
+    It takes no arguments and raises nothing.
+    """
     return default_generator.initial_seed()
 
 
 def seed():
-    """Starts the random numbers anew from a seed of the system, which is returned."""
+    """Starts the random numbers anew from a seed of the system, which is returned. It takes no arguments and raises nothing."""
     return default_generator.seed()
 
 

@@ -42,7 +42,7 @@ class _Mode:
 
 class no_grad(_Mode):
     """A context in which ops are not recorded for gradients in this thread: results have requires_grad=False. ``with pf.no_grad():``, or
-    ``@pf.no_grad()`` for a function.
+    ``@pf.no_grad()`` for a function. It raises nothing.
     """
 
     _grad = False
@@ -50,14 +50,15 @@ class no_grad(_Mode):
 
 class enable_grad(_Mode):
     """A context in which ops are recorded for gradients in this thread, also inside of no_grad. ``with pf.enable_grad():``, or ``@pf.enable_grad()`` for
-    a function.
+    a function. It raises nothing.
     """
 
     _grad = True
 
 
 class inference_mode(_Mode):
-    """Like no_grad; also, tensors made inside can never take part in a gradient."""
+    """Like no_grad; also, tensors made inside can never take part in a gradient. mode=False: ops are recorded inside, as under
+    enable_grad. Any other value is taken as a bool, and nothing is raised."""
 
     _grad = False
     _inference = True
@@ -78,7 +79,8 @@ class inference_mode(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Turns the recording of gradients on or off immediately. As a context manager, it restores the previous mode at the end."""
+    """Turns the recording of gradients on or off immediately. As a context manager, it restores the previous mode at the end. Any value is taken
+    as a bool; TypeError without one."""
 
     def __new__(cls, mode):
         return object.__new__(cls)

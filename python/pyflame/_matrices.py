@@ -40,7 +40,11 @@ def lu(A, pivot=True, get_infos=False):  # noqa: N803
 
 
 def lu_solve(b, LU_data, LU_pivots, *, out=None):  # noqa: N803
-    """X with A X = b [.., N, K], where lu_factor of A gave LU_data and LU_pivots: linalg.lu_solve(LU_data, LU_pivots, b)."""
+    """X with A X = b [.., N, K], where lu_factor of A gave LU_data and LU_pivots: linalg.lu_solve(LU_data, LU_pivots, b).
+
+    ValueError where LU_data is not square or has fewer than 2 dims. RuntimeError where the sizes or the dtypes of b and LU_data differ, and for pivots
+    that are not int32.
+    """
     return linalg.lu_solve(LU_data, LU_pivots, b, out=out)
 
 
@@ -49,6 +53,9 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):  #
     """X with A X = b for triangular A (with transpose: A' X = b), and a copy of A.
 
     b [.., N, K], A [.., N, N]. upper: the upper triangle of A counts, otherwise the lower one. unitriangular: its diagonal counts as ones.
+
+    ValueError where A is not square, where the sizes do not fit, and for fewer than 2 dims. TypeError where the dtypes differ, NotImplementedError for
+    dtypes of integers.
     """
     X = linalg.solve_triangular(A.mT if transpose else A, b, upper=upper != transpose, unitriangular=unitriangular)
     return _TriangularSolve(X, A.clone())
@@ -70,6 +77,9 @@ def ormqr(input, tau, other, left=True, transpose=False):
     """The product Q @ other (left=False: other @ Q; with transpose Q' for Q) of the reflectors that geqrf gave, without making Q.
 
     input [.., M, N], tau [.., N]: the results of geqrf. other: [.., M, K], or [.., K, M] with left=False.
+
+    Floating or complex dtypes of 32 or 64 bits a number; NotImplementedError for integers. RuntimeError for fewer than 2 dims and where the sizes of other
+    do not fit; ValueError for more reflectors than columns; TypeError where the dtypes differ.
     """
     raise_for("ormqr", input.ndim < 2 or other.ndim < 2, f"Expected at least 2 dimensions; got shapes {tuple(input.shape)} and {tuple(other.shape)}")
     side = other.shape[-2 if left else -1]
@@ -80,7 +90,10 @@ def ormqr(input, tau, other, left=True, transpose=False):
 
 
 def pinverse(input, rcond=1e-15):
-    """The pseudoinverse of matrices [.., M, N], as [.., N, M]: linalg.pinv with rtol=rcond. Singular values up to rcond times the largest count as zero."""
+    """The pseudoinverse of matrices [.., M, N], as [.., N, M]: linalg.pinv with rtol=rcond. Singular values up to rcond times the largest count as zero.
+
+    ValueError for fewer than 2 dims. NotImplementedError for dtypes of integers and for half types.
+    """
     return linalg.pinv(input, rtol=rcond)
 
 

@@ -9,6 +9,8 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
 
     input: of a floating dtype. normalized_shape: the sizes of its last dims, over which it is normalised. weight, bias: of that shape, or None. eps: is added to the
     variance.
+
+    ValueError where normalized_shape is not the end of the shape, and for weights of another shape. TypeError for dtypes that are not floating.
     """
     rank = len(normalized_shape)
     y = _C.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
@@ -24,6 +26,8 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
 
     input: [N, C, ...], of a floating dtype. weight, bias: [C], or None. group: how many groups the channels are divided into; it divides C. eps: is added to the
     variance.
+
+    ValueError where group does not divide C, and where N, C, HxW or the weights do not fit the input. TypeError for dtypes that are not floating.
     """
     from .nn.functional import group_norm
 
@@ -38,6 +42,9 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
     input: [N, C, ...], of a floating dtype. weight, bias: [C], or None. running_mean, running_var: [C]; while training they are updated in place, and may be None;
     otherwise they are what the input is normalised by. momentum: the part of the new value in the running ones. eps: is added to the variance.
+
+    ValueError for fewer than 2 dims, for weights or statistics of another size, and where not training without statistics. TypeError for dtypes that are
+    not floating.
     """
     y = _C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     wide = input.float() if input.dtype in (_C.float16, _C.bfloat16) else input
@@ -49,7 +56,10 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 
 def native_dropout(input, p, train):
-    """(dropout, the mask of what was kept). input: of a floating dtype. p: the probability of zeros. train: False returns the input and a mask of True."""
+    """(dropout, the mask of what was kept). input: of a floating dtype. p: the probability of zeros. train: False returns the input and a mask of True.
+
+    ValueError for a p outside of 0 to 1.
+    """
     if not 0 <= p <= 1:
         raise ValueError(f"native_dropout: p is out of range; got {p}; expected 0 to 1")
     if not train:
@@ -62,6 +72,8 @@ def native_dropout_backward(grad_output, mask, scale):
     """The gradient of native_dropout's input: grad_output * mask * scale, elementwise.
 
     mask: what native_dropout kept, a bool tensor of the same shape. scale: a number, 1 / (1 - p) of the dropout.
+
+    ValueError where the shapes do not broadcast, TypeError for a scale that is no number.
     """
     return grad_output * mask * scale
 
@@ -71,6 +83,8 @@ def max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride, pad
 
     grad_output: of the shape of max_pool2d's result. self: the input of max_pool2d, of which only the shape counts. indices: the int64 indices that max_pool2d gave.
     kernel_size, stride, padding, dilation and ceil_mode are not used: the indices say all.
+
+    TypeError for indices that are not integers. IndexError for an index outside of an image, when the numbers are computed.
     """
     *outer, height, width = self.shape
     planes = 1

@@ -81,13 +81,19 @@ def _middle_value(flat, ignore_nan):
 
 @method
 def median(input, dim=None, keepdim=False):
-    """The element in the middle of the sorted elements of input, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices). keepdim: the dim stays, with size 1."""
+    """The element in the middle of the sorted elements of input, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices). keepdim: the dim stays, with size 1.
+
+    TypeError for complex numbers. IndexError for a dim that is not there, and for one of size 0; without dim, no elements give NaN.
+    """
     return _middle(_Median, "median", input, dim, keepdim, False)
 
 
 @method
 def nanmedian(input, dim=None, keepdim=False):
-    """The median of the elements that are not NaN; NaN where there are none. Along a dim: a named pair (values, indices). The arguments are those of median."""
+    """The median of the elements that are not NaN; NaN where there are none. Along a dim: a named pair (values, indices). The arguments are those of median.
+
+    TypeError for complex numbers. IndexError for a dim that is not there, and for one of size 0.
+    """
     return _middle(_NanMedian, "nanmedian", input, dim, keepdim, True)
 
 
@@ -199,7 +205,11 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 
 @method
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    """The same as quantile of the elements that are not NaN. The arguments are those of quantile."""
+    """The same as quantile of the elements that are not NaN. The arguments are those of quantile.
+
+    RuntimeError for other dtypes than float32 and float64, for a q outside of 0 to 1 or of another dtype, for an unknown interpolation, and for no
+    elements. IndexError for a dim that is not there.
+    """
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
@@ -311,7 +321,11 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     (that of the data unless given, which is read), or a sorted vector of edges. density: the integral is 1.
 
     input: of any shape and a floating dtype, which hist and bin_edges have, too. Elements outside of the edges do not count. range: (lowest, highest).
-    weight: of as many elements as the input has, what each counts."""
+    weight: of as many elements as the input has, what each counts.
+
+    TypeError for other dtypes. RuntimeError for fewer than 1 bin, for edges that are no vector of at least 2 of the dtype of input, for a range that is
+    not finite or whose highest number is the lower one, and for another number of weights. That edges ascend is not checked.
+    """
     x = input.detach().reshape(-1)
     _check_histogram("histogram", x, x.shape[0], (bins,), weight)
     if isinstance(bins, int):
@@ -328,7 +342,11 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     """histogram of points [.., D] in D dims: a named pair (hist, bin_edges); bins is a number, one for each dim, or edges for each dim.
 
     input: the points, of a floating dtype. range: the lowest and the highest of each dim one after the other, 2 D numbers; that of the data unless given, which is read.
-    weight: what each point counts. density: the integral over all dims is 1."""
+    weight: what each point counts. density: the integral over all dims is 1.
+
+    TypeError for other dtypes. RuntimeError for an input without dims, for fewer than 1 bin, where bins or range do not fit D, and for another number of
+    weights.
+    """
     if input.ndim < 2:
         raise RuntimeError(f"histogramdd: no points; got shape {tuple(input.shape)}; expected [.., D]")
     points = input.detach().reshape(-1, input.shape[-1])

@@ -79,13 +79,19 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 @method
 def vdot(input, other):
-    """The dot product of two vectors, the first of which is conjugated where it is complex."""
+    """The dot product of two vectors, the first of which is conjugated where it is complex.
+
+    Both [N], of one dtype; the result has no dims. ValueError where they are no vectors of one length. TypeError where the dtypes differ.
+    """
     return _C.dot(input.conj(), other)
 
 
 @method
 def inner(input, other):
-    """The sums of products over the last dims: [.., K], [.., K] -> [.., ..]. A scalar multiplies."""
+    """The sums of products over the last dims: [.., K], [.., K] -> [.., ..]. A scalar multiplies.
+
+    RuntimeError where the last dims differ. TypeError where the dtypes differ, for bools, and where one of them is not a tensor.
+    """
     if input.ndim == 0 or other.ndim == 0:
         return input * other
     if input.shape[-1] != other.shape[-1]:
@@ -158,8 +164,17 @@ def tensordot(a, b, dims=2, out=None):
 
 
 def chain_matmul(*matrices):
-    """The product of several matrices, in the order that needs the fewest multiplications (dynamic programming)."""
+    """The product of several matrices, in the order that needs the fewest multiplications (dynamic programming).
+
+    matrices: of one dtype, each [M, K] with as many rows as the one before has columns; ValueError otherwise, and for none. TypeError where the dtypes
+    differ.
+    """
     matrices = list(matrices[0]) if len(matrices) == 1 and not isinstance(matrices[0], Tensor) else list(matrices)
+    if not matrices:
+        raise ValueError("chain_matmul: no matrices; got none; expected one or more")
+    for m in matrices:
+        if m.ndim != 2:
+            raise ValueError(f"chain_matmul: not a matrix; got shape {tuple(m.shape)}; expected [M, K]")
     sizes = [m.shape[0] for m in matrices] + [matrices[-1].shape[1]]
     n = len(matrices)
     cost, cut = {(i, i): 0 for i in range(n)}, {}

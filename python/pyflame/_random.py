@@ -234,7 +234,11 @@ def poisson(input, generator=None):
 
 def binomial(count, prob, generator=None):
     """How many of `count` trials of probability `prob` succeed; both tensors of one floating dtype, which broadcast. The sum of single trials; the
-    largest count is read, a sync point, and as many uniform numbers are drawn for each element."""
+    largest count is read, a sync point, and as many uniform numbers are drawn for each element.
+
+    ValueError where the shapes do not broadcast. TypeError for integers and for numbers of Python, RuntimeError for two dtypes. Values of prob outside of
+    0 to 1 are not refused.
+    """
     _need_floats("binomial", prob)
     if count.dtype != prob.dtype:
         raise RuntimeError(f"binomial: two dtypes; got {count.dtype} and {prob.dtype}; expected the same")

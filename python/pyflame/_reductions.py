@@ -55,13 +55,21 @@ def _extreme(pick, input, dim, keepdim, other):
 
 @method
 def max(input, dim=None, keepdim=False, *, other=None):
-    """max(input): the maximum of all. max(input, dim, keepdim): (values, indices) along a dim. max(input, other): maximum(). NaN wins."""
+    """max(input): the maximum of all. max(input, dim, keepdim): (values, indices) along a dim. max(input, other): maximum(). NaN wins.
+
+    TypeError for complex numbers and for a dim that is no integer; amax takes several dims. IndexError for a dim that is not there, and where there are no
+    elements. ValueError where the shapes of input and other do not broadcast.
+    """
     return _extreme(_C.max, input, dim, keepdim, other)
 
 
 @method
 def min(input, dim=None, keepdim=False, *, other=None):
-    """min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): minimum(). NaN wins."""
+    """min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): minimum(). NaN wins.
+
+    TypeError for complex numbers and for a dim that is no integer; amin takes several dims. IndexError for a dim that is not there, and where there are no
+    elements. ValueError where the shapes of input and other do not broadcast.
+    """
     return _extreme(_C.min, input, dim, keepdim, other)
 
 
@@ -86,20 +94,29 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 @method
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The standard deviation: the root of var. The arguments are those of var."""
+    """The standard deviation: the root of var. The arguments are those of var.
+
+    TypeError for integers and bools. IndexError for a dim that is not there, ValueError for one that appears twice.
+    """
     dim, correction = _moments("std", dim, unbiased, correction)
     return _C.std(input, dim, correction=correction, keepdim=keepdim)
 
 
 @method
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The variance and the mean, as a tuple. The arguments are those of var."""
+    """The variance and the mean, as a tuple. The arguments are those of var.
+
+    TypeError for integers and bools. IndexError for a dim that is not there.
+    """
     dim, correction = _moments("var_mean", dim, unbiased, correction)
     return _C.var(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
 
 
 @method
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The standard deviation and the mean, as a tuple. The arguments are those of var."""
+    """The standard deviation and the mean, as a tuple. The arguments are those of var.
+
+    TypeError for integers and bools. IndexError for a dim that is not there.
+    """
     dim, correction = _moments("std_mean", dim, unbiased, correction)
     return _C.std(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)

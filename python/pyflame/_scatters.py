@@ -176,7 +176,11 @@ def _filled(input, dim, index, value, in_place):
 def index_fill(input, dim, index, value):
     """A copy of input with a number, or a 0-d tensor, in the slices at the entries of index along dim; negative ones count from the end.
 
-    input: of any shape. index: a vector of integers. value: is cast to the dtype of input."""
+    input: of any shape. index: a vector of integers. value: is cast to the dtype of input.
+
+    IndexError for a dim that is not there, and for an entry of index out of range, for the latter when the numbers are computed. ValueError for an index
+    that is no vector, RuntimeError for a value with dims, TypeError for an index that is not of integers.
+    """
     with named("index_fill", "index_copy"):
         return _filled(input, dim, index, value, False)
 
@@ -217,6 +221,9 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
 
     input: of any shape; the result has its shape and dtype. index: a vector of integers from 0 to the size of dim - 1. source: of the dtype and
     shape of the input, except that its size along dim is that of index.
+
+    IndexError for a dim that is not there, and for entries out of range. RuntimeError for another reduce. ValueError where source does not fit. TypeError
+    where the dtypes differ.
     """
     with named("index_reduce", "index_copy", "index_add"):
         return _reduced(_C._put_slices, input, dim, index, source, reduce, include_self, "index_reduce", ("prod", "mean", "amax", "amin"))

@@ -26,6 +26,8 @@ def nonzero(input, *, as_tuple=False):
     """The indices of all elements that are not zero, in order: [number, dims] as int64, or with as_tuple one vector for each dim.
 
     The number of elements is read: a sync point.
+
+    input: any shape and dtype. TypeError for what is not a tensor.
     """
     if input.ndim == 0 and as_tuple:
         input = input.reshape(1)
@@ -40,6 +42,8 @@ def where(condition, input=None, other=None, **others):
     """input where the bool condition holds, otherwise other; all three broadcast. Of the condition alone: nonzero(condition, as_tuple=True).
 
     input, other: tensors or numbers. others: out, and NumPy's words for the arguments.
+
+    ValueError where the shapes do not broadcast. TypeError for a condition that is neither bool nor uint8, and where only one of input and other is given.
     """
     if input is None and other is None and not others:
         return nonzero(condition, as_tuple=True)
@@ -48,7 +52,10 @@ def where(condition, input=None, other=None, **others):
 
 @method
 def nonzero_static(input, *, size, fill_value=-1):
-    """The indices of the first `size` elements that are not zero: [size, dims] as int64. Rows that are left are fill_value. Nothing is read."""
+    """The indices of the first `size` elements that are not zero: [size, dims] as int64. Rows that are left are fill_value. Nothing is read.
+
+    ValueError for a negative size. TypeError for a size that is no integer, for a fill_value that is no number, and for what is not a tensor.
+    """
     flat = _C._true_positions(_true(input), size, -1)
     if input.ndim == 0:
         return _C.zeros((size, 0), dtype=_C.int64, device=input.device)
@@ -75,6 +82,8 @@ def argwhere(input):
     """The indices of the elements that are not 0, as nonzero: int64 [K, ndim], in the order of the elements. Their number is read, a sync point.
 
     input: any shape and dtype.
+
+    TypeError for what is not a tensor.
     """
     return nonzero(input)
 
@@ -129,6 +138,8 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each element is one of the test elements, as bool. Either may be a number. Many test elements are sorted and searched.
 
     elements, test_elements: at least one of them is a tensor. invert: whether each element is none of them. assume_unique is accepted for PyTorch's programs and changes nothing.
+
+    The result has the shape of elements. TypeError where both are numbers, and for what no tensor can be made of.
     """
     numbers = [x for x in (elements, test_elements) if isinstance(x, Tensor)]
     if not numbers:
@@ -194,6 +205,8 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 
     input: any shape. return_inverse: the group of each one is asked for; it has the input's shape, or with dim the size of that dim. return_counts: the sizes are. The result
     is one tensor, or a tuple. The number of groups is read: a sync point.
+
+    TypeError for what is not a tensor. IndexError for a dim that is not there.
     """
     slices, back = (input.reshape(-1), lambda t: t) if dim is None else _as_rows("unique_consecutive", input, dim)
     values, inverse, counts = _groups(slices, _differ(slices), return_inverse, return_counts)
@@ -238,7 +251,10 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """The different elements in ascending order, or the different slices along dim in lexicographic order; with the place of each one among
     them (return_inverse), and how often each occurs (return_counts): one tensor, or a tuple with those that are asked for.
 
-    input: any shape. The places have the input's shape, or with dim the size of that dim. sorted changes nothing: they are always sorted. Their number is read, and the range of many integers: sync points."""
+    input: any shape. The places have the input's shape, or with dim the size of that dim. sorted changes nothing: they are always sorted. Their number is read, and the range of many integers: sync points.
+
+    TypeError for complex numbers and for what is not a tensor. IndexError for a dim that is not there.
+    """
     if dim is None:
         flat = input.detach().reshape(-1)
         if (counted := _counted(flat, return_inverse, return_counts)) is not None:

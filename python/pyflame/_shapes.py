@@ -35,6 +35,12 @@ def _many(tensors):
     return list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
 
 
+def _all_tensors(name, tensors):
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name}: an entry is not a tensor; got {type(t).__name__} at position {i}; expected tensors")
+
+
 def broadcast_shapes(*shapes):
     """The shape that tensors of these shapes broadcast to. RuntimeError where they do not."""
     shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
@@ -50,33 +56,38 @@ def broadcast_shapes(*shapes):
 # ---- more dims
 
 
-def _at_least(tensors, reshape):
+def _at_least(name, tensors, reshape):
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
         return reshape(tensors[0])
-    return tuple(reshape(t) for t in _many(tensors))
+    tensors = _many(tensors)
+    _all_tensors(name, tensors)
+    return tuple(reshape(t) for t in tensors)
 
 
 def atleast_1d(*tensors):
-    """Scalars as tensors of shape (1,); all others as they are. One tensor or several."""
-    return _at_least(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
+    """Scalars as tensors of shape (1,); all others as they are. One tensor or several. TypeError for what is not a tensor."""
+    return _at_least("atleast_1d", tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
 
 
 def atleast_2d(*tensors):
-    """A view with at least two dims: () becomes (1, 1), (n,) becomes (1, n), and other shapes stay."""
-    return _at_least(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
+    """A view with at least two dims: () becomes (1, 1), (n,) becomes (1, n), and other shapes stay. TypeError for what is not a tensor."""
+    return _at_least("atleast_2d", tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
 
 
 def atleast_3d(*tensors):
-    """A view with at least three dims: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1)."""
+    """A view with at least three dims: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1). TypeError for what is not a tensor."""
     def view(t):
         return t.reshape(1, 1, 1) if t.ndim == 0 else t.unsqueeze(0).unsqueeze(-1) if t.ndim == 1 else t.unsqueeze(-1) if t.ndim == 2 else t
 
-    return _at_least(tensors, view)
+    return _at_least("atleast_3d", tensors, view)
 
 
 @method
 def ravel(input):
-    """All elements in one dim, in the order of the input: a view where its strides allow one, otherwise a copy."""
+    """All elements in one dim, in the order of the input: a view where its strides allow one, otherwise a copy.
+
+    TypeError for what is not a tensor.
+    """
     return input.reshape(-1)
 
 
@@ -146,7 +157,12 @@ def row_stack(tensors):
 
 
 def dstack(tensors):
-    """Tensors joined along the third dim, which is made where it is missing."""
+    """Tensors joined along the third dim, which is made where it is missing.
+
+    ValueError for no tensors, and for sizes that differ outside of the third dim. TypeError for what is not a tensor.
+    """
+    tensors = list(tensors)
+    _all_tensors("dstack", tensors)
     return _C.cat([atleast_3d(t) for t in tensors], 2)
 
 
@@ -160,7 +176,12 @@ def column_stack(tensors):
 
 @method
 def tensor_split(input, indices_or_sections, dim=0):
-    """Views of parts along a dim: that many parts, the first ones longer by one where they are not equal; or parts that end at the indices."""
+    """Views of parts along a dim: that many parts, the first ones longer by one where they are not equal; or parts that end at the indices.
+
+    ValueError for fewer than 1 part. IndexError for a dim that is not there, and for an input without dims.
+    """
+    if not input.ndim:
+        raise IndexError("tensor_split: a tensor without dims has no parts; got shape (); expected one dim or more")
     dim = _wrap("tensor_split", dim, input.ndim)
     n = input.shape[dim]
     if isinstance(indices_or_sections, Tensor):
@@ -314,7 +335,10 @@ def fliplr(input):
 
 @method
 def flipud(input):
-    """The order of elements reversed along the first dim. Shape and dtype stay; a tensor without dims stays as it is."""
+    """The order of elements reversed along the first dim. Shape and dtype stay; a tensor without dims stays as it is.
+
+    TypeError for what is not a tensor.
+    """
     return flip(input, 0)
 
 
@@ -342,7 +366,10 @@ def roll(input, shifts, dims=None):
 
 @method
 def rot90(input, k=1, dims=(0, 1)):
-    """The tensor turned k times by 90 degrees in the plane of two dims, from the first towards the second."""
+    """The tensor turned k times by 90 degrees in the plane of two dims, from the first towards the second.
+
+    dims: two different ones; ValueError otherwise. IndexError for a dim that is not there, and so for fewer than two dims.
+    """
     a, b = (_wrap("rot90", d, input.ndim) for d in dims)
     if a == b:
         raise ValueError(f"rot90: not two dims; got {tuple(dims)}; expected different ones")
@@ -362,6 +389,9 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     """A view of a diagonal of two dims; it is the last dim of the result. The offset is above the main diagonal, below where it is negative.
 
     input: with two dims or more. dim1, dim2: the dims of rows and of columns, different ones.
+
+    IndexError for a dim that is not there, and so for fewer than two dims. ValueError where dim1 and dim2 are one dim. An offset beyond the last diagonal
+    gives an empty one.
     """
     dim1, dim2 = _wrap("diagonal", dim1, input.ndim), _wrap("diagonal", dim2, input.ndim)
     if dim1 == dim2:
@@ -379,7 +409,11 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     """Matrices of zeros with the last dim of the input on a diagonal. Shape: [.., N] becomes [.., N + |offset|, N + |offset|].
 
     offset: above the main diagonal, below where it is negative. dim1, dim2: where the result has its rows and its columns; the last dims unless given.
+
+    IndexError for an input without dims and for a dim that is not there. ValueError where dim1 and dim2 are one dim.
     """
+    if not input.ndim:
+        raise IndexError("diag_embed: a tensor without dims has no last dim; got shape (); expected one dim or more")
     n = input.shape[-1] + abs(offset)
     dim1, dim2 = _wrap("diag_embed", dim1, input.ndim + 1), _wrap("diag_embed", dim2, input.ndim + 1)
     rows = _C.arange(n, device=input.device).unsqueeze(1)
@@ -392,7 +426,10 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 
 @method
 def diag(input, diagonal=0):
-    """A vector as the diagonal of a matrix of zeros; of a matrix, a copy of its diagonal."""
+    """A vector as the diagonal of a matrix of zeros; of a matrix, a copy of its diagonal.
+
+    ValueError for other numbers of dims. TypeError for what is not a tensor.
+    """
     if input.ndim not in (1, 2):
         raise ValueError(f"diag: neither a vector nor a matrix; got shape {tuple(input.shape)}; hint: diagonal() or diag_embed()")
     return diag_embed(input, diagonal) if input.ndim == 1 else globals()["diagonal"](input, diagonal).clone()
@@ -420,15 +457,24 @@ def trace(input):
 
 @method
 def select_scatter(input, src, dim, index):
-    """A copy of input with src at one index of a dim."""
+    """A copy of input with src at one index of a dim.
+
+    IndexError for a dim or an index that is not there. ValueError where src does not broadcast to the slice. TypeError where one of them is not a tensor.
+    """
     dim = _wrap("select_scatter", dim, input.ndim)
-    index = index + input.shape[dim] if index < 0 else index
+    size = input.shape[dim]
+    if not -size <= index < size:
+        raise IndexError(f"select_scatter: index out of range; got {index} for dim {dim} of size {size}; expected {-size} <= index < {size}")
+    index %= size
     return slice_scatter(input, src.unsqueeze(dim), dim, index, index + 1)
 
 
 @method
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
-    """A copy of input with src at the slice start:end:step of a dim."""
+    """A copy of input with src at the slice start:end:step of a dim.
+
+    IndexError for a dim that is not there. ValueError for a step below 1, and where src does not broadcast to the slice.
+    """
     dim = _wrap("slice_scatter", dim, input.ndim)
     result = input.clone()
     result[(slice(None),) * dim + (slice(start, end, step),)] = src
@@ -441,6 +487,9 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 
     offset: 0 is the main diagonal, above 0 are those above it, below 0 those below it. dim1, dim2: the dims of rows and of columns.
     src: broadcasts to what diagonal(input, offset, dim1, dim2) gives, whose last dim is the diagonal.
+
+    IndexError for a dim that is not there. ValueError where dim1 and dim2 are one dim, and where src does not broadcast. TypeError for a complex src and a
+    real input.
     """
     result = input.clone()
     diagonal(result, offset, dim1, dim2).copy_(src)
@@ -478,7 +527,10 @@ Tensor.unfold = _unfold
 
 
 def unfold_copy(input, dimension, size, step):
-    """A copy of what Tensor.unfold of input gives: slices of that size along dimension, one for every step. The slice is the last dim of the result."""
+    """A copy of what Tensor.unfold of input gives: slices of that size along dimension, one for every step. The slice is the last dim of the result.
+
+    IndexError for a dimension that is not there. ValueError for a step below 1, and for a size below 0 or above that of the dim.
+    """
     return _unfold(input, dimension, size, step).clone()
 
 
@@ -595,7 +647,10 @@ def kron(input, other):
     """The Kronecker product: each element of input times all of other.
 
     input, other: of any shapes; the one of fewer dims gets dims of size 1 in front. Each size of the result is the product of both sizes: (2, 3) and (4, 5) give
-    (8, 15). The dtype is that of input * other."""
+    (8, 15). The dtype is that of input * other.
+
+    TypeError where one of them is not a tensor, as a number of Python.
+    """
     rank = max(input.ndim, other.ndim)
     a, b = ((1,) * (rank - t.ndim) + tuple(t.shape) for t in (input, other))
     product = input.reshape(*[n for s in a for n in (s, 1)]) * other.reshape(*[n for s in b for n in (1, s)]) if rank else input * other

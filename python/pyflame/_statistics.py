@@ -38,6 +38,8 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum in which NaN counts as 0.
 
     input: of any dtype; it is cast to dtype, if given, before it is summed. dim: a number or several; None: all. keepdim: the dims stay, with size 1.
+
+    IndexError for a dim that is not there, ValueError for one that appears twice, TypeError for what is no dtype.
     """
     if input.is_floating_point() or input.is_complex():
         input = _C.where(_C.isnan(input), 0.0, input)
@@ -46,7 +48,10 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 
 @method
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
-    """The mean of the elements that are not NaN; NaN where there are none. The arguments are those of nansum."""
+    """The mean of the elements that are not NaN; NaN where there are none. The arguments are those of nansum.
+
+    IndexError for a dim that is not there, ValueError for one that appears twice.
+    """
     count = _C.logical_not(_C.isnan(input)).sum(dim, keepdim)
     return nansum(input, dim, keepdim, dtype=dtype) / count
 
@@ -114,7 +119,13 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
     are computed by a matrix product, unless compute_mode forbids it.
 
     x1, x2: rows of one length M; the dims in front broadcast. p: 0 or more; inf is the largest difference, 0 counts those that are not 0. compute_mode:
-    'use_mm_for_euclid_dist' for products always, 'donot_use_mm_for_euclid_dist' for never."""
+    'use_mm_for_euclid_dist' for products always, 'donot_use_mm_for_euclid_dist' for never.
+
+    The dtypes promote; integers become the default dtype. RuntimeError for rows of two lengths, for fewer than 2 dims, and for a negative p. ValueError
+    where the dims in front do not broadcast, and for another compute_mode.
+    """
+    if compute_mode not in (None, "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"):
+        raise ValueError(f"cdist: no such compute_mode; got {compute_mode!r}; expected 'use_mm_for_euclid_dist_if_necessary', 'use_mm_for_euclid_dist' or 'donot_use_mm_for_euclid_dist'")
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"cdist: no rows of one length; got shapes {tuple(x1.shape)} and {tuple(x2.shape)}; expected [.., P, M] and [.., R, M]")
     if p < 0:
@@ -178,7 +189,11 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariance of variables: rows are variables, columns observations. fweights: how often each was seen; aweights: how much each counts;
     both are read.
 
-    input: a matrix, or a vector of one variable. Without weights the sums of products are divided by the number of observations minus correction."""
+    input: a matrix, or a vector of one variable. Without weights the sums of products are divided by the number of observations minus correction.
+
+    RuntimeError for more than two dims, and for weights that are negative, of another length, or of a wrong dtype: fweights are integers, aweights
+    floating.
+    """
     if input.ndim > 2:
         raise RuntimeError(f"cov: more than two dims; got shape {tuple(input.shape)}; expected [variables, observations]")
     x = floating(input).reshape(1, -1) if input.ndim < 2 else floating(input)
@@ -226,6 +241,9 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
 
     'fro' is the 2-norm; 'nuc' is the sum of the singular values of the matrices in two dims. Floating dtypes.
     input: of a floating or complex dtype; it is cast to dtype first. keepdim: the dims stay, with size 1.
+
+    TypeError for integers and bools without a dtype, and for another name. IndexError for a dim that is not there, ValueError for one that appears twice,
+    RuntimeError for 'nuc' of fewer than 2 dims.
     """
     if out is not None:
         return write_out("norm", norm(input, p, dim, keepdim, dtype=dtype), out)

@@ -14,7 +14,11 @@ def as_strided_copy(input, size, stride, storage_offset=None):
 
 @method
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
-    """A copy of input with src in the elements that as_strided(size, stride, storage_offset) shows."""
+    """A copy of input with src in the elements that as_strided(size, stride, storage_offset) shows.
+
+    src broadcasts to size; ValueError where it cannot, where size and stride differ in length, for negative strides, and for elements beyond the storage.
+    TypeError for what is not a tensor.
+    """
     result = input.clone()
     _C.as_strided(result, size, stride, storage_offset or 0).copy_(src)
     return result

@@ -368,6 +368,9 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, require
 
     size, stride: sequences of equal length; a stride is how many elements of the memory are between neighbours along a dim, 0 or more.
     layout and pin_memory are accepted for PyTorch's programs and change nothing.
+
+    ValueError for sequences of two lengths, for negative sizes or strides, and for the name of no device. TypeError for what is no sequence, and for what
+    is no dtype.
     """
     need = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if all(size) else 0
     result = _C.empty(need, dtype=dtype, device=device).as_strided(tuple(size), tuple(stride), 0)

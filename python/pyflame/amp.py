@@ -19,6 +19,13 @@ _thread = threading.local()  # .chosen: the types of devices whose autocast was 
 __path__ = []  # PyTorch has files below it, which are found as this module
 
 
+def _kind_of(op, device_type):
+    """The type of a device in its name: 'rocm' of 'rocm:0'."""
+    if not isinstance(device_type, str):
+        raise TypeError(f"{op}: device_type is not a string; got {type(device_type).__name__}; expected one such as 'cpu', 'rocm' or 'cuda'")
+    return device_type.split(":")[0]
+
+
 class autocast:
     """Inside this context, matmul, bmm, linear, conv2d, conv_transpose2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,
     layer_norm, rms_norm, the losses, sum, prod, exponentials, logarithms, pow, rsqrt and reciprocal take half inputs in float32; every
@@ -73,14 +80,20 @@ class autocast:
 
 
 def is_autocast_enabled(device_type=None):
-    """Whether autocast is on in this thread for a device type (default: the current device's)."""
-    return _C._autocast((device_type or _C.get_device()).split(":")[0])[0]
+    """Whether autocast is on in this thread for a device type (default: the current device's).
+
+    Returns a bool. ValueError for a device type that does not exist, TypeError for what is no string.
+    """
+    return _C._autocast(_kind_of("is_autocast_enabled", device_type or _C.get_device()))[0]
 
 
 def get_autocast_dtype(device_type):
     """The dtype that autocast uses in this thread unless one is given: that of set_autocast_dtype() or of an autocast around; otherwise bfloat16 on the CPU,
-    float16 on a GPU."""
-    kind = device_type.split(":")[0]
+    float16 on a GPU.
+
+    ValueError for a device type that does not exist, TypeError for what is no string.
+    """
+    kind = _kind_of("get_autocast_dtype", device_type)
     enabled, dtype = _C._autocast(kind)
     if enabled or kind in getattr(_thread, "chosen", ()):
         return dtype
@@ -106,14 +119,14 @@ def set_autocast_enabled(device_type, enabled=None):
         device_type, enabled = _C.get_device(), device_type
     if not isinstance(enabled, bool):
         raise TypeError(f"set_autocast_enabled: enabled is no bool; got {type(enabled).__name__}; expected True or False")
-    kind = device_type.split(":")[0]
+    kind = _kind_of("set_autocast_enabled", device_type)
     _set(kind, enabled, get_autocast_dtype(kind))
 
 
 def set_autocast_dtype(device_type, dtype):
     """Sets the dtype that autocast of a device type uses in this thread unless one is given: float16 or bfloat16. TypeError for another."""
     _check_half("set_autocast_dtype", dtype)
-    kind = device_type.split(":")[0]
+    kind = _kind_of("set_autocast_dtype", device_type)
     _set(kind, _C._autocast(kind)[0], dtype)
 
 
@@ -134,7 +147,7 @@ def clear_autocast_cache():
 
 
 def set_autocast_cache_enabled(enabled):
-    """Does nothing: autocast keeps no cast copies of parameters between ops, with either value of enabled."""
+    """Does nothing: autocast keeps no cast copies of parameters between ops, with either value of enabled. It raises nothing."""
 
 
 def is_autocast_cache_enabled():
@@ -159,7 +172,7 @@ def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
 
     @functools.wraps(fwd)
     def wrapped(*args, **kwargs):
-        kind = (device_type or _C.get_device()).split(":")[0]
+        kind = _kind_of("custom_fwd", device_type or _C.get_device())
         args[0]._autocast = (kind, _C._autocast(kind))
         if cast_inputs is None or not _C._autocast(kind)[0]:
             return fwd(*args, **kwargs)
@@ -313,7 +326,10 @@ def is_autocast_cpu_enabled():
 
 
 def set_autocast_cpu_enabled(enabled):
-    """Turns autocast on or off in this thread for tensors on the CPU: set_autocast_enabled('cpu', enabled), a name of older programs."""
+    """Turns autocast on or off in this thread for tensors on the CPU: set_autocast_enabled('cpu', enabled), a name of older programs.
+
+    TypeError if enabled is no bool.
+    """
     set_autocast_enabled("cpu", enabled)
 
 

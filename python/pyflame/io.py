@@ -29,7 +29,7 @@ def _check_binary(op, data):
 def check_whole(op, tensor):
     """RuntimeError if a tensor is a part of a larger one, which a file of one process must not be taken for."""
     s = getattr(tensor, "_sharding", None)
-    if s is not None and any(g.size() > 1 for g in s.groups):
+    if not isinstance(tensor, Tensor) or s is not None and any(g.size() > 1 for g in s.groups):
         raise RuntimeError(f"{op}: the tensor is a part of a larger one; got a part on each rank; expected a whole tensor; hint: full_tensor(), or distributed.checkpoint.save")
 
 
@@ -38,7 +38,7 @@ class _Writer:
         self.tensors = {}
 
     def encode(self, obj, path):
-        if isinstance(obj, Tensor):
+        if isinstance(obj, Tensor) or hasattr(obj, "_as_part"):  # also a DTensor, which is refused
             check_whole("save", obj)
             name = base = ".".join(path) or "tensor"
             k = 1
@@ -220,6 +220,8 @@ def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader
 
     path: the file. model, optimizer, scheduler, dataloader: what has a state_dict(), or None for nothing. extra: further values, such as the number of the epoch;
     load_checkpoint returns them.
+
+    OSError where the file cannot be written. TypeError for a path that is no path, and for values in extra that cannot be saved, such as functions.
     """
     state = {"checkpoint": 1, "rng": _C.get_rng_state(), "extra": extra}
     for name, part in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler), ("dataloader", dataloader)):

@@ -109,7 +109,12 @@ def fork(func, *args, **kwargs):
 
 
 def wait(future):
-    """Returns the result of the function that fork called. future: what fork returned. It does not wait, as fork has run the function."""
+    """Returns the result of the function that fork called. future: what fork returned. It does not wait, as fork has run the function.
+
+    TypeError for what fork did not return.
+    """
+    if not hasattr(future, "wait"):
+        raise TypeError(f"wait: not what fork returned; got {type(future).__name__}; expected an object with wait()")
     return future.wait()
 
 

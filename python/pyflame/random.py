@@ -10,7 +10,10 @@ from ._generator import default_generator, initial_seed, manual_seed, seed  # no
 def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
     """A context after which the random numbers continue as if it had drawn none.
 
-    enabled=False: the context changes nothing. devices and device_type are accepted for PyTorch's programs and change nothing: the state is one for all devices."""
+    enabled=False: the context changes nothing. devices and device_type are accepted for PyTorch's programs and change nothing: the state is one for all devices.
+
+    It raises nothing.
+    """
     before = _C.get_rng_state()
     try:
         yield

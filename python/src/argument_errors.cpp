@@ -10,6 +10,8 @@ namespace pyflame::python {
 
 namespace {
 
+// nanobind sets this bit of the count of arguments where it calls a constructor. PyVectorcall_NARGS leaves it set.
+constexpr size_t kConstructs = PY_VECTORCALL_ARGUMENTS_OFFSET >> 1;
 constexpr size_t kEntries = 16;  // nanobind enters functions in a few ways; there is one wrapper for each
 std::array<vectorcallfunc, kEntries> entries{};
 
@@ -109,6 +111,7 @@ PyObject* with_other_keywords(PyObject* f, PyObject* const* args, size_t n, PyOb
 
 // Begins the pending error with the function's name where others compute it (_error_names.py says of which).
 PyObject* with_own_name(PyObject* f, PyObject* const* args, size_t n) noexcept {
+  if (n & kConstructs) return nullptr;  // the first argument is no object yet
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
@@ -118,7 +121,7 @@ PyObject* with_own_name(PyObject* f, PyObject* const* args, size_t n) noexcept {
         new nb::object(nb::module_::import_("pyflame._error_names").attr("of_compiled_functions"));
     static const nb::object* rename = new nb::object(nb::module_::import_("pyflame._error_names").attr("rename"));
     const nb::object own = nb::handle(f).attr("__name__");
-    if (PySet_Contains(names->ptr(), own.ptr()) == 1) {  // constructors are not: their first argument is no object yet
+    if (PySet_Contains(names->ptr(), own.ptr()) == 1) {
       nb::list given;
       for (Py_ssize_t i = 0; i < PyVectorcall_NARGS(n); ++i) given.append(nb::handle(args[i]));
       (*rename)(own, nb::handle(value), given);
@@ -135,7 +138,7 @@ PyObject* enter(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
   PyObject* result = entries[I](f, args, n, names);
   if (result) return result;
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) return with_own_name(f, args, n);
-  if (names && PyTuple_GET_SIZE(names) > 0 && no_overload()) {
+  if (names && PyTuple_GET_SIZE(names) > 0 && !(n & kConstructs) && no_overload()) {
     result = with_other_keywords(f, args, n, names);
     if (result) return result;
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return with_own_name(f, args, n);

@@ -272,8 +272,9 @@ void bind_walks(nb::module_& m, TensorClass& c) {
 }  // namespace
 
 void bind_autograd(nb::module_& m, TensorClass& c) {
-  nb::class_<Ref<GradNode>>(
-      m, "GradFn", "A recorded step of the computation, through which backward() computes gradients: Tensor.grad_fn.")
+  nb::class_<Ref<GradNode>>(m, "GradFn",
+                            "A recorded step of the computation, through which backward() computes gradients: "
+                            "Tensor.grad_fn. It cannot be made by a call: TypeError.")
       .def_prop_ro(
           "name", [](const Ref<GradNode>& n) { return n->name; },
           "The name of the op of which the step computes the gradients, such as 'mul'.")
@@ -295,7 +296,8 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
           },
           "For each input of the op a pair: the step that made it, or None, and the number of that step's output.");
   nb::class_<HookHandle>(m, "HookHandle",
-                         "What Tensor.register_hook returns: its method remove() ends the calls of the hook.")
+                         "What Tensor.register_hook returns: its method remove() ends the calls of the hook. It cannot "
+                         "be made by a call: TypeError.")
       .def("remove", &HookHandle::remove,
            "Removes the hook, so that backward() does not call it any more. Further calls have no effect.");
   bind_modes(m);

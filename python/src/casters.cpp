@@ -188,9 +188,7 @@ std::optional<MemoryFormat> FormatArg::get(const char* op) const {
 Device usable_device(nb::handle h) {
   const Device d = device_from(h);
   if (d.type != DeviceType::rocm && d.type != DeviceType::cuda) return d;
-  PF_CHECK(device_available(d.type) && d.index < device_count(d.type), Device, "device: '{}' is not available; {}",
-           d.str(),
-           device_available(d.type) ? fmt::format("there are {}", device_count(d.type)) : unavailable_reason(d.type));
+  check_device("device", d);
   return d;
 }
 

@@ -12,7 +12,8 @@ void bind_complex(nb::module_& m, TensorClass& c) {
   m.def(
       "real", &real, "input"_a,
       "The real parts of complex numbers: a view of the same shape in float32 or float64. A real tensor is returned as "
-      "it is.");
+      "it is. "
+      "TypeError for what is not a tensor.");
   m.def("imag", &imag, "input"_a,
         "The imaginary parts of complex numbers: a view of the same shape in float32 or float64. TypeError for real "
         "tensors.");
@@ -41,14 +42,16 @@ void bind_complex(nb::module_& m, TensorClass& c) {
   };
   constexpr const char* conjugate =
       "The complex conjugate a - bi of a + bi, elementwise, in a new tensor of the same shape and dtype; a real tensor "
-      "is returned as it is.";
+      "is returned as it is. "
+      "TypeError for what is not a tensor.";
   same("conj", &conj, conjugate);
   same("conj_physical", &conj, conjugate);
   for (const char* name : {"resolve_conj", "resolve_neg"})
     same(
         name, [](const Tensor& x) { return x; },
         "Returns the input itself: conj() and neg() compute their results, and no tensor has a mark that is to be "
-        "resolved.");
+        "resolved. "
+        "TypeError for what is not a tensor.");
   c.def(
       "conj_physical_",
       [](nb::handle_t<Tensor> self) {
@@ -57,9 +60,13 @@ void bind_complex(nb::module_& m, TensorClass& c) {
       },
       in_place_doc("The complex conjugate, elementwise; real elements stay as they are.", {}).c_str());
   both(m, c, "angle", &angle,
-       "The angle in radians, between -pi and pi; of real numbers 0, or pi below zero.\nDtype: that of the parts.");
+       "The angle in radians, between -pi and pi; of real numbers 0, or pi below zero.\nDtype: that of the parts. "
+       "TypeError for what is not a tensor.");
   constexpr const char* sign_text = "z / |z| of complex numbers, and 0 at 0; of real numbers -1, 0 or 1, as sign.";
-  both(m, c, "sgn", &sgn, (std::string(sign_text) + "\nElementwise. Shape and dtype: those of the input.").c_str());
+  both(m, c, "sgn", &sgn,
+       (std::string(sign_text) +
+        "\nElementwise. Shape and dtype: those of the input. TypeError for what is not a tensor.")
+           .c_str());
   c.def(
       "sgn_",
       [](nb::handle_t<Tensor> self) {

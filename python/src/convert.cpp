@@ -318,9 +318,19 @@ Tensor frombuffer(nb::handle buffer, DTypeArg dtype, int64_t count, int64_t offs
   return leaf(share(p, {count}, {1}, d, [held] {}), requires_grad);
 }
 
-void check_exportable(const char* op, const Tensor& x) {
+// Who gets the memory, and how a tensor that requires a gradient is given to it.
+struct Reader {
+  const char *name, *hint;
+};
+constexpr Reader kNumPy{"NumPy", "use tensor.detach().numpy()"};
+constexpr Reader kDLPack{"DLPack", "use tensor.detach()"};
+constexpr Reader kBuffer{"the buffer protocol", "use tensor.detach()"};
+
+void check_exportable(const char* op, const Tensor& x, const Reader& reader) {
   PF_CHECK(!x.requires_grad(), Runtime,
-           "{}: the tensor requires a gradient, which NumPy cannot track; hint: use tensor.detach().numpy()", op);
+           "{}: the tensor requires a gradient, which {} cannot track; got requires_grad=True; expected a tensor "
+           "without a gradient; hint: {}",
+           op, reader.name, reader.hint);
   PF_CHECK(x.device().type == DeviceType::cpu || x.device().type == DeviceType::reference, Type,
            "{}: the tensor is on device '{}'; expected 'cpu'; hint: use tensor.cpu()", op, x.device().str());
 }
@@ -337,7 +347,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   try {
     Tensor* x = as_tensor(self);
     PF_CHECK(x, Runtime, "buffer: not initialised");
-    check_exportable("buffer", *x);
+    check_exportable("buffer", *x, kBuffer);
     fix_layout(*x);
     const char* format = format_of(x->dtype());
     PF_CHECK(format, Type, "buffer: there is no buffer format for {}; hint: use .float()", dtype_name(x->dtype()));
@@ -409,7 +419,7 @@ nb::object numpy(nb::handle self, bool force) {
     }
     return numpy(nb::cast(host), false);
   }
-  check_exportable("numpy", *x);
+  check_exportable("numpy", *x, kNumPy);
   PF_CHECK(x->dtype() != DType::bfloat16, Type, "numpy: NumPy has no bfloat16; hint: use tensor.float().numpy()");
   {
     Unlocked u;
@@ -465,7 +475,7 @@ DLDataType dl_type(DType d) {
 
 nb::object to_dlpack(const Tensor& self, nb::handle, nb::handle, nb::handle, nb::handle copy) {
   Tensor x = copy.ptr() == Py_True ? clone(self.detach()) : self;
-  check_exportable("__dlpack__", x);
+  check_exportable("__dlpack__", x, kDLPack);
   const CutCause why("DLPack");
   void* data = nullptr;
   {
@@ -609,11 +619,15 @@ void bind_convert(nb::module_& m, TensorClass& c) {
   };
   m.def("as_tensor", as, "data"_a, "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
         "data as a tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is "
-        "copied.");
+        "copied. "
+        "TypeError for what no tensor can be made of, and for complex numbers with a real dtype. ValueError for "
+        "sequences of different lengths.");
   m.def(
       "asarray", as, "obj"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
       "The same as as_tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is "
-      "copied.");
+      "copied. "
+      "TypeError for what no tensor can be made of, and for complex numbers with a real dtype. ValueError for "
+      "sequences of different lengths.");
   m.def("from_numpy", &from_numpy, "ndarray"_a,
         "A tensor that shares a NumPy array's memory: writes on either side are seen on the other. ValueError for "
         "read-only arrays\n"
@@ -624,7 +638,9 @@ void bind_convert(nb::module_& m, TensorClass& c) {
         "count: the number of elements; negative: all up to the end of the buffer. offset: the byte at which they "
         "begin; a multiple of the element's size where the memory is shared.\n"
         "ValueError where the bytes do not suffice, or are no whole number of elements; TypeError without a buffer.");
-  m.def("from_dlpack", &from_dlpack, "ext_tensor"_a, "A tensor that shares memory with a DLPack exporter on the CPU.");
+  m.def("from_dlpack", &from_dlpack, "ext_tensor"_a,
+        "A tensor that shares memory with a DLPack exporter on the CPU. "
+        "TypeError for an object without __dlpack__().");
   m.def("_rebuild_tensor", &rebuild);
 
   c.def(

@@ -8,7 +8,8 @@ namespace {
 #define OPTIONS nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false
 #define OPTIONS_DOC                                                                                                   \
   "\nsize: integers or one sequence. dtype: the default dtype unless given (float32 until set_default_dtype changes " \
-  "it). device: the current one unless given."
+  "it). device: the current one unless given. ValueError for negative sizes, TypeError for what is no size or no "    \
+  "dtype."
 
 using Maker = Tensor (*)(const Dims&, DTypeOpt, DeviceOpt);
 
@@ -33,7 +34,8 @@ void bind_constants(nb::module_& m) {
       },
       "size"_a, "fill_value"_a, OPTIONS,
       "A tensor in which every element is fill_value; its dtype follows the value unless given.\n"
-      "size: an integer or a sequence of them. fill_value: a number of Python. device: the current one unless given.");
+      "size: an integer or a sequence of them. fill_value: a number of Python. device: the current one unless given. "
+      "ValueError for negative sizes. TypeError for another fill_value, and for a complex one with a real dtype.");
 }
 
 using Like = Tensor (*)(const Tensor&, DTypeOpt);
@@ -53,11 +55,14 @@ void bind_likes(nb::module_& m, TensorClass& c) {
   like(
       "empty_like", &empty_like,
       "A tensor of the input's shape with arbitrary contents, with the dtype and device of the input unless others are "
-      "given.");
+      "given. "
+      "TypeError for what is not a tensor.");
   like("zeros_like", &zeros_like,
-       "Zeros in the input's shape, with the dtype and device of the input unless others are given.");
+       "Zeros in the input's shape, with the dtype and device of the input unless others are given. "
+       "TypeError for what is not a tensor.");
   like("ones_like", &ones_like,
-       "Ones in the input's shape, with the dtype and device of the input unless others are given.");
+       "Ones in the input's shape, with the dtype and device of the input unless others are given. "
+       "TypeError for what is not a tensor.");
   like(
       "rand_like", [](const Tensor& x, DTypeOpt d) { return rand(x.shape(), d.value_or(x.dtype()), x.device()); },
       "Random numbers, uniform in [0, 1), in the input's shape, with its dtype and device unless others are given. "
@@ -74,7 +79,8 @@ void bind_likes(nb::module_& m, TensorClass& c) {
         return leaf(where ? to_device(y, *where) : y, requires_grad);
       },
       "input"_a, "fill_value"_a, OPTIONS,
-      "fill_value in the input's shape, with the dtype and device of the input unless others are given.");
+      "fill_value in the input's shape, with the dtype and device of the input unless others are given. "
+      "TypeError for a fill_value that is no number, and for a complex one with a real dtype.");
   struct New {
     const char* name;
     Maker make;
@@ -140,7 +146,9 @@ void bind_ranges(nb::module_& m) {
       [](int64_t n, std::optional<int64_t> cols, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         return leaf(eye(n, cols, dtype, device), requires_grad);
       },
-      "n"_a, "m"_a.none() = nb::none(), OPTIONS, "Ones on the diagonal of an n by m matrix, zeros elsewhere.");
+      "n"_a, "m"_a.none() = nb::none(), OPTIONS,
+      "Ones on the diagonal of an n by m matrix, zeros elsewhere. "
+      "m is n unless given. ValueError for negative sizes.");
 }
 
 void bind_random(nb::module_& m) {
@@ -165,7 +173,8 @@ void bind_random(nb::module_& m) {
   m.def(
       "randperm", [](int64_t n, DTypeArg dtype, DeviceArg device) { return randperm(n, dtype, device); }, "n"_a,
       nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
-      "The integers from 0 to n - 1 in random order, int64.");
+      "The integers from 0 to n - 1 in random order, int64. "
+      "Another dtype casts them. ValueError for a negative n, TypeError for one that is no integer.");
   m.def(
       "bernoulli", [](const Tensor& p) { return bernoulli(p); }, "input"_a,
       "1 with the probability that each element of input gives, otherwise 0.");

@@ -16,6 +16,7 @@ constexpr const char* kBoolResult = "\nShape: that of the input, which may be of
 constexpr const char* kAbsResult =
     "\nShape: that of the input. Dtype: that of the input; of complex tensors that of their parts.";
 constexpr const char* kNoComplex = " TypeError for complex tensors.";
+constexpr const char* kNoTensor = " TypeError for what is not a tensor.";
 constexpr const char* kNoBoolOrComplex = " TypeError for bools and for complex tensors.";
 
 // Which dtypes an op refuses; tests/tools/test_op_docstrings.py calls each op with them.
@@ -45,7 +46,7 @@ std::string unary_doc(OpId op, const char* text) {
           : info.bool_result ? kBoolResult
           : info.floats_only ? kFloatResult
                              : kSameResult) +
-         refused_by(op);
+         (*refused_by(op) ? refused_by(op) : kNoTensor);
 }
 
 std::string unary_in_place_doc(OpId op) {
@@ -107,10 +108,11 @@ void bind_unary(nb::module_& m, TensorClass& c) {
   }
   both(m, c, "trunc", &trunc, (std::string(kTrunc) + kSameResult + kNoBoolOrComplex).c_str());
   both(m, c, "i0", &i0, (std::string(kI0) + kFloatResult + kNoComplex).c_str());
-  both(m, c, "square", &square, (std::string(kSquare) + kSameResult + " Bools become int64.").c_str());
+  both(m, c, "square", &square, (std::string(kSquare) + kSameResult + " Bools become int64." + kNoTensor).c_str());
   both(
       m, c, "isfinite", [](const Tensor& x) { return logical_not(logical_or(isnan(x), isinf(x))); },
-      (std::string("Whether neither NaN nor infinite, elementwise; of complex numbers, neither part.") + kBoolResult)
+      (std::string("Whether neither NaN nor infinite, elementwise; of complex numbers, neither part.") + kBoolResult +
+       kNoTensor)
           .c_str());
   both(m, c, "negative", &neg, alias_doc("neg", unary_doc(OpId::neg, text_of(OpId::neg))).c_str());
   both(m, c, "absolute", static_cast<UnaryFn>(&pyflame::abs),
@@ -122,7 +124,8 @@ void bind_unary(nb::module_& m, TensorClass& c) {
       "tanh form.\n"
       "Floating dtypes. ValueError for another approximate.");
   both(m, c, "softplus", &softplus, "beta"_a = 1.0, "threshold"_a = 20.0,
-       "log(1 + exp(beta x)) / beta, elementwise; x itself where beta x > threshold.");
+       "log(1 + exp(beta x)) / beta, elementwise; x itself where beta x > threshold. "
+       "Integers and bools become the default dtype. TypeError for complex tensors.");
   both(m, c, "leaky_relu", &leaky_relu, "negative_slope"_a = 0.01,
        (std::string("x where x > 0, otherwise negative_slope * x, elementwise.") + kFloatResult + kNoComplex).c_str());
   auto clamp_fn = [](const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
@@ -385,7 +388,9 @@ void bind_special(nb::module_& m, TensorClass& c) {
   m.def(
       "special_zeta", [](const Value& x, const Value& q) { return zeta(x, q); }, "input"_a, "other"_a,
       "Hurwitz' zeta function: the sum of (other + k)^-input over all k >= 0.\nElementwise; tensors or numbers; shapes "
-      "broadcast. Its gradient is that of other.");
+      "broadcast. Its gradient is that of other. "
+      "Integers and bools become the default dtype. ValueError when shapes do not broadcast, TypeError for complex "
+      "tensors.");
   m.def("_frexp", &frexp, "input"_a, "Mantissa, and exponent in int32.");
   constexpr const char* text =
       "The n-th derivative of digamma, elementwise; n = 0 is digamma itself. The shape is the input's; integers and "

@@ -24,7 +24,9 @@ void bind_io(nb::module_& m) {
       },
       "path"_a, "tensors"_a, "metadata"_a = Metadata{},
       "Writes a dict of tensors in the safetensors layout, atomically: the new file is there as a whole, or the old "
-      "one as it was.");
+      "one as it was. "
+      "TypeError for values that are no tensors and for names that are no strings. OSError where the file cannot be "
+      "written.");
   m.def(
       "load_safetensors",
       [](const std::string& path, DeviceArg device) {

@@ -48,7 +48,8 @@ void bind_products(nb::module_& m, TensorClass& c) {
          DTypeArg dtype) { return scaled_mm(a, b, scale_a, scale_b, or_undefined(bias), dtype); },
       "mat_a"_a, "mat_b"_a, "scale_a"_a, "scale_b"_a, OPTIONAL("bias"), "dtype"_a = nb::none());
   both(m, c, "batch_matmul", &bmm, "mat2"_a,
-       "The same as bmm: B products of matrices, [B, M, K] and [B, K, N] give [B, M, N].");
+       "The same as bmm: B products of matrices, [B, M, K] and [B, K, N] give [B, M, N]. "
+       "ValueError for other shapes. TypeError where the dtypes differ, and for bools.");
   both(
       m, c, "dot",
       [](const Tensor& a, const Tensor& b) {
@@ -62,7 +63,8 @@ void bind_products(nb::module_& m, TensorClass& c) {
   m.def(
       "linear", [](const Tensor& x, const Tensor& w, const Tensor* b) { return linear(x, w, or_undefined(b)); },
       "input"_a, "weight"_a, OPTIONAL("bias"),
-      "input @ weight.T + bias. input [..., K], weight [N, K], bias [N] -> [..., N].");
+      "input @ weight.T + bias. input [..., K], weight [N, K], bias [N] -> [..., N]. "
+      "ValueError where the sizes do not fit. TypeError where the dtypes differ, and for bools.");
 }
 
 // One size for all three dims, or three.
@@ -140,7 +142,9 @@ void bind_pools(nb::module_& m) {
       "padding counts as zeros; False: only elements of the input are counted. ValueError, TypeError.");
   m.def(
       "adaptive_avg_pool2d", [](const Tensor& x, PairArg out) { return adaptive_avg_pool2d(x, out); }, "input"_a,
-      "output_size"_a, "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size].");
+      "output_size"_a,
+      "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]. "
+      "ValueError for the wrong number of dims and for sizes below 1, TypeError for dtypes that are not floating.");
   m.def("_resample", &resample, "input"_a, "dim"_a, "size"_a, "mode"_a, "scale"_a = 0.0, "align_corners"_a = false,
         "antialias"_a = false, "input with another size along a dim.");
   m.def("_grid_sample", &grid_sample);
@@ -151,7 +155,8 @@ void bind_pools(nb::module_& m) {
       },
       "input"_a, "kernel_size"_a, "dilation"_a = 1, "padding"_a = 0, "stride"_a = 1,
       "The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows]. The arguments are those of "
-      "nn.functional.unfold.");
+      "nn.functional.unfold. "
+      "ValueError for the wrong number of dims, where no window fits, and for sizes below 1.");
   m.def(
       "col2im",
       [](const Tensor& x, PairArg out, PairArg kernel, PairArg dilation, PairArg padding, PairArg stride) {
@@ -159,7 +164,8 @@ void bind_pools(nb::module_& m) {
       },
       "input"_a, "output_size"_a, "kernel_size"_a, "dilation"_a = 1, "padding"_a = 0, "stride"_a = 1,
       "The sums of windows [N, C kH kW, windows] or [C kH kW, windows] where they overlap: [N, C, *output_size]. The "
-      "arguments are those of nn.functional.fold.");
+      "arguments are those of nn.functional.fold. "
+      "ValueError where the columns do not fit the windows, and for sizes below 1.");
 }
 
 void bind_conv(nb::module_& m) {
@@ -194,7 +200,9 @@ void bind_norms(nb::module_& m) {
       "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("bias"), "eps"_a = 1e-5,
       "(x - mean) / sqrt(var + eps) * weight + bias over the last dims, whose sizes are normalized_shape.\n"
       "input: x, of a floating dtype, [..., *normalized_shape]. weight, bias: of the input's dtype, "
-      "[*normalized_shape]; None: 1 and 0. eps: is added to the variance, which is the mean of (x - mean)^2.");
+      "[*normalized_shape]; None: 1 and 0. eps: is added to the variance, which is the mean of (x - mean)^2. "
+      "ValueError where normalized_shape is not the end of the shape, and for weights of another shape. TypeError "
+      "for other dtypes.");
   m.def(
       "rms_norm",
       [](const Tensor& x, const DimsArg& shape, const Tensor* w, std::optional<double> eps) {
@@ -202,7 +210,9 @@ void bind_norms(nb::module_& m) {
       },
       "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("eps"),
       "x / sqrt(mean(x * x) + eps) * weight of input x over the last dims, whose sizes are normalized_shape.\n"
-      "weight: of that shape, or None. eps: finfo(dtype).eps unless given.");
+      "weight: of that shape, or None. eps: finfo(dtype).eps unless given. "
+      "ValueError where normalized_shape is not the end of the shape, and for a weight of another shape. TypeError "
+      "for dtypes that are not floating, and where they differ.");
   m.def(
       "batch_norm",
       [](const Tensor& x, const Tensor* mean, const Tensor* variance, const Tensor* w, const Tensor* b, bool training,
@@ -234,7 +244,9 @@ void bind_norms(nb::module_& m) {
       "scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk; kv_length counts only the first keys "
       "(a cache that is filling).\n"
       "attn_mask [..., T, S], bool or of the dtype of query: the mask, or None; dropout_p: the probability of zeros in "
-      "the softmax, also outside of training; is_causal: query i sees the keys 0 to i, without an attn_mask.");
+      "the softmax, also outside of training; is_causal: query i sees the keys 0 to i, without an attn_mask. "
+      "ValueError where the sizes or the heads do not fit, for a mask that does not broadcast, and for is_causal "
+      "with attn_mask. TypeError where the dtypes differ, and for dtypes that are not floating.");
   m.def(
       "_rotary_store", &rotary_store, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "positions"_a, "slots"_a, "keys"_a,
       "values"_a,
@@ -274,7 +286,9 @@ void bind_norms(nb::module_& m) {
       "Attention over packed sequences: query [Tq, H, D], key and value [Tk, Hk, D]; cu_seq_q and cu_seq_k (int32, one "
       "more than sequences) say where each sequence begins and the last one ends.\n"
       "No sequence is longer than max_q and max_k. is_causal aligns the ends: the last query of a sequence sees all of "
-      "its keys. scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk.");
+      "its keys. scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk. "
+      "ValueError where the sizes, the heads or the offsets do not fit. TypeError where the dtypes differ, for "
+      "dtypes that are not floating, and for offsets that are not int32.");
 }
 
 void bind_embedding(nb::module_& m) {
@@ -284,7 +298,9 @@ void bind_embedding(nb::module_& m) {
         return embedding(index, weight, padding_idx);
       },
       "input"_a, "weight"_a, OPTIONAL("padding_idx"),
-      "The rows of weight [V, E] that an int64 tensor names: [...] -> [..., E]. padding_idx gets no gradient.");
+      "The rows of weight [V, E] that an int64 tensor names: [...] -> [..., E]. padding_idx gets no gradient. "
+      "ValueError for a weight that is no matrix. TypeError for an index that is neither int64 nor int32. "
+      "IndexError for an index or a padding_idx that is out of range.");
   m.def(
       "quantized_linear",
       [](const Tensor& x, const Tensor& w, const std::string& type, const Tensor* b, int64_t tiled_rows) {
@@ -332,11 +348,14 @@ void bind_embedding(nb::module_& m) {
   m.def(
       "one_hot", [](const Tensor& index, int64_t num_classes) { return one_hot(index, num_classes); }, "input"_a,
       "num_classes"_a = -1,
-      "1 at the index and 0 elsewhere, int64: [...] -> [..., num_classes]. -1 reads the largest index.");
+      "1 at the index and 0 elsewhere, int64: [...] -> [..., num_classes]. -1 reads the largest index. "
+      "TypeError for an input that is not int64. ValueError for num_classes of 0 or below -1, and for -1 of no "
+      "index. IndexError for an index out of range, also later, when the numbers are computed.");
   m.def(
       "dropout", [](const Tensor& x, double p, bool training) { return dropout(x, p, training); }, "input"_a,
       "p"_a = 0.5, "training"_a = true,
-      "Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input itself when not training.");
+      "Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input itself when not training. "
+      "ValueError for a p outside of 0 to 1. TypeError for dtypes of integers when training.");
 }
 
 // True and False are numbers of Python. As ignore_index they are a size_average that was meant for nn.functional's function.
@@ -375,7 +394,9 @@ void bind_losses(nb::module_& m) {
       "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION,
       "-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.\n"
       "weight [C] is what each class counts; 'mean' divides by the weights of the targets. reduction: 'mean', 'sum' or "
-      "'none'.");
+      "'none'. "
+      "ValueError for another reduction and where target or weight do not fit. TypeError for dtypes that are not "
+      "floating, and for classes that are neither int64 nor int32. IndexError for a class that is not there.");
   m.def(
       "cross_entropy",
       [](const Tensor& x, const Tensor& target, const Tensor* weight, nb::handle ignore_index,

@@ -117,11 +117,13 @@ void bind_settings_of_memory(nb::module_& m) {
       "set_memory_fraction",
       [](double fraction, nb::handle device) { set_memory_fraction(fraction, device_or_current(device)); },
       "fraction"_a, "device"_a.none() = nb::none(),
-      "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
+      "The part of a GPU's memory that PyFlame may take, above 0 and up to 1. "
+      "ValueError for another fraction, and for a device without memory of its own, as the CPU.");
   m.def(
       "set_memory_limit", [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, device_or_current(device)); },
       "bytes"_a, "device"_a.none() = nb::none(),
-      "Allows at most this many bytes of memory on a device, the current one unless given; 0 removes the limit.");
+      "Allows at most this many bytes of memory on a device, the current one unless given; 0 removes the limit. "
+      "TypeError for a number that is negative or no integer.");
   m.def(
       "_configure_memory",
       [](nb::handle device, std::optional<double> fraction, std::optional<uint64_t> limit,
@@ -164,17 +166,20 @@ void bind_memory(nb::module_& m) {
   m.def(
       "memory_report", [](nb::handle device) { return memory_report(device_or_current(device)); },
       "device"_a.none() = nb::none(),
-      "Where a device's memory is, as text: what is live and for what, what is cached, what others hold.");
+      "Where a device's memory is, as text: what is live and for what, what is cached, what others hold. "
+      "ValueError for the name of no device, DeviceError for one that is not there.");
   m.def(
       "memory_stats", &memory_dict, "device"_a.none() = nb::none(),
       "A dict of bytes of a device (default: the current one): allocated now, peak_allocated, cached for reuse, arena "
       "(results in between), kept (results that depend on parameters alone), limit (0: none); and allocations, their "
-      "number. Devices with memory of their own have more: memory.stats explains them.");
+      "number. Devices with memory of their own have more: memory.stats explains them. "
+      "ValueError for the name of no device, DeviceError for one that is not there.");
   m.def(
       "reset_peak_memory", [](nb::handle device) { reset_peak_memory(device_or_current(device)); },
       "device"_a.none() = nb::none(),
       "The peaks of memory_stats start anew from what is allocated and reserved now, on the current device unless "
-      "another is given.");
+      "another is given. "
+      "ValueError for the name of no device, DeviceError for one that is not there.");
   m.def(
       "empty_cache",
       [] {

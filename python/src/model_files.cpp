@@ -235,7 +235,9 @@ void bind_model_files(nb::module_& m) {
         if (head == "\x93NUMPY") return "npy";
         return head.starts_with("PK\x03\x04") ? "npz" : "safetensors";
       },
-      "path"_a, "What a file is, by its first bytes: gguf, torch, npy, npz, and safetensors for everything else.");
+      "path"_a,
+      "What a file is, by its first bytes: gguf, torch, npy, npz, and safetensors for everything else. "
+      "OSError for a file that cannot be read, or a folder.");
   m.def(
       "read_torch_file", &read_torch_file, "path"_a, "place"_a, "parameter"_a,
       "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");

@@ -45,7 +45,9 @@ NB_MODULE(_C, m) {
   bind_size(m);
   TensorClass tensor(
       m, "Tensor", nb::type_slots(tensor_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),
-      "An n-dimensional array of one dtype on one device, with gradients. Made by pyflame.tensor() and its siblings.");
+      "An n-dimensional array of one dtype on one device, with gradients. Made by pyflame.tensor() and its siblings. "
+      "Tensor(*sizes) is of arbitrary contents, Tensor(data) of the default dtype; TypeError for what is neither, "
+      "ValueError for negative sizes.");
   tensor_type = reinterpret_cast<PyTypeObject*>(tensor.ptr());
   bind_tensor(m, tensor);
   bind_convert(m, tensor);

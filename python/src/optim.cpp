@@ -151,7 +151,8 @@ void bind_updates(nb::module_& m) {
       "One SGD update of all tensors in place: g += weight_decay p; b = momentum b + (1 - dampening) g; p -= lr (g + "
       "momentum b with nesterov, b without).\n"
       "params, grads: the p and g, as many of each and of the same shapes. momentum_buffers: the b; an empty list "
-      "without momentum. first: the momentum buffers become the gradients. maximize: p goes up.");
+      "without momentum. first: the momentum buffers become the gradients. maximize: p goes up. "
+      "ValueError where the lists, the shapes or the dtypes do not fit, TypeError for tensors of integers.");
   m.def(
       "adam_step",
       [](const Tensors& params, const Tensors& grads, const Tensors& m1, const Tensors& m2, double lr, double beta1,
@@ -174,7 +175,9 @@ void bind_updates(nb::module_& m) {
   m.def(
       "clip_grad_norm_", [](const Tensors& params, double max_norm) { return clip_grad_norm_(params, max_norm); },
       "parameters"_a, "max_norm"_a,
-      "Scales all gradients in place so that their joint 2-norm is at most max_norm; returns the norm before.");
+      "Scales all gradients in place so that their joint 2-norm is at most max_norm; returns the norm before. "
+      "A tensor without a gradient counts nothing, and a negative max_norm is not refused. TypeError for what is "
+      "not a tensor.");
 }
 
 void bind_groups(nb::module_& m) {

@@ -69,6 +69,7 @@ nb::list averages_list(const events::Recording& r, bool by_shapes, bool by_place
     d["self_cpu_time_total"] = microseconds(a.self_ns);
     d["device_time_total"] = microseconds(a.device_ns);
     d["self_device_time_total"] = microseconds(a.self_device_ns);
+    d["first_time"] = microseconds(a.first_ns);
     d["bytes"] = a.bytes;
     d["flops"] = a.flops;
     out.append(d);

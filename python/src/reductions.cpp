@@ -59,18 +59,35 @@ void bind_plain(nb::module_& m, TensorClass& c) {
       "dtype"_a.none() = nb::none(),                                                                                   \
       op_info(OpId::name).floats_only ? text                                                                           \
           "\nThe shape is that of input. Floating dtypes, or dtype, which casts first; TypeError otherwise."           \
-                                      : text);
+                                      : text " IndexError for a dim that is not there.");
 #include "pyflame/ops/ops.def"
-  typed("sum", &sum, "The sum of input." OVER "Integers and bools sum to int64; dtype casts first.");
-  typed("mean", &mean, "The arithmetic mean of input." OVER "Floating dtypes (or give dtype).");
-  typed("prod", &prod, "The product of input." OVER "Integers and bools multiply to int64.");
+  typed("sum", &sum,
+        "The sum of input." OVER
+        "Integers and bools sum to int64; dtype casts first. "
+        "IndexError for a dim that is not there, ValueError for one that "
+        "appears twice.");
+  typed("mean", &mean,
+        "The arithmetic mean of input." OVER
+        "Floating dtypes (or give dtype). "
+        "TypeError for integers and bools without dtype. "
+        "IndexError for a dim that is not there, ValueError for "
+        "one that appears twice.");
+  typed("prod", &prod,
+        "The product of input." OVER
+        "Integers and bools multiply to int64. "
+        "IndexError for a dim that is not there, ValueError for one "
+        "that appears twice.");
   plain("amax", &amax, "The maximum; NaN wins." OVER "ValueError over nothing.");
   plain("amin", &amin, "The minimum; NaN wins." OVER "ValueError over nothing.");
   plain("any", &any, "Whether any element is not zero, as bool." OVER);
   plain("all", &all, "Whether all elements are not zero, as bool." OVER);
   both(
       m, c, "logsumexp", [](const Tensor& x, const DimsArg& dim, bool keepdim) { return logsumexp(x, dim, keepdim); },
-      "dim"_a, KEEP, "log(sum(exp(x))) without overflow." OVER);
+      "dim"_a, KEEP,
+      "log(sum(exp(x))) without overflow.\n"
+      "Over the given dims (an int or a tuple); keepdim keeps them with size 1. "
+      "Integers and bools become the default dtype. "
+      "IndexError for a dim that is not there, ValueError for one that appears twice.");
   auto moment = [&](const char* name, Tensor (*fn)(const Tensor&, const Dims&, double, bool), const char* text) {
     both(
         m, c, name,
@@ -146,13 +163,16 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
       "min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): "
       "minimum().");
   bind_arg(m, c, "argmax", &argmax,
-           "Where the maximum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
+           "Where the maximum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins. "
+           "TypeError for complex tensors, IndexError for a dim that is not there and for no elements.");
   bind_arg(m, c, "argmin", &argmin,
-           "Where the minimum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
+           "Where the minimum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins. "
+           "TypeError for complex tensors, IndexError for a dim that is not there and for no elements.");
   g_cummax = pair_type("pyflame.return_types.cummax");
   g_cummin = pair_type("pyflame.return_types.cummin");
   constexpr const char* so_far =
-      "along a dim, and where it was, int64: (values, indices). The last of equals; NaN wins.";
+      "along a dim, and where it was, int64: (values, indices). The last of equals; NaN wins. "
+      "TypeError for complex tensors, IndexError for a dim that is not there.";
   both(
       m, c, "cummax", [](const Tensor& x, int64_t dim) { return named(g_cummax, cummax(x, dim)); }, "dim"_a,
       (std::string("The largest element so far ") + so_far).c_str());
@@ -161,7 +181,8 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
       (std::string("The smallest element so far ") + so_far).c_str());
   both(m, c, "logcumsumexp", &logcumsumexp, "dim"_a,
        "The logarithm of the sum of the exponentials so far, along a dim, without overflow. Floating and complex "
-       "dtypes.");
+       "dtypes. "
+       "TypeError for others, IndexError for a dim that is not there.");
   m.def("_complex_logaddexp", &complex_logaddexp, "a"_a, "b"_a);
   both(
       m, c, "topk",
@@ -176,13 +197,15 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
   };
   both(m, c, "sort", sort_fn, "dim"_a = -1, "descending"_a = false, "stable"_a = true,
        "The entries of input along a dim in order, with descending the largest first: (values, indices). Equal entries "
-       "stay in their order, whatever stable says.");
+       "stay in their order, whatever stable says. "
+       "TypeError for complex tensors, IndexError for a dim that is not there.");
   both(
       m, c, "argsort",
       [](const Tensor& x, int64_t dim, bool descending, bool) { return sort(x, dim, descending).second; }, "dim"_a = -1,
       "descending"_a = false, "stable"_a = true,
       "The indices that sort along a dim: int64, of the input's shape.\ndescending: the largest comes first. Equal "
-      "elements stay in order, whatever stable says.");
+      "elements stay in order, whatever stable says. "
+      "TypeError for complex tensors, IndexError for a dim that is not there.");
   both(
       m, c, "sum_to_size",
       [](const Tensor& x, nb::args size) {

@@ -80,7 +80,8 @@ void bind_devices(nb::module_& m) {
       [](nb::handle device) { return info_dict(device.is_none() ? current_device() : device_from(device)); },
       "device"_a.none() = nb::none(),
       "Facts about a device (the current one unless given) as a dict: name, architecture, total_memory in bytes, "
-      "compute_units, ...");
+      "compute_units, ... "
+      "ValueError for the name of no device, DeviceError for one that is not there.");
   m.def(
       "rocm_is_available", [] { return device_available(DeviceType::rocm); },
       "Whether this process can use an AMD GPU through ROCm; rocm_unavailable_reason says why not.");
@@ -265,7 +266,8 @@ void bind_runtime(nb::module_& m) {
       "precision"_a,
       "What products of float32 on a GPU may round their inputs to. 'highest' (the default) keeps float32; 'high' "
       "allows TF32 on NVIDIA's GPUs and xf32 on gfx942, with 10 bits of fraction, and 'medium' means the same. Other "
-      "GPUs, the CPU, other dtypes and convolutions (set_float32_conv_precision) do not heed it.");
+      "GPUs, the CPU, other dtypes and convolutions (set_float32_conv_precision) do not heed it. "
+      "ValueError for another name.");
   m.def(
       "get_float32_conv_precision", [] { return name_of(float32_conv_precision()); },
 
@@ -296,7 +298,8 @@ void bind_runtime(nb::module_& m) {
       "quicker and add in an order that varies between runs: cuDNN in the gradient of scaled_dot_product_attention, "
       "cuDNN and MIOpen in convolutions; pf.explain() says 'not deterministic' where they do. It holds for what is "
       "called afterwards, gradients included. No op is without a deterministic way, so that warn_only changes "
-      "nothing.");
+      "nothing. "
+      "TypeError for a mode that is no bool.");
   m.def(
       "fallbacks",
       [] {

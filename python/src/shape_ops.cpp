@@ -23,10 +23,12 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "dim grows or shrinks where the sizes differ.");
   c.def(
       "reshape", [](const Tensor& x, nb::args size) { return reshape(x, dims_from_args("reshape", size)); }, "shape"_a,
-      "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");
+      "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1. "
+      "ValueError for sizes that give another number of elements, and for several of -1.");
   m.def(
       "reshape", [](const Tensor& x, const DimsArg& shape) { return reshape(x, shape); }, "input"_a, "shape"_a,
-      "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");
+      "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1. "
+      "ValueError for sizes that give another number of elements, and for several of -1.");
   c.def(
       "permute", [](const Tensor& x, nb::args dims) { return permute(x, dims_from_args("permute", dims)); }, "dims"_a,
       "A view with the dimensions in the order of dims: size i of the result is size dims[i] of the input. ValueError "
@@ -80,11 +82,15 @@ void bind_views(nb::module_& m, TensorClass& c) {
         for (int i = d.size() - 1; i >= 0; --i) y = squeeze(y, d[i]);
         return y;
       },
-      "dim"_a.none() = nb::none(), "A view without the dims of size 1 (or without those of `dim` that have size 1).");
+      "dim"_a.none() = nb::none(),
+      "A view without the dims of size 1 (or without those of `dim` that have size 1). "
+      "IndexError for a dim that is not there.");
   both(m, c, "unsqueeze", &unsqueeze, "dim"_a,
        "A view with a new dimension of size 1 at `dim`; a negative one counts from the end. IndexError out of range.");
   both(m, c, "narrow", &narrow, "dim"_a, "start"_a, "length"_a,
-       "A view of `length` entries of a dim of input from `start` on.");
+       "A view of `length` entries of a dim of input from `start` on. "
+       "A negative start counts from the end. IndexError for a dim or a start that is not there, ValueError for a "
+       "length that does not fit.");
   both(
       m, c, "select", [](const Tensor& x, int64_t dim, int64_t index) { return select(x, dim, index); }, "dim"_a,
       "index"_a,
@@ -113,7 +119,9 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "tensor"_a, "split_size_or_sections"_a, "dim"_a = 0,
       "Views of the tensor along a dim. split_size_or_sections: a number of entries for each view (the last may be "
       "smaller), "
-      "or a list with the size of each view.");
+      "or a list with the size of each view. "
+      "Returns a tuple. ValueError for a size below 1 and for sizes that do not add up to that of the dim, "
+      "IndexError for a dim that is not there, TypeError for what is no size.");
   c.def(
       "split",
       [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
@@ -126,7 +134,9 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "Views along a dim of `split_size` entries each (the last may be smaller); a list has the size of each view.");
   both(
       m, c, "chunk", [](const Tensor& x, int64_t chunks, int64_t dim) { return tuple_of(chunk(x, chunks, dim)); },
-      "chunks"_a, "dim"_a = 0, "At most this many views of equal size (the last may be smaller).");
+      "chunks"_a, "dim"_a = 0,
+      "At most this many views of equal size (the last may be smaller). "
+      "Returns a tuple. ValueError for chunks below 1, IndexError for a dim that is not there.");
   both(
       m, c, "unbind",
       [](const Tensor& x, int64_t dim) {
@@ -158,7 +168,9 @@ void bind_join(nb::module_& m) {
       "input with a border. pad: (before, after) pairs from the last dim on; negative numbers crop.\n"
       "mode: 'constant', or of its own elements: 'reflect', 'replicate', 'circular'. value: that of 'constant', 0 "
       "unless "
-      "given.");
+      "given. "
+      "ValueError for another mode, for an odd number of sizes, for more pairs than dims, and where more is cut off "
+      "or reflected than there is.");
   m.def(
       "broadcast_tensors",
       [](nb::args tensors) {
@@ -224,7 +236,9 @@ void bind_indices(nb::module_& m, TensorClass& c) {
       },
       "dim"_a, "index"_a, "src"_a,
       "input plus src at index along dim, as a copy: out[index[i][j]][j] += src[i][j] for dim 0. Several that go to "
-      "one place are all added.");
+      "one place are all added. "
+      "The dtypes of input and src are equal; index is int64 or int32; TypeError otherwise. ValueError where the "
+      "numbers of dims differ, or where index is larger than input or src, IndexError for an index out of range.");
   both(
       m, c, "index_select",
       [](const Tensor& x, int64_t dim, const Tensor& index) { return index_select(x, dim, index); }, "dim"_a, "index"_a,
@@ -235,7 +249,9 @@ void bind_indices(nb::module_& m, TensorClass& c) {
         return index_add(x, dim, index, alpha ? mul(src, *alpha) : src);
       },
       "dim"_a, "index"_a, "source"_a, nb::kw_only(), "alpha"_a.none() = nb::none(),
-      "input plus the slices of source, times alpha, at the entries of dim that index names.");
+      "input plus the slices of source, times alpha, at the entries of dim that index names. "
+      "The dtypes of input and source are equal; index is a vector of int64 or int32. TypeError for other dtypes, "
+      "ValueError for other shapes, IndexError for an index or a dim out of range.");
   both(
       m, c, "take_along_dim",
       [](const Tensor& x, const Tensor& index, std::optional<int64_t> dim) { return take_along_dim(x, index, dim); },
@@ -243,8 +259,12 @@ void bind_indices(nb::module_& m, TensorClass& c) {
       "The elements along dim that indices names, as gather; the other dimensions broadcast. Without dim over the "
       "flattened input.\nindices: int64 or int32; TypeError otherwise. ValueError when the numbers of dimensions "
       "differ.");
-  both(m, c, "tril", &tril, "diagonal"_a = 0, "The lower triangle of the last two dims; zero above the diagonal.");
-  both(m, c, "triu", &triu, "diagonal"_a = 0, "The upper triangle of the last two dims; zero below the diagonal.");
+  both(m, c, "tril", &tril, "diagonal"_a = 0,
+       "The lower triangle of the last two dims; zero above the diagonal. "
+       "ValueError for fewer than two dims.");
+  both(m, c, "triu", &triu, "diagonal"_a = 0,
+       "The upper triangle of the last two dims; zero below the diagonal. "
+       "ValueError for fewer than two dims.");
 }
 
 }  // namespace

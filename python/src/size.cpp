@@ -53,7 +53,8 @@ void bind_size(nb::module_& m) {
       {Py_sq_repeat, reinterpret_cast<void*>(&repeated)},
       {Py_mp_subscript, reinterpret_cast<void*>(&item)},
       {Py_tp_doc,
-       const_cast<char*>("The sizes of a tensor, a tuple of ints with numel(). Slices and sums of it are sizes, too.")},
+       const_cast<char*>("The sizes of a tensor, a tuple of ints with numel(). Slices and sums of it are sizes, too. "
+                         "TypeError for what is no sequence; its entries are not checked.")},
       {0, nullptr}};
   static PyType_Spec spec{"pyflame._C.Size", 0, 0, Py_TPFLAGS_DEFAULT, slots};
   const nb::object type = nb::steal(

@@ -501,7 +501,8 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
         return wanted ? contiguous(clone(x), *wanted) : clone_preserving(x);
       },
       "input"_a, nb::kw_only(), "memory_format"_a.none() = nb::none(),
-      "A copy, in memory in the order of the input unless memory_format says another; gradients flow through it.");
+      "A copy, in memory in the order of the input unless memory_format says another; gradients flow through it. "
+      "TypeError for what is no memory format, ValueError for channels_last without four dims.");
   c.def(
       "clone",
       [](const Tensor& x, FormatArg format) {
@@ -509,7 +510,8 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
         return wanted ? contiguous(clone(x), *wanted) : clone_preserving(x);
       },
       nb::kw_only(), "memory_format"_a.none() = nb::none(),
-      "A copy, in memory in the order of this tensor unless memory_format says another; gradients flow through it.");
+      "A copy, in memory in the order of this tensor unless memory_format says another; gradients flow through it. "
+      "TypeError for what is no memory format, ValueError for channels_last without four dims.");
 }
 
 }  // namespace

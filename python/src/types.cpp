@@ -72,18 +72,18 @@ void bind_types(nb::module_& m) {
     }
   });
 
-  nb::enum_<MemoryFormat>(
-      m, "memory_format",
-      "How the dims of a tensor lie in memory: row-major, or with the channels of an image together.")
+  nb::enum_<MemoryFormat>(m, "memory_format",
+                          "How the dims of a tensor lie in memory: row-major, or with the channels of an image "
+                          "together. ValueError for the number of none of them.")
       .value("contiguous_format", MemoryFormat::contiguous, "Row-major: the last dim is the densest.")
       .value("channels_last", MemoryFormat::channels_last, "Images (N, C, H, W) whose channels lie together.")
       .value("preserve_format", kPreserveFormat, "As the input lies.")
       .value("channels_last_3d", kChannelsLast3d, "Volumes whose channels lie together; a name only.")
       .export_values();
 
-  nb::class_<PyDType>(
-      m, "dtype",
-      "The type of a tensor's elements: pyflame.float32, pyflame.int64 and others. There is one object of each.")
+  nb::class_<PyDType>(m, "dtype",
+                      "The type of a tensor's elements: pyflame.float32, pyflame.int64 and others. There is one object "
+                      "of each; TypeError where one is to be made.")
       .def_prop_ro(
           "name", [](const PyDType& d) { return std::string(dtype_name(d.value)); },
           "The name of the dtype without that of the package: 'float32' for pyflame.float32.")
@@ -126,13 +126,18 @@ void bind_types(nb::module_& m) {
   m.def(
       "set_default_dtype", [](DTypeArg d) { set_default_dtype(d.require("set_default_dtype")); }, "d"_a.none(),
       "The dtype of zeros(), of Python's floats in tensor(), of integers divided, ...: a floating one. For all "
-      "threads.");
+      "threads. "
+      "TypeError for a dtype that is not floating and for what is no dtype.");
   m.def(
       "promote_types",
       [](DTypeArg a, DTypeArg b) { return promote(a.require("promote_types"), b.require("promote_types")); }, "type1"_a,
-      "type2"_a, "The dtype that an operation on tensors of these two dtypes has.");
+      "type2"_a,
+      "The dtype that an operation on tensors of these two dtypes has. "
+      "Either may be the name of a dtype; TypeError for anything else.");
 
-  nb::class_<Device>(m, "device", "Where a tensor lives: 'cpu', 'rocm:0', ... Compares equal to its name.")
+  nb::class_<Device>(m, "device",
+                     "Where a tensor lives: 'cpu', 'rocm:0', ... Compares equal to its name. ValueError for the name "
+                     "of no device, TypeError for what is no name or number.")
       .def(
           "__init__",
           [](Device* self, nb::handle device, std::optional<int> index, std::optional<std::string> type) {

@@ -17,6 +17,8 @@ class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter();
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+  // Names the program of a command that runs one, which CLI11 does not know as an argument.
+  std::string make_usage(const CLI::App* app, std::string name) const override;
 
  private:
   int width_;

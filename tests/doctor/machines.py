@@ -11,8 +11,8 @@ GIB = 1 << 30
 RENDER, VIDEO = 109, 44
 USER = {"uid": 1000, "name": "user", "groups": [{"id": 1000, "name": "user"}, {"id": VIDEO, "name": "video"}, {"id": RENDER, "name": "render"}]}
 LIBRARIES = {"amdhip64": "{0}", "hsa-runtime64": "1", "rocblas": "4", "hipblaslt": "0", "MIOpen": "1", "rccl": "1", "hiprtc": "{0}"}
-ROCBLAS = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"]
-MIOPEN = ["gfx90a68", "gfx90a6e", "gfx942130", "gfx103036"]
+ROCBLAS = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"]
+MIOPEN = ["gfx90878", "gfx90a68", "gfx90a6e", "gfx942130", "gfx103036"]
 # KFD's bits of an io_link: no 32-bit and no 64-bit atomics.
 NO_ATOMICS = 0xC
 XGMI, PCIE = 11, 2
@@ -284,6 +284,14 @@ def mi300x_cpx(by_function=False):
     return m
 
 
+def mi100(**options):
+    """Four cards of PCIe with a bridge between each two: three links of 92 GB/s a card, both directions together."""
+    m = instinct(**{"cpus": 64, "memory": 512, "sockets": 1, **options})
+    for i in range(4):
+        m.gpu("gfx908", 120, 0x738C, 0x23 + 0x20 * i, 32, revision=1, hive=0x1A2B, pci_class="0x038000", clock=1502, power=290, path=(f"0000:{0x20 + 0x20 * i:02x}:01.1",))
+    return m.mesh(bandwidth=46000)
+
+
 def mi250x():
     m = instinct(cpus=64, memory=512, sockets=1, rocm="6.3.0")
     for i in range(8):
@@ -404,6 +412,7 @@ MACHINES = {
     "mi300x": mi300x,
     "mi300x_cpx": mi300x_cpx,
     "mi300x_cpx_older_kernel": lambda: mi300x_cpx(by_function=True),
+    "mi100": mi100,
     "mi250x": mi250x,
     "rx7900xt": rx7900xt,
     "rx7900xt_igpu_first": lambda: rx7900xt(1, igpu_first=True),
@@ -416,6 +425,7 @@ MACHINES = {
     "container_without_group": container_without_group,
     "stacked_filters": stacked_filters,
     "override_same_family": lambda: override("gfx1031", 40, 0x73DF, 0xC1, 12, "10.3.0"),
+    "override_mi100_as_mi200": lambda: mi100(env={"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}),
     "override_other_family": lambda: override("gfx1102", 32, 0x7480, 0xCF, 8, "10.3.0"),
     "wsl": wsl,
     "no_atomics": no_atomics,

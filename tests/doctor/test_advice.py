@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from machines import GIB, MACHINES, Machine, desktop, instinct, mi250x, mi300x, override, radeon, rx7900xt, rx9070xt
+from machines import GIB, MACHINES, Machine, desktop, instinct, mi100, mi250x, mi300x, override, radeon, rx7900xt, rx9070xt
 
 RANK = {"INFO": 0, "LOW": 1, "MED": 2, "HIGH": 3, "CRIT": 4}
 TORCH, VLLM = {"torch": "2.9.0+rocm7.0"}, {"vllm": "0.11.0"}
@@ -53,6 +53,10 @@ def rx9000(packages=None, count=1, **env):
     for i in range(1, count):
         m.gpu("gfx1201", 64, 0x7550, 3 * i + 3, 16, revision=0xC0, path=radeon(i), speed="32.0 GT/s PCIe", power=304)
     return m.python(packages) if packages else m
+
+
+def mi100s(numa_balancing=0, **env):
+    return with_env(mi100(), **env).file("/proc/sys/kernel/numa_balancing", str(numa_balancing))
 
 
 def mi200(numa_balancing=0, **env):
@@ -159,10 +163,10 @@ CASES = {
     "rx9000-products": Case("ENV-55", [(rx9000(**{HIPBLASLT: value}), "LOW", "compare their results") for value in ("0", "1")], [rx9000()]),
     "rx9000-allocator": Case("ENV-50", [(rx9000(PYTORCH_CUDA_ALLOC_CONF=BOTH), "CRIT", "max_split_size_mb")], [rx9000(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), rx9000()], least="LOW"),
     "rx9000-transfers": Case("ENV-93", [(rx9000(count=4, NCCL_P2P_DISABLE="1"), "LOW", "hung the machine")], [rx9000(count=4, NCCL_P2P_DISABLE="1"), rx9000(count=4)], least="MED"),
-    "mi200-numa": Case("SYS-08", [(mi200(numa_balancing=n), "HIGH", str(n)) for n in (1, 2, 3)], [mi200()]),
-    "mi200-products": Case("ENV-55", [(mi200(**{HIPBLASLT: "0"}), "MED", "gfx90a")], [mi200()]),
-    "mi200-xnack": Case("ENV-35", [(mi200(HSA_XNACK="1"), "LOW", "unified memory")], [mi200()]),
-    "mi200-transfers": Case("ENV-93", [(mi200(NCCL_P2P_DISABLE="1"), "HIGH", "gfx90a")], [mi200()]),
+    "mi200-numa": Case("SYS-08", [(mi200(numa_balancing=n), "HIGH", str(n)) for n in (1, 2, 3)] + [(mi100s(numa_balancing=1), "HIGH", "1")], [mi200(), mi100s()]),
+    "mi200-products": Case("ENV-55", [(mi200(**{HIPBLASLT: "0"}), "MED", "gfx90a")], [mi200(), mi100s()]),
+    "mi200-xnack": Case("ENV-35", [(mi200(HSA_XNACK="1"), "LOW", "unified memory"), (mi100s(HSA_XNACK="1"), "LOW", "unified memory")], [mi200(), mi100s()]),
+    "mi200-transfers": Case("ENV-93", [(mi200(NCCL_P2P_DISABLE="1"), "HIGH", "gfx90a"), (mi100s(NCCL_P2P_DISABLE="1"), "HIGH", "gfx908")], [mi200(), mi100s()]),
     "mi300-arguments": Case("ENV-10", [(mi300(rocm="6.1.2"), "MED", "6.1.2"), (mi300(HIP_FORCE_DEV_KERNARG="1"), "INFO", "default")], [mi300(rocm="6.1.2", HIP_FORCE_DEV_KERNARG="1"), mi300(rocm="6.2.0")], least="LOW"),
     "mi300-aiter": Case("ENV-100", [(mi300(packages=VLLM), "HIGH", "gfx942")], [mi300(packages=VLLM, VLLM_ROCM_USE_AITER="1")], least="LOW"),
     "mi300-tuned": Case("ENV-104", [(mi300(VLLM_ROCM_USE_AITER="1"), "LOW", "gfx942")], [mi300(VLLM_ROCM_USE_AITER="1", AITER_CONFIG_GEMM_BF16="/srv/tuned.csv"), mi350(VLLM_ROCM_USE_AITER="1")], least="LOW"),

@@ -197,7 +197,7 @@ echo 'export AMD_SERIALIZE_COPY=3'
 
 def test_env_prints_nothing_useless(run, tmp_path):
     """The doctor reports nothing about settings that `pyflame env` recommends."""
-    for gfx, name in (("gfx942", "mi300x"), ("gfx90a", "mi250x"), ("gfx1100", "rx7900xt"), ("gfx1201", "rx9070xt")):
+    for gfx, name in (("gfx942", "mi300x"), ("gfx908", "mi100"), ("gfx90a", "mi250x"), ("gfx1100", "rx7900xt"), ("gfx1201", "rx9070xt")):
         tree = ALL[name]().write(tmp_path / gfx)
         for workload in ("training", "inference", "multi-gpu"):
             text = run("env", "--arch", gfx, "--workload", workload).stdout

@@ -5,7 +5,7 @@ import json
 import pytest
 
 RANK = {"INFO": 0, "LOW": 1, "MED": 2, "HIGH": 3, "CRIT": 4}
-ARCHS = ["gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201"]
+ARCHS = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201"]
 
 
 @pytest.fixture

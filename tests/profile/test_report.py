@@ -457,7 +457,7 @@ def test_what_is_no_profile_is_told(run, tmp_path):
     assert ".xplane.pb beside it" in message("j.json", b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[{"ph":"M","pid":1,'
                                              b'"name":"process_name","args":{"name":"/device:GPU:0"}}]}')
     assert "OTF2" in message("e.otf2", b"OTF2xxxx")
-    assert "does not exist" in run("report", tmp_path / "none", code=1).stderr
+    assert f"report: the path does not exist; got '{tmp_path / 'none'}'; expected a trace, a tuning file, or a folder of them\n" in run("report", tmp_path / "none", code=1).stderr
     (tmp_path / "folder").mkdir()
     assert "no file of a known format" in run("report", tmp_path / "folder", code=1).stderr
     db = sqlite3.connect(tmp_path / "other.db")

@@ -1,5 +1,8 @@
 """Arguments have the effect that PyTorch gives them or are refused, errors begin with the name of the function that was called, and functions of PyTorch's programs
 are there."""
+import subprocess
+import sys
+
 import numpy as np
 import pyflame as pf
 import pytest
@@ -16,6 +19,13 @@ def near(a, b, tolerance=1e-6):
 
 
 # ---- arguments
+
+
+def test_a_constructor_refuses_keywords_that_it_does_not_have():
+    # In a process of its own: an error that leaves C++ unseen would end the process.
+    code = "import pyflame as pf\ntry:\n    pf.Tensor(2, 3, device='cpu')\nexcept TypeError as error:\n    print('refused', error)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("refused"), done.stderr
 
 
 def test_a_planner_of_a_checkpoint_is_refused(tmp_path):

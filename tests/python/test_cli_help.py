@@ -62,6 +62,17 @@ def test_nothing_is_lost_in_a_narrow_terminal(run):
     assert letters(wide) == letters(narrow) and narrow.count("\n") > wide.count("\n")
 
 
+@pytest.mark.parametrize("command, arguments", [("explain", "FILE.py [ARGUMENT ...]"), ("profile", "FILE.py [ARGUMENT ...]"), ("debug run", "FILE.py [ARGUMENT ...]"),
+                                                ("tune", "[FILE.py [ARGUMENT ...]]"), ("optimize", "[FILE.py [ARGUMENT ...]]"), ("bench", "[what...] [SUBCOMMAND]"), ("info", "")])
+def test_the_usage_names_the_program(run, command, arguments):
+    assert f"\nUsage: pyflame {command} [OPTIONS] {arguments}".rstrip() + "\n" in run(*command.split(), "--help").stdout
+
+
+@pytest.mark.parametrize("command", ["explain", "profile", "tune", "optimize", "debug run"])
+def test_a_command_without_its_program_says_what_it_expects(run, command):
+    assert "there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame" in run(*command.split(), code=1).stderr
+
+
 @pytest.mark.parametrize("columns, most", [(60, 60), (20, 60), (100, 100), (300, 120)])
 def test_the_width_is_that_of_the_terminal(program, columns, most):
     width = len(widest(on_a_terminal([program, "serve", "--help"], columns)))

@@ -481,3 +481,31 @@ def test_logaddexp_of_equal_and_infinite_numbers(f, base):
     np.testing.assert_allclose(y.detach().numpy(), [inf, -inf, inf, 1, 3 + np.log(2) / np.log(base), 1e-3], rtol=1e-15)
     np.testing.assert_allclose(a.grad.numpy(), [0.5, 0.5, 1, 0, 0.5, 1])
     np.testing.assert_allclose(b.grad.numpy(), [0.5, 0.5, 0, 1, 0.5, 0])
+
+
+@pytest.mark.parametrize("error, message, call", [
+    (IndexError, "select_scatter: index out of range; got 4", lambda a: pf.select_scatter(a, a[0], 0, 4)),
+    (IndexError, "select_scatter: index out of range; got -5", lambda a: pf.select_scatter(a, a[0], 0, -5)),
+    (IndexError, "diag_embed: a tensor without dims", lambda a: pf.diag_embed(a[0, 0])),
+    (IndexError, "tensor_split: a tensor without dims", lambda a: pf.tensor_split(a[0, 0], 2)),
+    (ValueError, "chain_matmul: no matrices", lambda a: pf.chain_matmul()),
+    (ValueError, "chain_matmul: not a matrix", lambda a: pf.chain_matmul(a, a[0])),
+    (ValueError, "cdist: no such compute_mode; got 'fast'", lambda a: pf.cdist(a, a, compute_mode="fast")),
+    (TypeError, "dstack: an entry is not a tensor; got int at position 1", lambda a: pf.dstack([a, 3])),
+    (TypeError, "conv1d: input is not a tensor; got int", lambda a: pf.conv1d(3, a)),
+    (TypeError, "conv2d: weight is not a tensor; got int", lambda a: pf.conv2d(a, 3)),
+    (TypeError, "is_autocast_enabled: device_type is not a string; got int", lambda a: pf.is_autocast_enabled(3)),
+    (TypeError, "wait: not what fork returned; got int", lambda a: pf.wait(3)),
+    (TypeError, "to_dlpack: not a tensor; got int", lambda a: pf.to_dlpack(3)),
+    (TypeError, "atleast_2d: an entry is not a tensor; got str at position 0", lambda a: pf.atleast_2d("a", a)),
+])
+def test_an_argument_that_does_not_fit_is_refused(error, message, call):
+    with pytest.raises(error, match=message):
+        call(pf.ones(4, 3))
+
+
+def test_the_distances_of_each_compute_mode_agree():
+    a, b = pf.rand(30, 3), pf.rand(4, 3)
+    expected = pf.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+    for mode in ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", None):
+        assert pf.allclose(pf.cdist(a, b, compute_mode=mode), expected, atol=1e-3)

@@ -1,5 +1,6 @@
 """Devices, synchronisation, explain, counters: complete for the CPU, and honest about what is not there."""
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -50,6 +51,16 @@ def test_rocm_is_absent_with_a_reason():
             use()
         assert "rocm" in str(e.value).lower()
     assert pf.get_device() == "cpu"
+
+
+@pytest.mark.skipif(pf.cuda_is_available() or pf.rocm_is_available(), reason="there is a GPU here")
+def test_cuda_is_absent_with_what_was_found_and_the_name_of_amds():
+    for op, use in (("device", lambda: pf.ones(2).to("cuda")), ("set_device", lambda: pf.set_device("cuda")), ("device", lambda: pf.ones(2, device="cuda:1")), ("device_info", lambda: pf.device_info("cuda"))):
+        with pytest.raises(pf.DeviceError) as e:
+            use()
+        assert re.fullmatch(rf"{op}: the device is not available; got 'cuda:[01]' \(.+\); expected one of those found here: 'cpu', 'reference', 'null'; hint: on an AMD GPU write 'rocm'", str(e.value)), e.value
+    with pytest.raises(pf.DeviceError, match="expected one of those found here: 'cpu', 'reference', 'null'$"):
+        pf.set_device("rocm")
 
 
 def test_synchronize_and_explain():

@@ -1,8 +1,10 @@
 """Collectives of several processes on one host, through shared memory and through TCP."""
 import datetime
+import re
 import subprocess
 import sys
 
+import numpy
 import pytest
 from processes import finish, run, start
 
@@ -290,6 +292,19 @@ def test_tcp_store():
     other.wait(["a"])
     assert store.num_keys() == 2 and other.delete_key("a") and not other.delete_key("a")
     other.close()
+    store.close()
+
+
+def test_tcp_store_adds_whole_numbers_only():
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=60)
+    store.set("word", "two")
+    with pytest.raises(RuntimeError, match=r"^TCPStore.add: the key holds no whole number; got 'word' with b'two'; expected a number"):
+        store.add("word", 1)
+    assert store.get("word") == b"two"
+    for amount in (2.5, "2", None, 2.0):
+        with pytest.raises(TypeError, match=rf"^TCPStore.add: amount is no int; got {re.escape(repr(amount))} for the key 'n'; expected an int"):
+            store.add("n", amount)
+    assert not store.check(["n"]) and store.add("n", numpy.int64(3)) == 3 and store.add("n", True) == 4, "the connection still serves"
     store.close()
 
 

@@ -104,6 +104,20 @@ for p in (S(0), S(1), R):
 check(lambda x: x.softmax(1), mesh, (a, [S(0)]), gives=[S(0)])
 check(lambda x: x.log_softmax(-1), mesh, (a, [S(0)]), gives=[S(0)])
 check(lambda x: x.permute(2, 0, 1).unsqueeze(1).transpose(0, 1), mesh, (batch, [S(1)]), gives=[S(3)])
+# Another shape: a dim that is split stays, or begins what is merged or divided in equal parts.
+cube = pf.randn(4, 3, 5)
+for p in (S(0), S(1), S(2), R):
+    check(lambda x: x.reshape(1, 4, 1, 3, 5).square(), mesh, (cube, [p]), gives=[R if p == R else S({0: 1, 1: 3, 2: 4}[p.dim])])
+check(lambda x: x.flatten(0, 1), mesh, (cube, [S(2)]), gives=[S(1)])
+check(lambda x: x.view(-1, 5).reshape((2, 6, 5)), mesh, (cube, [S(2)]), gives=[S(2)])
+check(lambda x: x.flatten(), mesh, (cube, [S(0)]), gives=[S(0)])
+check(lambda x: x.flatten(0, -2).reshape(4, 3, 5), mesh, (cube, [S(0)]), gives=[S(0)])
+check(lambda x: x.view(4, 15), mesh, (cube, [S(0)]), gives=[S(0)])
+check(lambda x: (x @ x.T).flatten(), mesh, (pf.randn(3, 4), [R]), gives=[R])
+assert DTensor.from_local(cube, mesh, [P]).reshape(12, 5).placements == (P,)
+for d, shape in ((S(1), (12, 5)), (S(1), (4, 15)), (S(2), (4, 15)), (S(2), (60,)), (S(0), (3, 4, 5))):
+    refused(lambda: distribute_tensor(cube, mesh, [d]).reshape(shape), f"DTensor.reshape: the result cannot be computed from the parts; got {d}; expected a shape in which dim {d.dim} of (4, 3, 5) stays")
+assert distribute_tensor(pf.zeros(0, 4), mesh, [S(0)]).unsqueeze(0).shape == (1, 0, 4)
 # An MLP of three layers, and a step by hand.
 w1, w2, x = leaf(6, 8), leaf(8, 5), pf.randn(3, 6)
 loss = ((x @ w1).tanh() @ w2).square().mean()
@@ -307,6 +321,10 @@ WRONG = [
     (ValueError, "DTensor.matmul: the operands are no matrices; got \\(3,\\) and \\(3, 4\\)", lambda d, m: d.sum(dim=1) @ d),
     (IndexError, "DTensor.sum: there is no such dim; got 2; expected -2 to 1", lambda d, m: d.sum(dim=2)),
     (IndexError, "DTensor.softmax: not one dim; got \\(0, 1\\)", lambda d, m: d.softmax((0, 1))),
+    (ValueError, "DTensor.reshape: the shape does not fit; got \\(5, -1\\) for \\(3, 4\\); expected 12 elements", lambda d, m: d.reshape(5, -1)),
+    (TypeError, "DTensor.view: not a shape; got \\(2.5,\\)", lambda d, m: d.view(2.5)),
+    (ValueError, "DTensor.flatten: the dims are not in order; got 1 and 0", lambda d, m: d.flatten(1, 0)),
+    (IndexError, "DTensor.flatten: there is no such dim; got 2", lambda d, m: d.flatten(0, 2)),
     (IndexError, "DTensor.unsqueeze: there is no such dim; got 4", lambda d, m: d.unsqueeze(4)),
     (ValueError, "DTensor.permute: not an order of the dims; got \\(0, 0\\)", lambda d, m: d.permute(0, 0)),
     (TypeError, "DTensor.mean: the values are no floating point numbers", lambda d, m: d.long().mean()),
@@ -318,7 +336,7 @@ WRONG = [
     (AttributeError, "'DTensor' object has no attribute 'nothing'", lambda d, m: d.nothing),
     (RuntimeError, "pickle: a DTensor is divided over processes", lambda d, m: pickle.dumps(d)),
     (TypeError, "exp: wrong arguments", lambda d, m: pf.exp(d)),
-    (NotImplementedError, "distributed.tensor.distribute_module: not available", lambda d, m: dist.tensor.distribute_module(1)),
+    (NotImplementedError, "distributed.tensor.zeros: not available", lambda d, m: dist.tensor.zeros(1)),
 ]
 
 

@@ -1,5 +1,6 @@
 """pf.explain: the causes and lines of cuts, what steps cost, where fusion ends and what that costs, fallbacks. `pyflame explain` runs programs."""
 import json
+import math
 import os
 import re
 import signal
@@ -372,21 +373,29 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def parts_of(stdout, name):
+    """What the program wrote, and the report behind it."""
+    output, title, report = stdout.partition(f"\n== pyflame explain: {name} ==\n")
+    assert title, stdout
+    return output, report
+
+
 def test_the_command(run, folder):
     r = run("explain", "--html", "page.html", "--json", "some.json", "--python", sys.executable, "some.py", 3, 7, code=7)
-    assert r.stdout == "rows: 64\n" * 3, "the program's output is its own"
-    assert re.match(r"\d+ windows\n", r.stderr) and "the steps that cost most:" in r.stderr and "program 1: " in r.stderr and "measured " in r.stderr and "\nno fallbacks\n" in r.stderr
+    output, report = parts_of(r.stdout, "some.py")
+    assert output == "rows: 64\n" * 3 and "windows" not in r.stderr, "the report is behind the program's output, and on stdout"
+    assert re.match(r"\d+ windows\n", report) and "the steps that cost most:" in report and "program 1: " in report and "measured " in report and "\nno fallbacks\n" in report
     if not ONE_OP_WINDOWS:
-        assert re.search(r"3 x  some.py:9 in <module>: sync point: the number of true elements, because the size of the result depends on the data", r.stderr)
+        assert re.search(r"3 x  some.py:9 in <module>: sync point: the number of true elements, because the size of the result depends on the data", report)
     found = json.loads((folder / "some.json").read_text())
-    assert found["windows"] == int(r.stderr.split()[0]) and found["costs"][0]["measured_us"] > 0 and sum(p["runs"] for p in found["programs"]) == found["windows"]
+    assert found["windows"] == int(report.split()[0]) and found["costs"][0]["measured_us"] > 0 and sum(p["runs"] for p in found["programs"]) == found["windows"]
     html = (folder / "page.html").read_text()
     assert html.startswith("<!doctype html>") and "The steps that cost most" in html and "some.py:8" in html and "<script" not in html and "http" not in html
 
 
 def test_the_command_writes_the_text_to_a_file(run, folder):
     r = run("explain", "--out", "plan.txt", "--no-times", "--python", sys.executable, "-m", "some", 1, 0)
-    assert r.stderr == "pyflame explain: written: plan.txt\n" and "measured" not in (folder / "plan.txt").read_text().replace("measured on", "")
+    assert r.stdout == "rows: 64\n" and r.stderr == "pyflame explain: written: plan.txt\n" and "measured" not in (folder / "plan.txt").read_text().replace("measured on", "")
     r = run("explain", "--out", "no/such/plan.txt", "--python", sys.executable, "some.py", 1, 0, code=1)
     assert r.stderr == "pyflame explain: 'no/such/plan.txt' cannot be written; expected a file in a folder that exists and can be written\n" and not r.stdout, "it says so before it runs"
 
@@ -401,9 +410,9 @@ def test_a_program_that_goes_to_another_folder(run, folder):
 def test_a_long_program_is_summed_up_on_the_terminal(run, folder):
     (folder / "long.py").write_text("import pyflame as pf\nx = pf.ones(5, 5)\nfor i in range(60):\n    x = pf.cumsum(x, 0)\nx.sum().item()\n")
     r = run("explain", "--python", sys.executable, "long.py")
-    assert "the steps that cost most:" in r.stderr and "program 1: " in r.stderr and "  step 0: " not in r.stderr and "hint: --out FILE or --html FILE writes them" in r.stderr
+    assert "the steps that cost most:" in r.stdout and "program 1: " in r.stdout and "  step 0: " not in r.stdout and "hint: --out FILE or --html FILE writes them" in r.stderr
     r = run("explain", "--out", "all.txt", "--python", sys.executable, "long.py")
-    assert "program 1: " in r.stderr and "hint:" not in r.stderr and (folder / "all.txt").read_text().count("\n  step ") >= 60
+    assert "program 1: " in r.stdout and "hint:" not in r.stderr and (folder / "all.txt").read_text().count("\n  step ") >= 60
 
 
 def test_kernels_of_the_cpu_are_not_generated(run, folder):
@@ -415,17 +424,18 @@ def test_a_program_with_a_profile_and_an_explanation_of_its_own(run, folder):
     (folder / "own.py").write_text("import pyflame as pf\nx = pf.ones(8, 8)\n(x @ x).sum().item()\nwith pf.profiler.profile() as p:\n    (x @ x).sum().item()\n"
                                    "print(len([r for r in p.key_averages() if r.kind == 'step']) > 0, 'measured' in pf.explain(lambda: (x @ x).sum().item()))\n")
     r = run("explain", "--python", sys.executable, "own.py")
-    assert r.stdout == "True True\n" and "program 1: " in r.stderr and "Traceback" not in r.stderr
+    output, report = parts_of(r.stdout, "own.py")
+    assert output == "True True\n" and "program 1: " in report and "Traceback" not in r.stderr
 
 
 def test_a_program_that_fails_or_computes_in_threads(run, folder):
     (folder / "bad.py").write_text("import threading, pyflame as pf\nt = threading.Thread(target=lambda: pf.ones(9).exp().sum().item())\nt.start()\nt.join()\nraise ValueError('wrong')\n")
     r = run("explain", "--python", sys.executable, "bad.py", code=1)
-    assert "ValueError: wrong" in r.stderr and "exp" in r.stderr and "bad.py:2 in <lambda>" in r.stderr
+    assert "ValueError: wrong" in r.stderr and "exp" in r.stdout and "bad.py:2 in <lambda>" in r.stdout
 
 
 def test_what_the_command_refuses(run, folder):
-    assert "explain: there is no program; got no file and no -m; hint: pyflame explain train.py --epochs 1" in run("explain", code=1).stderr
+    assert "explain: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame explain train.py --epochs 1" in run("explain", code=1).stderr
     assert "there is no such file; got 'none.py'; expected a Python program" in run("explain", "--python", sys.executable, "none.py", code=1).stderr
     assert "there is no such module; got 'none'; expected a module that Python finds from this folder" in run("explain", "--python", sys.executable, "-m", "none", code=1).stderr
     assert "there is no such module; got 'none.at.all'" in run("explain", "--python", sys.executable, "-m", "none.at.all", code=1).stderr
@@ -442,8 +452,56 @@ def test_ctrl_c_ends_the_program_and_explains_it(program, folder):
     assert p.stdout.readline() == "begun\n"
     time.sleep(0.3)
     p.send_signal(signal.SIGINT)
-    _, err = p.communicate(timeout=120)
-    assert p.returncode == 130 and "program 1: " in err and "endless.py:5" in err
+    report, _ = p.communicate(timeout=120)
+    assert p.returncode == 130 and "program 1: " in report and "endless.py:5" in report
+
+
+def test_a_reader_that_leaves_and_an_output_that_the_program_replaced(program, folder):
+    (folder / "long.py").write_text("import pyflame as pf\nfor i in range(900):\n    pf.ones(i + 1).sum().item()\n")
+    r = subprocess.run(["bash", "-c", f"{program} explain --no-times --python {sys.executable} long.py | head -n 3; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, timeout=300)
+    assert r.stdout.startswith("\n== pyflame explain: long.py ==\n900 windows\n") and r.stdout.endswith("\n0\n") and "Traceback" not in r.stderr and "BrokenPipe" not in r.stderr
+    (folder / "quiet.py").write_text("import io, sys, pyflame as pf\nsys.stdout = io.StringIO()\nprint('lost')\npf.ones(3).sum().item()\n")
+    r = subprocess.run([program, "explain", "--python", sys.executable, "quiet.py"], capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0 and parts_of(r.stdout, "quiet.py")[0] == "" and "program 1: " in r.stdout
+    (folder / "größe.py").write_text("import sys, pyflame as pf\npf.ones(3).sum().item()\nsys.stdout = None\n")
+    r = subprocess.run([program, "explain", "--python", sys.executable, "größe.py"], capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert r.returncode == 0 and "gr\\xf6\\xdfe.py:2 in <module>" in r.stdout and not r.stderr
+    (folder / "shut.py").write_text("import sys, pyflame as pf\npf.ones(3).sum().item()\nsys.stdout.close()\n")
+    r = subprocess.run([program, "explain", "--python", sys.executable, "shut.py"], capture_output=True, text=True, timeout=300)
+    assert r.stderr.startswith("pyflame explain: the report cannot be written to the standard output: ") and "hint: --out FILE" in r.stderr
+
+
+@whole_windows
+def test_the_first_run_of_a_step_is_named(run, folder):
+    """The first product of a process starts threads and generates code, which a profile skips."""
+    (folder / "many.py").write_text("import pyflame as pf\nx = pf.ones(64, 64)\npf.synchronize()\nfor i in range(20):\n    (x @ x).sum().item()\n")
+    r = run("explain", "--json", "many.json", "--python", sys.executable, "many.py")
+    found = json.loads((folder / "many.json").read_text())
+    row = next(c for c in found["costs"] if "matmul" in c["name"])
+    step = next(s for p in found["programs"] for s in p["steps"] if "matmul" in s["name"])
+    assert row["runs"] == 20 and step["first_us"] > 2 * step["later_us"] > 0
+    assert math.isclose(row["measured_us"], step["first_us"] + 19 * step["later_us"], rel_tol=1e-6), "all runs"
+    assert re.search(r"matmul.* x 20 .*, measured \S+ .?s, of it \S+ .?s in first runs\n", r.stdout) and re.search(r", measured \S+ .?s, in the first run \S+ .?s\n", r.stdout)
+    (folder / "once.py").write_text("import pyflame as pf\nx = pf.ones(64, 64)\n(x @ x).sum().item()\n")
+    assert re.search(r"matmul .*, measured \S+ .?s in its first run\n", run("explain", "--python", sys.executable, "once.py").stdout)
+
+
+def test_a_later_explanation_measures_as_a_profile_does():
+    x = pf.ones(48, 48)
+    multiply = lambda: (x @ x).sum().item()  # noqa: E731
+    with pf.profiler.profile() as p:
+        for _ in range(10):
+            multiply()
+    row = next(r for r in p.key_averages() if r.kind == "step" and "matmul" in r.key)
+    assert 0 < row.first_time < row.cpu_time_total
+    later = rendering.time((row.cpu_time_total - row.first_time) / (row.count - 1))
+    assert f"measured {later}\n" in pf.explain(multiply) and "first run" not in pf.explain(multiply)
+
+
+def test_no_expected_time_is_below_that_of_a_start():
+    text = pf.explain(lambda: pf.ones(3) + 1)
+    assert "expected under 0.1 us" in text and not re.search(r"expected [\d.]+ [np]s", text)
+    assert [rendering.expected({"expected_us": us, "launch_us": 1.0}) for us in (0.000097, 0.99, 1.0, 25.0)] == ["under 1 us", "under 1 us", "1 us", "25 us"]
 
 
 def test_names_in_the_page_are_escaped():

@@ -133,6 +133,18 @@ def test_dlpack_round_trip(dtype):
     assert x.__dlpack_device__() == (1, 0)
 
 
+def test_a_tensor_with_a_gradient_names_the_reader():
+    x = pf.ones(3, requires_grad=True)
+    for use in (x.__dlpack__, lambda: pf.utils.dlpack.to_dlpack(x), lambda: pf.from_dlpack(x)):
+        with pytest.raises(RuntimeError, match=r"^__dlpack__: the tensor requires a gradient, which DLPack cannot track; .*; hint: use tensor.detach\(\)$"):
+            use()
+    with pytest.raises(RuntimeError, match=r"^numpy: the tensor requires a gradient, which NumPy cannot track; .*; hint: use tensor.detach\(\).numpy\(\)$"):
+        x.numpy()
+    with pytest.raises(BufferError, match="^buffer: the tensor requires a gradient, which the buffer protocol cannot track"):
+        memoryview(x)
+    assert pf.from_dlpack(x.detach()).tolist() == [1, 1, 1]
+
+
 def test_dlpack_with_numpy():
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     x = pf.from_dlpack(a)

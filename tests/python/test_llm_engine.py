@@ -377,8 +377,8 @@ def test_wrong_logits_end_one_request(lm, monkeypatch):
         def run(self):
             return self.damaged(super().run())
 
-        def likeliest(self):  # where a GPU finds the tokens
-            ids, logits = super().likeliest()
+        def chosen(self):  # where a GPU finds the tokens
+            ids, logits = super().chosen()
             return ids, self.damaged(logits)
 
     monkeypatch.setattr(engines, "Step", Damaged)
@@ -400,8 +400,8 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
         def run(self):
             return after(super().run())
 
-        def likeliest(self):  # where a GPU finds the tokens
-            return after(super().likeliest())
+        def chosen(self):  # where a GPU finds the tokens
+            return after(super().chosen())
 
     monkeypatch.setattr(engines, "Step", Fails)
     with Engine(lm, max_num_seqs=4) as engine:
@@ -561,9 +561,9 @@ def ahead(monkeypatch):
     """How many passes began so, in a list of one number."""
     count, begin = [0], Engine._begin
 
-    def counted(self, parts, ids=None):
-        count[0] += ids is not None
-        return begin(self, parts, ids)
+    def counted(self, parts, found=None):
+        count[0] += found is not None
+        return begin(self, parts, found)
 
     monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
     monkeypatch.setattr(Engine, "_begin", counted)
@@ -577,6 +577,60 @@ def test_passes_ahead_write_the_same(lm, mixed, ahead, options):
         assert [r.ids for r in written(engine, prompts, counts)] == want
         assert idle(engine) and engine.stats()["generation_tokens_total"] == sum(counts)
     assert ahead[0] > 5
+
+
+def test_prompts_are_read_in_passes_ahead(lm, mixed, ahead, monkeypatch):
+    """Their parts, and the first parts of requests that waited, are in passes that begin before the tokens of the one before are known."""
+    prompts, counts, want = mixed
+    plan, planned = Engine._plan_ahead, []
+
+    def noted(self, now):
+        before = len(self._waiting)
+        parts = plan(self, now)
+        planned.extend((p.after is not None, p.begin > 0, before - len(self._waiting)) for _, p in parts or ())
+        return parts
+
+    monkeypatch.setattr(Engine, "_plan_ahead", noted)
+    with Engine(lm, max_num_seqs=4, max_num_batched_tokens=24) as engine:
+        assert [r.ids for r in written(engine, prompts, counts)] == want and idle(engine)
+        assert engine.stats()["generation_tokens_total"] == sum(counts)
+    assert (False, True, 0) in planned and any(admitted for _, _, admitted in planned) and ahead[0] > 20
+
+
+def test_a_prompt_alone_is_read_in_passes_ahead(lm, ahead, monkeypatch):
+    """No pass finds a token, so each can begin without the one before."""
+    begun, begin = [], Engine._begin
+    monkeypatch.setattr(Engine, "_begin", lambda self, parts, found=None: begun.append(found) or begin(self, parts, found))
+    prompt = [5 + i % 40 for i in range(100)]
+    with Engine(lm, max_num_batched_tokens=16) as engine:
+        (received,) = written(engine, [prompt], [3])
+    assert received.ids == list(lm.tokens(prompt, 3, GREEDY, stop_ids=()))
+    assert [f is None for f in begun] == [True] * 7 + [False] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_passes_ahead_beside_requests_that_draw(lm, mixed, ahead, seed):
+    """Requests whose tokens only the host can choose come between greedy ones, and some are cancelled: each text is the one that its request writes alone."""
+    prompts, counts, _ = mixed
+    rs = np.random.RandomState(seed)
+    samplings = [Sampling(temperature=0.8, seed=i) if rs.rand() < 0.3 else GREEDY for i in range(len(prompts))]
+    with Engine(lm) as engine:
+        want = [written(engine, [p], [n], s)[0].ids for p, n, s in zip(prompts, counts, samplings)]
+    with Engine(lm, max_num_seqs=3, max_num_batched_tokens=20, kv_cache_bytes=cache_of(lm, 25), max_model_len=160) as engine:
+        requests, received = {}, []
+
+        def after(i, victim, at):
+            return lambda event: isinstance(event, Token) and len(received[i].ids) == at and engine.cancel(requests[victim])
+
+        for i in range(len(prompts)):
+            received.append(Received(after(i, int(rs.randint(len(prompts))), int(rs.randint(1, 12)))))
+        with engine._wake:
+            for i, (p, n, s) in enumerate(zip(prompts, counts, samplings)):
+                requests[i] = engine.submit(p, s, n, stop_ids=(), receive=received[i], priority=int(rs.randint(2)))
+        ends = [r.wait().reason for r in received]
+        assert [r.ids for r, end in zip(received, ends) if end == "length"] == [ids for ids, end in zip(want, ends) if end == "length"]
+        assert all(r.ids == ids[: len(r.ids)] for r, ids in zip(received, want)) and idle(engine)
+    assert ahead[0] > 0
 
 
 def test_passes_ahead_after_a_prompts_part_of_one_token(lm, ahead, monkeypatch):
@@ -620,18 +674,18 @@ def test_a_pass_ahead_that_fails(lm, ahead, monkeypatch):
     """The tokens of the pass before it are right, so they are delivered; then the requests end with the error, and the engine goes on."""
     begin, left = Engine._begin, [4]
 
-    def failing(self, parts, ids=None):
-        left[0] -= ids is not None
+    def failing(self, parts, found=None):
+        left[0] -= found is not None
         if left[0] == 0:
             left[0] = -1
             raise RuntimeError("no memory")
-        return begin(self, parts, ids)
+        return begin(self, parts, found)
 
     want = list(lm.tokens([5, 6, 7], 20, GREEDY, stop_ids=()))
     with Engine(lm) as engine:
         monkeypatch.setattr(Engine, "_begin", failing)
         received = written(engine, [[5, 6, 7]], [20])[0]
-        assert received.end == Finished("error", "RuntimeError: no memory") and received.ids == want[:5]
+        assert received.end == Finished("error", "RuntimeError: no memory") and received.ids == want[:4]
         assert [r.ids for r in written(engine, [[5, 6, 7]], [20])] == [want] and idle(engine)
 
 
@@ -672,3 +726,53 @@ def test_a_waiting_request_ends_while_passes_begin_ahead(lm, ahead, how):
         assert waiting.wait().reason == ("cancelled" if how == "cancelled" else "length")
         assert writing.wait() == Finished("length") and len(writing.ids) == 40
     assert written_then[0] <= 7 and ahead[0] > 20  # the pass that gave the fifth token, and the one that had begun
+
+
+# Tokens that a device draws by temperature, top_k, top_p and min_p.
+
+
+DRAWN = [Sampling(temperature=0.9, seed=3), Sampling(temperature=1.2, top_k=9, seed=4), Sampling(temperature=1, top_p=0.8, seed=5), Sampling(temperature=1, min_p=0.2, seed=6), GREEDY]
+
+
+def test_a_device_draws_the_same_in_any_batch(lm, mixed, ahead):
+    prompts, counts, _ = mixed
+    samplings = [DRAWN[i % len(DRAWN)] for i in range(len(prompts))]
+    with Engine(lm) as engine:
+        want = [written(engine, [p], [n], s)[0].ids for p, n, s in zip(prompts, counts, samplings)]
+    passes = ahead[0]
+    with Engine(lm, max_num_seqs=4, max_num_batched_tokens=24, kv_cache_bytes=cache_of(lm, 30), max_model_len=160) as engine:
+        received = [Received() for _ in prompts]
+        with engine._wake:
+            for r, p, n, s in zip(received, prompts, counts, samplings):
+                engine.submit(p, s, n, stop_ids=(), receive=r)
+        assert all(r.wait() == Finished("length") for r in received) and idle(engine)
+    assert [r.ids for r in received] == want
+    assert passes > 5 and ahead[0] > passes + 5  # nobody waits for the host
+    assert all(ids == list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n, s, ids in zip(prompts, counts, samplings, want) if s is GREEDY)
+
+
+def test_requests_whose_logits_the_host_needs_beside_those_of_a_device(lm, mixed, ahead):
+    """Log probabilities and penalties are the host's. The others' tokens are the device's, also in one step with them."""
+    prompts, counts, _ = mixed
+    options = [({"sampling": Sampling(temperature=0.9, seed=1)}, {}), ({"sampling": Sampling(temperature=0.9, seed=1)}, {"logprobs": 2}), ({"sampling": GREEDY}, {}),
+               ({"sampling": Sampling(temperature=0.7, frequency_penalty=0.5, seed=2)}, {}), ({"sampling": GREEDY}, {"logprobs": 1})]
+    chosen = [options[i % len(options)] for i in range(len(prompts))]
+    with Engine(lm) as engine:
+        want = [written(engine, [p], [n], o["sampling"], **more)[0] for p, n, (o, more) in zip(prompts, counts, chosen)]
+        received = [Received() for _ in prompts]
+        with engine._wake:
+            for r, p, n, (o, more) in zip(received, prompts, counts, chosen):
+                engine.submit(p, o["sampling"], n, stop_ids=(), receive=r, **more)
+        assert all(r.wait() == Finished("length") for r in received)
+    assert [r.ids for r in received] == [w.ids for w in want]
+    for r, w, (_, more) in zip(received, want, chosen):
+        for a, b in zip(r.events[:-1], w.events[:-1]):
+            assert (a.logprob is None) == (not more) and (not more or abs(a.logprob - b.logprob) < 1e-4)
+
+
+def test_a_model_alone_draws_on_a_device_what_an_engine_draws(lm, ahead, monkeypatch):
+    monkeypatch.setattr("pyflame.llm.language_model._on_gpu", lambda device: True)
+    prompt = [5, 9, 13, 20]
+    with Engine(lm) as engine:
+        for sampling in DRAWN:
+            assert list(lm.tokens(prompt, 20, sampling, stop_ids=())) == written(engine, [prompt], [20], sampling)[0].ids

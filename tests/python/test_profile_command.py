@@ -98,7 +98,7 @@ def test_a_program_that_fails_is_reported_all_the_same(run, folder):
 
 
 def test_errors(run, folder):
-    assert "profile: there is no program; got no file and no -m; hint: pyflame profile train.py" in run("profile", code=1).stderr
+    assert "profile: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame profile train.py" in run("profile", code=1).stderr
     assert "there is no such file; got 'nothing.py'; expected a Python program" in run("profile", "--python", sys.executable, "nothing.py", code=1).stderr
 
 

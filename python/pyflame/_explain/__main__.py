@@ -13,6 +13,20 @@ def _say(text):
     print(f"pyflame explain: {text}", file=sys.stderr, flush=True)
 
 
+def _print(text):
+    """The report goes to standard output, behind what the program wrote there. A reader such as `head` may have left."""
+    out = sys.__stdout__  # the program may have put another file in the place of sys.stdout
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
+        out.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at the end
+    except (OSError, ValueError) as e:  # a full disk; the program closed its output
+        _say(f"the report cannot be written to the standard output: {getattr(e, 'strerror', None) or e}; hint: --out FILE")
+
+
 class _Refused(Exception):
     """What the command does not do, as a sentence."""
 
@@ -56,7 +70,7 @@ class _Explanation:
         if measure_again:
             for device in {p["device"] for p in found["programs"]}:
                 ceilings(device, renew=True)
-        return document.make(found, averages=self._profile and self._profile.key_averages(group_by_input_shape=True))
+        return document.make(found, averages=self._profile and self._profile.key_averages(group_by_input_shape=True), whole=True)
 
 
 class _File:
@@ -87,7 +101,7 @@ def _report(document, args, title):
         failed |= args.out.write(whole)
     long = text.is_long(document)
     if not args.out or long:
-        print(text.short(document) if long else whole, end="", file=sys.stderr, flush=True)
+        _print(f"\n== pyflame explain: {title} ==\n" + (text.short(document) if long else whole))
     if long and not (args.out or args.html):
         _say("the steps of all programs are many; hint: --out FILE or --html FILE writes them")
     if args.html:

@@ -6,11 +6,12 @@ MOST_COSTS, MOST_ENDS = 8, 12
 
 
 def _measured(averages):
-    """The mean time of a step in microseconds, by name and arguments."""
+    """The time of the first run of a step and the mean of the later ones (None: there was one run), in microseconds, by name and arguments."""
     times = {}
     for a in averages or ():
         if a.kind == "step" and a.count:
-            times[a.key, a._args] = (a.self_device_time_total or a.cpu_time_total) / a.count
+            total = a.self_device_time_total or a.cpu_time_total
+            times[a.key, a._args] = a.first_time, max(0.0, total - a.first_time) / (a.count - 1) if a.count > 1 else None
     return times
 
 
@@ -25,13 +26,29 @@ def _of_devices(programs, measure):
     return found
 
 
-def _add_times(programs, limits, times):
+def _launch(device):
+    """About what starting a step takes at least, in microseconds: a call on the host, a command to a GPU."""
+    return 1.0 if device.split(":")[0] in ("cuda", "rocm") else 0.1
+
+
+def _add_times(programs, limits, times, whole):
+    """Expected and measured times of a run, in the mean. first_us: the first run of a step, which also did what is done once (make a kernel, start threads, touch
+    new memory). It is a run of the first program with the step if all runs were measured (whole); otherwise it was before what is explained."""
+    begun = set()
     for p in programs:
         limit = limits.get(p["device"])
+        p["launch_us"] = _launch(p["device"])
         for s in p["steps"]:
+            s["launch_us"] = p["launch_us"]
             s["expected_us"] = limit.microseconds(s["bytes"], s["flops"], s["dtype"]) if limit else None
             s["limit"] = limit.limit(s["bytes"], s["flops"], s["dtype"]) if limit else ""
-            s["measured_us"] = times.get((s["name"], s["args"]))
+            key = s["name"], s["args"]
+            first, s["later_us"] = times.get(key, (None, None))
+            s["first_us"] = first if key not in begun and (whole or s["later_us"] is None) else None
+            s["measured_us"] = s["later_us"] if s["later_us"] is not None else first
+            if s["first_us"] is not None and s["later_us"] is not None:
+                s["measured_us"] += (first - s["later_us"]) / p["runs"]
+            begun.add(key)
         for what in ("bytes", "flops", "expected_us", "measured_us"):
             known = [s[what] for s in p["steps"] if s[what] is not None]
             p[what] = sum(known) if len(known) == len(p["steps"]) else None
@@ -42,8 +59,9 @@ def _costs(programs):
     rows = {}
     for p in programs:
         for s in p["steps"]:
-            row = rows.setdefault((s["name"], s["place"], p["device"]), {"name": s["name"], "place": s["place"], "device": p["device"], "limit": s["limit"], "runs": 0, "bytes": 0, "flops": 0, "expected_us": 0.0, "measured_us": 0.0})
+            row = rows.setdefault((s["name"], s["place"], p["device"]), {"name": s["name"], "place": s["place"], "device": p["device"], "limit": s["limit"], "runs": 0, "bytes": 0, "flops": 0, "expected_us": 0.0, "measured_us": 0.0, "first_us": 0.0, "launch_us": p["launch_us"]})
             row["runs"] += p["runs"]
+            row["first_us"] += s["first_us"] or 0.0
             for what in ("bytes", "flops", "expected_us", "measured_us"):
                 row[what] = None if s[what] is None or row[what] is None else row[what] + s[what] * p["runs"]
     return sorted(rows.values(), key=lambda r: (r["measured_us"] or r["expected_us"] or 0, r["bytes"]), reverse=True)
@@ -88,12 +106,12 @@ def _total(programs, what):
     return None if None in values else sum(v * p["runs"] for v, p in zip(values, programs))
 
 
-def make(found, averages=None, measure=True, by_steps=None):
-    """The document. found: of _C._explain_end(); averages: the rows of a profile, by shapes, or None. by_steps: why recurrent layers on GPUs went step by
+def make(found, averages=None, measure=True, by_steps=None, whole=False):
+    """The document. found: of _C._explain_end(); averages: the rows of a profile, by shapes, or None. whole: the profile has exactly the runs that are explained. by_steps: why recurrent layers on GPUs went step by
     step, and how often."""
     programs = found["programs"]
     limits = _of_devices(programs, measure)
-    _add_times(programs, limits, _measured(averages))
+    _add_times(programs, limits, _measured(averages), whole)
     return {
         "windows": found["total"],
         "ops": sum(p["ops"] * p["runs"] for p in programs),
@@ -102,6 +120,7 @@ def make(found, averages=None, measure=True, by_steps=None):
         "ceilings": {d: {"gbs": c.gbs, "gflops": c.gflops, "source": c.source, "text": str(c) if c.gbs else ""} for d, c in limits.items()},
         **{what: _total(programs, what) for what in ("bytes", "flops", "expected_us", "measured_us")},
         "costs": _costs(programs),
+        "launch_us": max((p["launch_us"] for p in programs), default=0.0),
         "cuts": _cuts(found["windows"]),
         "ends": _ends(programs),
         "rewrites": _rewrites(programs),

@@ -27,8 +27,26 @@ def time(us):
     return f"{us:.3g} us" if us >= 0.1 else f"{us * 1e3:.2g} ns"
 
 
+def expected(row):
+    """The time at the ceilings. The ceilings leave out what starting a kernel costs, so times below that are not told apart."""
+    return time(row["expected_us"]) if row["expected_us"] >= row["launch_us"] else f"under {time(row['launch_us'])}"
+
+
 def counted(n, what):
     return f"{n} {what}{'s' * (n != 1)}"
+
+
+def measured(row):
+    """'measured 0.3 ms', with the time of first runs where they took at least twice as long as later ones."""
+    first, later, runs = row["first_us"], row.get("later_us"), row.get("runs")
+    text = f"measured {time(row['measured_us'])}"
+    if not first:
+        return text
+    if runs is None:  # the mean of one run
+        return f"{text} in its first run" if later is None else f"measured {time(later)}, in the first run {time(first)}" if first >= 2 * later else text
+    if runs == 1:
+        return f"{text} in its first run"
+    return f"{text}, of it {time(first)} in first runs" if first >= 2 * (row["measured_us"] - first) / (runs - 1) else text
 
 
 def of_step(row):
@@ -37,9 +55,9 @@ def of_step(row):
     if row["flops"]:
         parts.append(work(row["flops"]))
     if row["expected_us"] is not None:
-        parts.append(f"expected {time(row['expected_us'])} ({row['limit']})")
+        parts.append(f"expected {expected(row)} ({row['limit']})")
     if row["measured_us"] is not None:
-        parts.append(f"measured {time(row['measured_us'])}")
+        parts.append(measured(row))
     return ", ".join(parts)
 
 
@@ -66,7 +84,7 @@ def of_fallback(f):
 
 def totals(d):
     lines = [f"{counted(d['ops'], 'op')} in {counted(d['steps'], 'step')} on {', '.join(d['devices']) or 'no device'}; {size(d['bytes'] or 0)} of memory traffic" + (f", {work(d['flops'])}" if d["flops"] else "")]
-    times = [f"expected {time(d['expected_us'])} at the ceilings"] if d["expected_us"] is not None and d["steps"] else []
+    times = [f"expected {expected(d)} at the ceilings"] if d["expected_us"] is not None and d["steps"] else []
     times += [f"measured {time(d['measured_us'])} in the profile"] if d["measured_us"] is not None and d["steps"] else []
     if times:
         lines.append("; ".join(times))
@@ -137,7 +155,7 @@ def by_cost(d, steps=True):
     cost = lambda k: ((d["programs"][k]["measured_us"] or d["programs"][k]["expected_us"] or 0) * d["programs"][k]["runs"], (d["programs"][k]["bytes"] or 0) * d["programs"][k]["runs"])  # noqa: E731
     for number, k in enumerate(sorted(range(len(d["programs"])), key=cost, reverse=True), 1):
         p = d["programs"][k]
-        costs = [f"expected {time(p['expected_us'])} a run"] if p["expected_us"] is not None else []
+        costs = [f"expected {expected(p)} a run"] if p["expected_us"] is not None else []
         costs += [f"measured {time(p['measured_us'])}"] if p["measured_us"] is not None else []
         yield f"program {number}: {counted(p['runs'], 'run')}{''.join(', ' + c for c in costs)}; {p['totals']}"
         for w in d["parts"]:

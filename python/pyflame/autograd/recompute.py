@@ -17,7 +17,10 @@ def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
     mixed precision.
 
     function takes and returns tensors (a tensor or a tuple); other arguments are passed on as they are. With pf.settings(gradient_checkpointing=False) the
-    intermediates are kept. use_reentrant and preserve_rng_state are accepted for PyTorch's programs and change nothing."""
+    intermediates are kept. use_reentrant and preserve_rng_state are accepted for PyTorch's programs and change nothing.
+
+    TypeError where the function returns anything else than tensors.
+    """
     global used
     used = True
     if not enabled:

@@ -3,7 +3,10 @@ from .. import _C, _gpu
 
 
 class Stream:
-    """The order of a device's work. There is one order for each device, so that all streams are equal. device, priority: kept as attributes; they change nothing."""
+    """The order of a device's work. There is one order for each device, so that all streams are equal. device, priority: kept as attributes; they change nothing.
+
+    It raises nothing for a device that does not exist.
+    """
 
     def __init__(self, device=None, priority=0, **kwargs):
         self.device, self.priority, self.stream_id, self.cuda_stream = device, priority, 0, 0
@@ -49,7 +52,10 @@ _stream = Stream()
 class Event:
     """A point in the order of a device's work (that of the stream, or the current device). A GPU notes itself when it reaches it, and nothing waits. On the CPU
     the work before it is complete when record() returns, and the clock is read. enable_timing has to be set where elapsed_time() is asked, as in PyTorch.
-    blocking, interprocess and external are accepted for PyTorch's programs and change nothing."""
+    blocking, interprocess and external are accepted for PyTorch's programs and change nothing.
+
+    elapsed_time() raises ValueError without enable_timing, and RuntimeError before record() on both.
+    """
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
         self._timed, self._event = enable_timing, _C._Event()

@@ -105,6 +105,23 @@ class _Part:
         """The shape of the whole tensor."""
         return self._sharding.global_shape
 
+    @property
+    def placements(self):
+        """How the whole tensor lies over device_mesh, a tuple of Shard(dim) and Replicate(), where a DTensor became a parameter. AttributeError for parts of parallelize_module() and fully_shard()."""
+        return _of_layout(self, "placements")
+
+    @property
+    def device_mesh(self):
+        """The mesh of the processes that have the whole tensor, where a DTensor became a parameter. AttributeError for parts of parallelize_module() and fully_shard()."""
+        return _of_layout(self, "device_mesh")
+
+
+def _of_layout(part, name):
+    found = getattr(part._sharding, name, None)
+    if found is None:
+        raise AttributeError(f"{type(part).__name__}.{name}: not known; got a part of parallelize_module() or fully_shard(); expected one of a DTensor")
+    return found
+
 
 @with_members_of(_Part)
 class ShardedTensor(Tensor):

@@ -1,5 +1,6 @@
 """A key-value store on rank 0, through which processes find each other."""
 import errno
+import operator
 import os
 import secrets
 import socket
@@ -118,7 +119,11 @@ class _Server:
                     return b"0", b""
                 self.values[key] = value
             elif what == b"add":
-                value = str(int(self.values.get(key, b"0")) + int(value)).encode()
+                held = self.values.get(key, b"0")
+                try:
+                    value = str(int(held) + int(value)).encode()
+                except ValueError:
+                    return b"0", held[:40]
                 self.values[key] = value
             elif what == b"delete":
                 value = b"1" if self.values.pop(key, None) is not None else b"0"
@@ -248,8 +253,16 @@ class TCPStore(Store):
             self.get(key, seconds)
 
     def add(self, key, amount):
-        """Adds amount, an int, to the number of a key, which begins at 0, and returns the sum. All processes see one number."""
-        return int(self._ask(b"add", _bytes(key), str(int(amount)).encode())[1])
+        """Adds amount, an int, to the number of a key, which begins at 0, and returns the sum. All processes see one number. TypeError for another amount;
+        RuntimeError if the key has a value that is no whole number, which remains as it is."""
+        try:
+            whole = operator.index(amount)
+        except TypeError:
+            raise TypeError(f"TCPStore.add: amount is no int; got {amount!r} for the key {key!r}; expected an int") from None
+        done, value = self._ask(b"add", _bytes(key), str(whole).encode())
+        if done != b"1":
+            raise RuntimeError(f"TCPStore.add: the key holds no whole number; got {key!r} with {value!r}; expected a number, such as add() makes; hint: use another key, or delete_key() first")
+        return int(value)
 
     def check(self, keys):
         """A bool: whether each of these keys has a value. keys: a list of str. It does not wait."""

@@ -124,6 +124,12 @@ class DeviceMesh:
     def __hash__(self):
         return hash((self.device_type, self.shape, self.mesh_dim_names, *self.mesh.reshape(-1).tolist()))
 
+    def __deepcopy__(self, memo):
+        return self  # the processes are what they are
+
+    def __reduce_ex__(self, protocol):
+        raise RuntimeError(f"pickle: a mesh has connections of this process; got {self}; expected a value; hint: init_device_mesh() where it is needed")
+
     def __repr__(self):
         names = ", ".join(f"{name}={n}" for name, n in zip(self.mesh_dim_names or map(str, range(self.ndim)), self.shape))
         return f"DeviceMesh({names}; ranks {self.mesh.tolist()})"

@@ -113,6 +113,9 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa
     """P, L and U of what lu_factor gave; those that are not asked for are empty.
 
     LU_data, LU_pivots: the results of lu_factor. unpack_pivots: P is asked for. unpack_data: L and U are.
+
+    LU_data: [.., M, N]; LU_pivots: int32 vectors [.., K] of K = min(M, N) row numbers from 1 on. RuntimeError for pivots that are not int32. IndexError
+    for fewer than 2 dims, and for a pivot out of range when the numbers are computed.
     """
     none = _C.empty(0, dtype=LU_data.dtype, device=LU_data.device)
     P = _permutation(LU_pivots, LU_data.shape[-2], LU_data) if unpack_pivots else none
@@ -169,7 +172,11 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
 
 @accepting
 def householder_product(A, tau):  # noqa: N803
-    """The first N columns of the product of K reflectors I - tau v v', whose vectors are the columns of A [.., M, N] below its diagonal."""
+    """The first N columns of the product of K reflectors I - tau v v', whose vectors are the columns of A [.., M, N] below its diagonal.
+
+    tau: [.., K], of the dtype of A. ValueError for fewer than 2 dims. RuntimeError for M < N, for K > N, and where tau does not fit. NotImplementedError
+    for integers.
+    """
     _linalg.check_matrices("linalg.householder_product", A, False)
     m, n, k = A.shape[-2], A.shape[-1], tau.shape[-1]
     raise_for("linalg.householder_product", m < n, f"fewer rows than columns; got shape {tuple(A.shape)}; expected M >= N")

@@ -31,6 +31,8 @@ def matrix_exp(A):  # noqa: N803
     """The exponential of square matrices [.., N, N]: each is divided by a power of 2, its Taylor polynomial computed, and that squared as often.
 
     The largest norm is read: a sync point.
+
+    ValueError where they are not square, and for fewer than 2 dims. NotImplementedError for integers and for half types.
     """
     _linalg.check_matrices("linalg.matrix_exp", A, True)
     n = A.shape[-1]

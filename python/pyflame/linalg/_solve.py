@@ -153,7 +153,10 @@ def slogdet(A):  # noqa: N803
 
 
 def logdet(A):  # noqa: N803
-    """The logarithm of the determinant; -inf where that is 0, and NaN where it is negative, of real matrices. Complex ones have a complex logarithm."""
+    """The logarithm of the determinant; -inf where that is 0, and NaN where it is negative, of real matrices. Complex ones have a complex logarithm.
+
+    ValueError where they are not square, and for fewer than 2 dims. NotImplementedError for integers.
+    """
     sign, logs = slogdet(A)
     if A.is_complex():
         return _C.log(sign) + logs
@@ -287,7 +290,10 @@ def _differentiable(value, formula):
 
 @accepting
 def cholesky_solve(B, L, upper=False):  # noqa: N803
-    """X with A X = B, of the factor L with A = L L' (or with upper U with A = U' U)."""
+    """X with A X = B, of the factor L with A = L L' (or with upper U with A = U' U).
+
+    B: [.., N, K], L: [.., N, N], of one dtype. ValueError where they do not fit, TypeError where the dtypes differ, NotImplementedError for integers.
+    """
     first, second = (L.mH, L) if upper else (L, L.mH)
     if not L.requires_grad:
         return _linalg.triangular_solve(second, _linalg.triangular_solve(first, B, False, False), True, False)
@@ -297,6 +303,9 @@ def cholesky_solve(B, L, upper=False):  # noqa: N803
 
 @accepting
 def cholesky_inverse(L, upper=False):  # noqa: N803
-    """The inverse of A, of the factor L with A = L L' (or with upper U with A = U' U)."""
+    """The inverse of A, of the factor L with A = L L' (or with upper U with A = U' U).
+
+    ValueError where the factor is not square, and for fewer than 2 dims. NotImplementedError for integers. A zero on the diagonal gives NaN.
+    """
     _linalg.check_matrices("cholesky_inverse", L, True)
     return cholesky_solve(identity(L.shape[-1], L).expand(*L.shape), L, upper)

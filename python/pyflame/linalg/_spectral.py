@@ -141,7 +141,10 @@ def svdvals(A, *, driver=None):  # noqa: N803
 
 @accepting
 def old_svd(input, some=True, compute_uv=True):
-    """input = U diag(S) V' of matrices: (U, S, V). some: U and V have K = min(M, N) columns; without compute_uv they are zeros."""
+    """input = U diag(S) V' of matrices: (U, S, V). some: U and V have K = min(M, N) columns; without compute_uv they are zeros.
+
+    ValueError for fewer than 2 dims, NotImplementedError for integers, linalg.LinAlgError for numbers that are not finite.
+    """
     if not compute_uv:
         m, n = input.shape[-2:]
         lead = tuple(input.shape[:-2])
@@ -227,7 +230,11 @@ def _range_of(A, q, niter, M):  # noqa: N803
 
 
 def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
-    """About the q largest singular values and their vectors, (U, S, V), of A - M, by random products and niter iterations of subspaces."""
+    """About the q largest singular values and their vectors, (U, S, V), of A - M, by random products and niter iterations of subspaces.
+
+    q: at most min(M, N) count. A: [.., M, N]. TypeError for integers, ValueError for a negative q and for an M that does not broadcast to A, IndexError
+    for fewer than 2 dims.
+    """
     q = 6 if q is None else q
     M = None if M is None else M.expand(*A.shape)  # noqa: N806
     turned = A.shape[-2] < A.shape[-1]

@@ -10,6 +10,7 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
+from ._draw import draw, settings_of
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
 from ._network import STEP, _rows
 
@@ -113,12 +114,13 @@ class Pages:
 
 class Part:
     """The tokens of one text that a step computes. ids: their ids; begin: how many tokens of the text are in the cache; blocks: the text's blocks, with room
-    for the new tokens; wanted: after how many of its last tokens the logits are wanted; adapter: its number, or None."""
+    for the new tokens; wanted: after how many of its last tokens the logits are wanted; adapter: its number, or None. after: where the only token is not known yet,
+    its place among the tokens that the step before finds; its id is any number then."""
 
-    __slots__ = ("ids", "begin", "blocks", "wanted", "adapter")
+    __slots__ = ("ids", "begin", "blocks", "wanted", "adapter", "after")
 
-    def __init__(self, ids, begin, blocks, wanted, adapter=None):
-        self.ids, self.begin, self.blocks, self.wanted, self.adapter = ids, begin, blocks, int(wanted), adapter
+    def __init__(self, ids, begin, blocks, wanted, adapter=None, after=None):
+        self.ids, self.begin, self.blocks, self.wanted, self.adapter, self.after = ids, begin, blocks, int(wanted), adapter, after
 
     @property
     def end(self):
@@ -178,11 +180,10 @@ def _blocks_of(pages):
 
 class Step:
     """The forward pass of some parts. rows: of the matrix, at least the parts' tokens; logits: rows of logits, at least those that the parts want. adapters: an
-    Adapters (_lora.py), where a part has one. ids: the tokens of all rows, an int64 tensor (rows,) on the device, if the host does not know them yet; then the
-    parts' ids count only."""
+    Adapters (_lora.py), where a part has one. found: next_ids of the step before, where a part has its token from there."""
 
-    def __init__(self, network, pages, parts, rows, logits, adapters=None, ids=None):
-        self.network, self.pages, self.parts, self.rows, known = network, pages, parts, rows, ids
+    def __init__(self, network, pages, parts, rows, logits, adapters=None, found=None):
+        self.network, self.pages, self.parts, self.rows = network, pages, parts, rows
         ids, at, slots, self.begins = [], [], [], []
         for p in parts:
             self.begins.append(len(ids))
@@ -203,11 +204,19 @@ class Step:
         self._all_rows = rows == logits and last == list(range(len(last)))  # the rows are the logits' rows
         if not self._all_rows:
             parts_of_it.append((last, logits, 0))
-        if known is None:
+        same = found is not None and found.shape[0] == rows and [p.after for p in parts] == list(range(len(parts)))  # row by row the tokens that were found
+        if not same:
             parts_of_it.append((ids, rows, 0))
+            if found is not None:  # the rows choose from the tokens that were found and then those that the host knows
+                places = [[len(found) + begin + i for i in range(len(p.ids))] if p.after is None else [p.after] for begin, p in zip(self.begins, parts)]
+                parts_of_it.append(([place for of_part in places for place in of_part], rows, len(found)))
         numbers = np.concatenate([np.array(x + [fill] * (n - len(x)), dtype=np.int64) for x, n, fill in parts_of_it])  # one copy to the device
         numbers = list(_C.tensor(numbers, device=network.device).split([n for _, n, _ in parts_of_it]))
-        self.ids = numbers.pop() if known is None else known
+        places = numbers.pop() if found is not None and not same else None
+        self.ids = found if same else numbers.pop()
+        if places is not None:
+            self.ids = _C.cat([found, self.ids]).index_select(0, places)
+            _C.cut()  # or each number of tokens that were found would be another program
         self.at, self.slots, self.last = [*numbers, None][:3]
         self._longer = any(len(p.ids) > 1 for p in parts)
         self._singles = _Singles(network, parts, self.begins, rows) if any(len(p.ids) == 1 for p in parts) else None
@@ -221,20 +230,40 @@ class Step:
         x[:1].float().cpu().numpy()  # the step is complete then
         return np.empty((0, self.network.config.vocab), dtype=np.float32)
 
-    def start(self, known):
-        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id. They are the next tokens of greedy texts:
-        `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it."""
+    def start(self, known, settings=None, seen=()):
+        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id, or with settings chooses by them: tuples of _draw.SETTINGS, one for each
+        of the wanted logits. These are the next tokens: `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it; None where no
+        logits are wanted. seen: which of the wanted logits the host shall have, too."""
+        self._seen = None
         with no_grad():
-            x = self.logits()[:, :known]
-            ids = x.argmax(1, keepdim=True)
-            both = _C.cat([ids.to(_C.float64), x.gather(1, ids).to(_C.float64)], dim=1)
-            self.next_ids = ids.reshape(-1)
+            x = self.logits()
+            if not self.wanted:
+                self.next_ids = None
+                self._arriving = _C._Readback(x[:1, :2].to(_C.float64))  # it is complete when the step is
+                return
+            if seen:
+                rows = [*seen, *[0] * (coarsely_rounded(len(seen), 1) - len(seen))]
+                of_host = x.index_select(0, _C.tensor(np.array(rows, dtype=np.int64), device=x.device))
+            if settings is None:
+                x = x[:, :known]
+                ids = x.argmax(1)
+                highest = x.gather(1, ids.unsqueeze(1))[:, 0]
+            else:
+                ids, highest = draw(x, _C.tensor(settings_of(settings, x.shape[0]), device=x.device), known=known)
+            self.next_ids = ids
+            both = _C.stack([ids.to(_C.float64), highest.to(_C.float64)], 1)
         self._arriving = _C._Readback(both)
+        if seen:
+            self._seen = _C._Readback(of_host)
 
-    def likeliest(self):
-        """After start(): the ids and their logits, two arrays (wanted,). It waits for this step, and not for what was started after it."""
+    def chosen(self):
+        """After start(): the ids and the largest logits, two arrays (wanted,). It waits for this step, and not for what was started after it."""
         both = self._arriving.wait().numpy()[: self.wanted]
         return both[:, 0].astype(np.int64), both[:, 1]
+
+    def seen(self):
+        """After start() with `seen`: those logits, a float32 array (at least as many, vocabulary)."""
+        return self._seen.wait().numpy()
 
     def logits(self):
         """The logits that the parts want, float32 (logits, vocabulary), which are computed when they are read; without any, the hidden states."""

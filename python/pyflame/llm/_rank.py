@@ -49,12 +49,12 @@ class _Rank:
         known = {a.name: a for a in self._adapters.adapters} if self._adapters else {}
         self._adapters = Adapters(self._network, [known.get(name) or read_adapter(name, path, self._network) for name, path in folders])
 
-    def step(self, parts, rows, logits, follows, known):
+    def step(self, parts, rows, logits, follows, start):
         step = Step(self._network, self._pages, [Part(*p) for p in parts], rows, logits, self._adapters, self._before.next_ids if follows else None)
-        if known is None:
+        if start is None:
             step.logits()
         else:
-            step.start(known)
+            step.start(*start)
         self._before = step
 
     def copy(self, pairs):

@@ -152,10 +152,10 @@ class Workers:
 
     # Steps. On the engine's thread.
 
-    def step(self, network, pages, parts, rows, logits, adapters, ids=None, known=None):
-        """A Step in which all ranks take part. ids: all rows' tokens, where the devices know them from the step before; known: as of Step.start(), where that follows."""
-        self.send("step", [(p.ids, p.begin, p.blocks, p.wanted, p.adapter) for p in parts], rows, logits, ids is not None, known)
-        return Step(network, pages, parts, rows, logits, adapters, ids)
+    def step(self, network, pages, parts, rows, logits, adapters, found=None, start=None):
+        """A Step in which all ranks take part. found: as of Step; each rank has its own. start: what Step.start() gets, where that follows."""
+        self.send("step", [(p.ids, p.begin, p.blocks, p.wanted, p.adapter, p.after) for p in parts], rows, logits, found is not None, start)
+        return Step(network, pages, parts, rows, logits, adapters, found)
 
     def adapters(self, adapters):
         """The engine's adapters are these from now on: a list of Adapter."""

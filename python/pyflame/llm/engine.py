@@ -49,6 +49,20 @@ def _close_all():
             engine.close(drain=False)
 
 
+def _device_can_choose(r):
+    """Whether a GPU can choose the request's next token: nobody looks at the logits more closely."""
+    return r.logprobs is None and r._beams is None and r._candidates is None and r._sampler.needs_logits_alone
+
+
+_LIKELIEST = (0.0, 0, 1.0, 0.0, 0.0)  # what the device gets for a token that the host chooses
+
+
+def _places(parts):
+    """For each part of a pass, the place of its token among those that the pass finds, or None."""
+    places = itertools.count()
+    return [next(places) if p.wanted else None for _, p in parts]
+
+
 class Engine(Intake):
     """Writes many texts at once with one LanguageModel, on a thread of its own, which close() or `with` ends.
 
@@ -157,11 +171,11 @@ class Engine(Intake):
             self._workers.adapters(adapters)
         self._adapters = Adapters(self._network, adapters)
 
-    def _new_step(self, parts, rows, logits_rows, ids=None, known=None):
+    def _new_step(self, parts, rows, logits_rows, found=None, start=None):
         """A Step of the model, in which all ranks take part."""
         if self._workers is not None:
-            return self._workers.step(self._network, self._pages, parts, rows, logits_rows, self._adapters, ids, known)
-        return Step(self._network, self._pages, parts, rows, logits_rows, self._adapters, ids)
+            return self._workers.step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found, start)
+        return Step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found)
 
     def _pages_of(self, max_model_len, kv_cache_bytes):
         bytes_each = sum(block_bytes(network, self.kv_cache_dtype) for network in (self._network, self._draft) if network)
@@ -507,11 +521,12 @@ class Engine(Intake):
             self._swap_blocks += -(-r._swapped[0] // BLOCK)
             r._swapped = None
 
-    def _part(self, r, size):
-        """The request's next tokens. Blocks that they fill are known to others from now on: the step writes them before anybody reads them."""
-        end = r._computed + size
-        self._register(r, end)
-        return r, Part(r.ids[r._computed:end], r._computed, r._blocks, end == len(r.ids), r._adapter)
+    def _part(self, r, size, begin=None):
+        """The request's next tokens, from the first that is not computed on, or from `begin` on. Blocks that they fill are known to others from now on: the step writes them
+        before anybody reads them."""
+        begin = r._computed if begin is None else begin
+        self._register(r, begin + size)
+        return r, Part(r.ids[begin:begin + size], begin, r._blocks, begin + size == len(r.ids), r._adapter)
 
     def _register(self, r, end):
         """Says what is in the blocks that the first `end` tokens of a request fill."""
@@ -546,8 +561,8 @@ class Engine(Intake):
     # A step.
 
     def _compute(self, parts):
-        """One forward pass and what follows of it. False where it failed: the blocks are new then. While all requests take the likeliest token, the
-        next passes follow from here: each begins before the host knows the tokens of the one before, so the device does not wait for the host."""
+        """One forward pass and what follows of it. False where it failed: the blocks are new then. While a GPU chooses all tokens, the next passes follow from here: each begins
+        before the host knows the tokens of the one before, so the device does not wait for the host."""
         try:
             drafts = self._drafts_of(parts) if self.speculative_config is not None else {}
             for r, p in parts:
@@ -557,19 +572,19 @@ class Engine(Intake):
             self._failed([r for r, _ in parts], e)
             return False
         while begun is not None:
-            parts, step, greedy = begun
+            parts, step, by_device = begun
             begun, error = None, None
             try:
-                begun = self._begin_next(parts, step) if greedy else None
+                begun = self._begin_next(parts, step) if all(by_device) else None
             except Exception as e:
                 error = e  # the tokens of this pass are right
             try:
-                logits = list(zip(*step.likeliest())) if greedy else step.run()[:, : self._known]
+                logits = self._results(parts, step, by_device)
             except Exception as e:
                 self._failed([r for r, _ in parts if r.finished is None], e)
                 return False
             at = 0
-            for r, p in parts:
+            for (r, p), chosen in zip(parts, by_device):
                 rows, guesses = logits[at:at + p.wanted], drafts.get(r, [])
                 at += p.wanted
                 if r.finished is not None:
@@ -578,7 +593,7 @@ class Engine(Intake):
                 if p.wanted:
                     if not r._cancelled:
                         self._register(r, r._computed)
-                    self._take(r, rows, guesses, greedy)
+                    self._take(r, rows, guesses, chosen)
             if error is not None:
                 self._failed([r for r, _ in parts if r.finished is None], error)
                 return False
@@ -596,43 +611,94 @@ class Engine(Intake):
             return False
         return True
 
-    def _begin(self, parts, ids=None):
-        """Begins a forward pass: (parts, step, whether the device finds the tokens). ids: all rows' tokens, where only the device knows them."""
+    def _begin(self, parts, found=None):
+        """Begins a forward pass: (parts, step, for each part whether the device chooses its tokens, if any). found: the tokens of the pass before, where only the device knows them."""
         wanted = sum(p.wanted for _, p in parts)
         rows, logits_rows = step_sizes([p for _, p in parts], wanted)
         if self._chunk is not None:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
-        # The vocabulary's logits are many bytes to copy: where all requests take the likeliest token, a GPU finds it.
-        greedy = wanted > 0 and _on_gpu(self._network.device) and all(r.logprobs is None and r._sampler.takes_likeliest for r, p in parts if p.wanted)
-        step = self._new_step([p for _, p in parts], rows, logits_rows, ids, self._known if greedy else None)
-        if greedy:
-            step.start(self._known)
-        return parts, step, greedy
+        # The vocabulary's logits are many bytes to copy, and much work for the host.
+        gpu = _on_gpu(self._network.device)
+        by_device = [gpu and (not p.wanted or _device_can_choose(r)) for r, p in parts]
+        if not any(by_device):
+            return parts, self._new_step([p for _, p in parts], rows, logits_rows, found), by_device
+        settings, seen = [], []
+        for (r, p), chosen in zip(parts, by_device):
+            if not chosen:
+                seen += range(len(settings), len(settings) + p.wanted)
+            first = p.end - p.wanted + 1 - len(r.prompt_ids)  # the first of the tokens, among those that are written
+            settings += [r._sampler.settings(first + i) if chosen else _LIKELIEST for i in range(p.wanted)]
+        if all(s[0] == 0 for s in settings):
+            settings = None
+        step = self._new_step([p for _, p in parts], rows, logits_rows, found, (self._known, settings))
+        step.start(self._known, settings, seen)
+        return parts, step, by_device
+
+    def _results(self, parts, step, by_device):
+        """What follows each wanted token: (id, largest logit) where the device has chosen, else the logits."""
+        if not any(by_device):
+            return step.run()[:, : self._known]
+        results, at = list(zip(*step.chosen())), 0
+        logits = None if all(by_device) else iter(step.seen()[:, : self._known])
+        for (_, p), chosen in zip(parts, by_device):
+            if not chosen:
+                results[at:at + p.wanted] = [next(logits) for _ in range(p.wanted)]
+            at += p.wanted
+        return results
 
     def _begin_next(self, parts, step):
-        """Begins the pass after one that has begun: the same requests, with the tokens that this one finds. None where something else may follow: a request
-        ends or begins, reads its prompt or has been cancelled (one that waits, too), or there are no blocks."""
-        rows = step.rows if self._chunk is None else self._rows  # of the pass that begins
+        """Begins the pass after one that has begun, with the tokens that this one finds. Texts that are complete with these are left out. None where the host must see
+        the tokens first, where a request was cancelled (one that waits, too), or where a request must give up its blocks."""
         with self._wake:
-            admits = self._waiting and len(self._running) < self.max_num_seqs
-            ends = any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting)  # without a place
-            if admits or ends or self.speculative_config is not None or self._closing == "cancel" or len(parts) != len(self._running) or step.next_ids.shape[0] != rows:
-                return None
-            if any(len(p.ids) != 1 or not p.wanted or r.finished is not None or r._cancelled or p.end + 2 > self._limit(r) for r, p in parts):
-                return None
-            short = [r for r, p in parts if p.end + 1 > len(r._blocks) * BLOCK]
-            blocks = self._blocks.take(len(short))
-            if blocks is None:
-                return None
-            for r, block in zip(short, blocks):
-                r._blocks.append(block)
-        return self._begin([(r, Part([0], p.end, r._blocks, True, r._adapter)) for r, p in parts], step.next_ids)
+            planned = self._plan_ahead({r: (p, place) for (r, p), place in zip(parts, _places(parts))})
+        if not planned or (self._chunk is not None and step.next_ids.shape[0] != self._rows):
+            return None
+        return self._begin(planned, step.next_ids if any(p.after is not None for _, p in planned) else None)
 
-    def _take(self, r, logits, guesses, greedy):
+    def _plan_ahead(self, now):
+        """The parts of the pass after one that computes `now`: {request: (Part, the place of its next token among those that are found)}. It is planned as by _planned(),
+        but nobody gives up blocks. None where that must happen, where tokens are not the likeliest, and, with batch_invariant, where prompts are read."""
+        room = self.max_num_seqs - len(self._running)
+        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_device_can_choose, [*self._running, *self._waiting[:room]])):
+            return None
+        if any(r._cancelled is not None for r in self._running) or any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting):
+            return None
+        writing, chunks, budget = [], [], self.max_num_batched_tokens
+        for r in self._running:
+            p, place = now.get(r, (None, None))
+            if place is not None and p.end + 2 <= self._limit(r):
+                writing.append((r, Part([0], p.end, r._blocks, True, r._adapter, place)))
+        budget -= len(writing)
+        for r in self._running:
+            p, place = now.get(r, (None, None))
+            if place is None and budget > 0:
+                begin = r._computed if p is None else p.end
+                chunks.append((r, begin, min(len(r.ids) - begin, budget)))
+                budget -= chunks[-1][2]
+        if self._chunk is not None and (chunks or len(writing) != len(now) or (room > 0 and self._waiting)):
+            return None  # a part of a prompt is a pass of its own
+        if not all([self._take_blocks(r, p.end) for r, p in writing] + [self._take_blocks(r, begin + size) for r, begin, size in chunks]):
+            return None
+        parts = writing + [self._part(r, size, begin) for r, begin, size in chunks]
+        while self._waiting and len(self._running) < self.max_num_seqs and budget > 0 and (r := self._admit()):
+            size = min(len(r.ids) - r._computed, budget)
+            if not self._take_blocks(r, r._computed + size):
+                break
+            parts.append(self._part(r, size))
+            budget -= size
+        return parts
+
+    def _take_blocks(self, r, end):
+        """Gives a running request blocks for its first `end` tokens, if there are any."""
+        taken = self._blocks.take(max(0, -(-end // BLOCK) - len(r._blocks)))
+        r._blocks += taken or []
+        return taken is not None
+
+    def _take(self, r, logits, guesses, by_device):
         """Draws the next token, and those after it as long as the guesses are right. logits: after the last token and after each guess."""
         before, right = len(r.ids), 0
-        while self._write(r, logits[right], greedy) and right < len(guesses) and r.ids[-1] == guesses[right]:
+        while self._write(r, logits[right], by_device) and right < len(guesses) and r.ids[-1] == guesses[right]:
             right += 1
             r._computed += 1  # the guess's keys and values are the token's
         if guesses:
@@ -673,7 +739,7 @@ class Engine(Intake):
             parts = [Part((r.ids + found[r])[r._drafted:], r._drafted, r._blocks, True) for r in left]
             step = Step(self._draft, self._draft_pages, parts, *step_sizes(parts, len(parts)))
             step.start(self._known)
-            for r, p, id in zip(left, parts, step.likeliest()[0]):
+            for r, p, id in zip(left, parts, step.chosen()[0]):
                 r._drafted = p.end
                 found[r].append(int(id))
             left = [r for r in left if len(found[r]) < r._room]
@@ -698,8 +764,8 @@ class Engine(Intake):
             self._deliver(r, Finished("error", f"{type(error).__name__}: {error}"))
         self._make_pages()
 
-    def _write(self, r, logits, greedy):
-        """Draws a request's next token and hands it over. logits: of the vocabulary; with greedy, (id, logit) of the likeliest token. Returns whether the text goes on."""
+    def _write(self, r, logits, by_device):
+        """Draws a request's next token and hands it over. logits: of the vocabulary; by_device: (id, largest logit), the id that the device has chosen. Returns whether the text goes on."""
         if r._cancelled:
             return False
         end, token = None, None
@@ -707,7 +773,7 @@ class Engine(Intake):
             if r._beams is not None:
                 r._candidates = r._beams._following(logits)
                 return False
-            id = r._sampler.likeliest(*logits) if greedy else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
+            id = r._sampler.chosen(*logits) if by_device else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
             if id in r.stop_ids or r._sampler.ended:
                 end = Finished("stop", logprob=None if r.logprobs is None or id not in r.stop_ids else logprobs(logits, id, 0)[0])
             else:

@@ -14,6 +14,7 @@ from .._model_packages import model_in
 from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json
+from ._draw import draw, settings_of
 from ._errors import Values
 from ._lora import Adapters, read_adapter
 from ._network import Cache, Network, _on_gpu, unpaired
@@ -187,12 +188,18 @@ class LanguageModel:
                     self._cache.grow(self._network, max(len(ids) + len(guesses), min(2 * self._cache.capacity, self.config.context + 32)))
                 # The next line may fail; the cache then counts only what is complete.
                 if guesses:
-                    logits = self._network.forward(new, self._cache, every=True, adapt=adapt, blocks=(rounded(len(new)),)).cpu().numpy()
+                    logits = self._network.forward(new, self._cache, every=True, adapt=adapt, blocks=(rounded(len(new)),))
                 else:
-                    logits = self._network.forward(new, self._cache, adapt=adapt).cpu().numpy()[None]
+                    logits = self._network.forward(new, self._cache, adapt=adapt).unsqueeze(0)
+                count, by_device = len(guesses) + 1, _on_gpu(self._network.device) and sampler.needs_logits_alone
+                if by_device:
+                    settings = settings_of([sampler.settings(len(ids) - prompt + i) for i in range(count)], logits.shape[0])
+                    chosen = [x.cpu().numpy() for x in draw(logits, _C.tensor(settings, device=logits.device), known=known)]
+                else:
+                    logits = logits.cpu().numpy()
                 self._cached.extend(new)
-            for i in range(len(guesses) + 1):
-                token = sampler(logits[i, :known], ids, prompt, stop_ids)
+            for i in range(count):
+                token = sampler.chosen(*(x[i] for x in chosen)) if by_device else sampler(logits[i, :known], ids, prompt, stop_ids)
                 if token in stop_ids or sampler.ended:
                     return "stop"
                 ids.append(token)

@@ -20,7 +20,8 @@ class Sampling:
     - frequency_penalty f and presence_penalty p, from -2 to 2: the logit of a token that has been written n times becomes x - n f - p. The prompt does not count.
     - min_tokens: the tokens that end a text are not drawn before so many tokens have been written. A grammar goes first: what it allows alone is drawn.
     - grammar: a Grammar, which says what the text must be. Tokens that it does not allow are not drawn; the text ends where it is complete.
-    - seed: the same seed gives the same tokens; without one each call differs.
+    - seed: the same seed gives the same tokens on the same kind of device, alone and beside other requests; without one each call differs. A GPU that chooses the tokens
+      itself adds the probabilities in the order of the ids, the CPU in that of the likeliest, so their tokens differ.
     ValueError."""
 
     temperature: float = 1.0
@@ -83,6 +84,7 @@ class Sampler:
     def __init__(self, sampling, matcher=None):
         self.sampling, self._matcher = sampling, matcher
         self._random = np.random.Generator(np.random.Philox(sampling.seed))
+        self._numbers = []  # for a device: one for each token that is written
 
     @property
     def ended(self):
@@ -90,14 +92,23 @@ class Sampler:
         return self._matcher is not None and self._matcher.ended
 
     @property
-    def takes_likeliest(self):
-        """Whether the next token is that of the largest logit, whatever the text is."""
+    def needs_logits_alone(self):
+        """Whether the next token follows from the logits and a random number, whatever the text is. A GPU can choose it then (_draw.py)."""
         s = self.sampling
-        return self._matcher is None and s.temperature == 0 and s.repetition_penalty == 1 and not (s.logit_bias or s.frequency_penalty or s.presence_penalty or s.min_tokens)
+        return self._matcher is None and s.repetition_penalty == 1 and not (s.logit_bias or s.frequency_penalty or s.presence_penalty or s.min_tokens)
 
-    def likeliest(self, id, logit):
-        """The id as an int, where takes_likeliest. ValueError for a logit that is not finite."""
-        _finite(logit)
+    def settings(self, written):
+        """What a GPU needs to choose the next token, after so many were written: the numbers of _draw.SETTINGS."""
+        s = self.sampling
+        if s.temperature == 0:
+            return (0.0, 0, 1.0, 0.0, 0.0)
+        while len(self._numbers) <= written:
+            self._numbers.append(self._random.random())
+        return (s.temperature, s.top_k, s.top_p, s.min_p, self._numbers[written])
+
+    def chosen(self, id, highest):
+        """The id that a device has chosen, as an int. highest: the largest of the logits. ValueError where that is not finite."""
+        _finite(highest)
         return int(id)
 
     def _adjusted(self, logits, tokens, prompt, stop_ids):

@@ -116,7 +116,10 @@ def _adaptive_max(op, dims, input, output_size, return_indices):
 
 
 def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """The maxima of windows that cover input [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and with return_indices their int64 places."""
+    """The maxima of windows that cover input [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and with return_indices their int64 places.
+
+    ValueError for other numbers of dims and for an output_size below 1. NotImplementedError for complex numbers.
+    """
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 

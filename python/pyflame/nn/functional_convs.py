@@ -22,6 +22,9 @@ def same_padding(kernel, dilation):
 
 def _numbers(op, input, weight, stride, padding, dilation, dims):
     """The padding as numbers, and the input: padded where 'same' needs more at one end than at the other."""
+    for what, value in (("input", input), ("weight", weight)):
+        if not isinstance(value, _C.Tensor):
+            raise TypeError(f"{op}: {what} is not a tensor; got {type(value).__name__}; expected a tensor")
     if not isinstance(padding, str):
         return input, padding
     if padding == "valid":
@@ -69,6 +72,9 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     padding: zeros at both ends, 'valid' (none) or 'same' (as many as keep the size; stride 1). Integers are computed in float64.
 
     dilation: between the elements of a window. stride: between windows. groups: how many parts of the channels are computed apart.
+
+    ValueError for the wrong number of dims, for channels that do not fit the weight, for groups that do not divide the channels, for a stride, dilation or
+    window that does not fit, and for another padding. TypeError where the dtypes differ, for bools, and for what is not a tensor.
     """
     input, padding = _numbers("conv1d", input, weight, stride, padding, dilation, 1)
     return _computed(_C.conv1d, input, weight, bias, _one(stride), _one(padding), _one(dilation), groups)
@@ -76,7 +82,11 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """2-D cross-correlation. input [N, C, H, W] or [C, H, W], weight [O, C / groups, kH, kW], bias [O] -> [N, O, H', W'],
-    H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1. padding: as in conv1d."""
+    H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1. padding: as in conv1d.
+
+    ValueError for the wrong number of dims, for channels that do not fit the weight, for groups that do not divide the channels, for a stride, dilation or
+    window that does not fit, and for another padding. TypeError where the dtypes differ, for bools, and for what is not a tensor.
+    """
     input, padding = _numbers("conv2d", input, weight, stride, padding, dilation, 2)
     return _computed(_C.conv2d, input, weight, bias, stride, padding, dilation, groups)
 
@@ -87,6 +97,9 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
     stride: between windows. padding: zeros at both ends. dilation: between the elements of a window. Each is a number, or one for each spatial dim.
     groups: how many parts of the channels are computed apart.
+
+    ValueError for the wrong number of dims, for channels that do not fit the weight, for groups that do not divide the channels, for a stride, dilation or
+    window that does not fit, and for another padding. TypeError where the dtypes differ, for bools, and for what is not a tensor.
     """
     input, padding = _numbers("conv3d", input, weight, stride, padding, dilation, 3)
     return _computed(_C.conv3d, input, weight, bias, stride, padding, dilation, groups)
@@ -94,7 +107,11 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """What conv1d's gradient by its input does. input [N, C, L] or [C, L], weight [C, O / groups, K], bias [O] -> [N, O, L'],
-    L' = (L - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1. output_padding is below stride or dilation."""
+    L' = (L - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1. output_padding is below stride or dilation.
+
+    ValueError for the wrong number of dims, for channels that do not fit the weight, for groups that do not divide them, for a bias of another size, for
+    an output_padding that is too large, and where the result would be empty. TypeError where the dtypes differ and for what is not a tensor.
+    """
     return _computed(_C.conv_transpose1d, input, weight, bias, _one(stride), _one(padding), _one(output_padding), groups, _one(dilation))
 
 
@@ -103,6 +120,9 @@ def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
     bias: [O], or None. stride, padding, dilation: of the convolution whose gradient it is. output_padding: is added to the output's size at one end;
     it is below stride or dilation.
+
+    ValueError for the wrong number of dims, for channels that do not fit the weight, for groups that do not divide them, for a bias of another size, for
+    an output_padding that is too large, and where the result would be empty. TypeError where the dtypes differ and for what is not a tensor.
     """
     return _computed(_C.conv_transpose2d, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
@@ -112,6 +132,9 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
     bias: [O], or None. stride, padding, dilation: of the convolution whose gradient it is. output_padding: is added to the output's size at one end;
     it is below stride or dilation.
+
+    ValueError for the wrong number of dims, for channels that do not fit the weight, for groups that do not divide them, for a bias of another size, for
+    an output_padding that is too large, and where the result would be empty. TypeError where the dtypes differ and for what is not a tensor.
     """
     return _computed(_C.conv_transpose3d, input, weight, bias, stride, padding, output_padding, groups, dilation)
 

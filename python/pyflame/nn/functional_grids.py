@@ -30,17 +30,28 @@ def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners
     """grid_sample of images, with modes by number: 0 'bilinear', 1 'nearest', 2 'bicubic'; 0 'zeros', 1 'border', 2 'reflection'.
 
     interpolation_mode: the number of mode. padding_mode: that of the mode of the padding. The other arguments are those of nn.functional.grid_sample.
+
+    ValueError for another number of a mode, and where input and grid do not fit. TypeError where the dtypes differ, for integers, and for what is not a
+    tensor.
     """
     return grid_sample(input, grid, *_modes("grid_sampler_2d", interpolation_mode, padding_mode), align_corners)
 
 
 def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample of volumes, with modes by number: 0 'bilinear' (trilinear), 1 'nearest', 2 'bicubic' (tricubic, which PyTorch lacks); 0 'zeros', 1 'border', 2 'reflection'. The arguments are those of grid_sampler_2d."""
+    """grid_sample of volumes, with modes by number: 0 'bilinear' (trilinear), 1 'nearest', 2 'bicubic' (tricubic, which PyTorch lacks); 0 'zeros', 1 'border', 2 'reflection'. The arguments are those of grid_sampler_2d.
+
+    ValueError for another number of a mode, and where input and grid do not fit. TypeError where the dtypes differ, for integers, and for what is not a
+    tensor.
+    """
     return grid_sample(input, grid, *_modes("grid_sampler_3d", interpolation_mode, padding_mode), align_corners)
 
 
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample of images or volumes with modes by number. The arguments are those of grid_sampler_2d."""
+    """grid_sample of images or volumes with modes by number. The arguments are those of grid_sampler_2d.
+
+    ValueError for another number of a mode, and where input and grid do not fit. TypeError where the dtypes differ, for integers, and for what is not a
+    tensor.
+    """
     return grid_sample(input, grid, *_modes("grid_sampler", interpolation_mode, padding_mode), align_corners)
 
 

@@ -67,9 +67,11 @@ def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean
 
     weight [C] is what each class counts, or None. ignore_index: rows with this class count nothing; it is not for probabilities. reduction: 'mean', 'sum'
     or 'none' (the loss of each row); 'mean' divides by the weights of the targets. label_smoothing: from 0 to 1, the part of each target that is spread
-    evenly over all classes. input: of a floating dtype, a TypeError otherwise. IndexError for a class that is not from 0 to C - 1; ValueError for shapes
-    that do not fit.
+    evenly over all classes. input: of a floating dtype, a TypeError otherwise; a DTensor that is whole, or split along the classes within
+    distributed.tensor.parallel.loss_parallel(). IndexError for a class that is not from 0 to C - 1; ValueError for shapes that do not fit.
     """
+    if not isinstance(input, _C.Tensor) and hasattr(input, "_cross_entropy"):
+        return input._cross_entropy(target, weight, ignore_index, reduction, label_smoothing)
     return _C.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 

@@ -79,15 +79,24 @@ def lstm(*args, **keywords):
 
 def gru(*args, **keywords):
     """A GRU of given weights: gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first) -> (outputs, h_n), or for the rows of a
-    PackedSequence gru(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional). hx is h_0; the others are as in lstm."""
+    PackedSequence gru(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional). hx is h_0; the others are as in lstm.
+
+    ValueError for another number of params, and where hx or the weights do not fit the input; TypeError where the dtypes differ.
+    """
     return _run("gru", "GRU", args, keywords)
 
 
 def rnn_tanh(*args, **keywords):
-    """An RNN with tanh of given weights -> (outputs, h_n). The arguments are those of gru."""
+    """An RNN with tanh of given weights -> (outputs, h_n). The arguments are those of gru.
+
+    ValueError for another number of params, and where hx or the weights do not fit the input; TypeError where the dtypes differ.
+    """
     return _run("rnn_tanh", "RNN_TANH", args, keywords)
 
 
 def rnn_relu(*args, **keywords):
-    """An RNN with ReLU of given weights -> (outputs, h_n). The arguments are those of gru."""
+    """An RNN with ReLU of given weights -> (outputs, h_n). The arguments are those of gru.
+
+    ValueError for another number of params, and where hx or the weights do not fit the input; TypeError where the dtypes differ.
+    """
     return _run("rnn_relu", "RNN_RELU", args, keywords)

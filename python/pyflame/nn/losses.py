@@ -65,6 +65,8 @@ class CrossEntropyLoss(_Loss):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input, target):
+        if not isinstance(input, _C.Tensor) and hasattr(input, "_cross_entropy"):
+            return input._cross_entropy(target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
         return _C.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
 
 

@@ -12,13 +12,21 @@ def _rebuild(data, requires_grad):
 class Parameter(Tensor):
     """A leaf tensor that becomes a parameter of the Module it is assigned to. Shares data's memory.
 
-    data: a tensor, or what pyflame.tensor takes; None: an empty tensor. Raises ValueError for integers and bools, unless requires_grad is False.
+    data: a tensor, or what pyflame.tensor takes; None: an empty tensor. A DTensor: the parameter is this process's part, which knows the whole (full_tensor(),
+    global_shape, placements). Raises ValueError for integers and bools, unless requires_grad is False, and for a DTensor that is Partial().
     """
 
     def __init__(self, data=None, requires_grad=True):
         if data is None:
             data = _C.empty(0)
+        layout = None
+        if not isinstance(data, Tensor) and hasattr(data, "_local_tensor"):
+            layout, data = data._layout("Parameter"), Tensor(data._local_tensor)
         super().__init__(data.detach() if isinstance(data, Tensor) else _C.tensor(data))
+        if layout is not None:
+            from ..distributed._sharding import _marked
+
+            _marked(self, layout)
         self._lasts()
         if requires_grad:
             self.requires_grad_(True)

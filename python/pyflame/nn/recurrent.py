@@ -389,6 +389,8 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an LSTM, as LSTMCell: input [N, I] and hx = (h, c), each [N, H] -> (h', c').
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+
+    ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
     return tuple(_cell(steps.LSTMStep, input, tuple(hx), w_ih, w_hh, b_ih, b_hh))
 
@@ -397,6 +399,8 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of a GRU, as GRUCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+
+    ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
     return _cell(steps.GRUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
@@ -405,6 +409,8 @@ def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an RNN with tanh, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+
+    ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
     return _cell(steps.RNNStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
@@ -413,5 +419,7 @@ def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an RNN with ReLU, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
+
+    ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
     return _cell(steps.ReLUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]

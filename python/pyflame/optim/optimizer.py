@@ -112,7 +112,7 @@ required = _Required()  # the default of an option that has none: each group mus
 class Optimizer:
     """Base class of all optimizers: parameter groups, state, state dicts and hooks.
 
-    params: an iterable of tensors, of pairs (name, tensor), or of dicts {'params': ..., 'lr': ...} with a group's own options.
+    params: an iterable of tensors, of pairs (name, tensor), or of dicts {'params': ..., 'lr': ...} with a group's own options. Of a DTensor the group has this process's part.
     defaults: the options of groups that have none of their own.
 
     A subclass defines _begin(p, group), the first state of a parameter, and _update_one(p, grad, state, group), which records one
@@ -138,7 +138,7 @@ class Optimizer:
         self._hooks = collections.defaultdict(collections.OrderedDict)
         self.state = collections.defaultdict(dict)
         self.param_groups = []
-        if isinstance(params, Tensor):
+        if isinstance(params, Tensor) or hasattr(params, "_as_parameter"):
             raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts")
         if not hasattr(params, "__iter__"):
             raise TypeError(f"optimizer: params cannot be iterated; got {type(params).__name__}; expected an iterable of tensors or of dicts")
@@ -157,7 +157,7 @@ class Optimizer:
         params = group["params"]
         if isinstance(params, (set, frozenset)):
             raise TypeError("optimizer: params is a set, which has no order; expected a list")
-        group["params"] = params = [params] if isinstance(params, Tensor) else list(params)
+        group["params"] = params = [params] if isinstance(params, Tensor) or hasattr(params, "_as_parameter") else list(params)
         named = [isinstance(p, tuple) and len(p) == 2 for p in params]
         if params and all(named):
             group["param_names"] = [name for name, _ in params]
@@ -167,6 +167,7 @@ class Optimizer:
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
             raise ValueError("add_param_group: some groups have names of parameters and others not; expected pairs (name, tensor) in all groups or in none")
         taken = {id(p) for g in self.param_groups for p in g["params"]}
+        params[:] = [p._as_parameter("optimizer") if not isinstance(p, Tensor) and hasattr(p, "_as_parameter") else p for p in params]
         for p in params:
             if not isinstance(p, Tensor):
                 raise TypeError(f"optimizer: not a tensor; got {type(p).__name__}")

@@ -40,13 +40,14 @@ class FunctionEvent:
 
 class FunctionEventAvg:
     """All events of one name (and, with group_by_input_shape, of the same shapes; with group_by_stack_n, of the same line). Times are sums in
-    microseconds; self times exclude nested events. Device times are those of the steps that were launched meanwhile. Memory is what was in use at the
+    microseconds; self times exclude nested events. Device times are those of the steps that were launched meanwhile. first_time is
+    the time of the earliest event, which may have compiled, packed or allocated what the later ones use. Memory is what was in use at the
     end of the ranges less what was at their start, in bytes.
 
     d: a dict of the sums. Raises KeyError for one that is missing.
     """
 
-    __slots__ = ("key", "kind", "work", "count", "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total", "bytes", "flops", "cpu_memory_usage",
+    __slots__ = ("key", "kind", "work", "count", "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total", "first_time", "bytes", "flops", "cpu_memory_usage",
                  "device_memory_usage", "_args")
 
     def __init__(self, d):

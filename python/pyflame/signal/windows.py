@@ -168,12 +168,15 @@ def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requ
     return _window("kaiser", M, values, sym, dtype, device, requires_grad, layout)
 
 
+_WINDOW_ERRORS = "A vector of window_length numbers. ValueError for a negative length, for dtypes of integers, and for another layout. TypeError for what is no dtype."
+
+
 def _periodic(window, name):
     def function(window_length, periodic=True, *, dtype=None, layout=None, device=None, requires_grad=False):
         return window(window_length, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The window {window.__name__} of pyflame.signal.windows; periodic=False makes it symmetric.\n\nwindow_length: how many samples. layout: pyflame.strided, or None."
+    function.__doc__ = f"The window {window.__name__} of pyflame.signal.windows; periodic=False makes it symmetric.\n\nwindow_length: how many samples. layout: pyflame.strided, or None.\n\n{_WINDOW_ERRORS}"
     return function
 
 
@@ -186,6 +189,8 @@ def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype
     """alpha - beta cos(2 pi k / window_length); periodic=False makes it symmetric.
 
     window_length: how many samples. layout: pyflame.strided, or None.
+
+    A vector of window_length numbers. ValueError for a negative length, for dtypes of integers, and for another layout. TypeError for what is no dtype.
     """
     return _window("hamming_window", window_length, _cosines([alpha, beta]), not periodic, dtype, device, requires_grad, layout)
 
@@ -194,5 +199,8 @@ def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout
     """The window kaiser of pyflame.signal.windows; periodic=False makes it symmetric.
 
     window_length: how many samples. beta: at least 0; the larger it is, the narrower is the window. layout: pyflame.strided, or None.
+
+    A vector of window_length numbers. ValueError for a negative length or beta, for dtypes of integers, and for another layout. TypeError for what is no
+    dtype.
     """
     return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)

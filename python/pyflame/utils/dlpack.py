@@ -1,7 +1,12 @@
 """DLPack, by PyTorch's path."""
-from .._C import from_dlpack  # noqa: F401
+from .._C import Tensor, from_dlpack
 
 
 def to_dlpack(tensor):
-    """The tensor as a DLPack capsule, tensor.__dlpack__(), that from_dlpack of another library takes once. Memory is shared, not copied."""
+    """The tensor as a DLPack capsule, tensor.__dlpack__(), that from_dlpack of another library takes once. Memory is shared, not copied.
+
+    TypeError for what is not a tensor, RuntimeError for a tensor that requires a gradient.
+    """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"to_dlpack: not a tensor; got {type(tensor).__name__}; expected a tensor")
     return tensor.__dlpack__()

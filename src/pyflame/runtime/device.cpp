@@ -30,9 +30,27 @@ int device_count(DeviceType type) {
   return backend ? backend->device_count() : 0;
 }
 
+void check_device(const char* op, Device d) {
+  if (!device_available(d.type)) {
+    std::string others;
+    for (const DeviceType type :
+         {DeviceType::cpu, DeviceType::rocm, DeviceType::cuda, DeviceType::reference, DeviceType::null})
+      if (device_available(type)) others += fmt::format("{}'{}'", others.empty() ? "" : ", ", Device{type, 0}.str());
+    // 'cuda' is the habit from PyTorch, where it names AMD's GPUs too.
+    std::string hint;
+    if (d.type == DeviceType::cuda) hint = "; hint: on an AMD GPU write 'rocm'";
+    if (d.type == DeviceType::rocm && device_available(DeviceType::cuda))
+      hint = "; hint: on an NVIDIA GPU write 'cuda'";
+    PF_FAIL(Device, "{}: the device is not available; got '{}' ({}); expected one of those found here: {}{}", op,
+            d.str(), unavailable_reason(d.type), others, hint);
+  }
+  PF_CHECK(d.index < device_count(d.type), Device, "{}: no such device; got '{}'; expected an index below {}", op,
+           d.str(), device_count(d.type));
+}
+
 DeviceMemory* device_memory(Device d) {
   if (!has_own_memory(d.type)) return nullptr;
-  PF_CHECK(device_available(d.type), Device, "device: '{}' is not available; {}", d.str(), unavailable_reason(d.type));
+  if (!device_available(d.type)) check_device("device", d);
   return find_backend(d.type)->memory(d.index);
 }
 
@@ -45,18 +63,12 @@ std::string unavailable_reason(DeviceType type) {
 }
 
 void set_current_device(Device d) {
-  const std::string why = unavailable_reason(d.type);
-  PF_CHECK(why.empty(), Device,
-           "set_device: the device is not available; got '{}'; expected one of 'cpu', 'reference', 'null'; {}", d.str(),
-           why);
-  PF_CHECK(d.index < device_count(d.type), Device, "set_device: no such device; got '{}'; expected an index below {}",
-           d.str(), device_count(d.type));
+  check_device("set_device", d);
   set_current_device_unchecked(d);
 }
 
 DeviceInfo device_info(Device d) {
-  const std::string why = unavailable_reason(d.type);
-  PF_CHECK(why.empty(), Device, "device_info: the device is not available; got '{}'; {}", d.str(), why);
+  if (!device_available(d.type)) check_device("device_info", d);
   DeviceInfo info = find_backend(d.type)->info(d.index);
   if (d.type == DeviceType::reference || d.type == DeviceType::null) info.name = d.str() + " on " + info.name;
   return info;

@@ -18,6 +18,8 @@ void set_current_device(Device d);  // DeviceError with the reason and advice if
 // Whether a kind of device can be used here, and how many of it there are.
 bool device_available(DeviceType type);
 int device_count(DeviceType type);
+// DeviceError if the device cannot be used here: why, which devices there are, and the name of the other vendor's GPUs.
+void check_device(const char* op, Device d);
 // Empty if the device is available; otherwise one sentence with the reason and a remedy.
 std::string unavailable_reason(DeviceType type);
 

@@ -279,6 +279,10 @@ class Totals {
   }
   void count(Average& a, const Event& e) {
     ++a.count;
+    if (e.start < a.first_start) {
+      a.first_start = e.start;
+      a.first_ns = e.end - e.start;
+    }
     a.bytes += e.kind == Kind::Allocate ? e.value : r_.labels[e.label].bytes;
     a.flops += r_.labels[e.label].flops;
   }

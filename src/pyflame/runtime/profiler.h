@@ -1,7 +1,9 @@
 // Profiles of a region: the events of base/events.h, as totals by name and as a Chrome trace that Perfetto and `pyflame
 // report` can open. A region begins and ends with synchronize(): it contains exactly the work that was recorded in it.
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +48,8 @@ struct Average {
   int64_t total_ns = 0, self_ns = 0;  // of the host; self: without nested events of the same thread
   // Of devices with times of their own: of the steps that were launched meanwhile, and of this step itself.
   int64_t device_ns = 0, self_device_ns = 0;
+  // Of the earliest event, which may have compiled, packed or allocated what later ones use.
+  int64_t first_start = std::numeric_limits<int64_t>::max(), first_ns = 0;
   int64_t bytes = 0;
   double flops = 0;
 };

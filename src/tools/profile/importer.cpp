@@ -161,7 +161,8 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress, in
   };
   for (const std::string& path : paths) {
     std::error_code ec;
-    PF_CHECK(fs::exists(path, ec), OS, "report: the path does not exist; got '{}'", path);
+    PF_CHECK(fs::exists(path, ec), OS,
+             "report: the path does not exist; got '{}'; expected a trace, a tuning file, or a folder of them", path);
     if (!fs::is_directory(path, ec)) {
       attempt(path, true);
       continue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 
 #include "pyflame/base/gpu_arch.h"
 #include "tools/system/probes.h"
@@ -199,8 +200,13 @@ json override_facts(const std::string& gfx, int node, const Environment& environ
   }
   const std::string seen = gfx_name(major * 10000 + minor * 100 + step);
   out["gfx"] = seen;
-  // The last digit of a name is the stepping.
-  const auto family = [](const std::string& arch) { return arch.substr(0, std::max<size_t>(arch.size(), 1) - 1); };
+  // The last digit of a name is the stepping. gfx906, gfx908 and gfx90a differ in more: in matrix instructions, and in
+  // the registers that these use.
+  const auto family = [](const std::string& arch) {
+    const std::string prefix = arch.substr(0, std::max<size_t>(arch.size(), 1) - 1);
+    const GpuArch* known = find_gpu_arch(arch);
+    return std::tuple(prefix, known && known->matrix != MatrixKind::none, known && known->unified_agprs);
+  };
   out["effect"] = family(gfx) != family(seen)       ? "other family"
                   : gfx == seen                     ? "none"
                   : override_for(gfx) == it->second ? "same instructions"

@@ -57,7 +57,7 @@ def _is_stateful(v):
 
 
 def _is_nested(v):
-    return isinstance(v, dict) or isinstance(v, (list, tuple)) and any(isinstance(x, (Tensor, dict, list)) for x in v)
+    return isinstance(v, dict) or isinstance(v, (list, tuple)) and any(isinstance(x, (Tensor, dict, list)) or hasattr(x, "_as_part") for x in v)
 
 
 def _children(v):
@@ -65,7 +65,7 @@ def _children(v):
 
 
 def _leaves(op, state_dict):
-    """{path: (container, key, value)}: everything that is no container of tensors or dicts. Empty dicts are leaves."""
+    """{path: (container, key, value)}: everything that is no container of tensors or dicts. Empty dicts are leaves. Of a DTensor the value is this process's part, in its memory."""
     found = {}
 
     def walk(container, prefix):
@@ -74,6 +74,8 @@ def _leaves(op, state_dict):
             if _is_nested(value) and len(value):
                 walk(value, path + ".")
                 continue
+            if not isinstance(value, Tensor) and hasattr(value, "_as_part"):  # a DTensor
+                value = value._as_part(f"{op}: {path}")
             if path in found:
                 raise ValueError(f"{op}: two entries have the same path; got {path}; expected different paths, which are the keys joined by dots")
             found[path] = (container, key, value)
@@ -218,11 +220,11 @@ def _no_planner(op, planner):
 def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False):
     """Writes a state dict to a folder. All processes of the group call it.
 
-    state_dict: nested dicts and lists of tensors, numbers, strings and None; its values may be objects with state_dict(). Of a tensor that is a part of a larger one
-    (fully_shard, tensor parallel layers) each rank writes its part; copies are written once. What is not a tensor is that of the lowest rank that has it.
+    state_dict: nested dicts and lists of tensors, numbers, strings and None; its values may be objects with state_dict(). Of a DTensor, and of a tensor that is a part of a larger one
+    (fully_shard, tensor parallel layers), each rank writes its part; copies are written once. What is not a tensor is that of the lowest rank that has it.
     checkpoint_id: the folder, which all processes can write; it is made if it is not there. storage_writer: an object whose attribute path is the folder, where checkpoint_id is None.
     process_group: the processes that write; None: all. no_dist: this process is the only one. planner: None; NotImplementedError for others.
-    OSError on every rank where one cannot write; the checkpoint before is then unchanged. ValueError: ranks have different shapes or dtypes of a tensor."""
+    OSError on every rank where one cannot write; the checkpoint before is then unchanged. ValueError: ranks have different shapes or dtypes of a tensor, or a DTensor is Partial()."""
     _no_planner("checkpoint.save", planner)
     folder = _folder("checkpoint.save", checkpoint_id, storage_writer)
     group = None if no_dist else _state.resolved("checkpoint.save", process_group)
@@ -368,7 +370,7 @@ def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, p
     checkpoint_id: the folder. storage_reader: an object whose attribute path is the folder, where checkpoint_id is None. process_group: the processes that read; None: all. no_dist:
     this process is the only one. planner: None; NotImplementedError for others.
 
-    Entries of the checkpoint that state_dict does not have are left out. ValueError lists what the checkpoint lacks or has in another shape; then nothing is changed.
+    A DTensor gets its values in its own memory, however it is placed, and stays the same object. Entries of the checkpoint that state_dict does not have are left out. ValueError lists what the checkpoint lacks or has in another shape; then nothing is changed.
     FileNotFoundError: there is no checkpoint."""
     op = "checkpoint.load"
     _no_planner(op, planner)

@@ -123,30 +123,42 @@ def get_state_dict(model, optimizers, *, submodules=None, options=None):
     return get_model_state_dict(model, options=options), get_optimizer_state_dict(model, optimizers, options=options)
 
 
-def _fitted(value, target):
-    """A whole tensor becomes this rank's part, where the target is a part."""
+def _fitted(op, name, value, target):
+    """A whole tensor becomes this rank's part, where the target is a part; a DTensor becomes its part. ValueError for another part than the target."""
+    if not isinstance(value, Tensor) and hasattr(value, "_as_part"):
+        value = value._as_part(op)
     s = sharding_of(target)
-    if s is None or not isinstance(value, Tensor) or sharding_of(value) is not None or tuple(value.shape) != s.global_shape or value.ndim == 0:
+    if not isinstance(value, Tensor):
+        return value
+    given = sharding_of(value)
+    if given is not None:
+        has = (given.local_shape, given.offsets, given.global_shape)
+        shape = tuple(target.shape) if isinstance(target, Tensor) else None
+        wanted = (s.local_shape, s.offsets, s.global_shape) if s is not None else (shape, (0,) * len(shape or ()), shape)
+        if shape is not None and value.ndim and has != wanted:
+            raise ValueError(f"{op}: another part than the model has; got {name} of shape {has[0]} at {has[1]} of {has[2]}; expected {wanted[0]} at {wanted[1]} of {wanted[2]}; hint: full_tensor(), or distributed.checkpoint.load")
+        return value
+    if s is None or tuple(value.shape) != s.global_shape or value.ndim == 0:
         return value
     return s.own_of_whole(value)
 
 
 def set_model_state_dict(model, model_state_dict, *, options=None):
-    """Loads a state dict of get_model_state_dict(), of parts or of whole tensors. Returns the missing and the unexpected keys.
+    """Loads a state dict of get_model_state_dict(), of parts, DTensors or whole tensors. Returns the missing and the unexpected keys.
 
     model: a Module. options: a StateDictOptions, of which strict counts; None: its defaults. RuntimeError for tensors of other shapes and for what is no tensor,
-    and with strict for missing and unexpected keys; TypeError for a model, a state dict or options of another type."""
+    and with strict for missing and unexpected keys; ValueError for a part that is another one than the model has; TypeError for a model, a state dict or options of another type."""
     _check("set_model_state_dict", model, options)
     if not isinstance(model_state_dict, dict):
         raise TypeError(f"set_model_state_dict: not a state dict; got {type(model_state_dict).__name__}; expected a dict of tensors")
     module = _plain(model)
     mine = module.state_dict()
-    state = {k: _fitted(v, mine.get(k)) for k, v in model_state_dict.items()}
+    state = {k: _fitted("set_model_state_dict", k, v, mine.get(k)) for k, v in model_state_dict.items()}
     return module.load_state_dict(state, strict=options.strict if options is not None else True)
 
 
 def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):
-    """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it, and for what is no such dict.
+    """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it, or that of another part, and for what is no such dict.
 
     model: a Module. optimizers: one, or a list of them, with parameters of the model. optim_state_dict: of parts or of whole tensors. options is accepted for PyTorch's programs and changes nothing."""
     op = "set_optimizer_state_dict"
@@ -161,7 +173,7 @@ def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=Non
         missing = sorted(set(number) - set(group_of))
         if missing:
             raise ValueError(f"{op}: parameters are not in the state; got none for {', '.join(missing)}; expected the state of the same model")
-        state = {i: {k: _tree.map(lambda t, p=params[i]: _fitted(t, p), v) for k, v in optim_state_dict["state"][name].items()} for name, i in number.items() if name in optim_state_dict["state"]}
+        state = {i: {k: _tree.map(lambda t, p=params[i], k=k: _fitted(op, f"{k} of {name}", t, p), v) for k, v in optim_state_dict["state"][name].items()} for name, i in number.items() if name in optim_state_dict["state"]}
         groups = []
         for group in optimizer.state_dict()["param_groups"]:
             saved = group_of[names[id(params[group["params"][0]])]] if group["params"] else group

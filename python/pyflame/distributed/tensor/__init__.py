@@ -4,9 +4,10 @@ from importlib import import_module
 from ... import _refused
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ._dtensor import DTensor, distribute_tensor
+from ._module import distribute_module
 from ._placements import Partial, Placement, Replicate, Shard
 
-_everything_else = _refused.module("distributed.tensor", "DTensor, distribute_tensor, Shard, Replicate, Partial, meshes and distributed.tensor.parallel are; fully_shard divides the parameters of modules")
+_everything_else = _refused.module("distributed.tensor", "DTensor, distribute_tensor, distribute_module, Shard, Replicate, Partial, meshes and distributed.tensor.parallel are; fully_shard divides the parameters of modules")
 
 
 def __getattr__(name):
@@ -15,4 +16,4 @@ def __getattr__(name):
     return _everything_else(name)
 
 
-__all__ = ["DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_tensor", "init_device_mesh"]
+__all__ = ["DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_module", "distribute_tensor", "init_device_mesh"]

@@ -15,7 +15,7 @@ from ..._C import Tensor
 from ...autograd.function import Function
 from .. import _collectives, _objects, _state
 from .._redistribute import Copy, Reduce, gathered, scattered
-from .._sharding import padded, part_of, rows_per_rank
+from .._sharding import ShardedParameter, ShardedTensor, padded, part_of, rows_per_rank
 from ..device_mesh import DeviceMesh
 from ._placements import Partial, Placement, Replicate, Shard
 
@@ -99,6 +99,8 @@ def _checked_placements(op, placements, mesh, ndim):
     """A tuple of placements, one for each axis of the mesh, whose dims are not negative."""
     if placements is None:
         return (Replicate(),) * mesh.ndim
+    if not isinstance(placements, (Placement, list, tuple)):
+        raise TypeError(f"{op}: placements are no list; got {type(placements).__name__}; expected Shard(dim), Replicate() or Partial() for each of {mesh.ndim} axes of the mesh")
     given = (placements,) if isinstance(placements, Placement) else tuple(placements)
     if len(given) != mesh.ndim or not all(isinstance(p, (Shard, Replicate, Partial)) for p in given):
         raise ValueError(f"{op}: placements do not fit the mesh; got {list(given)}; expected Shard(dim), Replicate() or Partial() for each of {mesh.ndim} axes")
@@ -125,9 +127,58 @@ def _local_shape(shape, mesh, placements):
     return tuple(found)
 
 
+def _reshaped(op, x, shape):
+    shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else tuple(shape)
+    if any(isinstance(n, bool) or not isinstance(n, int) for n in shape):
+        raise TypeError(f"DTensor.{op}: not a shape; got {shape}; expected integers")
+    known = math.prod(n for n in shape if n != -1)
+    if shape.count(-1) == 1 and known > 0 and x.numel() % known == 0:
+        shape = tuple(x.numel() // known if n == -1 else n for n in shape)
+    if any(n < 0 for n in shape) or math.prod(shape) != x.numel():
+        raise ValueError(f"DTensor.{op}: the shape does not fit; got {shape} for {x.shape}; expected {x.numel()} elements")
+    placements = list(x.placements)
+    for d in {p.dim for p in placements if isinstance(p, Shard)}:
+        axes = [i for i, p in enumerate(x.placements) if p.is_shard(d)]
+        n = math.prod(x.device_mesh.size(i) for i in axes)
+        places = [e for e in range(len(shape)) if math.prod(shape[:e]) == math.prod(x.shape[:d])]  # what lies before the dim is as much as it was
+        found = [e for e in places if shape[e] == x.shape[d]] or [e for e in places if x.shape[d] % n == 0 and shape[e] % n == 0 and shape[e]]
+        if not found or x.numel() == 0 and shape[: d + 1] != x.shape[: d + 1]:
+            raise _refused(op, [x], f"expected a shape in which dim {d} of {x.shape} stays, or begins a dim whose size is a multiple of {n}, not {shape}")
+        for i in axes:
+            placements[i] = Shard(found[0])
+    local = x._local_tensor
+    local = (local.view if op == "view" else local.reshape)(_local_shape(shape, x.device_mesh, placements))
+    return _made(local, x.device_mesh, placements, shape)
+
+
+class Layout:
+    """How a tensor lies over a mesh: what a part in a module, an optimizer or a checkpoint knows of the whole. It has the members of a Sharding that others ask for."""
+
+    def __init__(self, mesh, placements, shape):
+        self.device_mesh, self.placements, self.global_shape = mesh, tuple(placements), tuple(shape)
+        self.local_shape, at = list(shape), [0] * len(shape)
+        for axis, p in enumerate(self.placements):
+            if isinstance(p, Shard):
+                begin, length = part_of(self.local_shape[p.dim], mesh.size(axis), mesh.get_local_rank(axis))
+                at[p.dim] += begin
+                self.local_shape[p.dim] = length
+        self.local_shape, self.offsets = tuple(self.local_shape), tuple(at)
+        self.groups = tuple(mesh.get_group(axis) for axis, p in enumerate(self.placements) if isinstance(p, Shard))
+
+    def whole(self, t):
+        """The whole tensor, of the parts of all processes. A collective."""
+        return _made(Tensor(t).detach(), self.device_mesh, self.placements, self.global_shape).full_tensor()
+
+    def own_of_whole(self, t):
+        """This process's part of the whole tensor."""
+        for dim, (begin, length) in enumerate(zip(self.offsets, self.local_shape)):
+            t = t if length == t.shape[dim] else t.narrow(dim, begin, length)
+        return t
+
+
 def _made(local, mesh, placements, shape):
     made = object.__new__(DTensor)
-    made._local_tensor, made.device_mesh, made.placements, made.shape = local, mesh, tuple(placements), tuple(shape)
+    made._local_tensor, made.device_mesh, made.placements, made.shape, made._parameter = local, mesh, tuple(placements), tuple(shape), None
     return made
 
 
@@ -327,8 +378,9 @@ class DTensor:
     """A tensor of which each process of a mesh has a part, or the whole. distribute_tensor() and DTensor.from_local() make one.
 
     shape is that of the whole tensor, device_mesh the mesh, and placements has a Shard(dim), Replicate() or Partial() for each axis of it. Operators,
-    elementwise methods, matmul, sum, mean, softmax, transpose, permute and unsqueeze give a DTensor and move no data; ValueError where the parts do not
-    suffice. Functions of pyflame and nn.functional, modules and optimizers take ordinary tensors: TypeError for a DTensor, which is no Tensor. TypeError: DTensor().
+    elementwise methods, matmul, sum, mean, softmax, reshape, transpose, permute and unsqueeze give a DTensor and move no data; ValueError where the parts do not
+    suffice. +=, -=, *= and /= write the part of this process. Optimizers, clip_grad_norm_, nn.Parameter and distributed.checkpoint take DTensors, and so do the modules of distribute_module(). Other functions
+    of pyflame and nn.functional and other modules take ordinary tensors: TypeError for a DTensor, which is no Tensor. TypeError: DTensor().
     """
 
     __array_ufunc__ = None  # a NumPy number on the left leaves the op to this class
@@ -377,6 +429,7 @@ class DTensor:
         are added. NotImplementedError for others.
         """
         x = self._local_tensor
+        x = Tensor(x) if isinstance(x, ShardedParameter) else x  # the same leaf, as an ordinary tensor
         if grad_placements is not None:
             given = _checked_placements("DTensor.to_local", grad_placements, self.device_mesh, self.ndim)
             for axis, (p, g) in enumerate(zip(self.placements, given)):
@@ -435,7 +488,7 @@ class DTensor:
     @property
     def grad(self):
         """The gradient, a DTensor that is placed as the value is (whole where that is a Partial()), or None."""
-        g = self._local_tensor.grad
+        g = Tensor.grad.__get__(self._local_tensor)
         return None if g is None else _made(g, self.device_mesh, [Replicate() if isinstance(p, Partial) else p for p in self.placements], self.shape)
 
     @grad.setter
@@ -454,6 +507,34 @@ class DTensor:
         if gradient is None and self.shape != ():
             raise RuntimeError(f"DTensor.backward: the tensor has several elements; got shape {self.shape}; expected a single number, or gradient=")
         self._local_tensor.backward(None if gradient is None else _gradient("backward", self, gradient), **kwargs)
+
+    def _layout(self, op):
+        """How this tensor lies, for who updates or writes the parts. ValueError for a sum, of which the processes have no parts."""
+        if any(isinstance(p, Partial) for p in self.placements):
+            raise ValueError(f"{op}: the value is a sum that is not computed yet; got placements {list(self.placements)}; expected Shard(dim) or Replicate(); hint: redistribute()")
+        return Layout(self.device_mesh, self.placements, self.shape)
+
+    def _as_parameter(self, op):
+        """The part as what optimizers update: another object of the same leaf, which knows its place in the whole."""
+        if self._parameter is None:
+            local = self._local_tensor
+            if not isinstance(local, ShardedParameter):
+                local = ShardedParameter.__new__(ShardedParameter)
+                Tensor.__init__(local, self._local_tensor)
+                local._sharding = self._layout(op)
+                local._lasts()
+            self._parameter = local
+        return self._parameter
+
+    def _as_part(self, op):
+        """The part without a gradient, which shares memory and knows its place in the whole."""
+        return ShardedTensor(Tensor(self._local_tensor).detach(), self._layout(op))
+
+    def _cross_entropy(self, *args):
+        """What nn.functional.cross_entropy computes where the logits are a DTensor."""
+        from ._loss import cross_entropy
+
+        return cross_entropy(self, *args)
 
     def dim(self):
         """The number of dims of the whole tensor, an int; the same as ndim."""
@@ -483,7 +564,7 @@ class DTensor:
 
     def detach(self):
         """The same value with the same placements and memory, from which no gradient goes back. It is a leaf."""
-        return _made(self._local_tensor.detach(), self.device_mesh, self.placements, self.shape)
+        return _made(Tensor(self._local_tensor).detach(), self.device_mesh, self.placements, self.shape)
 
     def clone(self):
         """A copy of the value with the same placements; each process copies its part. Gradients go back through it."""
@@ -561,6 +642,25 @@ class DTensor:
         """The transposed matrices of a batch: the last two dims change places, and a split goes with its dim. IndexError for fewer than two dims."""
         return self.transpose(-2, -1)
 
+    def reshape(self, *shape):
+        """The elements in another shape, as Tensor.reshape; -1: one size that follows. A dim that is split keeps its size, or begins what is merged or divided where both sizes are multiples
+        of the number of processes. ValueError for other changes of split dims, and for a shape of another number of elements."""
+        return _reshaped("reshape", self, shape)
+
+    def view(self, *shape):
+        """reshape() that copies nothing, as Tensor.view: RuntimeError where the part of this process is not laid out for it."""
+        return _reshaped("view", self, shape)
+
+    def flatten(self, start_dim=0, end_dim=-1):
+        """The dims from start_dim to end_dim as one, as Tensor.flatten, by the rules of reshape(). IndexError for a dim that is not there, ValueError where they are not in order."""
+        if self.ndim == 0:
+            return self.reshape(1)
+        _dims("flatten", self, (start_dim, end_dim))
+        start, end = start_dim % self.ndim, end_dim % self.ndim
+        if start > end:
+            raise ValueError(f"DTensor.flatten: the dims are not in order; got {start_dim} and {end_dim}; expected the first one before the last one")
+        return _reshaped("flatten", self, (*self.shape[:start], math.prod(self.shape[start : end + 1]), *self.shape[end + 1 :]))
+
     def unsqueeze(self, dim):
         """One more dim of size 1 at this place, as Tensor.unsqueeze. Dims that are split stay split, at their new places. IndexError for dim outside -ndim - 1 to ndim."""
         if isinstance(dim, bool) or not isinstance(dim, int) or not -self.ndim - 1 <= dim <= self.ndim:
@@ -574,6 +674,21 @@ class DTensor:
             raise AttributeError(f"'DTensor' object has no attribute '{name}'")
         raise AttributeError(f"DTensor.{name}: not available for a DTensor; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local() and DTensor.from_local()")
 
+    def __iter__(self):
+        raise TypeError(f"DTensor: it cannot be iterated; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local()")
+
+    def __getitem__(self, index):
+        raise TypeError(f"DTensor: it cannot be indexed; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local()")
+
+    def __setitem__(self, index, value):
+        raise TypeError(f"DTensor: it cannot be written by index; got placements {list(self.placements)}; expected an ordinary tensor; hint: to_local() for this process's part")
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError(f"DTensor: it is no array; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor().numpy(), or to_local().numpy()")
+
+    def __copy__(self):
+        return _made(self._local_tensor, self.device_mesh, self.placements, self.shape)
+
     def __deepcopy__(self, memo):
         made = memo[id(self)] = self.detach().clone()
         return made.requires_grad_(self.requires_grad)
@@ -582,7 +697,7 @@ class DTensor:
         raise RuntimeError("pickle: a DTensor is divided over processes; got a part on each rank; expected a whole tensor; hint: full_tensor()")
 
     def __repr__(self):
-        return f"DTensor(local_tensor={self._local_tensor!r}, device_mesh={self.device_mesh!r}, placements={self.placements!r})"
+        return f"DTensor(shape={self.shape}, local_tensor={Tensor.__repr__(self._local_tensor)}, device_mesh={self.device_mesh!r}, placements={self.placements!r})"
 
 
 def _gradient(op, x, value):
@@ -617,6 +732,22 @@ def _binary(name, fn, linear=None, swapped=False):
     return method
 
 
+def _in_place(name, op):
+    def method(self, other):
+        if not isinstance(other, (DTensor, Tensor, numbers.Number)):
+            return NotImplemented
+        result = op(self, other)
+        if (result.shape, result.placements) != (self.shape, self.placements):
+            raise ValueError(f"DTensor.{name.strip('_')}: the result does not fit in place; got shape {result.shape} with {list(result.placements)}; expected {self.shape} with {list(self.placements)}; hint: redistribute()")
+        self._local_tensor.copy_(result._local_tensor)
+        return self
+
+    method.__name__, method.__qualname__ = name, f"DTensor.{name}"
+    return method
+
+
+for _name, _op in (("__iadd__", operator.add), ("__isub__", operator.sub), ("__imul__", operator.mul), ("__itruediv__", operator.truediv)):
+    setattr(DTensor, _name, _in_place(_name, _op))
 for _name in "abs acos asin atan bfloat16 bool ceil clamp cos cosh double erf exp expm1 float floor half int log log1p log2 long pow reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh".split():
     setattr(DTensor, _name, _unary(_name))
 DTensor.neg = _unary("neg", linear=True)
@@ -647,7 +778,7 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
     if any(isinstance(p, Partial) for p in placements):
         raise ValueError(f"{op}: a tensor is not divided into a sum; got {list(placements)}; expected Shard(dim) or Replicate()")
     x = tensor.detach().clone()
-    if src_data_rank is not None:
+    if src_data_rank is not None and x.device.type != "null":  # a tensor of the device 'meta' has no values
         for axis in range(mesh.ndim):
             _collectives.broadcast(x, group=mesh.get_group(axis), group_src=src_data_rank)
     whole = _made(x, mesh, (Replicate(),) * mesh.ndim, tensor.shape)

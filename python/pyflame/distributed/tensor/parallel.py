@@ -17,6 +17,7 @@ from .._sharding import shard_
 from .._wrapped import wrap
 from ..device_mesh import DeviceMesh
 from ._dtensor import DTensor
+from ._loss import loss_parallel
 from ._placements import Partial, Replicate, Shard
 
 
@@ -329,5 +330,5 @@ def parallelize_module(module, device_mesh=None, parallelize_plan=None, *, src_d
     return module
 
 
-__getattr__ = _refused.module("distributed.tensor.parallel", "ColwiseParallel, RowwiseParallel, SequenceParallel, PrepareModuleInput and PrepareModuleOutput are")
-__all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel", "parallelize_module"]
+__getattr__ = _refused.module("distributed.tensor.parallel", "ColwiseParallel, RowwiseParallel, SequenceParallel, PrepareModuleInput, PrepareModuleOutput and loss_parallel are")
+__all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel", "loss_parallel", "parallelize_module"]

@@ -7,8 +7,14 @@ from ..._deprecation import deprecated
 from ..._grad_mode import no_grad
 
 
+def _listed(tensors, method):
+    """A tensor or several, as a list; of each DTensor the part that this method of it gives."""
+    tensors = [tensors] if isinstance(tensors, Tensor) or hasattr(tensors, method) else list(tensors)
+    return [getattr(t, method)("clip_grad") if not isinstance(t, Tensor) and hasattr(t, method) else t for t in tensors]
+
+
 def _with_grads(parameters):
-    params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    params = _listed(parameters, "_as_parameter")
     for p in params:
         if not isinstance(p, Tensor):
             raise TypeError(f"clip_grad: not a tensor; got {type(p).__name__}; expected parameters")
@@ -18,11 +24,11 @@ def _with_grads(parameters):
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """The p-norm of all tensors together, as if they were one vector; a 0-d tensor. norm_type: p, also inf and -inf.
 
-    Parts of larger tensors (pf.distributed.fsdp, tensor parallel layers) count as the whole tensors: a collective, which all their ranks call.
+    DTensors and parts of larger tensors (pf.distributed.fsdp, tensor parallel layers) count as the whole tensors: a collective, which all their ranks call.
 
     error_if_nonfinite: RuntimeError where the norm is inf or NaN; it is read, so this is a sync point. foreach is accepted for PyTorch's programs and changes nothing.
     """
-    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    tensors = _listed(tensors, "_as_part")
     norm_type = float(norm_type)
     if not tensors:
         return _C.tensor(0.0, device="cpu")

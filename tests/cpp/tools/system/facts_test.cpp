@@ -139,6 +139,10 @@ TEST(Facts, EffectOfTheOverride) {
   EXPECT_EQ(effect(all, "10.3.0", 100300)["effect"], "none");
   EXPECT_EQ(effect(all, "11.0.0", 110002)["effect"], "same family");
   EXPECT_EQ(effect(all, "11.0.0", 100301)["effect"], "other family");
+  EXPECT_EQ(effect(all, "9.0.10", 90008)["effect"], "other family")
+      << "MI100 keeps its accumulators in registers of their own";
+  EXPECT_EQ(effect(all, "9.0.8", 90006)["effect"], "other family") << "gfx906 has no matrix instructions";
+  EXPECT_EQ(effect(all, "9.0.0", 90006)["effect"], "same family");
   EXPECT_EQ(effect(all, "9.4.2", 110000)["gfx"], "gfx942");
   EXPECT_EQ(effect(all, "gfx1030", 100301)["effect"], "invalid");
   EXPECT_EQ(effect(all, "10.3", 100301)["effect"], "invalid");

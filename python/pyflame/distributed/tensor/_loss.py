@@ -1,0 +1,115 @@
+"""loss_parallel: the cross entropy of logits of which each process has some classes. The logits are not gathered: what goes over the processes has the shape of the target."""
+import contextlib
+import contextvars
+
+from ... import _C
+from ..._C import Tensor
+from .._redistribute import Reduce, reduced
+from .._state import ReduceOp
+from ._dtensor import DTensor, Layout, _made, _refused
+from ._placements import Replicate, Shard
+
+_on = contextvars.ContextVar("loss_parallel", default=False)
+
+
+@contextlib.contextmanager
+def loss_parallel():
+    """A context in which nn.functional.cross_entropy and nn.CrossEntropyLoss take a DTensor of logits that is split along the classes, and do not gather it.
+
+    Logits: [N, C, ...], Shard(1), or [C], Shard(0), of a floating dtype, on a mesh of one axis, such as what a ColwiseParallel layer with use_local_output=False gives. Targets: classes
+    [N, ...], int64 or int32, a tensor or a Replicate() DTensor, the same on each process; weight [C] as well. The loss is a Replicate() DTensor of the dtype of the logits, with the value and
+    the gradient of the plain one up to rounding. backward() may be called within the context or after it. All processes of the mesh call both.
+
+    Outside of it such logits are a ValueError. In it: ValueError for other splits, meshes of several axes and shapes that do not fit, TypeError for targets that are no classes,
+    IndexError for a class that is not from 0 to C - 1; the targets are read for that, which is a sync point."""
+    token = _on.set(True)
+    try:
+        yield
+    finally:
+        _on.reset(token)
+
+
+def _whole(name, t, logits):
+    """An argument that each process has as a whole, as an ordinary tensor."""
+    if isinstance(t, DTensor):
+        if t.device_mesh != logits.device_mesh:
+            raise ValueError(f"cross_entropy: the meshes differ; got a {name} on {t.device_mesh} and logits on {logits.device_mesh}; expected one mesh")
+        if not all(isinstance(p, Replicate) for p in t.placements):
+            raise _refused("cross_entropy", [logits, t], f"expected Replicate() for the {name}")
+        t = t._local_tensor
+    if t is not None and not isinstance(t, Tensor):
+        raise TypeError(f"cross_entropy: the {name} is not a tensor; got {type(t).__name__}; expected a tensor, or a DTensor")
+    return t
+
+
+def cross_entropy(logits, target, weight, ignore_index, reduction, label_smoothing):
+    """nn.functional.cross_entropy of a DTensor."""
+    target, weight = _whole("target", target, logits), _whole("weight", weight, logits)
+    mesh = logits.device_mesh
+    if all(isinstance(p, Replicate) for p in logits.placements):
+        loss = _C.cross_entropy(logits._local_tensor, target, weight, ignore_index, reduction, label_smoothing)
+        return _made(loss, mesh, logits.placements, loss.shape)
+    dim = 0 if logits.ndim == 1 else 1
+    if any(p != Shard(dim) for p in logits.placements) or mesh.ndim != 1:
+        raise _refused("cross_entropy", [logits], "expected Replicate(), or within loss_parallel() the classes split along a mesh of one axis")
+    if not _on.get():
+        raise _refused("cross_entropy", [logits], "the classes are split; expected a call within distributed.tensor.parallel.loss_parallel()")
+    loss = _of_parts(logits, target, weight, ignore_index, reduction, label_smoothing, dim)
+    return _made(loss, mesh, (Replicate(),), loss.shape)
+
+
+def _check(logits, target, weight, reduction, label_smoothing, dim):
+    op, classes = "cross_entropy", logits.shape[dim]
+    places = logits.shape[:dim] + logits.shape[dim + 1 :]
+    if not logits.dtype.is_floating_point:
+        raise TypeError(f"{op}: the logits are no floating point numbers; got {logits.dtype}; expected such as float32")
+    if target is None or target.dtype not in (_C.int64, _C.int32):
+        raise TypeError(f"{op}: the targets are no classes; got {'None' if target is None else target.dtype}; expected int64 or int32; hint: probabilities need whole logits")
+    if tuple(target.shape) != tuple(places):
+        raise ValueError(f"{op}: the shapes do not fit; got logits {logits.shape} and targets {tuple(target.shape)}; expected targets {tuple(places)}")
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise ValueError(f"{op}: the weight does not fit; got shape {tuple(weight.shape)}; expected {(classes,)}")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{op}: unknown reduction; got {reduction!r}; expected 'mean', 'sum' or 'none'")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"{op}: label_smoothing is out of range; got {label_smoothing}; expected 0 to 1")
+
+
+def _of_parts(logits, target, weight, ignore_index, reduction, label_smoothing, dim):
+    _check(logits, target, weight, reduction, label_smoothing, dim)
+    group, classes = logits.device_mesh.get_group(), logits.shape[dim]
+    counts = target != ignore_index
+    wrong = counts & ((target < 0) | (target >= classes))
+    if target.numel() and bool(wrong.any()):
+        raise IndexError(f"cross_entropy: a class is out of range; got {target[wrong].reshape(-1)[0].item()}; expected 0 to {classes - 1}, or {ignore_index}")
+    x, dtype = logits._local_tensor, logits.dtype
+    x = x.float() if dtype in (_C.float16, _C.bfloat16) else x
+    begin, n = Layout(logits.device_mesh, logits.placements, logits.shape).offsets[dim], x.shape[dim]
+    size = tuple(target.shape)
+    top = x.detach().amax(dim) if n else _C.full(size, float("-inf"), dtype=x.dtype, device=x.device)
+    top = reduced(top, group, ReduceOp.MAX)
+    total = Reduce.apply((x - top.unsqueeze(dim)).exp().sum(dim=dim), group).log() + top
+    here = counts & (target >= begin) & (target < begin + n)
+    if n:
+        at = _C.where(here, target - begin, _C.zeros_like(target)).to(_C.int64).unsqueeze(dim)
+        own = x.gather(dim, at).squeeze(dim)
+        own = _C.where(here, own, _C.zeros_like(own))
+    else:
+        own = x.sum(dim=dim)  # zeros, with a gradient
+    factor = counts.to(x.dtype)
+    if weight is not None:
+        factor = factor * weight.to(x.dtype)[_C.where(counts, target, _C.zeros_like(target)).to(_C.int64)]
+    loss = _C.where(counts, (total - Reduce.apply(own, group)) * factor, _C.zeros_like(factor))
+    if label_smoothing:
+        w = _C.ones(classes, dtype=x.dtype, device=x.device) if weight is None else weight.to(x.dtype)
+        each = w.narrow(0, begin, n).reshape((-1,) if dim == 0 else (1, -1) + (1,) * (x.ndim - 2))
+        spread = total * w.sum() - Reduce.apply((x * each).sum(dim=dim), group)
+        loss = (1 - label_smoothing) * loss + label_smoothing / classes * _C.where(counts, spread, _C.zeros_like(spread))
+    if reduction == "sum":
+        loss = loss.sum()
+    elif reduction == "mean":
+        loss = loss.sum() / factor.sum()
+    return loss.to(dtype)
+
+
+__all__ = ["cross_entropy", "loss_parallel"]
