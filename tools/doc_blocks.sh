@@ -143,6 +143,13 @@ server() {
   curl() { command curl --fail --silent --show-error "${@//http:\/\/127.0.0.1:8000/$address}"; }
 }
 
+# The package einops.
+einops() {
+  python -c 'import einops' 2> /dev/null && return
+  python -m pip install --quiet --disable-pip-version-check --target packages einops || { echo "the package einops cannot be installed without the Python package index"; exit 77; }
+  export PYTHONPATH=$PWD/packages
+}
+
 # The package ray, and train.py, which adds the numbers of the ranks.
 ray() {
   python -m pip install --quiet --disable-pip-version-check --target packages ray || { echo "the package ray cannot be installed without the Python package index"; exit 77; }

@@ -6,8 +6,8 @@ from ._C import Tensor
 from ._keywords import write_out
 from ._public import method
 
-__all__ = ["alias_copy", "constant_pad_nd", "detach_copy", "diagonal_copy", "expand_copy", "logspace", "msort", "permute_copy", "scalar_tensor", "select_copy", "slice_copy", "split_copy", "split_with_sizes", "split_with_sizes_copy",
-           "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsafe_chunk", "unsafe_split", "unsqueeze_copy", "view_as_complex_copy", "view_as_real_copy", "view_copy"]
+__all__ = ["alias_copy", "constant_pad_nd", "detach_copy", "diagonal_copy", "dsmm", "expand_copy", "logspace", "msort", "permute_copy", "scalar_tensor", "select_copy", "slice_copy", "split_copy", "split_with_sizes", "split_with_sizes_copy",
+           "spmm", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsafe_chunk", "unsafe_split", "unsqueeze_copy", "view_as_complex_copy", "view_as_real_copy", "view_copy"]
 
 
 def _in_rows(view):
@@ -32,6 +32,7 @@ def _slice(input, dim=0, start=None, end=None, step=1):
     return input[(slice(None),) * (dim % input.ndim) + (slice(start, end, step),)]
 
 
+spmm = dsmm = _C.mm  # of dense matrices
 alias_copy = _copy_of("alias", lambda input: input,
                       "TypeError for what is not a tensor.")
 detach_copy = _copy_of("detach", lambda input: input.detach(),

@@ -8,8 +8,7 @@ _SPARSE = "sparse tensors are not available; dense ones and index ops (index_add
 _QUANTIZED = "quantized tensors are not available; float16 and bfloat16 take half of the memory"
 _PROCESS = "random numbers are one sequence for all devices; manual_seed() starts it"
 REFUSED = {
-    **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor", "sparse_compressed_tensor", "smm", "spmm", "sspaddmm", "hspmm", "hsmm", "saddmm",
-                     "dsmm"), _SPARSE),
+    **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor", "sparse_compressed_tensor", "smm", "sspaddmm", "hspmm", "hsmm", "saddmm"), _SPARSE),
     **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "q_scale", "q_zero_point", "empty_quantized", "fake_quantize_per_tensor_affine",
                      "fake_quantize_per_channel_affine", "choose_qparams_optimized"), _QUANTIZED),
     **dict.fromkeys(("cond", "while_loop"), "write the condition or the loop in Python"),

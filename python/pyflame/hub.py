@@ -1,10 +1,13 @@
 """Names of torch.hub. Weights can be fetched; programs of strangers are not run."""
 import os
+import re
+from urllib.parse import urlparse
 
 from . import _refused
 
 _ADVICE = "it would run a program from the network; install the package that defines the model, and load its weights with pyflame.load"
 load, list, help = (_refused.function(f"hub.{name}", _ADVICE) for name in ("load", "list", "help"))
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # in the name of a file: the first digits of its SHA-256
 _folder = None
 
 
@@ -55,9 +58,6 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
 
     ValueError for what is no URL, for a file of no known format, and with check_hash for other data; urllib's URLError, an OSError, where the file cannot be
     fetched."""
-    import re
-    from urllib.parse import urlparse
-
     from .io import load as load_file
 
     folder = model_dir or os.path.join(get_dir(), "checkpoints")

@@ -112,7 +112,7 @@ REFUSED = {
     "fx.symbolic_trace: not available": lambda: pf.fx.symbolic_trace(pf.nn.Linear(1, 1)),
     "hub.load: not available": lambda: pf.hub.load("a/b", "c"),
     "export.export: not available": lambda: pf.export.export(None),
-    "sparse.mm: not available": lambda: pf.sparse.mm(None, None),
+    "sparse.softmax: not available": lambda: pf.sparse.softmax(None, 0),
     "sparse_coo_tensor: not available": lambda: pf.sparse_coo_tensor([[0]], [1.0]),
     "quantize_per_tensor: not available": lambda: pf.quantize_per_tensor(pf.ones(1), 1.0, 0, pf.quint8),
     "Tensor.to_sparse: not available": lambda: pf.ones(2).to_sparse(),
@@ -128,6 +128,19 @@ REFUSED = {
 def test_what_is_refused_says_what_to_do(message):
     with pytest.raises(NotImplementedError, match=message):
         REFUSED[message]()
+
+
+def test_products_of_sparse_matrices_take_dense_ones():
+    a, b, c = pf.randn(3, 4, requires_grad=True), pf.randn(4, 2), pf.randn(3, 2)
+    for product in (pf.spmm, pf.dsmm, pf.sparse.mm):
+        assert pf.equal(product(a, b), a @ b)
+    assert pf.allclose(pf.sparse.addmm(c, a, b, beta=0.5, alpha=2.0), 0.5 * c + 2 * (a @ b))
+    pf.spmm(a, b).sum().backward()
+    assert pf.allclose(a.grad, b.sum(1).expand(3, 4))
+    with pytest.raises(pf.ArgumentError):
+        pf.sparse.mm(a, a)
+    with pytest.raises(TypeError):
+        pf.sparse.mm(a, None)
 
 
 @pytest.mark.parametrize("name", ["pipelining", "rpc", "elastic", "algorithms"])

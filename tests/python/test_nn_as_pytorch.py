@@ -231,3 +231,16 @@ def test_layers_without_shapes_yet_have_nothing_to_reset():
     layer(pf.ones(2, 3))
     layer.reset_parameters()
     assert layer.running_mean.tolist() == [0, 0, 0] and layer.num_batches_tracked.item() == 0
+
+
+def test_dropout_that_drops_nothing_returns_its_input():
+    weight = pf.nn.Parameter(pf.ones(3))
+    pf.manual_seed(0)
+    numbers = pf.rand(4).tolist()
+    pf.manual_seed(0)
+    assert F.dropout(weight, 0.5, training=False) is weight and F.dropout(weight, 0.0, training=True) is weight
+    assert pf.rand(4).tolist() == numbers  # no random number was drawn
+    assert F.dropout(weight, 0.5) is not weight
+    for p in (-0.5, 2.0, float("nan")):
+        with pytest.raises(pf.ArgumentError, match="dropout: the probability is out of range"):
+            F.dropout(weight, p, training=False)

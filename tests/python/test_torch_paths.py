@@ -9,7 +9,8 @@ import pytest
 IMPORTED = """
 torch._C:_log_api_usage_once torch._jit_internal:_overload_method torch._jit_internal:boolean_dispatch torch._prims_common:DeviceLikeType torch._tensor:Tensor
 torch._utils:_flatten_dense_tensors torch._utils:_take_tensors torch._utils:_unflatten_dense_tensors torch._VF:lstm torch.cuda.comm:broadcast torch.cuda.graphs:CUDAGraph
-torch.jit.annotations:BroadcastingList2 torch.nn.attention.bias:causal_lower_right torch.nn.attention.flex_attention:create_block_mask
+torch.hub:HASH_REGEX torch.hub:urlparse torch.jit.annotations:BroadcastingList2 torch.jit.annotations:List
+torch.nn.attention.bias:causal_lower_right torch.nn.attention.flex_attention:create_block_mask
 torch.nn.attention.flex_attention:flex_attention torch.nn.functional:_canonical_mask torch.nn.functional:_in_projection torch.nn.functional:_in_projection_packed
 torch.nn.functional:_none_or_dtype torch.nn.functional:_pair torch.nn.functional:has_torch_function torch.nn.functional:handle_torch_function torch.nn.grad:conv2d_weight
 torch.nn.modules.conv:_ConvTransposeNd torch.nn.modules.module:_IncompatibleKeys torch.nn.modules.module:register_module_forward_hook

@@ -150,10 +150,12 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
-    """Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input where not training. inplace writes over the input.
+    """Zeroes elements with probability p and scales the rest by 1 / (1 - p). Where not training, and for p = 0, it returns the input itself. inplace writes over the input.
 
     input: of any shape and a floating or complex dtype, which the result has; TypeError for others while training. ArgumentError for p outside of [0, 1].
     """
+    if p == 0 or (not training and 0 < p <= 1):
+        return input
     return _result(input, _C.dropout(input, p, training), inplace)
 
 

@@ -15,6 +15,10 @@ from pyflame.torch_version import TorchVersion as _TorchVersion
 __version__ = _TorchVersion(f"2.15.0+pyflame{_pf.__version__}")
 _importing.install()
 _C._cuda_names_any_gpu(True)
+try:
+    import_module("pyflame.einops")  # einops takes tensors of PyFlame from now on
+except ImportError:
+    pass  # the package is not installed
 
 
 def __getattr__(name):

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 import types
+import typing
 
 from pyflame import _refused
 
@@ -28,6 +29,9 @@ _REFUSED = {"distributed": _PROCESSES, "futures": _PROCESSES, "ops": _INNER, "cu
             "utils.data.datapipes": "use datasets and samplers", "utils.flop_counter": "torch.profiler.profile counts FLOPs: key_averages()",
             "utils.benchmark": "time with time.perf_counter() and torch.accelerator.synchronize()"}
 
+# Names of such a module that are Python's own.
+_PYTHONS = {"jit.annotations": {name: getattr(typing, name) for name in ("Any", "Dict", "List", "Optional", "Tuple", "Union")}}
+
 
 def _refused_module(inner):
     """A module of names that raise, or None if this part of PyTorch is not one of those."""
@@ -38,6 +42,7 @@ def _refused_module(inner):
         return None
     made = types.ModuleType(inner, f"Not available: {advice}.")
     made.__getattr__, made.__path__ = _refused.module(tail, advice), []
+    vars(made).update(_PYTHONS.get(tail, {}))
     return sys.modules.setdefault(inner, made)
 
 
