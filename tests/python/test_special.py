@@ -64,7 +64,7 @@ def test_chebyshev(name):
 
 
 @pytest.mark.parametrize("name", ["chebyshev_polynomial_t", "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "laguerre_polynomial_l", "legendre_polynomial_p"])
-@pytest.mark.parametrize("degree, text", [(1e30, r"too large; got 1e\+30"), (math.inf, "too large; got inf"), (math.nan, "not a number; got nan")])
+@pytest.mark.parametrize("degree, text", [(1e30, r"too large; got 1\S*e\+30"), (math.inf, "too large; got inf"), (math.nan, "not a number; got nan")])
 def test_a_degree_without_a_bound_is_an_error(name, degree, text):
     """One step is computed for each degree, so the call would not end."""
     for n in (degree, pf.tensor(degree, dtype=pf.float64), pf.tensor([1.0, degree], dtype=pf.float64)):
