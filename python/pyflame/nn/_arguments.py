@@ -37,8 +37,8 @@ def _integers(layer, **sizes):
 
 
 def _tensor(op, name, v):
-    """TypeError unless v is a tensor."""
-    if not isinstance(v, _C.Tensor):
+    """TypeError unless v is a tensor, which a DTensor is, too."""
+    if not isinstance(v, _C.Tensor) and not hasattr(v, "_local_tensor"):
         raise TypeError(f"{op}: {name} is not a tensor; got {type(v).__name__}; expected a tensor")
 
 
