@@ -134,7 +134,8 @@ def save(obj, f, *, format="safetensors"):
     open for writing, such as io.BytesIO.
 
     format: 'safetensors', or 'pt' for a file that torch.load reads.
-    Any other value is a TypeError that names its place, and a tensor of a lazy module without a shape a ValueError. If the disk is full, OSError; the previous file is then unchanged."""
+    Any other value is a TypeError that names its place, and a tensor of a lazy module without a shape a ValueError. If the disk is full, OSError; the
+    previous file is then unchanged."""
     if format not in ("safetensors", "pt"):
         raise ValueError(f"save: unknown format; got {format!r}; expected 'safetensors' or 'pt'")
     if hasattr(f, "write"):

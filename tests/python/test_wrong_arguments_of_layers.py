@@ -50,7 +50,22 @@ LAYER = nn.TransformerEncoderLayer(4, 2, 8)
     (lambda: nn.RNN(2, 2, 1.5), TypeError, "RNN_TANH: num_layers is not an integer; got float"),
     (lambda: pf.pdist([1.0, 2.0]), TypeError, "pdist: not a tensor; got list"),
     (lambda: nn.functional.pdist(pf.ones(2, 2), "a"), TypeError, "pdist: p is not a number; got 'a'"),
+    (lambda: nn.functional.grid_sample([1.0], pf.ones(1, 1, 1, 2)), TypeError, "grid_sample: input is not a tensor; got list"),
+    (lambda: nn.functional.grid_sample(pf.ones(1, 1, 2, 2), [2.0]), TypeError, "grid_sample: grid is not a tensor; got list"),
+    (lambda: nn.functional.grid_sample(pf.ones(1, 1, 2, 2), pf.ones(1, 1, 1, 2), 3), TypeError, "grid_sample: mode is not a text; got 3; expected 'bilinear'"),
+    (lambda: nn.functional.unfold([1.0], 2), TypeError, "unfold: input is not a tensor; got list"),
+    (lambda: nn.functional.unfold(pf.ones(1, 1, 3, 3), 1.5), TypeError, "unfold: kernel_size is not a size; got 1.5"),
+    (lambda: nn.functional.fold([1.0], 2, 2), TypeError, "fold: input is not a tensor; got list"),
+    (lambda: nn.functional.fold(pf.ones(1, 4, 1), "a", 2), TypeError, "fold: output_size is not a size; got 'a'"),
 ])
 def test_errors(call, error, text):
     with pytest.raises(error, match=f"^{text}"):
         call()
+
+
+def test_helpers():
+    with pytest.raises(TypeError, match="rows: since is not a text; got 3"):
+        pf.tuning.rows(since=3)
+    with pytest.raises(TypeError, match="rows: since is not a text; got 3"):
+        pf.tuning.problems(since=3)
+    assert repr(pf.memory.BatchSize(4)) == "batch size 4" and pf.memory.BatchSize(4) == 4
