@@ -1,4 +1,5 @@
 """Wrong sizes, modes and types of layers and of the functions beside them are errors that name the call."""
+import numpy as np
 import pytest
 
 import pyflame as pf
@@ -48,6 +49,14 @@ LAYER = nn.TransformerEncoderLayer(4, 2, 8)
     (lambda: nn.RNNCell(2, 2, nonlinearity="x"), ValueError, "RNNCell: unknown nonlinearity; got 'x'"),
     (lambda: nn.LSTM(2, 2, proj_size="1"), TypeError, "LSTM: proj_size is not an integer; got str"),
     (lambda: nn.RNN(2, 2, 1.5), TypeError, "RNN_TANH: num_layers is not an integer; got float"),
+    (lambda: nn.LayerNorm(2.0), TypeError, "LayerNorm: normalized_shape: not sizes; got 2.0; expected a sequence of integers"),
+    (lambda: nn.RMSNorm(None), TypeError, "RMSNorm: normalized_shape: not sizes; got None"),
+    (lambda: nn.Unflatten(1, 2), TypeError, "Unflatten: unflattened_size: not sizes; got 2"),
+    (lambda: nn.ZeroPad2d(2.0), TypeError, "ZeroPad2d: padding: not sizes; got 2.0"),
+    (lambda: nn.ReflectionPad1d("12"), TypeError, "ReflectionPad1d: padding: not sizes; got '12'"),
+    (lambda: nn.Embedding(3, 2, padding_idx="2"), TypeError, "Embedding: padding_idx is not an integer; got '2'"),
+    (lambda: nn.AdaptiveLogSoftmaxWithLoss(4, 6, 2), TypeError, "AdaptiveLogSoftmaxWithLoss: cutoffs are not a list; got 2"),
+    (lambda: nn.LazyConv2d(None, 2), TypeError, "LazyConv2d: out_channels is not an integer; got None"),
     (lambda: pf.pdist([1.0, 2.0]), TypeError, "pdist: not a tensor; got list"),
     (lambda: nn.functional.pdist(pf.ones(2, 2), "a"), TypeError, "pdist: p is not a number; got 'a'"),
     (lambda: nn.functional.grid_sample([1.0], pf.ones(1, 1, 1, 2)), TypeError, "grid_sample: input is not a tensor; got list"),
@@ -69,3 +78,8 @@ def test_helpers():
     with pytest.raises(TypeError, match="rows: since is not a text; got 3"):
         pf.tuning.problems(since=3)
     assert repr(pf.memory.BatchSize(4)) == "batch size 4" and pf.memory.BatchSize(4) == 4
+
+
+def test_sizes_of_numpy():
+    assert nn.LayerNorm(np.int64(4))(pf.ones(2, 4)).shape == nn.RMSNorm(np.int64(4))(pf.ones(2, 4)).shape == (2, 4)
+    assert nn.TransformerEncoderLayer(np.int64(4), 2, 8)(pf.ones(3, 1, 4)).shape == (3, 1, 4)

@@ -36,6 +36,13 @@ def _integers(layer, **sizes):
             raise TypeError(f"{layer}: {name} is not an integer; got {v!r}")
 
 
+def _sequence(v, what):
+    """The sizes of a sequence of integers. TypeError for anything else."""
+    if not isinstance(v, (tuple, list)) or not all(hasattr(n, "__index__") for n in v):
+        raise TypeError(f"{what}: not sizes; got {v!r}; expected a sequence of integers")
+    return tuple(v)
+
+
 def _tensor(op, name, v):
     """TypeError unless v is a tensor, which a DTensor is, too."""
     if not isinstance(v, _C.Tensor) and not hasattr(v, "_local_tensor"):

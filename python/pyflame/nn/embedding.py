@@ -3,6 +3,7 @@ from .. import _C
 from .._grad_mode import no_grad
 from . import functional as F
 from . import init
+from ._arguments import _integers
 from .module import Module
 from .parameter import Parameter
 
@@ -12,6 +13,7 @@ class _Table(Module):
 
     def _make(self, num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, _freeze, device, dtype):
         if padding_idx is not None:
+            _integers(type(self).__name__, padding_idx=padding_idx)
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise IndexError(f"{type(self).__name__}: padding_idx is out of range; got {padding_idx}; expected within {num_embeddings} rows")
             padding_idx %= num_embeddings
