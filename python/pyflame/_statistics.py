@@ -150,8 +150,13 @@ def _distances_by_product(x1, x2):
 def pdist(input, p=2.0):
     """The distances of all pairs of rows i < j in the p-norm: [N, M] -> [N (N - 1) / 2].
 
-    input: of any dtype; integers become float32. Raises RuntimeError for what is no matrix and for a negative p.
+    input: of any dtype; integers become float32. Raises RuntimeError for what is no matrix and for a negative p; TypeError for what is
+    no tensor, and a p that is no number.
     """
+    if not isinstance(input, _C.Tensor):
+        raise TypeError(f"pdist: not a tensor; got {type(input).__name__}; expected a tensor [N, M]")
+    if isinstance(p, (str, bytes)) or not hasattr(p, "__float__"):
+        raise TypeError(f"pdist: p is not a number; got {p!r}; expected a number, 0 or more")
     if input.ndim != 2:
         raise RuntimeError(f"pdist: not a matrix; got shape {tuple(input.shape)}; expected [N, M]")
     if p < 0:

@@ -45,6 +45,9 @@ class _Writer:
             while name in self.tensors or name == "__metadata__":
                 name = f"{base}#{k}"
                 k += 1
+            if hasattr(obj, "_without_elements"):
+                raise ValueError(f"save: a tensor has no shape yet; got {type(obj).__name__} at {base}; expected ordinary tensors; "
+                                 "hint: call the lazy module with an input first")  # fmt: skip
             self.tensors[name] = obj.detach()
             return {"$": "tensor", "name": name}
         if obj is None or isinstance(obj, (bool, str)):
@@ -131,7 +134,8 @@ def save(obj, f, *, format="safetensors"):
     open for writing, such as io.BytesIO.
 
     format: 'safetensors', or 'pt' for a file that torch.load reads.
-    Any other value is a TypeError that names its place. If the disk is full, OSError; the previous file is then unchanged."""
+    Any other value is a TypeError that names its place, and a tensor of a lazy module without a shape a ValueError. If the disk is full, OSError; the
+    previous file is then unchanged."""
     if format not in ("safetensors", "pt"):
         raise ValueError(f"save: unknown format; got {format!r}; expected 'safetensors' or 'pt'")
     if hasattr(f, "write"):

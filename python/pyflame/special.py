@@ -66,12 +66,22 @@ def spherical_bessel_j0(input):
 # --- orthogonal polynomials
 
 
+_MOST = 1000000  # a polynomial takes one step for each degree
+
+
+def _checked(name, n):
+    """The largest degree, a number, as an int. ValueError for NaN and for more than _MOST."""
+    if n != n or n > _MOST:
+        raise ValueError(f"{name}: the degree is {'not a number' if n != n else 'too large'}; got {n}; expected at most {_MOST}")
+    return int(n) if n > 0 else min(0, math.ceil(max(n, -1)))
+
+
 def _argument(name, input, n):
     """x of a floating dtype and the degree, a number or a tensor of that dtype."""
     if not isinstance(input, Tensor) and not isinstance(n, Tensor):
         raise TypeError(f"{name}: no tensor; got {type(input).__name__} and {type(n).__name__}; expected at least one")
     if not isinstance(n, Tensor):
-        return floating(input), int(n)
+        return floating(input), _checked(name, n)
     n = n.detach()
     x = input if isinstance(input, Tensor) else _C.full((), input, device=n.device, dtype=n.dtype if n.is_floating_point() else None)
     dtype = _C.promote_types(floating(x).dtype, floating(n).dtype) if n.ndim >= x.ndim or not x.ndim else floating(x).dtype
@@ -90,7 +100,7 @@ def _recurrence(name, input, n, first, following, factor=lambda x: x):
             before, now = now, following(k, a, before, now)
         return now
     before, now, a = _C.ones_like(x), first(x), factor(x)
-    most = int(degree.max().item()) if degree.numel() else 0
+    most = _checked(name, degree.max().item()) if degree.numel() else 0
     result = _C.where(degree == 0, before, _C.where(degree == 1, now, _C.zeros_like(x)))
     for k in range(1, most):
         before, now = now, following(k, a, before, now)
@@ -106,7 +116,7 @@ def chebyshev_polynomial_t(input, n):
     """Chebyshev's polynomial of the first kind of degree n: cos(n arccos x). A tensor n is read: a sync point. 0 for a negative n.
 
     T_0 = 1, T_1 = x, T_(k+1) = 2 x T_k - T_(k-1). input, n: one of them a tensor, a TypeError otherwise; they broadcast. Integers become float32. The
-    result has the common shape.
+    result has the common shape. ValueError for a degree that is NaN or above 1000000.
     """
     return _chebyshev("chebyshev_polynomial_t", input, n, lambda x: x)
 
@@ -116,7 +126,8 @@ def chebyshev_polynomial_u(input, n):
 
     U_0 = 1, U_1 = 2 x, U_(k+1) = 2 x U_k - U_(k-1). input, n and the result: as in chebyshev_polynomial_t.
 
-    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast and for a degree that is NaN or above
+    1000000. A fraction of n is cut off.
     """
     return _chebyshev("chebyshev_polynomial_u", input, n, lambda x: 2 * x)
 
@@ -126,7 +137,8 @@ def chebyshev_polynomial_v(input, n):
 
     V_0 = 1, V_1 = 2 x - 1, V_(k+1) = 2 x V_k - V_(k-1). input, n and the result: as in chebyshev_polynomial_t.
 
-    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast and for a degree that is NaN or above
+    1000000. A fraction of n is cut off.
     """
     return _chebyshev("chebyshev_polynomial_v", input, n, lambda x: 2 * x - 1)
 
@@ -136,7 +148,8 @@ def chebyshev_polynomial_w(input, n):
 
     W_0 = 1, W_1 = 2 x + 1, W_(k+1) = 2 x W_k - W_(k-1). input, n and the result: as in chebyshev_polynomial_t.
 
-    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast and for a degree that is NaN or above
+    1000000. A fraction of n is cut off.
     """
     return _chebyshev("chebyshev_polynomial_w", input, n, lambda x: 2 * x + 1)
 
@@ -172,7 +185,8 @@ def hermite_polynomial_he(input, n):
 
     He_0 = 1, He_1 = x, He_(k+1) = x He_k - k He_(k-1). input, n and the result: as in hermite_polynomial_h.
 
-    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast and for a degree that is NaN or above
+    1000000. A fraction of n is cut off.
     """
     return _recurrence("hermite_polynomial_he", input, n, lambda x: x, lambda k, x, p, q: x * q - k * p)
 
@@ -182,7 +196,8 @@ def laguerre_polynomial_l(input, n):
 
     L_0 = 1, L_1 = 1 - x, (k + 1) L_(k+1) = (2 k + 1 - x) L_k - k L_(k-1). input, n and the result: as in hermite_polynomial_h.
 
-    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast and for a degree that is NaN or above
+    1000000. A fraction of n is cut off.
     """
     return _recurrence("laguerre_polynomial_l", input, n, lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * q - k * p) / (k + 1))
 
@@ -192,7 +207,8 @@ def legendre_polynomial_p(input, n):
 
     P_0 = 1, P_1 = x, (k + 1) P_(k+1) = (2 k + 1) x P_k - k P_(k-1). input, n and the result: as in hermite_polynomial_h.
 
-    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast or a number n is NaN. A fraction of n is cut off.
+    Raises TypeError where neither input nor n is a tensor, and ValueError where they do not broadcast and for a degree that is NaN or above
+    1000000. A fraction of n is cut off.
     """
     return _recurrence("legendre_polynomial_p", input, n, lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * q - k * p) / (k + 1))
 

@@ -132,6 +132,7 @@ def test_state_continues(case, tmp_path):
 
 @pytest.mark.parametrize("make, message", [
     (lambda s, o: s.CyclicLR(o, 0.1, 1.0, mode="x"), "CyclicLR: unknown mode; got 'x'"),
+    (lambda s, o: s.CyclicLR(o, 0.1, 1.0, scale_fn=abs, scale_mode="x"), "CyclicLR: unknown scale_mode; got 'x'; expected 'cycle' or 'iterations'"),
     (lambda s, o: s.CyclicLR(o, [0.1], 1.0), "CyclicLR: got 1 values of base_lr; expected 2, one for each group"),
     (lambda s, o: s.ConstantLR(o, 2.0), "ConstantLR: factor is out of range; got 2.0"),
     (lambda s, o: s.MultiplicativeLR(o, [abs]), "MultiplicativeLR: got 1 functions; expected 2"),
@@ -192,3 +193,17 @@ def test_one_cycle_leaves_in_the_groups_what_pytorch_reads_there():
     pf.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=20)
     group = optimizer.state_dict()["param_groups"][0]
     assert [round(group[name], 8) for name in ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")] == [0.02, 0.5, 2e-06, 0.95, 0.85]
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda s, o: s.MultiStepLR(o, ["3", "5"]), r"MultiStepLR: milestones are not numbers; got \['3', '5'\]"),
+    (lambda s, o: s.MultiStepLR(o, "35"), "MultiStepLR: milestones are not numbers"),
+    (lambda s, o: s.MultiStepLR(o, [None]), "MultiStepLR: milestones are not numbers"),
+    (lambda s, o: s.MultiStepLR(o, None), "MultiStepLR: milestones are not a list; got None"),
+    (lambda s, o: s.MultiStepLR(o, 5), "MultiStepLR: milestones are not a list; got 5"),
+    (lambda s, o: s.CyclicLR(o, 0.1, 1.0, scale_fn=3), "CyclicLR: scale_fn is not a function; got 3"),
+    (lambda s, o: s.CyclicLR(o, 0.1, 1.0, "3"), "CyclicLR: step_size_up is not a number; got '3'"),
+])
+def test_wrong_types(make, message):
+    with pytest.raises(TypeError, match=message):
+        make(pf.optim.lr_scheduler, two_groups(pf))

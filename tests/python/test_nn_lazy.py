@@ -114,3 +114,25 @@ def test_arguments_by_place():
     norm = nn.LazyBatchNorm1d(bias=False)
     norm(pf.zeros(2, 3))
     assert norm.bias is None and norm.weight.shape == (3,)
+
+
+@pytest.mark.parametrize("kind", [nn.UninitializedParameter, nn.UninitializedBuffer])
+@pytest.mark.parametrize("call, name", [
+    (lambda t: t + 1, "add"), (lambda t: 1 - t, "rsub"), (lambda t: pf.ones(2) * t, "rmul"), (lambda t: t.sum(), "sum"), (lambda t: t == 1, "eq"),
+    (lambda t: t[0], "getitem"), (lambda t: len(t), "len"), (lambda t: t.numel(), "numel"), (lambda t: t.clone(), "clone"), (lambda t: t.tolist(), "tolist"),
+    (lambda t: t.fill_(1), "fill"), (lambda t: t.matmul(pf.ones(1)), "matmul"), (lambda t: t.numpy(), "numpy"),
+])
+def test_nothing_is_computed_without_a_shape(kind, call, name):
+    tensor = kind()
+    with pytest.raises(ValueError, match=f"{name}: the tensor has no shape yet; got {kind.__name__}"):
+        call(tensor)
+    assert len({tensor, tensor}) == 1 and tensor.dtype == pf.float32 and tensor.is_floating_point()
+    assert pf.nn.LazyLinear(3).half().weight.dtype == pf.float16
+    tensor.materialize((2, 3))
+    assert (tensor.detach() * 0).sum().item() == 0 and len(tensor) == 2
+
+
+def test_a_lazy_layer_is_not_saved(tmp_path):
+    """The file had empty tensors, which an ordinary layer could not load."""
+    with pytest.raises(ValueError, match="save: a tensor has no shape yet; got UninitializedParameter at weight"):
+        pf.save(nn.LazyLinear(3).state_dict(), tmp_path / "lazy.pf")

@@ -156,6 +156,17 @@ def test_a_wrapper_of_the_attention_can_ask_for_its_weights():
     (lambda: nn.TransformerEncoderLayer(E, HEADS, activation="swish"), RuntimeError, "TransformerEncoderLayer: unknown activation; got 'swish'"),
     (lambda: nn.Transformer(E, HEADS, 1, 1)(pf.ones(S, 2, E), pf.ones(T, 3, E)), RuntimeError, "Transformer: the batches differ"),
     (lambda: nn.Transformer(E, HEADS, 1, 1)(pf.ones(S, 2, E), pf.ones(T, 2, 5)), RuntimeError, "Transformer: the last sizes do not fit"),
+    (lambda: nn.MultiheadAttention(0, 1), ValueError, "MultiheadAttention: embed_dim is too small; got 0"),
+    (lambda: nn.MultiheadAttention(E, 0), ValueError, "MultiheadAttention: num_heads is too small; got 0"),
+    (lambda: nn.MultiheadAttention(E, HEADS, kdim=-1), ValueError, "MultiheadAttention: kdim is too small; got -1"),
+    (lambda: nn.MultiheadAttention(E, HEADS, vdim="3"), TypeError, "MultiheadAttention: vdim is not an integer; got '3'"),
+    (lambda: nn.MultiheadAttention(E, HEADS, 2.0), ValueError, "MultiheadAttention: dropout is out of range; got 2.0; expected 0 to 1"),
+    (lambda: nn.MultiheadAttention(E, HEADS, "x"), TypeError, "MultiheadAttention: dropout is not a number; got 'x'"),
+    (lambda: nn.MultiheadAttention(E, HEADS)(pf.ones(3, 2, E), pf.ones(5, 2, E), pf.ones(6, 2, E)), ValueError, "MultiheadAttention: keys and values do not fit"),
+    (lambda: nn.MultiheadAttention(E, HEADS)(pf.ones(3, 2, E), *[pf.ones(5, 3, E)] * 2), ValueError, "MultiheadAttention: keys and values do not fit"),
+    (lambda: nn.MultiheadAttention(E, HEADS)([1.0], pf.ones(5, 2, E), pf.ones(5, 2, E)), TypeError, "MultiheadAttention: query is not a tensor; got list"),
+    (lambda: nn.MultiheadAttention(E, HEADS)(pf.ones(3, 2, E), [1.0], pf.ones(3, 2, E)), TypeError, "MultiheadAttention: key is not a tensor; got list"),
+    (lambda: nn.MultiheadAttention(E, HEADS)(*[pf.ones(3, 2, E)] * 3, attn_mask=[1]), TypeError, "MultiheadAttention: attn_mask is not a tensor; got list"),
     (lambda: nn.MultiheadAttention(E, HEADS)(*[pf.ones(T, 1, N, E)] * 3), ValueError, "query must have 2 or 3 dimensions"),
 ])
 def test_errors(wrong, error, text):

@@ -63,6 +63,17 @@ def test_chebyshev(name):
     close(getattr(pf.special, name)(pf.tensor(X), pf.tensor(degrees)), np.take_along_axis(each, degrees[None] + 1, 0)[0], 1e-10, 1e-10)
 
 
+@pytest.mark.parametrize("name", ["chebyshev_polynomial_t", "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "laguerre_polynomial_l", "legendre_polynomial_p"])
+@pytest.mark.parametrize("degree, text", [(1e30, r"too large; got 1\S*e\+30"), (math.inf, "too large; got inf"), (math.nan, "not a number; got nan")])
+def test_a_degree_without_a_bound_is_an_error(name, degree, text):
+    """One step is computed for each degree, so the call would not end."""
+    for n in (degree, pf.tensor(degree, dtype=pf.float64), pf.tensor([1.0, degree], dtype=pf.float64)):
+        with pytest.raises(ValueError, match=f"{name}: the degree is {text}.*; expected at most 1000000"):
+            getattr(pf.special, name)(pf.ones(2), n)
+    assert getattr(pf.special, name)(pf.ones(2), -math.inf).tolist() == getattr(pf.special, name)(pf.ones(2), pf.tensor(-math.inf)).tolist() == [0, 0]
+    assert getattr(pf.special, name)(pf.ones(2), -0.5).tolist() == [1, 1]
+
+
 def test_other_polynomials():
     modules = {"legendre_polynomial_p": np.polynomial.legendre.legval, "laguerre_polynomial_l": np.polynomial.laguerre.lagval,
                "hermite_polynomial_h": np.polynomial.hermite.hermval, "hermite_polynomial_he": np.polynomial.hermite_e.hermeval}

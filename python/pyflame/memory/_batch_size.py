@@ -22,6 +22,8 @@ class BatchSize(int):
         return self
 
     def __repr__(self):
+        if not {"bytes_per_sample", "fixed_bytes", "budget", "trials"} <= vars(self).keys():
+            return f"batch size {int(self)}"
         tried = ", ".join(f"{n}: {'did not fit' if p is None else _text.size(p)}" for n, p in self.trials) or "none"
         return (f"batch size {int(self)}: {_text.size(self.bytes_per_sample)} a sample and {_text.size(self.fixed_bytes)} besides, "
                 f"in {_text.size(self.budget)}; trials: {tried}")  # fmt: skip

@@ -1,5 +1,6 @@
 """The softmax of many classes of which few are frequent."""
 from collections import namedtuple
+from collections.abc import Iterable
 
 from .. import _C
 from .containers import ModuleList, Sequential
@@ -19,6 +20,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
         super().__init__()
+        if not isinstance(cutoffs, Iterable) or isinstance(cutoffs, str):
+            raise TypeError(f"AdaptiveLogSoftmaxWithLoss: cutoffs are not a list; got {cutoffs!r}; expected rising integers")
         cutoffs = list(cutoffs)
         if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] <= 0 or cutoffs[-1] > n_classes - 1 or any(int(c) != c for c in cutoffs):
             raise ValueError(f"AdaptiveLogSoftmaxWithLoss: cutoffs do not fit; got {cutoffs}; expected rising, different integers between 1 and n_classes - 1")

@@ -3,6 +3,7 @@ from .. import _C
 from .._grad_mode import no_grad
 from . import functional as F
 from . import init
+from ._arguments import _integers
 from .module import Module
 from .parameter import Parameter
 
@@ -12,6 +13,7 @@ class _Table(Module):
 
     def _make(self, num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, _freeze, device, dtype):
         if padding_idx is not None:
+            _integers(type(self).__name__, padding_idx=padding_idx)
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise IndexError(f"{type(self).__name__}: padding_idx is out of range; got {padding_idx}; expected within {num_embeddings} rows")
             padding_idx %= num_embeddings
@@ -85,7 +87,7 @@ class EmbeddingBag(_Table):
     "mean" or "max". With include_last_offset, the last offset says where the last bag ends. Indices equal to padding_idx do not count. The other arguments are
     those of Embedding.
 
-    Raises IndexError for a padding_idx that is no row. A call raises ValueError for an unknown mode, offsets with [B, N] and missing offsets with [n];
+    Raises IndexError for a padding_idx that is no row, and ValueError for an unknown mode. A call raises ValueError for offsets with [B, N] and missing offsets with [n];
     TypeError for indices that are not int64 or int32; NotImplementedError for per_sample_weights with another mode than 'sum'. An index
     that is no row, and offsets that do not ascend or lie beyond the indices, are an IndexError when the result is computed.
     """
@@ -93,6 +95,8 @@ class EmbeddingBag(_Table):
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False, _weight=None,
                  include_last_offset=False, padding_idx=None, device=None, dtype=None):
         super().__init__()
+        if mode not in ("sum", "mean", "max"):
+            raise ValueError(f"EmbeddingBag: unknown mode; got {mode!r}; expected 'sum', 'mean' or 'max'")
         self.mode, self.include_last_offset = mode, include_last_offset
         self._make(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, False, device, dtype)
 

@@ -1,6 +1,6 @@
 """Layers that change the shape only."""
 from .. import _C
-from ._arguments import _integers
+from ._arguments import _integers, _sequence
 from .module import Module
 
 
@@ -27,13 +27,14 @@ class Unflatten(Module):
     """One dim as several: dim of size P becomes dims of the sizes unflattened_size, whose product is P.
 
     dim: an integer. unflattened_size: a sequence of integers, one of which may be -1: it is what the others leave. forward takes a tensor of any dtype,
-    which the result has. IndexError for a dim out of range; ValueError for another product.
+    which the result has. IndexError for a dim out of range; ValueError for another product; TypeError for
+    sizes that are no sequence of integers.
     """
 
     def __init__(self, dim, unflattened_size):
         super().__init__()
         _integers("Unflatten", dim=dim)
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim, self.unflattened_size = dim, _sequence(unflattened_size, "Unflatten: unflattened_size")
 
     def forward(self, input):
         return input.unflatten(self.dim, self.unflattened_size)

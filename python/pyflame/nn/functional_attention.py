@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _C
+from ._arguments import _tensor
 
 
 @dataclass
@@ -58,6 +59,8 @@ def _mask_parts(op, masks, b, h, t, s, added):
     """The masks, each broadcasting to [B, H, T, S + added]; what was added may be seen by all."""
     parts, attn, padding = [], masks.attn, masks.padding
     for name, mask in (("attn_mask", attn), ("key_padding_mask", padding)):
+        if mask is not None:
+            _tensor(op, name, mask)
         if mask is not None and mask.dtype != _C.bool_ and not mask.is_floating_point():
             raise RuntimeError(f"{op}: {name} is no mask; got {mask.dtype}; expected bool or a float dtype; hint: mask.bool(), where True hides a position")
     if attn is not None:
@@ -86,6 +89,8 @@ def _combined(parts, query):
 
 def attend(op, query, key, value, heads, p, masks, dropout_p=0.0, need_weights=True, average_attn_weights=True, batch_first=False, add_zero_attn=False):
     """(output, weights or None) of [T, B, E] inputs, or [B, T, E] with batch_first; without a batch, two dims."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        _tensor(op, name, x)
     single = query.ndim == 2
     if single:
         at = 0 if batch_first else 1
@@ -97,6 +102,9 @@ def attend(op, query, key, value, heads, p, masks, dropout_p=0.0, need_weights=T
     embed_dim = p.out_weight.shape[1]
     _check(op, query, key, value, embed_dim)
     batch, seq = (0, 1) if batch_first else (1, 0)
+    if key.shape[:2] != value.shape[:2] or key.shape[batch] != query.shape[batch]:
+        raise ValueError(f"{op}: keys and values do not fit; got query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}; "
+                         "expected keys and values of one length, and one batch for all")  # fmt: skip
     b, t, s, d = query.shape[batch], query.shape[seq], key.shape[seq], embed_dim // heads
     q, k, v = _project(query, key, value, embed_dim, p)
 

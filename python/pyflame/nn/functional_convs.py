@@ -1,5 +1,6 @@
 """Convolutions as functions: what the ops in C++ leave to do. nn.functional has their names."""
 from .. import _C
+from ._arguments import _tensor
 
 
 def _sizes(op, name, value, dims):
@@ -139,6 +140,12 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return _computed(_C.conv_transpose3d, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+def _pairs(op, **sizes):
+    for name, v in sizes.items():
+        if not hasattr(v, "__index__") and not (isinstance(v, (tuple, list)) and all(hasattr(n, "__index__") for n in v)):
+            raise TypeError(f"{op}: {name} is not a size; got {v!r}; expected an integer or two")
+
+
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows].
 
@@ -146,8 +153,10 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     Each is a number or a pair.
 
     Any dtype, which the result has. Raises ValueError for another rank, windows that do not fit, a negative padding and other sizes below 1; TypeError for
-    sizes that are not ints or pairs.
+    what is no tensor, and sizes that are not ints or pairs.
     """
+    _tensor("unfold", "input", input)
+    _pairs("unfold", kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
     return _C.im2col(input, kernel_size, dilation, padding, stride)
 
 
@@ -158,8 +167,10 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     Each is a number or a pair.
 
     Any dtype, which the result has. Raises ValueError for columns that do not fit the windows, a negative padding and other sizes below 1; TypeError for
-    sizes that are not ints or pairs.
+    what is no tensor, and sizes that are not ints or pairs.
     """
+    _tensor("fold", "input", input)
+    _pairs("fold", output_size=output_size, kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
     return _C.col2im(input, output_size, kernel_size, dilation, padding, stride)
 
 

@@ -5,6 +5,7 @@ from .. import _C
 from .._kernels import kernel
 from .._shapes import flip
 from ..autograd import Function
+from ._arguments import _tensor
 from .functional_losses import reduced
 
 _NONE = -1e30  # the logarithm of probability 0: finite, so that differences and sums of several are numbers
@@ -149,8 +150,13 @@ class _CTC(Function):
 
 
 def _lengths(op, name, values, n, most):
+    if isinstance(values, _C.Tensor) and values.is_floating_point():
+        raise RuntimeError(f"{op}: {name} are not integers; got {values.dtype}; expected an integer dtype")
     values = values.tolist() if hasattr(values, "tolist") else values
-    values = [int(v) for v in (values if isinstance(values, (list, tuple)) else [values])]
+    values = list(values) if isinstance(values, (list, tuple)) else [values]
+    if not all(hasattr(v, "__index__") for v in values):
+        raise TypeError(f"{op}: {name} are not integers; got {values}; expected a tensor or a list of integers")
+    values = [int(v) for v in values]
     if len(values) != n:
         raise RuntimeError(f"{op}: {name} do not fit; got {len(values)}; expected one for each of {n} samples")
     if min(values, default=0) < 0 or max(values, default=0) > most:
@@ -158,8 +164,8 @@ def _lengths(op, name, values, n, most):
     return values
 
 
-def _labels(targets, lengths):
-    """[N, the longest] with what does not count as 0."""
+def _labels(op, targets, lengths, classes):
+    """[N, the longest] with what does not count as 0. IndexError for a label that is no class."""
     import numpy as np
 
     most = max(lengths, default=0)
@@ -167,6 +173,9 @@ def _labels(targets, lengths):
     inside = np.arange(most) < np.asarray(lengths)[:, None]
     out = np.zeros((len(lengths), most), np.int64)
     out[inside] = given[:, :most][inside] if given.ndim == 2 else given[: int(inside.sum())]
+    wrong = out[(out < 0) | (out >= classes)]
+    if wrong.size:
+        raise IndexError(f"{op}: a label is no class; got {wrong[0]}; expected 0 to {classes - 1}")
     return out
 
 
@@ -179,9 +188,12 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     or sample).
 
     Raises RuntimeError for log_probs that are not floating or of another rank, targets that are not integers or do not fit, lengths out of range and a
-    blank that is no class; ValueError for an unknown reduction. A label that is no class is an IndexError when the loss is computed.
+    blank that is no class; ValueError for an unknown reduction; IndexError for a label that is no class; TypeError for log_probs and targets that are no
+    tensors, and lists of lengths that are not integers.
     """
     op = "ctc_loss"
+    _tensor(op, "log_probs", log_probs)
+    _tensor(op, "targets", targets)
     if log_probs.ndim not in (2, 3) or not log_probs.is_floating_point():
         raise RuntimeError(f"{op}: log_probs do not fit; got {log_probs.dtype} {tuple(log_probs.shape)}; expected floats [T, N, C] or [T, C]")
     if targets.is_floating_point() or targets.ndim not in (1, 2):
@@ -195,7 +207,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     label_lengths = _lengths(op, "target_lengths", target_lengths, n, targets.shape[1] if targets.ndim == 2 else targets.shape[0])
     if targets.ndim == 1 and sum(label_lengths) > targets.shape[0] or targets.ndim == 2 and targets.shape[0] != n:
         raise RuntimeError(f"{op}: targets do not fit; got shape {tuple(targets.shape)}; expected {sum(label_lengths)} labels of {n} samples")
-    with_lengths = _Alignments(x.detach(), _labels(targets, label_lengths), lengths, label_lengths, blank, _C.is_grad_enabled() and x.requires_grad)
+    with_lengths = _Alignments(x.detach(), _labels(op, targets, label_lengths, x.shape[2]), lengths, label_lengths, blank, _C.is_grad_enabled() and x.requires_grad)
     loss = _CTC.apply(x, with_lengths, zero_infinity)
     if zero_infinity:
         loss = _C.where(loss == math.inf, 0.0, loss)

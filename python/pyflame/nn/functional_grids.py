@@ -1,5 +1,6 @@
 """Images and volumes read at any places: grid_sample, and the grids of affine maps. nn.functional has their names."""
 from .. import _C
+from ._arguments import _tensor
 
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
@@ -13,8 +14,13 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     image: 'zeros', 'border' (the nearest element) or 'reflection'. The gradient is of both; that of 'nearest' by grid is 0.
 
     Raises ValueError for shapes that do not fit, an image without elements, and an unknown mode or padding_mode; TypeError where the dtypes of input and
-    grid differ.
+    grid differ, and for what is no tensor and a mode that is no text.
     """
+    _tensor("grid_sample", "input", input)
+    _tensor("grid_sample", "grid", grid)
+    for what, given, names in (("mode", mode, _MODES), ("padding_mode", padding_mode, _PADDINGS)):
+        if not isinstance(given, str):
+            raise TypeError(f"grid_sample: {what} is not a text; got {given!r}; expected " + ", ".join(map(repr, names)))
     return _C._grid_sample(input, grid, mode, padding_mode, bool(align_corners))
 
 

@@ -239,12 +239,20 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     return _per_channel(y, weight, bias)
 
 
+def _check_window(op, size):
+    if not hasattr(size, "__index__"):
+        raise TypeError(f"{op}: size is not an integer; got {size!r}; expected a number of channels")
+    if size < 1:
+        raise ValueError(f"{op}: size is not positive; got {size}; expected 1 or more channels")
+
+
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta: (N, C, ...) (Krizhevsky et al., 2012).
 
     input: of 3 dims or more, a ValueError otherwise. The result has its shape and dtype, integers become float32. Channels before the first and after the
-    last one count as 0.
+    last one count as 0. size: 1 or more, a ValueError otherwise; TypeError for what is no integer.
     """
+    _check_window("local_response_norm", size)
     if input.ndim < 3:
         raise ValueError(f"local_response_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")
     if input.numel() == 0:

@@ -1,9 +1,22 @@
 """Initial values, with PyTorch's formulas. Every function fills a tensor in place (without a gradient) and returns it; each makes one
-random call."""
+random call. What is no tensor is a TypeError."""
+import functools
 import math
 
 from .. import _deprecation, _generator
 from .._grad_mode import no_grad
+from ._arguments import _tensor
+
+
+def _filling(function):
+    """The function, which raises TypeError where its first argument is no tensor."""
+
+    @functools.wraps(function)
+    def checked(tensor, *args, **kwargs):
+        _tensor(function.__name__, "the argument", tensor)
+        return function(tensor, *args, **kwargs)
+
+    return checked
 
 
 def calculate_gain(nonlinearity, param=None):
@@ -34,6 +47,7 @@ def _calculate_fan_in_and_fan_out(tensor):
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
+@_filling
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
     """Fills the tensor, in place, from U(a, b), and returns it. generator: a Generator, or None for the global one; so for all functions.
 
@@ -43,6 +57,7 @@ def uniform_(tensor, a=0.0, b=1.0, generator=None):
         return tensor.uniform_(a, b)
 
 
+@_filling
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
     """Fills the tensor, in place, from N(mean, std^2), and returns it.
 
@@ -75,6 +90,7 @@ def _erfinv(y):
     return x
 
 
+@_filling
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """N(mean, std^2) restricted to [a, b], by inversion of the distribution. generator: a Generator, or None for the global one.
 
@@ -94,6 +110,7 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
         return tensor.copy_(_C.clamp(mean + std * math.sqrt(2) * _erfinv(y), a, b))
 
 
+@_filling
 def constant_(tensor, val):
     """Fills the tensor, in place, with the number val, and returns it.
 
@@ -103,22 +120,25 @@ def constant_(tensor, val):
         return tensor.fill_(val)
 
 
+@_filling
 def zeros_(tensor):
     """Fills the tensor with zeros, in place. Returns it. tensor: any shape and dtype.
 
-    Raises AttributeError for what is no tensor, and RuntimeError where several elements share memory.
+    Raises TypeError for what is no tensor, and RuntimeError where several elements share memory.
     """
     return constant_(tensor, 0.0)
 
 
+@_filling
 def ones_(tensor):
     """Fills the tensor with ones, in place. Returns it. tensor: any shape and dtype.
 
-    Raises AttributeError for what is no tensor, and RuntimeError where several elements share memory.
+    Raises TypeError for what is no tensor, and RuntimeError where several elements share memory.
     """
     return constant_(tensor, 1.0)
 
 
+@_filling
 def eye_(tensor):
     """The identity matrix: fills the tensor, in place, with 1 where row and column are equal and 0 elsewhere, and returns it.
 
@@ -132,6 +152,7 @@ def eye_(tensor):
         return tensor.copy_(_C.eye(tensor.shape[0], tensor.shape[1], dtype=tensor.dtype, device=tensor.device))
 
 
+@_filling
 def xavier_uniform_(tensor, gain=1.0, generator=None):
     """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010). The tensor is filled in place and returned.
 
@@ -144,6 +165,7 @@ def xavier_uniform_(tensor, gain=1.0, generator=None):
     return uniform_(tensor, -bound, bound, generator)
 
 
+@_filling
 def xavier_normal_(tensor, gain=1.0, generator=None):
     """N(0, gain^2 2 / (fan_in + fan_out)) (Glorot and Bengio, 2010). The tensor is filled in place and returned.
 
@@ -165,6 +187,7 @@ def _kaiming_std(tensor, a, mode, nonlinearity):
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
+@_filling
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """U(-b, b) with b = gain sqrt(3 / fan) (He et al., 2015). The tensor is filled in place and returned.
 
@@ -175,6 +198,7 @@ def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gene
     return uniform_(tensor, -bound, bound, generator)
 
 
+@_filling
 def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """N(0, gain^2 / fan) (He et al., 2015). The tensor is filled in place and returned.
 
@@ -190,6 +214,7 @@ def _fan_in_uniform_(tensor, fan_in):
     return uniform_(tensor, -bound, bound)
 
 
+@_filling
 def orthogonal_(tensor, gain=1, generator=None):
     """A random matrix with orthogonal rows or columns, times gain; dims after the first count as one (Saxe et al., 2013). The factorization is done on the
     host. The tensor is filled in place and returned.
@@ -215,6 +240,7 @@ def orthogonal_(tensor, gain=1, generator=None):
         return tensor.copy_(_C.tensor(np.ascontiguousarray(q), device=tensor.device).view(tensor.shape)).mul_(gain)
 
 
+@_filling
 def sparse_(tensor, sparsity, std=0.01, generator=None):
     """Fills the tensor, a matrix, in place, from N(0, std^2); a part `sparsity` of each column, rounded up, is zero (Martens, 2010). Returns it.
 
@@ -234,6 +260,7 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
         return tensor.masked_fill_(rank < zeros, 0.0)
 
 
+@_filling
 def dirac_(tensor, groups=1):
     """Makes a convolution keep its input: 1 at the centre where a channel meets itself, otherwise 0. Weights of 3 to 5 dims. The tensor is filled in place
     and returned.

@@ -1,6 +1,7 @@
 """Layers that get the size of their input from the first input. Then they become the layers without Lazy in their names."""
 from .. import _C
 from . import convolution, normalization
+from ._arguments import _integers
 from .linear import Linear
 from .module import Module
 from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
@@ -77,6 +78,7 @@ class _LazyConv(LazyModuleMixin):
         self._begin(out_channels, bias, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, groups=groups, padding_mode=padding_mode, device=device, dtype=dtype)
 
     def _begin(self, out_channels, bias, *, groups, device, dtype, **sizes):
+        _integers(type(self).__name__, out_channels=out_channels, groups=groups)
         super().__init__(groups, groups, bias=False, groups=groups, device=device, dtype=dtype, **sizes)
         if out_channels % groups:
             raise ValueError(f"{type(self).__name__}: groups must divide the channels; got {out_channels} channels, groups {groups}")

@@ -293,7 +293,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         # Parameters keep their identity: optimizers hold on to them.
         for p in self.parameters(recurse):
             if is_lazy(p):
-                like = fn(p.detach())
+                like = fn(p._without_elements())
                 p._keep(like.device, like.dtype)
                 continue
             grad = p.grad
@@ -303,7 +303,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         for m in self.modules() if recurse else (self,):
             for name, b in m._buffers.items():
                 if is_lazy(b):
-                    like = fn(b.detach())
+                    like = fn(b._without_elements())
                     b._keep(like.device, like.dtype)
                 elif b is not None:
                     made = fn(b)

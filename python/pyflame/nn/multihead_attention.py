@@ -1,7 +1,7 @@
 """Multi-head attention."""
 from .. import _C
 from . import init
-from ._arguments import _integers
+from ._arguments import _integers, _probability
 from .functional_attention import Masks, Projections, attend
 from .linear import Linear
 from .module import Module
@@ -21,15 +21,22 @@ class MultiheadAttention(Module):
     Masks: True in a bool attn_mask or key_padding_mask means "may not be seen" (as in PyTorch, and the opposite of
     scaled_dot_product_attention); a float attn_mask is added to the scores.
 
-    Raises ValueError where num_heads does not divide embed_dim. A call raises ValueError for a query of another rank or last size, keys and values that do
-    not fit, and masks of another shape; RuntimeError for masks of integers; TypeError for another dtype than the parameters'. dropout is not checked.
+    Raises ValueError where num_heads does not divide embed_dim, for sizes that are too small and a dropout outside of 0 to 1; TypeError for sizes that are no
+    integers. A call raises ValueError for a query of another rank or last size, keys and values that do
+    not fit, and masks of another shape; RuntimeError for masks of integers; TypeError for another dtype than the parameters' and for what is
+    no tensor.
     """
 
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None, batch_first=False,
                  device=None, dtype=None):
         super().__init__()
         _integers("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
-        if num_heads < 1 or embed_dim % num_heads:
+        _integers("MultiheadAttention", **{name: v for name, v in (("kdim", kdim), ("vdim", vdim)) if v is not None})
+        for name, v, least in (("embed_dim", embed_dim, 1), ("num_heads", num_heads, 1), ("kdim", kdim, 0), ("vdim", vdim, 0)):
+            if v is not None and v < least:
+                raise ValueError(f"MultiheadAttention: {name} is too small; got {v}; expected {least} or more")
+        _probability("MultiheadAttention", "dropout", dropout)
+        if embed_dim % num_heads:
             raise ValueError(f"MultiheadAttention: num_heads must divide embed_dim; got embed_dim {embed_dim}, num_heads {num_heads}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim, self.vdim, self.add_zero_attn = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim, add_zero_attn

@@ -5,7 +5,7 @@ from .. import _C
 from .._grad_mode import no_grad
 from . import functional as F
 from . import init
-from ._arguments import _integers
+from ._arguments import _integers, _sequence
 from .module import Module
 from .parameter import Parameter
 
@@ -231,7 +231,7 @@ class LayerNorm(Module):
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (int(normalized_shape),) if hasattr(normalized_shape, "__index__") else _sequence(normalized_shape, f"{type(self).__name__}: normalized_shape")
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
         self.register_parameter("bias", Parameter(_C.zeros(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine and bias else None)
@@ -257,7 +257,7 @@ class RMSNorm(Module):
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (int(normalized_shape),) if hasattr(normalized_shape, "__index__") else _sequence(normalized_shape, f"{type(self).__name__}: normalized_shape")
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
 

@@ -1,5 +1,6 @@
 """Layers that pad the spatial dims. Padding is one number, or two for each dim, last dim first; negative padding cuts off."""
 from .. import _C
+from ._arguments import _sequence
 from .module import Module
 
 
@@ -9,7 +10,7 @@ class _Pad(Module):
     def __init__(self, padding):
         super().__init__()
         count = 2 * type(self)._dims
-        self.padding = (padding,) * count if hasattr(padding, "__index__") else tuple(padding)
+        self.padding = (padding,) * count if hasattr(padding, "__index__") else _sequence(padding, f"{type(self).__name__}: padding")
         if len(self.padding) != count:
             raise ValueError(f"{type(self).__name__}: the padding has the wrong length; got {padding}; expected one number or {count}")
 

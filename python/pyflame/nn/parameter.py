@@ -82,12 +82,24 @@ class _Uninitialized:
         self.__class__ = self._becomes
         self._become(now, requires_grad)
 
+    def _without_elements(self):
+        """An ordinary tensor of this device and dtype, which shows where .to() would move this one."""
+        return _C.empty(0, dtype=self._dtype, device=self._device)
+
     def _keep(self, device, dtype):
         self._device, self._dtype = device or self._device, dtype or self._dtype
 
     @property
     def shape(self):
         raise RuntimeError(f"{type(self).__name__}: it has no shape yet; hint: call the lazy module with an input first")
+
+    @property
+    def dtype(self):
+        return self._dtype
+
+    @property
+    def device(self):
+        return self._device
 
     def __deepcopy__(self, memo):
         copy = type(self)(device=self._device, dtype=self._dtype)
@@ -106,12 +118,41 @@ def _rebuild_uninitialized(kind, device, dtype, requires_grad):
     return kind(device=device, dtype=dtype).requires_grad_(requires_grad)
 
 
+# What a tensor without a shape can do: what modules ask of all their tensors, and what does not look at elements.
+_WITHOUT_A_SHAPE = frozenset(
+    "bfloat16 copy_ cpu cuda double float half is_complex is_contiguous is_floating_point is_same requires_grad_ share_memory_ size to type xpu "
+    "register_hook register_post_accumulate_grad_hook".split())
+_OPERATORS = frozenset(
+    f"__{side}{name}__" for side in ("", "r", "i") for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+) | frozenset(f"__{name}__" for name in "abs neg pos invert eq ne lt le gt ge getitem setitem len iter contains bool int float complex index array dlpack".split())
+
+
+def _refused(name):
+    def method(self, *args, **kwargs):
+        raise ValueError(f"{name.strip('_')}: the tensor has no shape yet; got {type(self).__name__}; expected an ordinary tensor; "
+                         "hint: call the lazy module with an input first")  # fmt: skip
+
+    method.__name__ = name
+    return method
+
+
+def _refusing_elements(cls):
+    """A class decorator: methods and operators that would compute with elements raise ValueError, until materialize() makes the tensor an ordinary one."""
+    for name in dir(Tensor):
+        computes = name in _OPERATORS or name[0] != "_" and callable(getattr(Tensor, name)) and name not in _WITHOUT_A_SHAPE
+        if computes and name not in vars(cls):
+            setattr(cls, name, _refused(name))
+    cls.__hash__ = Tensor.__hash__
+    return cls
+
+
+@_refusing_elements
 @with_members_of(_Uninitialized)
 class UninitializedParameter(Parameter):
     """A Parameter without a shape, which lazy modules give it when they see their first input.
 
-    Raises RuntimeError when its shape is asked for before that; ValueError for a device that does not exist and a dtype of integers; TypeError for what is
-    no dtype.
+    Raises RuntimeError when its shape is asked for before that; ValueError for operators and methods that compute with elements, for a device that does
+    not exist and a dtype of integers; TypeError for what is no dtype.
     """
 
     _becomes = Parameter
@@ -122,13 +163,15 @@ class UninitializedParameter(Parameter):
         Parameter.__init__(self, like, requires_grad)
 
 
+@_refusing_elements
 @with_members_of(_Uninitialized)
 class UninitializedBuffer(Tensor):
     """A buffer without a shape, which lazy modules give it when they see their first input.
 
     persistent: it is part of the state dict. requires_grad is accepted for PyTorch's programs and changes nothing.
 
-    Raises RuntimeError when its shape is asked for before that, and ValueError for a device that does not exist.
+    Raises RuntimeError when its shape is asked for before that, and ValueError for operators and methods that compute with elements and for a device that
+    does not exist.
     """
 
     _becomes = Tensor

@@ -1,5 +1,6 @@
 """Layers that rearrange channels and pixels."""
 from . import functional as F
+from .functional_maps import _check_window
 from .module import Module
 
 
@@ -57,11 +58,13 @@ class ChannelShuffle(Module):
 class LocalResponseNorm(Module):
     """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta: [N, C, ...] -> [N, C, ...] (Krizhevsky et al., 2012).
 
-    forward raises ValueError for fewer than 3 dims. Integers become float32.
+    Raises ValueError for a size below 1 and TypeError for one that is no integer. forward raises ValueError for fewer than 3 dims. Integers become
+    float32.
     """
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0):
         super().__init__()
+        _check_window(type(self).__name__, size)
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input):
@@ -74,7 +77,7 @@ class LocalResponseNorm(Module):
 class CrossMapLRN2d(LocalResponseNorm):
     """The older name of LocalResponseNorm for images [N, C, H, W]. size, alpha, beta, k: as there.
 
-    A call raises ValueError for an input of fewer than three dims and for a size below 1.
+    Raises ValueError for a size below 1. A call raises ValueError for an input of fewer than three dims.
     """
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1):

@@ -5,6 +5,7 @@ import warnings
 from .. import _C
 from . import _recurrence as steps
 from . import init
+from ._arguments import _integers, _tensor
 from .functional import dropout
 from .module import Module
 from .parameter import Parameter
@@ -93,6 +94,8 @@ class RNNBase(Module):
         given = (hx,) if len(widths) == 1 else hx
         if not isinstance(given, (tuple, list)) or len(given) != len(widths):
             raise TypeError(f"{type(self).__name__}: the initial state is not a pair (h_0, c_0); got {type(hx).__name__}")
+        for s in given:
+            _tensor(type(self).__name__, "the initial state", s)
         if not batched:
             given = tuple(s.unsqueeze(1) if s.ndim == 2 else s for s in given)
         for s, w in zip(given, widths):
@@ -117,6 +120,7 @@ class RNNBase(Module):
     def forward(self, input, hx=None):
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
+        _tensor(type(self).__name__, "the input", input)
         if input.ndim not in (2, 3):
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected 2 (T, I) or 3 (T, N, I)")
         self._check_width(input)
@@ -201,6 +205,11 @@ def _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size):
     for name, v in (("hidden_size", hidden_size), ("input_size", input_size)):
         if not isinstance(v, int):
             raise TypeError(f"{mode}: {name} is not an integer; got {type(v).__name__}")
+    for name, v in (("num_layers", num_layers), ("proj_size", proj_size)):
+        if not hasattr(v, "__index__"):
+            raise TypeError(f"{mode}: {name} is not an integer; got {type(v).__name__}")
+    if input_size < 0:
+        raise ValueError(f"{mode}: input_size is negative; got {input_size}; expected 0 or more")
     if hidden_size <= 0 or num_layers <= 0:
         raise ValueError(f"{mode}: hidden_size and num_layers must be positive; got {hidden_size} and {num_layers}")
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
@@ -282,6 +291,9 @@ class RNNCellBase(Module):
 
     def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
         super().__init__()
+        _integers(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
+        if input_size < 0 or hidden_size < 0:
+            raise ValueError(f"{type(self).__name__}: sizes must not be negative; got input_size {input_size}, hidden_size {hidden_size}")
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         for name, shape in (("weight_ih", (input_size,)), ("weight_hh", (hidden_size,)), ("bias_ih", ()), ("bias_hh", ())):
             used = bias or name.startswith("weight")
@@ -300,6 +312,10 @@ class RNNCellBase(Module):
     def _batched(self, input, states):
         """Input and states as [N, width]; zeros where there is no state."""
         name = type(self).__name__
+        _tensor(name, "the input", input)
+        for s in states:
+            if s is not None:
+                _tensor(name, "the state", s)
         if input.ndim not in (1, 2):
             raise ValueError(f"{name}: the input has {input.ndim} dimensions; expected 1 (I) or 2 (N, I)")
         if input.shape[-1] != self.input_size:
@@ -332,16 +348,18 @@ class RNNCell(RNNCellBase):
 
     input_size: I. hidden_size: H. bias: whether there are bias_ih and bias_hh. nonlinearity: 'tanh' or 'relu'.
 
-    Raises ValueError for a negative size; TypeError for a size that is not an int. A call raises ValueError for an input or a state that does not fit, and
-    TypeError for another dtype than the parameters'. An unknown nonlinearity is a RuntimeError of the call.
+    Raises ValueError for a negative size and an unknown nonlinearity; TypeError for a size that is not an int. A call raises ValueError for an input or a
+    state that does not fit, and TypeError for what is no tensor and another dtype than the parameters'.
     """
 
     def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNNCell: unknown nonlinearity; got {nonlinearity!r}; expected 'tanh' or 'relu'")
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
     def forward(self, input, hx=None):
-        if self.nonlinearity not in ("tanh", "relu"):
+        if self.nonlinearity not in ("tanh", "relu"):  # of a program that set it later
             raise RuntimeError(f"RNNCell: unknown nonlinearity; got '{self.nonlinearity}'; expected 'tanh' or 'relu'")
         return self._step(steps.RNNStep if self.nonlinearity == "tanh" else steps.ReLUStep, input, (hx,))[0]
 
@@ -359,6 +377,8 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input, hx=None):
+        if hx is not None and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
+            raise TypeError(f"LSTMCell: the state is not a pair (h, c); got {type(hx).__name__}; expected two tensors")
         return self._step(steps.LSTMStep, input, (None, None) if hx is None else tuple(hx))
 
 

@@ -21,7 +21,13 @@ def activation_of(activation, op="activation"):
     return F.relu if activation == "relu" else F.gelu
 
 
-def _copies(layer, n):
+def _copies(op, layer, n):
+    if not isinstance(layer, Module):
+        raise TypeError(f"{op}: the layer is not a Module; got {type(layer).__name__}; expected a layer of which copies are made")
+    if not hasattr(n, "__index__"):
+        raise TypeError(f"{op}: num_layers is not an integer; got {n!r}; expected a number of layers")
+    if n < 0:
+        raise ValueError(f"{op}: num_layers is negative; got {n}; expected 0 or more")
     return ModuleList([copy.deepcopy(layer) for _ in range(n)])
 
 
@@ -117,12 +123,12 @@ class TransformerEncoder(Module):
 
     encoder_layer: the layer that is copied. num_layers: how many copies.
 
-    Raises TypeError where encoder_layer is no Module or num_layers no int. A call raises ValueError for an input that does not fit the layer.
+    Raises TypeError where encoder_layer is no Module or num_layers no int, and ValueError for a negative num_layers. A call raises ValueError for an input that does not fit the layer.
     """
 
     def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = _copies("TransformerEncoder", encoder_layer, num_layers), num_layers, norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
@@ -134,12 +140,12 @@ class TransformerEncoder(Module):
 class TransformerDecoder(Module):
     """Copies of a decoder layer, one after the other, then norm. decoder_layer: the one that is copied num_layers times. norm: a module, or None.
 
-    Raises TypeError where decoder_layer is no Module or num_layers no int. A call raises ValueError for an input that does not fit the layer.
+    Raises TypeError where decoder_layer is no Module or num_layers no int, and ValueError for a negative num_layers. A call raises ValueError for an input that does not fit the layer.
     """
 
     def __init__(self, decoder_layer, num_layers, norm=None):
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = _copies("TransformerDecoder", decoder_layer, num_layers), num_layers, norm
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None,
                 memory_is_causal=False):

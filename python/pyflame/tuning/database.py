@@ -59,8 +59,10 @@ def _connect(path):
 def rows(path=None, since=None):
     """All measurements of a file (default: this process's), the newest last. since: a text as in measured_at (UTC); only rows that are not older.
 
-    An empty list where there is no such file. Raises TypeError for a path of another type, and sqlite3.DatabaseError for a file that is no database.
+    An empty list where there is no such file. Raises TypeError for a path or a since of another type, and sqlite3.DatabaseError for a file that is no database.
     """
+    if since is not None and not isinstance(since, str):
+        raise TypeError(f"rows: since is not a text; got {since!r}; expected a time in UTC as in measured_at, such as '2025-01-31 12:00:00'")
     path = os.fspath(path or _C._choices_file())
     if not os.path.exists(path):
         return []

@@ -1,5 +1,6 @@
 """Schedules that go up and down."""
 import math
+import numbers
 
 from .base import LRScheduler, attributes_of, for_each_group, groups_of, positive
 
@@ -156,15 +157,19 @@ class CyclicLR(LRScheduler):
 
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
-    Raises ValueError for an unknown mode without scale_fn, steps that are not positive, lists that do not fit the groups, and an optimizer without
-    momentum unless cycle_momentum is False; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
-    initial_lr.
+    Raises ValueError for an unknown mode without scale_fn, an unknown scale_mode, steps that are not positive, lists that do not fit the groups, and an
+    optimizer without momentum unless cycle_momentum is False; TypeError for what is no optimizer, a scale_fn that is no function and steps that are no
+    numbers; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0, scale_fn=None,
                  scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_epoch=-1):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError(f"CyclicLR: unknown mode; got '{mode}'; expected 'triangular', 'triangular2' or 'exp_range', or scale_fn")
+        if scale_fn is not None and not callable(scale_fn):
+            raise TypeError(f"CyclicLR: scale_fn is not a function; got {scale_fn!r}; expected a function of the cycle or the step, or None")
+        if scale_mode not in ("cycle", "iterations"):
+            raise ValueError(f"CyclicLR: unknown scale_mode; got {scale_mode!r}; expected 'cycle' or 'iterations'")
         if cycle_momentum and not all("momentum" in g or "betas" in g for g in groups_of("CyclicLR", optimizer)):
             raise ValueError("CyclicLR: the optimizer has no momentum; hint: cycle_momentum=False")
         base_lrs = for_each_group("CyclicLR", "base_lr", base_lr, optimizer)
@@ -172,6 +177,9 @@ class CyclicLR(LRScheduler):
         self.base_momentums = for_each_group("CyclicLR", "base_momentum", base_momentum, optimizer)
         self.max_momentums = for_each_group("CyclicLR", "max_momentum", max_momentum, optimizer)
         down = step_size_up if step_size_down is None else step_size_down
+        for name, steps in (("step_size_up", step_size_up), ("step_size_down", down)):
+            if not isinstance(steps, numbers.Real):
+                raise TypeError(f"CyclicLR: {name} is not a number; got {steps!r}; expected a number of steps")
         if step_size_up <= 0 or down <= 0:
             raise ValueError(f"CyclicLR: the steps of a cycle are not positive; got {step_size_up} up and {down} down; expected more than 0 of each")
         self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)

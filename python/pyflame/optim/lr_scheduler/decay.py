@@ -1,6 +1,8 @@
 """Schedules that change the rate in one direction."""
 import math
+import numbers
 from collections import Counter
+from collections.abc import Iterable
 
 from .base import LambdaScheduler, LRScheduler, positive
 
@@ -111,11 +113,16 @@ class MultiStepLR(LRScheduler):
     milestones: a list of steps. optimizer: the one whose groups get the rate.
     last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
-    Raises TypeError for milestones that cannot be iterated and for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
+    Raises TypeError for milestones that are no list of numbers and for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
     initial_lr.
     """
 
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
+        if not isinstance(milestones, Iterable):
+            raise TypeError(f"MultiStepLR: milestones are not a list; got {milestones!r}; expected a list of steps")
+        milestones = list(Counter(milestones).elements())
+        if not all(isinstance(m, numbers.Real) for m in milestones):
+            raise TypeError(f"MultiStepLR: milestones are not numbers; got {milestones!r}; expected a list of steps")
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
