@@ -107,6 +107,7 @@ class MiopenLayers final : public RecurrentPlan {
     training_ = a.kept != 0;
     const int type = c.dtype == DType::float16 ? 0 : 1;
     int status = 0;
+    size_t untold = 0;
     std::string where;
     const auto step = [&](int result, const char* what) {
       if (status == 0 && result != 0) status = result, where = what;
@@ -134,18 +135,26 @@ class MiopenLayers final : public RecurrentPlan {
              "miopenSetRNNDataSeqTensorDescriptor") &&
         step(f.set_tensor(step_, type, 2, inputs, input_strides), "miopenSetTensorDescriptor") &&
         step(f.set_tensor(state_, type, 3, state, state_strides), "miopenSetTensorDescriptor") &&
-        step(f.spaces(handle_, layers_, x_, training_ ? kTraining : kInference, &workspace, &kept),
-             "miopenGetRNNTempSpaceSizes") &&
+        step(f.spaces(handle_, layers_, x_, kTraining, &workspace, &reserve_), "miopenGetRNNTempSpaceSizes") &&
+        (training_ ||
+         step(f.spaces(handle_, layers_, x_, kInference, &workspace, &untold), "miopenGetRNNTempSpaceSizes")) &&
         step(f.weight_bytes(handle_, layers_, step_, &weights, type), "miopenGetRNNParamsSize");
-    if (!training_) kept = 0;
+    if (training_) {
+      kept = reserve_;
+    } else {
+      workspace = at_reserve_ = (workspace + 255) / 256 * 256;
+      workspace += reserve_;
+    }
     if (ok) find_weights(c, step);
     return status == 0 ? where : fmt::format("{} failed with error {}", where, status);
   }
 
   void forward(GpuDevice& device, const RecurrentRun& r) const override {
     begin(device);
+    void* const reserve = training_ ? r.kept : static_cast<char*>(r.workspace) + at_reserve_;
     check(f.forward(handle_, layers_, training_ ? kTraining : kInference, x_, r.x, state_, r.first[0], r.last[0],
-                    state_, r.first[1], r.last[1], y_, r.y, r.weights, weights, r.workspace, workspace, r.kept, kept),
+                    state_, r.first[1], r.last[1], y_, r.y, r.weights, weights, r.workspace,
+                    training_ ? workspace : at_reserve_, reserve, reserve_),
           "RNNForward");
   }
   void backward(GpuDevice& device, const RecurrentRun& r) const override {
@@ -189,6 +198,9 @@ class MiopenLayers final : public RecurrentPlan {
   Handle handle_;
   Descriptor layers_ = nullptr, x_ = nullptr, y_ = nullptr, step_ = nullptr, state_ = nullptr, place_ = nullptr;
   bool training_ = false;
+  // MIOpen refuses to run without its reserve, in inference too, although it tells the size in training only. In inference it is a part of the
+  // workspace, from at_reserve_ on.
+  size_t reserve_ = 0, at_reserve_ = 0;
 };
 
 // One per device, never freed.
