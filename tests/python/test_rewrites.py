@@ -183,6 +183,18 @@ def test_a_weight_that_numpy_wrote_is_computed_again():
 
 
 @whole_windows
+def test_a_kept_value_is_of_one_view():
+    schedule = pf.nn.Module()
+    schedule.register_buffer("scale", pf.arange(1.0, 21.0))
+    x = pf.ones(4)
+    with pf.inference_mode():
+        for _ in range(4):
+            for t in (19, 15, 11, 7, 3):
+                got = (x * schedule.scale[t].sqrt()).tolist()
+                np.testing.assert_allclose(got, [(t + 1) ** 0.5] * 4, rtol=1e-6)
+
+
+@whole_windows
 def test_a_weight_that_is_written_in_each_run_is_not_kept():
     layer, x = nn.Linear(16, 8, bias=False), pf.randn(4, 16)
 

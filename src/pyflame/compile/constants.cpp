@@ -130,20 +130,23 @@ void find_inputs(const Graph& window, const Indexed<SlotId, Origin>& origins, Se
     for (const Operand& o : n.ins) {
       if (!o.is_param) {
         const SlotId slot = s.first.graph.slot(o);
+        add(s.bindings, o.binding);
         if (origins.contains(slot) && origins[slot] == Origin::Lasting) add(s.roots, slot);
       } else if (o.param.index() < params) {
         add(s.params, o.param);
       }
     }
-    for (const Operand& o : n.outs)
+    for (const Operand& o : n.outs) {
+      add(s.bindings, o.binding);
       if (s.first.graph.slot_info(o).external) add(s.empty, s.first.graph.slot(o));
+    }
   }
 }
 
 Separated take_apart(Parts&& p, const Graph& window, const Indexed<SlotId, Origin>& origins,
                      const Indexed<SlotId, bool>& kept) {
   const Graph& g = p.graph;
-  Separated s{{g, p.added}, {g, p.added}, {}, {}, {}, {}, std::move(p.notes)};
+  Separated s{{g, p.added}, {g, p.added}, {}, {}, {}, {}, {}, std::move(p.notes)};
   const Indexed<SlotId, bool> none(g.slots.size(), false);
   Indexed<NodeId, bool> first(g.nodes.size(), false), rest(g.nodes.size(), false);
   for (const NodeId id : g.nodes.ids()) rest[id] = !p.constant[id];

@@ -17,12 +17,13 @@ enum class Origin : uint8_t {
 };
 
 struct Separated {
-  Rewritten first, rest;           // the same slots, bindings, params and nodes; each skips what the other one computes
-  std::vector<SlotId> roots;       // the lasting values that `first` reads
-  std::vector<ParamId> params;     // the window's numbers that `first` uses
-  std::vector<SlotId> kept;        // `first` writes them and `rest` reads them
-  std::vector<SlotId> empty;       // external slots without bytes that `first` writes
-  std::vector<RewriteNote> notes;  // of the rewrites that need constant weights
+  Rewritten first, rest;        // the same slots, bindings, params and nodes; each skips what the other one computes
+  std::vector<SlotId> roots;    // the lasting values that `first` reads
+  std::vector<ParamId> params;  // the window's numbers that `first` uses
+  std::vector<BindingId> bindings;  // the views, by their offsets, that `first` reads and writes
+  std::vector<SlotId> kept;         // `first` writes them and `rest` reads them
+  std::vector<SlotId> empty;        // external slots without bytes that `first` writes
+  std::vector<RewriteNote> notes;   // of the rewrites that need constant weights
 };
 // Nothing: no value is worth being kept; the notes go to `left` then. `active`: the rewrites that are on.
 std::optional<Separated> separate(const Rewritten& prepared, const Indexed<SlotId, Origin>& origins, uint32_t active,

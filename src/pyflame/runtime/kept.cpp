@@ -38,7 +38,13 @@ void release_kept_values() {
 }
 
 KeptValues::KeptValues(Separated s, Device device)
-    : device_(device), added_(s.rest.added), roots_(s.roots), kept_(s.kept), empty_(s.empty), params_(s.params) {
+    : device_(device),
+      added_(s.rest.added),
+      roots_(s.roots),
+      kept_(s.kept),
+      empty_(s.empty),
+      params_(s.params),
+      bindings_(s.bindings) {
   separated_ = std::make_unique<Separated>(std::move(s));
 }
 
@@ -60,6 +66,8 @@ std::shared_ptr<KeptValues> KeptValues::find(const Window& w, const Program& p, 
   origins.resize(graph.graph.slots.size(), Origin::Other);
   std::optional<Separated> found = separate(graph, origins, rewrites_of(w), &notes);
   if (!found) return nullptr;
+  // Views that rewrites have added have fixed offsets, and the window does not know them.
+  std::erase_if(found->bindings, [&](BindingId b) { return b.index() >= w.bindings.size(); });
   found->rest.notes = std::move(graph.notes);
   found->rest.notes.insert(found->rest.notes.end(), found->notes.begin(), found->notes.end());
   return std::shared_ptr<KeptValues>(new KeptValues(std::move(*found), w.device));
@@ -88,6 +96,8 @@ bool KeptValues::same_numbers(const Set& known, const Window& w) const {
     const Param &a = known.params[i], &b = w.params[params_[i]];
     if (a.kind != b.kind || a.i != b.i) return false;
   }
+  for (size_t i = 0; i < bindings_.size(); ++i)
+    if (known.offsets[i] != w.bindings[bindings_[i]].byte_offset) return false;
   return true;
 }
 
@@ -101,6 +111,7 @@ KeptValues::Set KeptValues::look(const Window& w) const {
     now.roots.push_back({s.id, s.version.load(std::memory_order_relaxed), mark->exposed.load(), std::move(mark)});
   }
   for (const ParamId p : params_) now.params.push_back(w.params[p]);
+  for (const BindingId b : bindings_) now.offsets.push_back(w.bindings[b].byte_offset);
   return now;
 }
 

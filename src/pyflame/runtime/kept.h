@@ -2,7 +2,8 @@
 // next, and used as long as none changes. Then a program without this part runs (compile/constants.h).
 //
 // A storage has not changed if it is the same one, nobody wrote to it (its version), nobody outside had a view of it meanwhile, and
-// no write to it is pending. Layers of equal structure share a program, so values are kept for several sets of weights.
+// no write to it is pending. The offsets of views are no part of a program, so a value is used for the same views only. Layers
+// of equal structure share a program, so values are kept for several sets of weights.
 #pragma once
 #include <memory>
 #include <vector>
@@ -44,11 +45,13 @@ class KeptValues {
   struct Set {
     std::vector<Root> roots;
     std::vector<Param> params;
+    std::vector<int64_t> offsets;      // of the views, in bytes
     std::vector<Ref<Storage>> values;  // empty: not computed
   };
   KeptValues(Separated s, Device device);
   bool steady(const Window& w) const;
   bool unchanged(const Set& known, const Window& w) const;
+  // Whether the numbers and the views' offsets are those of the set.
   bool same_numbers(const Set& known, const Window& w) const;
   Set look(const Window& w) const;
   void compile(const Program& p);
@@ -58,6 +61,7 @@ class KeptValues {
   Added added_;
   std::vector<SlotId> roots_, kept_, empty_;
   std::vector<ParamId> params_;
+  std::vector<BindingId> bindings_;
   std::unique_ptr<Separated> separated_;  // until it is compiled
   CachedProgram first_, rest_;
   std::vector<Set> sets_;  // the newest first
