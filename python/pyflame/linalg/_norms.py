@@ -15,7 +15,7 @@ def _cast(op, x, dtype):
     """x in the dtype that the caller asks for: a floating or complex one, and complex for complex x."""
     if dtype is None:
         return x
-    y = _C.empty(0, dtype=dtype)
+    y = _C.empty(0, dtype=dtype, device=x.device)
     raise_for(op, not y.is_floating_point() and not y.is_complex(), f"the dtype is not floating or complex; got dtype={y.dtype}")
     raise_for(op, x.is_complex() and not y.is_complex(), f"a complex tensor does not fit the dtype; got dtype={y.dtype} for {x.dtype}; expected a complex dtype")
     return x.to(y.dtype)
