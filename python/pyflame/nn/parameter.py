@@ -1,4 +1,5 @@
 """Parameters and buffers: tensors that a Module registers automatically; also those whose shape comes with the first input."""
+from functools import partial
 from types import FunctionType
 
 from .. import _C
@@ -127,13 +128,18 @@ _OPERATORS = frozenset(
 ) | frozenset(f"__{name}__" for name in "abs neg pos invert eq ne lt le gt ge getitem setitem len iter contains bool int float complex index array dlpack".split())
 
 
-def _refused(name):
-    def method(self, *args, **kwargs):
-        raise ValueError(f"{name.strip('_')}: the tensor has no shape yet; got {type(self).__name__}; expected an ordinary tensor; "
-                         "hint: call the lazy module with an input first")  # fmt: skip
+class _Refused:
+    """A method that raises ValueError. It is no function, so the pages of the reference do not list it."""
 
-    method.__name__ = name
-    return method
+    def __init__(self, name):
+        self._name = name
+
+    def __get__(self, instance, owner=None):
+        return partial(self._refuse, owner)
+
+    def _refuse(self, owner, *args, **kwargs):
+        raise ValueError(f"{self._name.strip('_')}: the tensor has no shape yet; got {owner.__name__}; expected an ordinary tensor; "
+                         "hint: call the lazy module with an input first")  # fmt: skip
 
 
 def _refusing_elements(cls):
@@ -141,7 +147,7 @@ def _refusing_elements(cls):
     for name in dir(Tensor):
         computes = name in _OPERATORS or name[0] != "_" and callable(getattr(Tensor, name)) and name not in _WITHOUT_A_SHAPE
         if computes and name not in vars(cls):
-            setattr(cls, name, _refused(name))
+            setattr(cls, name, _Refused(name))
     cls.__hash__ = Tensor.__hash__
     return cls
 
