@@ -119,7 +119,7 @@ def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
 
             return breaks
 
-        for name in ("run", "likeliest"):  # likeliest: where a GPU finds the tokens
+        for name in ("run", "chosen"):  # chosen: where a GPU chooses the tokens
             monkeypatch.setattr(engines.Step, name, breaking(getattr(engines.Step, name)))
         got = written(engine, prompts)
         assert failed and all(g == w or w[: len(g)] == g for g, w in zip(got, want)) and want[-1] == got[-1]
