@@ -288,3 +288,13 @@ print(editable.build_editable(out))
 def test_both_build_files_require_the_same():
     of = {f: re.search(r"^requires = \[(.*)\]$", (ROOT / f).read_text(), re.M)[1] for f in ("pyproject.toml", "python/pyproject.toml")}
     assert of["pyproject.toml"] == of["python/pyproject.toml"]
+
+
+def test_errors_name_the_packages_of_the_extras():
+    """Not pyflame[llm]: the name pyflame belongs to another project in the Python package index."""
+    tomllib = pytest.importorskip("tomllib", reason="Python before 3.11 has no reader of TOML")
+    from pyflame.llm._errors import EXTRAS
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for extra, packages in EXTRAS.items():
+        assert packages.split() == [re.split("[<>=]", p)[0] for p in extras[extra]]

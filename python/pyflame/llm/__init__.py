@@ -7,7 +7,7 @@
     with pf.llm.LLM("SmolLM2-135M-Instruct.gguf") as llm:  # many prompts at once
         outputs = llm.generate(["Hello", "Once upon a time"], pf.llm.SamplingParams(max_tokens=40))
 
-Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install 'pyflame[llm]'.
+Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install regex jinja2 llguidance.
 docs/language-models.md describes it all."""
 from ._beams import Beams, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from ._speculation import SpeculativeConfig

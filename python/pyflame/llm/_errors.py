@@ -2,12 +2,16 @@
 from importlib import import_module
 
 
+# The packages of the extras of pyproject.toml. The name pyflame belongs to another project in the Python package index, so pip is not told to look for it.
+EXTRAS = {"llm": "regex jinja2 llguidance", "serve": "regex jinja2 llguidance aiohttp prometheus-client"}
+
+
 def needed(package, what, extra="llm"):
     """The imported package. ImportError that says how to install it: it belongs to this extra of pyflame."""
     try:
         return import_module(package)
     except ImportError as e:
-        raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install 'pyflame[{extra}]'") from None
+        raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install {EXTRAS[extra]}") from None
 
 
 _MISSING = object()

@@ -1,5 +1,5 @@
 """Models in the ONNX format. pf.onnx.load makes a Module of a file, pf.onnx.export writes one. The package onnx reads and writes the format:
-pip install onnx, or pyflame[onnx]."""
+pip install onnx."""
 from .model import OnnxModule, load
 from .table import operators
 

@@ -7,5 +7,5 @@ def package(op):
         import onnx
         import onnx.numpy_helper  # noqa: F401
     except ImportError as e:
-        raise ImportError(f"{op}: the package onnx cannot be imported; got: {e}; hint: pip install onnx (or pyflame[onnx])") from e
+        raise ImportError(f"{op}: the package onnx cannot be imported; got: {e}; hint: pip install onnx") from e
     return onnx

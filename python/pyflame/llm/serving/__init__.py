@@ -1,6 +1,6 @@
 """`pyflame serve`: a language model behind OpenAI's HTTP API.
 
-Server is the event-driven server over an Engine, Limits are what clients may take. It needs the packages aiohttp and prometheus_client: pip install 'pyflame[serve]'.
+Server is the event-driven server over an Engine, Limits are what clients may take. It needs the packages aiohttp and prometheus_client: pip install regex jinja2 llguidance aiohttp prometheus-client.
 docs/serving.md describes it."""
 from .._errors import needed
 
