@@ -441,7 +441,7 @@ def test_what_the_command_refuses(run, folder):
     assert "there is no such module; got 'none.at.all'" in run("explain", "--python", sys.executable, "-m", "none.at.all", code=1).stderr
     assert "the kernels cannot be written to 'some.py': File exists" in run("explain", "--kernels", "some.py", "--python", sys.executable, "some.py", code=1).stderr
     (folder / "peer.py").write_text("import torch\n")
-    assert "the program uses PyTorch; got peer.py; expected a program of PyFlame; hint: pyflame profile peer.py" in run("explain", "--python", sys.executable, "peer.py", code=1).stderr
+    assert "the program uses PyTorch; got peer.py; expected a program of PyFlame; hint: pyflame profile peer.py profiles it with PyTorch, and pyflame explain -m pyflame.torch peer.py runs it with PyFlame" in run("explain", "--python", sys.executable, "peer.py", code=1).stderr
     (folder / "empty.py").write_text("print('hello')\n")
     assert "the program recorded no ops of PyFlame" in run("explain", "--python", sys.executable, "empty.py").stderr
 

@@ -149,7 +149,7 @@ def _check_program(args):
     if not os.path.isfile(file):
         raise _Refused(f"there is no such file; got {file!r}; expected a Python program")
     if run.framework_of(file) == "torch":
-        raise _Refused(f"the program uses PyTorch; got {file}; expected a program of PyFlame; hint: pyflame profile {file}")
+        raise _Refused(f"the program uses PyTorch; got {file}; expected a program of PyFlame; hint: pyflame profile {file} profiles it with PyTorch, and pyflame explain -m pyflame.torch {file} runs it with PyFlame")
     return file, args.program[1:]
 
 

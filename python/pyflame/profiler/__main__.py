@@ -94,7 +94,8 @@ def main():
     try:
         recorder = (run.TorchRecorder if framework == "torch" else run.PyFlameRecorder)(stacks=not args.no_stacks)
     except ImportError as e:
-        _say(f"the program needs {framework}, which cannot be imported: {e}")
+        hint = f"; hint: pyflame profile -m pyflame.torch {file} runs it with PyFlame" if framework == "torch" and file else ""
+        _say(f"the program needs {framework}, which cannot be imported: {e}{hint}")
         return 1
     folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
     folder.mkdir(parents=True, exist_ok=True)

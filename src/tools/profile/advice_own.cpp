@@ -70,7 +70,9 @@ const TraceRule kOwnRules[] = {
       .severity = Severity::high,
       .title = "No step runs while data is loaded",
       .why = "A batch is prepared while steps could already run on it.",
-      .fixes = {"Prepare batches in workers: DataLoader(num_workers=2, persistent_workers=True)."},
+      .fixes =
+          {"Where an item takes long (files, images): DataLoader(num_workers=2, persistent_workers=True), made once.",
+           "Where items are tensors in memory, workers cost more than they save: use larger batches."},
       .source = kOwn},
      [](const Facts& f) -> std::string {
        if (f.gap("data_loading") < 0.03) return "";
@@ -97,8 +99,10 @@ const TraceRule kOwnRules[] = {
       .title = "New windows are compiled",
       .why =
           "A window is compiled once and then found in the cache. After the first steps there should be no new ones.",
-      .fixes = {"Record after a warm-up: profile(schedule=pf.profiler.schedule(wait=1, warmup=2, active=5)).",
-                "If new windows keep coming, shapes change from step to step: pad them to a few sizes."},
+      .fixes =
+          {"Record after a warm-up: profile(schedule=pf.profiler.schedule(wait=1, warmup=2, active=5)).",
+           "If new windows keep coming, shapes change from step to step: pad them to a few sizes.",
+           "Slices of one tensor that sometimes start at the same place are new windows, too: copy them (clone())."},
       .source = kOwn},
      [](const Facts& f) -> std::string {
        if (f.gap("compilation") < 0.03 || f.after_warm_up("compilation")) return "";
