@@ -183,3 +183,11 @@ def test_names_of_devices_that_there_are_not():
             call()
     if not pf.cuda.is_available():
         assert pf.cuda.memory_allocated("cpu") == pf.cuda.memory_allocated(pf.device("cpu")) == pf.cuda.memory_allocated(0) == 0
+
+
+@pytest.mark.parametrize("name", ["hip", "gpu", "amd", "hip:0"])
+def test_other_names_of_gpus_have_a_hint(name):
+    with pytest.raises(ValueError, match=f"no such device; got '{name}'.*hint: an AMD GPU is 'rocm', an NVIDIA GPU 'cuda'"):
+        pf.zeros(2, device=name)
+    with pytest.raises(ValueError, match="no such device; got 'nope'; expected .* or null$"):
+        pf.zeros(2, device="nope")

@@ -1,6 +1,8 @@
 // Device names. Only device types of which a machine can have several carry an index in the name.
 #include "pyflame/tensor/device.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "pyflame/base/error.h"
@@ -39,7 +41,11 @@ Device parse_device(std::string_view text) {
     d.index = static_cast<int8_t>(value);
     return d;
   }
-  PF_FAIL(Value, "device: no such device; got '{}'; expected cpu, rocm, rocm:N, cuda, cuda:N, reference or null", text);
+  // What other programs call a GPU.
+  constexpr std::array<std::string_view, 5> kElsewhere{"hip", "gpu", "amd", "xpu", "mps"};
+  const bool elsewhere = std::find(kElsewhere.begin(), kElsewhere.end(), name) != kElsewhere.end();
+  PF_FAIL(Value, "device: no such device; got '{}'; expected cpu, rocm, rocm:N, cuda, cuda:N, reference or null{}",
+          text, elsewhere ? "; hint: an AMD GPU is 'rocm', an NVIDIA GPU 'cuda'" : "");
 }
 
 Device current_device() { return t_current; }
