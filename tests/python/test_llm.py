@@ -573,10 +573,10 @@ def test_weights_that_are_not_finite(folder):
 
 def test_packages_that_are_missing(monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install 'pyflame\[llm\]'"):
+    with pytest.raises(ImportError, match=r"llm: the package jinja2 is not available; got .*; expected it for chat templates; hint: pip install regex jinja2 llguidance"):
         pf.llm.load(folder).chat("hello")
     monkeypatch.setitem(sys.modules, "regex", None)
-    with pytest.raises(ImportError, match=r"llm: the package regex is not available; got .*; hint: pip install 'pyflame\[llm\]'"):
+    with pytest.raises(ImportError, match=r"llm: the package regex is not available; got .*; hint: pip install regex jinja2 llguidance"):
         pf.llm._tokenizer_json.from_json(small.tokenizer_json())
 
 
