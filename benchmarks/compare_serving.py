@@ -121,8 +121,8 @@ class Server:
         self.log.close()
 
 
-def requests(model, url, prompts, tokens, written, rate=None, wait=True):
-    words = [sys.executable, "-m", "pyflame", "bench", "llm", model, "--serve", "--url", url, "--num_prompts", str(prompts), "--input_len", str(tokens), "--output_len", str(written), "--json"]
+def requests(model, url, prompts, tokens, written, rate=None, wait=True, temperature=0):
+    words = [sys.executable, "-m", "pyflame", "bench", "llm", model, "--serve", "--url", url, "--num_prompts", str(prompts), "--input_len", str(tokens), "--output_len", str(written), "--temperature", str(temperature), "--json"]
     words += ["--request_rate", str(rate)] if rate else []
     p = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return result_of(p) if wait else p
@@ -146,6 +146,10 @@ def serving(name, command, a):
         note(f"{a.texts} prompts, 4 tokens each: {first['seconds']:.1f} s")
         found = {"program": name, "start_seconds": server.seconds, "all_at_once": requests(a.model, server.url, a.prompts, a.input, a.output)}
         note(json.dumps(found))
+        if a.temperature:
+            requests(a.model, server.url, a.texts, a.input, 4, temperature=a.temperature)
+            found["all_at_once_drawn"] = requests(a.model, server.url, a.prompts, a.input, a.output, temperature=a.temperature)
+            note(json.dumps(found["all_at_once_drawn"]))
     if a.long:
         beside = a.texts // 4
         with Server(command(beside + a.long, LONG + 64, a.long_budget, PORT + 1), PORT + 1) as server:
@@ -198,6 +202,7 @@ def main():
     p.add_argument("--output", type=int, default=256)
     p.add_argument("--texts", type=int, default=128, help="texts that a server writes at the same time")
     p.add_argument("--context", type=int, default=512, help="of decoding alone")
+    p.add_argument("--temperature", type=float, default=0, help="the requests once more, with tokens drawn at this temperature")
     p.add_argument("--long", type=int, default=0)
     p.add_argument("--long_budget", type=int, default=512)
     p.add_argument("--attention", default="paged|sdpa", help="transformers' implementation of attention")

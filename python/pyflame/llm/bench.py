@@ -111,8 +111,8 @@ def run_engine(engine, texts, sampling):
     return time.perf_counter() - begin
 
 
-async def _stream(session, url, headers, model, text):
-    body = {"prompt": text.ids, "max_tokens": text.wanted, "ignore_eos": True, "temperature": 0, "stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+async def _stream(session, url, headers, model, text, temperature):
+    body = {"prompt": text.ids, "max_tokens": text.wanted, "ignore_eos": True, "temperature": temperature, "stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     if model:
         body["model"] = model
     text.begin = time.perf_counter()
@@ -141,7 +141,7 @@ async def _stream(session, url, headers, model, text):
         text.error = "no text arrived" if not text.times else "the server sent no usage"
 
 
-async def run_server(url, texts, rate, concurrency, seed, model=None, key=None, progress=lambda done: None):
+async def run_server(url, texts, rate, concurrency, seed, model=None, key=None, progress=lambda done: None, temperature=0.0):
     """Sends requests with Poisson arrivals, `rate` in a second (inf: all at once), at most `concurrency` at a time. Returns the seconds from first to last."""
     from ._errors import needed
 
@@ -152,7 +152,7 @@ async def run_server(url, texts, rate, concurrency, seed, model=None, key=None, 
     async def one(session, text):
         nonlocal done
         async with gate:
-            await _stream(session, url, headers, model, text)
+            await _stream(session, url, headers, model, text, temperature)
         done += 1
         progress(done)
 
@@ -249,6 +249,7 @@ def _arguments(words):
     p.add_argument("--output_len", type=int, metavar="N", default=128, help="tokens that are written (default 128)")
     p.add_argument("--range_ratio", type=float, metavar="N", default=0.0, help="lengths are uniform between (1 - r) and (1 + r) times these (default 0)")
     p.add_argument("--num_prompts", type=int, metavar="N", default=32, help="how many prompts (default 32)")
+    p.add_argument("--temperature", type=float, metavar="X", default=0.0, help="at which tokens are drawn; 0 (the default): the likeliest token")
     p.add_argument("--batch_sizes", type=int, nargs="+", metavar="N", default=[1, 8], help="with --latency: texts at a time (default 1 8)")
     p.add_argument("--iters", type=int, metavar="N", default=5, help="with --latency: runs of each batch size")
     p.add_argument("--request_rate", type=float, metavar="N", default=math.inf, help="with --serve: requests in a second, with Poisson arrivals; inf (the default): all at once")
@@ -267,6 +268,8 @@ def _arguments(words):
     for name in ("input_len", "output_len", "num_prompts", "iters", "max_num_seqs", "tensor_parallel_size"):
         if getattr(args, name) < 1:
             p.error(f"--{name} is out of range; got {getattr(args, name)}; expected a whole number from 1 upwards")
+    if not 0 <= args.temperature <= 100:
+        p.error(f"--temperature is out of range; got {args.temperature:g}; expected 0 to 100")
     if not 0 <= args.range_ratio < 1 or not args.request_rate > 0 or min(args.batch_sizes) < 1:
         p.error("a ratio outside of [0, 1), a rate of 0 or less, or an empty batch")
     if args.speculative_config is not None:
@@ -316,7 +319,7 @@ def _load(args):
 
 def _offline(args):
     (model, context), failed = _load(args), 0
-    sampling = Sampling(temperature=0)
+    sampling = Sampling(temperature=args.temperature)
     longest = math.ceil((args.input_len + args.output_len) * (1 + args.range_ratio)) + 1 if args.dataset is None else None
     seqs = max(args.batch_sizes) if args.latency else args.max_num_seqs
     with Engine(model, seqs, max(args.max_num_batched_tokens, seqs), min(longest or context, context), max_waiting=max(1024, args.num_prompts),
@@ -383,14 +386,14 @@ def _served(args):
     try:
         url = url.rstrip("/").removesuffix("/v1")
         first = prompts(args, lm_tokenizer, vocabulary)[:1]
-        asyncio.run(run_server(url, first, math.inf, 1, args.seed, args.model_name, key))
+        asyncio.run(run_server(url, first, math.inf, 1, args.seed, args.model_name, key, temperature=args.temperature))
         if first[0].error:
             raise OSError(f"bench llm: the server does not answer; got {first[0].error}; expected a text from {url}")
         args.seed += 1
-        asyncio.run(run_server(url, prompts(args, lm_tokenizer, vocabulary)[: args.max_num_seqs], math.inf, None, args.seed, args.model_name, key))  # a full batch, in no figure
+        asyncio.run(run_server(url, prompts(args, lm_tokenizer, vocabulary)[: args.max_num_seqs], math.inf, None, args.seed, args.model_name, key, temperature=args.temperature))  # a full batch, in no figure
         args.seed += 1
         texts = prompts(args, lm_tokenizer, vocabulary)
-        seconds = asyncio.run(run_server(url, texts, args.request_rate, args.max_concurrency, args.seed, args.model_name, key, progress))
+        seconds = asyncio.run(run_server(url, texts, args.request_rate, args.max_concurrency, args.seed, args.model_name, key, progress, args.temperature))
         rate = "all at once" if args.request_rate == math.inf else f"{args.request_rate:g} requests/s, Poisson arrivals"
         return _say(args, f"serving: {len(texts)} requests, {rate}", summary(texts, seconds, dict(args.goodput)))
     finally:
