@@ -13,10 +13,10 @@ endif()
 
 # A wheel runs on machines without our development packages: pyflame_vendor(TARGET RPATH) puts the shared libraries that TARGET needs into
 # pyflame/libs of the Python component, where the installed TARGET looks for them. Old dynamic tags, because these also serve the libraries that
-# a library needs. The C++ library is linked statically, because that of the machine may be older.
+# a library needs.
 function(pyflame_vendor target rpath)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${rpath}")
-  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -static-libstdc++ -Wl,--exclude-libs,libstdc++.a)
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   target_link_libraries(${target} PRIVATE -Wl,--push-state,--no-as-needed pyflame_compat -Wl,--pop-state)
   install(CODE "set(FILES \"$<TARGET_FILE:${target}>\")
 set(FOLDER \"\${CMAKE_INSTALL_PREFIX}/pyflame\")
@@ -57,8 +57,9 @@ function(pyflame_wheel_program target module)
 endfunction()
 
 # pyflame_in_module(MODULE PROGRAM PYTHON): the objects of PROGRAM become a part of MODULE, which loads without the libraries that only PROGRAM needs, and
-# without an interpreter (wheel/weak_symbols.py).
+# without an interpreter (wheel/weak_symbols.py). The C++ library is linked statically, because that of the machine may be older.
 function(pyflame_in_module module program python)
+  target_link_options(${module} PRIVATE -static-libstdc++ -Wl,--exclude-libs,libstdc++.a)
   target_link_libraries(${module} PRIVATE ${program})
   add_custom_command(TARGET ${module} POST_BUILD
     COMMAND "${python}" "${PYFLAME_WHEEL_FOLDER}/weak_symbols.py" "$<TARGET_FILE:${module}>" ${PYFLAME_FORMAT_FILES} VERBATIM)

@@ -103,7 +103,7 @@ def link(archive, exported, absent, compiler, linker, flags_of_fortran, folder, 
     script.write_text("{ global: " + " ".join(f"{name};" for name in exported) + " local: *; };\n")
     flags.write_text("\n".join(f"-Wl,-u,{name}" for name in exported) + "\n")
     said(compiler, "-O1", "-fPIC", "-c", str(source), "-o", str(folder / "absent.o"))
-    said(compiler, *([f"-fuse-ld={linker}", "-Wl,--icf=all"] if linker else []), "-shared", "-o", str(output), "-Wl,-soname," + output.name, "-Wl,--gc-sections", "-Wl,-s", "-Wl,-z,defs", "-Wl,--wrap=blas_thread_init",
+    said(compiler, *([f"-fuse-ld={linker}", "-Wl,--icf=all"] if linker else []), "-shared", "-o", str(output), "-Wl,-soname," + output.name, "-Wl,--gc-sections", "-Wl,-s", "-Wl,-z,defs", "-Wl,-z,max-page-size=0x8000", "-Wl,--wrap=blas_thread_init",
          f"-Wl,--version-script={script}", f"@{flags}", str(folder / "absent.o"), str(archive), *flags_of_fortran, "-lm", "-lpthread")
 
 
