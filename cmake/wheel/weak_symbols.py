@@ -45,7 +45,7 @@ def main():
     if not any(map(OF_PYTHON.match, changed)):
         sys.exit(f"weak_symbols: the module asks for nothing of the interpreter; got {module}; expected a Python module")
     module.write_bytes(content)
-    print(f"weak_symbols: {len(changed)} references of {module.name} are weak, {sum(name in of_libraries for name in changed)} of them to {len(libraries)} libraries")
+    print(f"weak_symbols: weak references of {module.name}: {len(changed)}; of these to libraries: {sum(name in of_libraries for name in changed)}")
 
 
 if __name__ == "__main__":
