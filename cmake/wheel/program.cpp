@@ -9,7 +9,8 @@ int main(int argc, char** argv) {
   void* module = dlopen("$ORIGIN/../" PYFLAME_MODULE, RTLD_LAZY);
   auto* program = module ? reinterpret_cast<Program*>(dlsym(module, "pyflame_program")) : nullptr;
   if (!program) {
-    std::fprintf(stderr, "pyflame: the module of the package cannot be loaded; got %s; hint: install PyFlame again\n", dlerror());
+    std::fprintf(stderr, "pyflame: the module of the package cannot be loaded; got %s; hint: install PyFlame again\n",
+                 dlerror());
     return 1;
   }
   return program(argc, argv);
