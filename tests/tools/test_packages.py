@@ -167,6 +167,26 @@ def test_the_part_needs_a_user(tmp_path):
     assert (libs / "libopenblas.so.0").read_bytes() == before
 
 
+def test_segments_that_older_loaders_refuse_are_named(tmp_path):
+    """glibc before 2.35 compares a segment's address and offset modulo its alignment. Here a segment's alignment becomes larger than what they have in common."""
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    (tmp_path / "libs").mkdir()
+    for output in (tmp_path / "libs/libpyflame_compat.so", tmp_path / "_C.so"):
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", output], input="int data = 1; int f(void) { return data; }", text=True, check=True)
+
+    def said():
+        return subprocess.run([sys.executable, ROOT / "cmake/wheel/older_glibc.py", "--folder", tmp_path, "--compiler", "cc"], capture_output=True, text=True)
+
+    assert said().returncode == 0
+    with open(tmp_path / "_C.so", "r+b") as file:
+        elf = elffile.ELFFile(file)
+        i, differ = next((i, s["p_vaddr"] - s["p_offset"]) for i, s in enumerate(elf.iter_segments()) if s["p_type"] == "PT_LOAD" and s["p_vaddr"] != s["p_offset"])
+        file.seek(elf["e_phoff"] + i * elf["e_phentsize"] + 48)  # p_align of a 64-bit file
+        file.write((2 * (differ & -differ)).to_bytes(8, "little"))
+    after = said()
+    assert after.returncode == 1 and "older_glibc: loaders before glibc 2.35 refuse segments; got _C.so; expected" in after.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs a C compiler on Linux")
 def test_the_module_of_a_wheel_loads_without_the_interpreter(tmp_path):
     """What the program does not load becomes weak. A module with another missing function is refused as before."""
