@@ -5,6 +5,9 @@
 
 #include "apps/command.h"
 
+// What main() does. In a wheel it is in the Python module, where the wheel's program looks for it by its name.
+extern "C" [[gnu::visibility("default")]] int pyflame_program(int argc, char** argv);
+
 namespace pyflame::apps::cli {
 
 void add_info(CLI::App& app, Run& run);

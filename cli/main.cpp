@@ -1,4 +1,4 @@
-// The `pyflame` program: the GPT program and the tools.
+// The `pyflame` program: the GPT program and the tools. program.cpp starts it; in a wheel, cmake/wheel/program.cpp does.
 #include "apps/program.h"
 #include "commands.h"
 #include "pyflame/base/error.h"
@@ -37,7 +37,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int pyflame_program(int argc, char** argv) {
   // What follows the name of a script belongs to the script, so the options of `run script.py` and `train script.py` are not looked at here.
   using namespace pyflame::apps;
   const bool launches = cli::launches(argc, argv), trains = cli::trains_in_python(argc, argv);

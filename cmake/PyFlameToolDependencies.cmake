@@ -13,3 +13,6 @@ if(NOT TARGET pyflame::zstd)
   target_include_directories(pyflame::zstd INTERFACE "${PYFLAME_ZSTD_INCLUDE_DIR}")
   target_link_libraries(pyflame::zstd INTERFACE "${PYFLAME_ZSTD_LIBRARY}")
 endif()
+# What is linked, and its files for a wheel, whose program links them apart from the tools (PyFlameWheel.cmake).
+set(PYFLAME_FORMAT_LIBRARIES SQLite::SQLite3 ZLIB::ZLIB pyflame::zstd BZip2::BZip2)
+set(PYFLAME_FORMAT_FILES ${SQLite3_LIBRARIES} ${ZLIB_LIBRARIES} ${PYFLAME_ZSTD_LIBRARY} ${BZIP2_LIBRARIES})

@@ -13,10 +13,10 @@ endif()
 
 # A wheel runs on machines without our development packages: pyflame_vendor(TARGET RPATH) puts the shared libraries that TARGET needs into
 # pyflame/libs of the Python component, where the installed TARGET looks for them. Old dynamic tags, because these also serve the libraries that
-# a library needs. The C++ library is linked statically, because that of the machine may be older.
+# a library needs.
 function(pyflame_vendor target rpath)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${rpath}")
-  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -static-libstdc++ -Wl,--exclude-libs,libstdc++.a)
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   target_link_libraries(${target} PRIVATE -Wl,--push-state,--no-as-needed pyflame_compat -Wl,--pop-state)
   install(CODE "set(FILES \"$<TARGET_FILE:${target}>\")
 set(FOLDER \"\${CMAKE_INSTALL_PREFIX}/pyflame\")
@@ -44,4 +44,23 @@ endfunction()
 function(pyflame_older_glibc python)
   install(CODE "execute_process(COMMAND \"${python}\" \"${PYFLAME_WHEEL_FOLDER}/older_glibc.py\" --folder \"\${CMAKE_INSTALL_PREFIX}/pyflame\" --compiler \"${CMAKE_CXX_COMPILER}\"
   COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)
+endfunction()
+
+# pyflame_wheel_program(TARGET MODULE): TARGET is the program of a wheel (wheel/program.cpp), which starts what pyflame_in_module() puts into MODULE. It is in
+# the folder where it finds the module, in the build as in the wheel.
+function(pyflame_wheel_program target module)
+  add_executable(${target} "${PYFLAME_WHEEL_FOLDER}/program.cpp")
+  add_dependencies(${target} ${module})
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "$<TARGET_FILE_DIR:${module}>/bin")
+  target_compile_definitions(${target} PRIVATE "PYFLAME_MODULE=\"$<TARGET_FILE_NAME:${module}>\"")
+  target_link_libraries(${target} PRIVATE -Wl,--push-state,--no-as-needed ${PYFLAME_FORMAT_FILES} -Wl,--pop-state ${CMAKE_DL_LIBS} pyflame::options)
+endfunction()
+
+# pyflame_in_module(MODULE PROGRAM PYTHON): the objects of PROGRAM become a part of MODULE, which loads without the libraries that only PROGRAM needs, and
+# without an interpreter (wheel/weak_symbols.py). The C++ library is linked statically, because that of the machine may be older.
+function(pyflame_in_module module program python)
+  target_link_options(${module} PRIVATE -static-libstdc++ -Wl,--exclude-libs,libstdc++.a)
+  target_link_libraries(${module} PRIVATE ${program})
+  add_custom_command(TARGET ${module} POST_BUILD
+    COMMAND "${python}" "${PYFLAME_WHEEL_FOLDER}/weak_symbols.py" "$<TARGET_FILE:${module}>" ${PYFLAME_FORMAT_FILES} VERBATIM)
 endfunction()

@@ -84,6 +84,10 @@ def main():
     # The interpreter's own extension modules (bz2, lzma) may use libraries of the machine.
     interpreters = {lib for p in loaded if p.startswith(f"{standard}/") for lib in needed(p)}
     bad = foreign(loaded - interpreters, [package, standard]) + foreign(needed(program), [package])
+    # The module, which holds the program's functions, refers to these libraries by weak names, and the program loads them.
+    lacking = {"libsqlite3", "libz", "libzstd", "libbz2"} - {pathlib.Path(p).name.split(".")[0] for p in needed(program)}
+    if lacking:
+        sys.exit(f"check_wheel: the program does not load what it reads files with; got no {', '.join(sorted(lacking))}")
     if bad:
         sys.exit(f"check_wheel: libraries of the machine are used; got {', '.join(bad)}; expected those of {package}")
     brought = [p for p in loaded if p.startswith(f"{package}/libs/")]

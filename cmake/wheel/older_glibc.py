@@ -10,7 +10,9 @@ module, the program and the libraries of PACKAGE, each reference to a version th
 - one to the newest older version of that function, which the C library of this machine has too, for older programs; or
 - one without a version, where libs/libpyflame_compat.so (compat.cpp) has the function because older releases lack it.
 
-Where neither is possible, nothing is changed, and a line says which functions are too new and which glibc the wheel needs."""
+Where neither is possible, nothing is changed, and a line says which functions are too new and which glibc the wheel needs.
+
+glibc before 2.35 refuses a file with a segment whose address and offset differ by less than its alignment. Such a file ends the build."""
 import argparse
 import pathlib
 import re
@@ -84,6 +86,12 @@ def provided(path):
     return found
 
 
+def misaligned(path):
+    """Whether loaders before glibc 2.35 refuse the file for its segments."""
+    with open(path, "rb") as file:
+        return any(s["p_type"] == "PT_LOAD" and (s["p_vaddr"] - s["p_offset"]) % max(s["p_align"], 1) for s in ELFFile(file).iter_segments())
+
+
 class Machine:
     """The libraries of this machine, as the compiler finds them."""
 
@@ -145,6 +153,9 @@ def main():
     compat = args.folder / "libs" / COMPAT
     if compat not in files:
         sys.exit(f"older_glibc: the library of functions that older releases lack is not there; got {', '.join(f.name for f in files)}; expected {compat}")
+    refused = [f.name for f in files if misaligned(f)]
+    if refused:
+        sys.exit(f"older_glibc: loaders before glibc 2.35 refuse segments; got {', '.join(refused)}; expected addresses and offsets that are equal modulo the alignment; hint: link with -Wl,-z,max-page-size=ALIGNMENT")
     machine, functions = Machine(args.compiler), set(provided(compat))
     found = {f: changes_of(Needs(f), machine, functions) for f in files}
     impossible = {f.name: names for f, (_, names) in found.items() if names}

@@ -11,6 +11,7 @@ kernels of all processors, has 14 MB (3.2 MB instead of 10.7 MB compressed):
 - mold and lld fold kernels whose code is the same for several processors (--icf): 13.6 MB instead of 24.5 MB. Other linkers do not.
 - The GNU Fortran library that LAPACK needs is linked statically where gfortran is installed, and libgfortran and libquadmath are removed. Elsewhere they stay,
   and the wheel has 1.2 MB more.
+- Some kernels are aligned to 32 KiB. Older loaders refuse a segment whose address and offset differ by less than its alignment, which mold 1.10 makes if pages are smaller.
 - OpenBLAS starts no threads when it is loaded. PyFlame's own threads call it, and each call runs on one thread.
 
 No processor loses a kernel. decisions/0001-dependencies.md has what was measured."""
@@ -103,7 +104,7 @@ def link(archive, exported, absent, compiler, linker, flags_of_fortran, folder, 
     script.write_text("{ global: " + " ".join(f"{name};" for name in exported) + " local: *; };\n")
     flags.write_text("\n".join(f"-Wl,-u,{name}" for name in exported) + "\n")
     said(compiler, "-O1", "-fPIC", "-c", str(source), "-o", str(folder / "absent.o"))
-    said(compiler, *([f"-fuse-ld={linker}", "-Wl,--icf=all"] if linker else []), "-shared", "-o", str(output), "-Wl,-soname," + output.name, "-Wl,--gc-sections", "-Wl,-s", "-Wl,-z,defs", "-Wl,--wrap=blas_thread_init",
+    said(compiler, *([f"-fuse-ld={linker}", "-Wl,--icf=all"] if linker else []), "-shared", "-o", str(output), "-Wl,-soname," + output.name, "-Wl,--gc-sections", "-Wl,-s", "-Wl,-z,defs", "-Wl,-z,max-page-size=0x8000", "-Wl,--wrap=blas_thread_init",
          f"-Wl,--version-script={script}", f"@{flags}", str(folder / "absent.o"), str(archive), *flags_of_fortran, "-lm", "-lpthread")
 
 

@@ -167,6 +167,60 @@ def test_the_part_needs_a_user(tmp_path):
     assert (libs / "libopenblas.so.0").read_bytes() == before
 
 
+def test_segments_that_older_loaders_refuse_are_named(tmp_path):
+    """glibc before 2.35 compares a segment's address and offset modulo its alignment. Here a segment's alignment becomes larger than what they have in common."""
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    (tmp_path / "libs").mkdir()
+    for output in (tmp_path / "libs/libpyflame_compat.so", tmp_path / "_C.so"):
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", output], input="int data = 1; int f(void) { return data; }", text=True, check=True)
+
+    def said():
+        return subprocess.run([sys.executable, ROOT / "cmake/wheel/older_glibc.py", "--folder", tmp_path, "--compiler", "cc"], capture_output=True, text=True)
+
+    assert said().returncode == 0
+    with open(tmp_path / "_C.so", "r+b") as file:
+        elf = elffile.ELFFile(file)
+        i, differ = next((i, s["p_vaddr"] - s["p_offset"]) for i, s in enumerate(elf.iter_segments()) if s["p_type"] == "PT_LOAD" and s["p_vaddr"] != s["p_offset"])
+        file.seek(elf["e_phoff"] + i * elf["e_phentsize"] + 48)  # p_align of a 64-bit file
+        file.write((2 * (differ & -differ)).to_bytes(8, "little"))
+    after = said()
+    assert after.returncode == 1 and "older_glibc: loaders before glibc 2.35 refuse segments; got _C.so; expected" in after.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs a C compiler on Linux")
+def test_the_module_of_a_wheel_loads_without_the_interpreter(tmp_path):
+    """What the program does not load becomes weak. A module with another missing function is refused as before."""
+    pytest.importorskip("elftools")
+
+    def compiled(name, text, *flags):
+        subprocess.run(["cc", "-x", "c", "-", "-o", tmp_path / name, "-w", *flags], input=text, text=True, check=True)
+        return tmp_path / name
+
+    program = compiled("program", """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char** argv) {
+  void* module = dlopen(argv[1], RTLD_NOW);
+  if (!module) { puts(dlerror()); return 1; }
+  return ((int (*)(void))dlsym(module, "answer"))();
+}""", "-ldl")
+    library = compiled("libformat.so", "int format_read(void) { return 1; }", "-shared", "-fPIC")
+    text = "extern char PyExc_TypeError; int Py_Initialize(void), format_read(void); void* data = &PyExc_TypeError; int answer(void) { return data ? 1 : 42; } int other(void) { return Py_Initialize() + format_read(); }"
+
+    def started(name, text):
+        module = compiled(name, text, "-shared", "-fPIC")
+        before = subprocess.run([program, module]).returncode
+        said = subprocess.run([sys.executable, ROOT / "cmake/wheel/weak_symbols.py", module, library], capture_output=True, text=True)
+        return before, said, subprocess.run([program, module], capture_output=True, text=True)
+
+    before, said, after = started("_C.so", text)
+    assert before == 1 and "weak references of _C.so: 3; of these to libraries: 1" in said.stdout and after.returncode == 42, (said, after)
+    _, _, after = started("_D.so", text + "int unknown(void); int further(void) { return unknown(); }")
+    assert after.returncode == 1 and "undefined symbol: unknown" in after.stdout
+    _, said, _ = started("_E.so", "int answer(void) { return 42; }")
+    assert said.returncode == 1 and "weak_symbols: the module asks for nothing of the interpreter; got" in said.stderr
+
+
 def test_source_distribution(tmp_path):
     """It has what a build reads, and nothing that a build made."""
     pytest.importorskip("scikit_build_core")
