@@ -108,7 +108,8 @@ bool split_views(Cache& c, Window& w, const Liveness& liveness) {
   if (parts.size() != reads.words.size()) parts.assign(reads.words.size(), 0);
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> finer;
   for (size_t i = 0; i < parts.size(); ++i)
-    parts[i] = finer.try_emplace({parts[i], reads.bindings[i].index()}, static_cast<uint32_t>(finer.size())).first->second;
+    parts[i] =
+        finer.try_emplace({parts[i], reads.bindings[i].index()}, static_cast<uint32_t>(finer.size())).first->second;
   if (known) bind_apart(w, reads, parts);
   return known;
 }
