@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <list>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 
@@ -24,6 +25,9 @@ struct Cache {
   std::list<Entry> recent;  // newest first
   std::unordered_multimap<uint64_t, std::list<Entry>::iterator> by_hash;
   CacheStats stats{};
+  // By ViewReads::structure: which reads had one offset in all windows of this structure so far. Equal hashes of two
+  // structures only make the parts finer than they need to be.
+  std::unordered_map<uint64_t, std::vector<uint32_t>> parts;
 };
 
 Cache& cache() {
@@ -65,34 +69,65 @@ bool serves(const Liveness& have, const Liveness& want) {
   return true;
 }
 
+// The program for a key, or null. The cache's mutex is held.
+std::shared_ptr<CachedProgram> look_up(Cache& c, uint64_t hash, const std::vector<uint64_t>& key,
+                                       const Liveness& liveness) {
+  auto [first, last] = c.by_hash.equal_range(hash);
+  std::shared_ptr<CachedProgram> superset;
+  int variants = 0;
+  for (auto it = first; it != last; ++it) {
+    const std::shared_ptr<CachedProgram>& found = it->second->cached;
+    const Program& p = *found->program;
+    if (p.key != key) continue;
+    ++variants;
+    if (p.liveness == liveness) {
+      c.recent.splice(c.recent.begin(), c.recent, it->second);
+      ++c.stats.hits;
+      return found;
+    }
+    if (serves(p.liveness, liveness)) superset = found;
+  }
+  if (!superset || variants < kLivenessVariants) return nullptr;
+  ++c.stats.hits;
+  ++c.stats.superset_hits;
+  return superset;
+}
+
+constexpr size_t kMostParts = 1024;
+
+// If windows like w had other slices that coincide, binds apart the reads that did not have one offset in all of them.
+// So the structure of these windows settles after a few of them. Returns whether w has changed. The cache's mutex is held.
+bool split_views(Cache& c, Window& w, const Liveness& liveness) {
+  Indexed<SlotId, bool> fixed(w.slots.size(), false);
+  for (const SlotId s : w.slots.ids()) fixed[s] = liveness[s] & 2;  // its memory may be written by this window
+  const ViewReads reads = find_view_reads(w, fixed);
+  if (reads.words.empty()) return false;
+  const bool known = c.parts.contains(reads.structure);
+  if (!known && c.parts.size() >= kMostParts) c.parts.clear();
+  std::vector<uint32_t>& parts = c.parts[reads.structure];
+  if (parts.size() != reads.words.size()) parts.assign(reads.words.size(), 0);
+  std::map<std::pair<uint32_t, uint64_t>, uint32_t> finer;
+  for (size_t i = 0; i < parts.size(); ++i)
+    parts[i] =
+        finer.try_emplace({parts[i], reads.bindings[i].index()}, static_cast<uint32_t>(finer.size())).first->second;
+  if (known) bind_apart(w, reads, parts);
+  return known;
+}
+
 }  // namespace
 
-std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, bool* was_cached) {
+std::shared_ptr<CachedProgram> get_program(Window& w, Liveness liveness, bool* was_cached) {
   Cache& c = cache();
-  const uint64_t hash = hash_words(w.key);
+  uint64_t hash = hash_words(w.key);
   *was_cached = true;
   {
     std::lock_guard lock(c.mutex);
-    auto [first, last] = c.by_hash.equal_range(hash);
-    std::shared_ptr<CachedProgram> superset;
-    int variants = 0;
-    for (auto it = first; it != last; ++it) {
-      const std::shared_ptr<CachedProgram>& found = it->second->cached;
-      const Program& p = *found->program;
-      if (p.key != w.key) continue;
-      ++variants;
-      if (p.liveness == liveness) {
-        c.recent.splice(c.recent.begin(), c.recent, it->second);
-        ++c.stats.hits;
-        return found;
-      }
-      if (serves(p.liveness, liveness)) superset = found;
+    std::shared_ptr<CachedProgram> found = look_up(c, hash, w.key, liveness);
+    if (!found && split_views(c, w, liveness)) {
+      hash = hash_words(w.key);
+      found = look_up(c, hash, w.key, liveness);
     }
-    if (superset && variants >= kLivenessVariants) {
-      ++c.stats.hits;
-      ++c.stats.superset_hits;
-      return superset;
-    }
+    if (found) return found;
     ++c.stats.misses;
   }
   *was_cached = false;
@@ -131,6 +166,7 @@ void clear_program_cache() {
   std::lock_guard lock(c.mutex);
   c.by_hash.clear();
   c.recent.clear();
+  c.parts.clear();
   c.stats.ops = 0;
 }
 

@@ -121,7 +121,7 @@ struct CachedProgram {
   std::vector<RewriteNote> notes = {};  // on what could not be kept
 };
 // The program for this window, from the cache or compiled now. The cache is bounded; a full cache is not an error.
-std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, bool* was_cached);
+std::shared_ptr<CachedProgram> get_program(Window& w, Liveness liveness, bool* was_cached);
 
 struct CacheStats {
   uint64_t hits, misses, evictions, superset_hits, programs;

@@ -527,6 +527,82 @@ Graph build_graph(const Window& w) {
   return g;
 }
 
+namespace {
+// Calls fn(index in the key, whether it is an output) for every operand of w that is a tensor.
+template <class Fn>
+void for_each_tensor(const Window& w, Fn fn) {
+  size_t at = 1;
+  for (size_t op = 0; op < w.ops.size(); ++op) {
+    const uint64_t head = w.key[at++];
+    const size_t attrs = head >> 16 & 0xff, ins = head >> 24 & 0xffff, outs = head >> 40 & 0xffff;
+    at += attrs;
+    for (size_t i = 0; i < ins + outs; ++i) {
+      const uint64_t word = w.key[at];
+      if (!(word & 1)) {
+        fn(at, i >= ins);
+        const size_t ndim = word >> kNdimShift & 0xf;
+        at += (word >> kNewSlotBit & 1) + (word >> 1 & 1 ? ndim : 2 * ndim);
+      }
+      ++at;
+    }
+  }
+}
+
+BindingId binding_of(uint64_t word) { return BindingId(word >> kIndexShift & kMask24); }
+SlotId slot_of(uint64_t word) { return SlotId(word >> kSlotShift & kMask24); }
+uint64_t with_binding(uint64_t word, uint64_t binding) {
+  return (word & ~(kMask24 << kIndexShift)) | binding << kIndexShift;
+}
+}  // namespace
+
+ViewReads find_view_reads(const Window& w, const Indexed<SlotId, bool>& fixed) {
+  ViewReads found;
+  Indexed<SlotId, bool> apart(w.slots.size(), false);
+  bool any = false;
+  for (const Window::Binding& b : w.bindings)
+    if (b.previous.valid() && w.slots[b.slot].external && !fixed[b.slot]) any = apart[b.slot] = true;
+  if (!any) return found;
+  for_each_tensor(w, [&](size_t at, bool is_output) {
+    if (is_output) apart[slot_of(w.key[at])] = false;
+  });
+  std::vector<uint64_t> key = w.key;
+  std::vector<uint64_t> number(w.bindings.size(), 0);
+  uint64_t numbers = 0;
+  for_each_tensor(w, [&](size_t at, bool) {
+    const BindingId b = binding_of(w.key[at]);
+    if (apart[slot_of(w.key[at])]) {
+      found.words.push_back(static_cast<uint32_t>(at));
+      found.bindings.push_back(b);
+      key[at] = with_binding(key[at], 0);
+    } else {
+      uint64_t& n = number[b.index()];
+      if (!n) n = ++numbers;
+      key[at] = with_binding(key[at], n);
+    }
+  });
+  for (const uint64_t word : key) found.structure = mix(found.structure, word);
+  return found;
+}
+
+void bind_apart(Window& w, const ViewReads& reads, const std::vector<uint32_t>& parts) {
+  const Indexed<BindingId, Window::Binding> before = w.bindings;
+  w.bindings.clear();
+  for (Window::Slot& s : w.slots) s.last_binding = BindingId();
+  std::vector<BindingId> of_binding(before.size()), of_part(reads.words.size());
+  size_t next = 0;
+  for_each_tensor(w, [&](size_t at, bool) {
+    const Window::Binding& old = before[binding_of(w.key[at])];
+    const bool is_view = next < reads.words.size() && reads.words[next] == at;
+    BindingId& b = is_view ? of_part[parts[next++]] : of_binding[binding_of(w.key[at]).index()];
+    if (!b.valid()) {
+      BindingId& last = w.slots[old.slot].last_binding;
+      b = w.bindings.push_back({old.slot, last, old.byte_offset});
+      last = b;
+    }
+    w.key[at] = with_binding(w.key[at], b.index());
+  });
+}
+
 void set_window(int ops) { fixed_window().store(ops, std::memory_order_relaxed); }
 
 bool set_fusing(bool on) {

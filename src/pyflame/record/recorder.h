@@ -58,6 +58,18 @@ Graph build_graph(const Window& w);
 // Op number `op` of w as a window of its own. Storages that have their bytes by now are external to it.
 Window single_op_window(const Window& w, NodeId op);
 
+// The reads of a window that may be bound apart: those of external storages that no op writes and that are read at several
+// offsets. A program in which such reads have bindings of their own is right whether or not they start at the same address.
+struct ViewReads {
+  uint64_t structure = 0;           // a hash of the key without the bindings of these reads
+  std::vector<uint32_t> words;      // where the reads are in the key
+  std::vector<BindingId> bindings;  // of each, as recorded
+};
+// `fixed` slots keep their bindings.
+ViewReads find_view_reads(const Window& w, const Indexed<SlotId, bool>& fixed);
+// Gives two of the reads one binding only if they are in one part. Reads in one part must have the same offset.
+void bind_apart(Window& w, const ViewReads& reads, const std::vector<uint32_t>& parts);
+
 // Maps storages to the slots of one window; private to recorder.cpp.
 struct SlotTable;
 

@@ -102,7 +102,8 @@ const TraceRule kOwnRules[] = {
       .fixes =
           {"Record after a warm-up: profile(schedule=pf.profiler.schedule(wait=1, warmup=2, active=5)).",
            "If new windows keep coming, shapes change from step to step: pad them to a few sizes.",
-           "Slices of one tensor that sometimes start at the same place are new windows, too: copy them (clone())."},
+           "Slices of one tensor that sometimes start at the same place are new windows, too, if the window writes "
+           "the tensor: copy them (clone())."},
       .source = kOwn},
      [](const Facts& f) -> std::string {
        if (f.gap("compilation") < 0.03 || f.after_warm_up("compilation")) return "";
