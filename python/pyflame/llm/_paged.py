@@ -2,9 +2,10 @@
 
 All tokens of a step are the rows of one matrix, so each linear layer is one product for all texts. A layer writes the new keys and values to their
 blocks. Texts with one new token read the blocks in place (paged_attention); for parts of prompts the blocks that they need are gathered, one text
-after the other, and attended to as packed sequences. A row that one of the two does not compute is zero in its result, and the results are added.
+after the other, and attended to as packed sequences. A row that one of the two does not compute is zero in its result, and the results are added. paged_attention gets only
+the first rows, up to the last text with one new token.
 Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache. Each program that is kept takes
-memory, and a step with a part of a prompt has five such numbers: all but the rows, which cost the most time, have very few sizes there."""
+memory, and a step with a part of a prompt has six such numbers: all but the rows, which cost the most time, have very few sizes there."""
 import numpy as np
 
 from .. import _C
@@ -132,11 +133,17 @@ class Part:
 
 
 class _Singles:
-    """What paged_attention needs: the blocks and the number of keys of each row, 0 for rows that are not a text's only new token."""
+    """What paged_attention needs: how many of the first rows it computes, and of each the blocks and the number of keys, 0 for rows that are not a text's only new token."""
 
     def __init__(self, network, parts, begins, rows):
         width = max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1)
-        width = rounded(max(LEAST_WIDTH, width)) if all(len(p.ids) == 1 for p in parts) else coarsely_rounded(width, LEAST_BLOCKS)
+        if all(len(p.ids) == 1 for p in parts):
+            width = rounded(max(LEAST_WIDTH, width))
+        else:
+            width = coarsely_rounded(width, LEAST_BLOCKS)
+            # The engine's steps begin with these rows. Each further row would start workgroups that have nothing to do.
+            rows = min(rows, coarsely_rounded(1 + max(row for p, row in zip(parts, begins) if len(p.ids) == 1), LEAST_TEXTS))
+        self.rows = rows
         numbers = np.zeros((1 + width) * rows, dtype=np.int32)  # the lengths, then the table: one copy to the device
         lengths, table = numbers[:rows], numbers[rows:].reshape(rows, width)
         table[:] = WASTE
@@ -297,14 +304,16 @@ class Step:
             self.pages.write(i, self.slots, k, v)
         window, y = c.window if windowed else None, None
         if self._singles is not None:
-            y = self.pages.attention(i, q, self._singles.table, self._singles.lengths, scale=c.scale, window=window, softcap=c.attention_cap or None)
+            y = self.pages.attention(i, q[: self._singles.rows], self._singles.table, self._singles.lengths, scale=c.scale, window=window, softcap=c.attention_cap or None)
         if self._longer:
             # Packed sequences have no masks, so neither a window nor a soft cap.
             if c.attention_cap or (window is not None and any(p.end > window for p in self.parts if len(p.ids) > 1)):
                 z = self._masked_parts(i, q, window)
             else:
                 z = self._sequences(i, q)
-            y = z if y is None else y + z
+            if y is not None:
+                z[: self._singles.rows].add_(y)
+            y = z
         return n._product(i, "o", y.reshape(rows, c.heads * c.head_dim), self.adapt)
 
     def _turns(self, which):
