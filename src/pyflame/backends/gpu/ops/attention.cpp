@@ -149,6 +149,10 @@ class MatrixForward final : public AttentionBase {
     vectors_ = by_vectors(node_.outs[0]);
     for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.ins[i]);
     plan_split();
+    // Workgroups of 128 rows that do not give each compute unit two would leave it without work while it waits for memory.
+    constexpr int64_t kUsualRows = 128;
+    kind_.few_rows =
+        splits_ == 1 && blocks(shape_.queries, kUsualRows) * shape_.batch * shape_.heads < 2 * compute_units_;
     if (!ready) return;
     if (folds_at_once()) kernel(true, true);
     if (splits_ > 1) combine();

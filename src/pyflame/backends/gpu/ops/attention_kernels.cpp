@@ -23,17 +23,17 @@ const char* mask_name(AttentionMask m) {
 }
 
 // Registers and shared memory limit the tiles. CUDA (mma): 255 registers per lane, and the next tile is copied in the
-// meantime; these tiles were the fastest of a sweep on an H100. AMD: 64 KiB of shared memory; with WMMA, or without
+// meantime; these tiles were the fastest of sweeps on an H100 and, for packed sequences, on an H200. AMD: 64 KiB of shared memory; with WMMA, or without
 // matrix cores, a lane holds more of each tile than with MFMA.
 struct Forward {
   int tiles, waves, keys, stages;
   bool held;
 };
 Forward forward_tiles(const AttentionKind& a, int width, bool split) {
-  const int tiles = split ? 1 : 2;
+  const int tiles = split || a.few_rows ? 1 : 2;
   if (a.units == MatrixKind::mma) {
     if (width <= 64) return {tiles, 4, 64, 2, true};
-    if (width <= 128) return {tiles, 4, 64, 2, split};
+    if (width <= 128) return {tiles, 4, a.packed && tiles == 2 ? 32 : 64, 2, tiles == 1};
     return {1, 4, 32, 2, false};
   }
   if (a.units == MatrixKind::mfma) {

@@ -17,7 +17,8 @@ struct AttentionKind {
   bool causal = false;
   MatrixKind units = MatrixKind::none;  // the matrix cores of the architecture, which determine the tiles
   int wave = 0;
-  bool packed = false;  // sequences are concatenated and found through their offsets
+  bool packed = false;    // sequences are concatenated and found through their offsets
+  bool few_rows = false;  // with the usual tiles of rows, some of the device would be idle
 };
 
 struct AttentionSource {
