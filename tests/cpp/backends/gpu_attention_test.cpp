@@ -60,6 +60,12 @@ TEST(GpuAttention, SourcesForOtherCompilers) {
     };
     write("packed_" + type, d, 128, AttentionMask::none, true,
           [&](const AttentionKind& a) { return attention_forward(packed(a), true, true, false); });
+    write("packed_split_" + type, d, 128, AttentionMask::none, true,
+          [&](const AttentionKind& a) { return attention_forward(packed(a), true, true, true); });
+    write("few_rows_" + type, d, 128, AttentionMask::none, true, [](AttentionKind a) {
+      a.few_rows = true;
+      return attention_forward(a, true, true, false);
+    });
     write("packed_queries_grad_" + type, d, 128, AttentionMask::none, true,
           [&](const AttentionKind& a) { return attention_queries_grad(packed(a), true); });
     write("packed_keys_grad_" + type, d, 128, AttentionMask::none, true, [&](const AttentionKind& a) {

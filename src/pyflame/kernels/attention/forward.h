@@ -3,7 +3,8 @@
 // the next one is copied to shared memory.
 //
 // If there are few queries and many keys, the keys are split among workgroups. Each workgroup stores its partial sums,
-// and attention_combine adds them. In this case, the rows of a tile are the queries of all heads that share keys.
+// and attention_combine adds them. In this case, the rows of a tile are the queries of all heads that share keys, unless
+// sequences are packed.
 //
 // Keys beyond a length, and those of other packed sequences, are never read. If a mask has one row for all queries,
 // tiles of keys that it hides, such as padding, are not read either. Other hidden keys of a tile have weight 0. A NaN or
@@ -146,9 +147,11 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   T* const rows_shared = dynamic_shared<T>();
   T* const keys_shared = rows_shared + (S::kHeld ? 0 : S::kRows * S::kPitch);
 
-  // Rows are queries. If the keys are split, they are the queries of all heads of a group.
-  if (kPacked && group().x == 0) check_offsets(p);
-  const i64 together = kSplit ? p.heads / p.kv_heads : 1, row_heads = p.heads / together;
+  // Rows are queries. If they are folded, they are the queries of all heads of a group.
+  constexpr bool kRowsFolded = kSplit && !kPacked;
+  const i64 all_rows = p.batch * p.heads * p.queries;
+  if (kPacked && group().x == 0 && group().y == 0) check_offsets(p);
+  const i64 together = kRowsFolded ? p.heads / p.kv_heads : 1, row_heads = p.heads / together;
   const unsigned blocks = blocks_of<S::kRows, kPacked>(p.queries * together, p);
   const i64 head_rows = p.queries * together, rh = group().x / blocks % row_heads;
   p.queries *= together;
@@ -156,25 +159,26 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   const i64 count = p.queries, first = place.first, b = place.b;
   p.queries /= together;
   if (place.none) return;
-  const i64 kv = kSplit ? rh : rh / (p.heads / p.kv_heads);
+  const i64 kv = kRowsFolded ? rh : rh / (p.heads / p.kv_heads);
   q += p.q.row(b, rh * together, place.q0 + first);
   k += p.k.row(b, kv, place.k0);
   v += p.v.row(b, kv, place.k0);
 
   const i64 last = first + S::kRows < count ? first + S::kRows - 1 : count - 1;
-  const i64 end = p.seen(kSplit ? p.queries - 1 : last, kCausal);
+  const i64 end = p.seen(kRowsFolded ? p.queries - 1 : last, kCausal);
   const int tiles = (int)((end + S::kKeys - 1) / S::kKeys);
   const int share = kSplit ? (tiles + (int)groups().y - 1) / (int)groups().y : tiles;
   const int from = kSplit ? share * (int)group().y : 0, to = from + share < tiles ? from + share : tiles;
 
   // The row of a lane's element. It is computed where it is needed instead of being kept, to save registers.
   const auto row_of = [&](int t, int r) { return (int)first + wave_row<S>() + t * 16 + M::row_of(r); };
-  const int seen_by_all = (int)p.seen(kSplit ? 0 : first + wave_row<S>(), kCausal);
-  const int seen_by_any = (int)p.seen(kSplit ? p.queries - 1 : first + wave_row<S>() + S::kTiles * 16 - 1, kCausal);
+  const int seen_by_all = (int)p.seen(kRowsFolded ? 0 : first + wave_row<S>(), kCausal);
+  const int seen_by_any =
+      (int)p.seen(kRowsFolded ? p.queries - 1 : first + wave_row<S>() + S::kTiles * 16 - 1, kCausal);
   const auto sight_of = [&](int t, int r) {
-    const int row = row_of(t, r), query = kSplit ? row % (int)p.queries : row;
+    const int row = row_of(t, r), query = kRowsFolded ? row % (int)p.queries : row;
     Sight sight = {row < count ? (int)p.seen(query, kCausal) : 0, 0};
-    if (kMask != kNoMask) sight.mask_at = p.mask.row(b, kSplit ? rh * together + row / (int)p.queries : rh, query);
+    if (kMask != kNoMask) sight.mask_at = p.mask.row(b, kRowsFolded ? rh * together + row / (int)p.queries : rh, query);
     return sight;
   };
 
@@ -187,7 +191,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
     in_registers.load(in_shared);
     barrier();
   }
-  const bool one_row = kMask != kNoMask && p.mask.t == 0 && (!kSplit || p.mask.h == 0);
+  const bool one_row = kMask != kNoMask && p.mask.t == 0 && (!kRowsFolded || p.mask.h == 0);
   const VisibleTiles<T, kMask, S::kKeys> visible = {
       mask, kMask == kNoMask ? 0 : p.mask.row(b, rh * together, 0), p.mask.d, p.kv_length, one_row, to};
   Shown shown, shown_next;
@@ -223,8 +227,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
       const int row = row_of(t, r);
       const float top = running.top[t][r], sum = M::template over_row<Sum>(running.total[t][r]);
       const float inverse = kSplit ? 1 : sum == 0 ? 0 : 1 / sum;
-      float* const part =
-          kSplit ? parts + ((i64)group().y * p.batch * p.heads * p.queries + out_row + row) * (p.dim + 2) : nullptr;
+      float* const part = kSplit ? parts + ((i64)group().y * all_rows + out_row + row) * (p.dim + 2) : nullptr;
       if (row < count && M::col(0) == 0) {
         if constexpr (kSplit) part[p.dim] = top * factor, part[p.dim + 1] = sum;
         else lse[out_row + row] = sum == 0 ? minus_infinity() : fmaf(top * factor, Base2::kLn2, m_log(sum));

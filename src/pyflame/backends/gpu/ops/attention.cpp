@@ -149,12 +149,8 @@ class MatrixForward final : public AttentionBase {
     vectors_ = by_vectors(node_.outs[0]);
     for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.ins[i]);
     plan_split();
-    // Workgroups of 128 rows that do not give each compute unit two would leave it without work while it waits for memory.
-    constexpr int64_t kUsualRows = 128;
-    kind_.few_rows =
-        splits_ == 1 && blocks(shape_.queries, kUsualRows) * shape_.batch * shape_.heads < 2 * compute_units_;
     if (!ready) return;
-    if (folds_at_once()) kernel(true, true);
+    if (folds_at_once()) kernel(true, true, splits_ > 1);
     if (splits_ > 1) combine();
   }
   size_t workspace() const override {
@@ -165,44 +161,59 @@ class MatrixForward final : public AttentionBase {
   void run(const RunContext& ctx) override {
     if (shape_.batch * shape_.heads * shape_.queries == 0) return;
     Shape s = shape_at(ctx);
-    if (splits_ > 1 && s.queries == 1) s.q.t = s.q.h;  // the rows are the heads
+    int64_t splits = splits_;
+    if (kind_.packed) splits = std::clamp<int64_t>(s.packed.max_k / kLeastKeys, 1, splits);
+    const bool split = splits > 1;
+    if (split && !kind_.packed && s.queries == 1) s.q.t = s.q.h;  // the rows are the heads
     const bool wide =
         vectors_ && aligned(in(ctx, 0)) && aligned(in(ctx, 1)) && aligned(in(ctx, 2)) && aligned(out(ctx, 0));
     const bool folded = s.scale > 0 && kind_.mask != AttentionMask::added;
-    Kernel& k = kernel(wide, folded);
-    const int64_t together = splits_ > 1 ? s.heads / s.kv_heads : 1;
+    Kernel& k = kernel(wide, folded, split);
+    const int64_t together = split && !kind_.packed ? s.heads / s.kv_heads : 1;
     const unsigned grid =
-        groups(row_blocks(s.queries * together, kernels_[folded].rows()) * s.batch * s.heads / together);
+        groups(row_blocks(s.queries * together, kernels_[split][folded].rows()) * s.batch * s.heads / together);
     void* const o = out(ctx, 0);
     void* const lse = out(ctx, 1);
-    k.launch(ctx.device, {grid, static_cast<unsigned>(splits_), 1}, in(ctx, 0), in(ctx, 1), in(ctx, 2), mask(ctx), o,
+    k.launch(ctx.device, {grid, static_cast<unsigned>(splits), 1}, in(ctx, 0), in(ctx, 1), in(ctx, 2), mask(ctx), o,
              lse, ctx.workspace, s);
-    if (splits_ > 1)
+    if (split)
       combine().launch(ctx.device, {groups(s.batch * s.heads * s.queries), 1, 1}, ctx.workspace, o, lse,
-                       static_cast<int>(splits_), s);
+                       static_cast<int>(splits), s);
   }
 
  private:
+  static constexpr int64_t kLeastKeys = 256;  // per workgroup
+
+  // Sets in how many parts the keys are computed, at most, and whether workgroups have fewer rows than usual.
   void plan_split() {
-    constexpr int64_t kLeastKeys = 256;  // per workgroup
     const int64_t together = shape_.heads / std::max<int64_t>(1, shape_.kv_heads), rows = shape_.queries * together;
-    if (kind_.packed || rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
+    const int64_t heads = shape_.batch * shape_.heads;
+    // Less than two workgroups for each compute unit would leave it without work while they wait for memory.
+    constexpr int64_t kUsualRows = 128, kFewRows = 64, kMostSplits = 16;
+    kind_.few_rows = blocks(shape_.queries, kUsualRows) * heads < 2 * compute_units_;
+    if (kind_.packed) {  // run() knows how many keys a sequence has
+      const int64_t all = blocks(shape_.queries, kFewRows) * heads;
+      if (all > 0 && shape_.keys >= 2 * kLeastKeys)
+        splits_ = std::clamp<int64_t>(3 * compute_units_ / all, 1, std::min(kMostSplits, shape_.keys / kLeastKeys));
+      return;
+    }
+    if (rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
     const bool one_run = together == 1 || shape_.queries == 1 || shape_.q.h == shape_.queries * shape_.q.t;
     if (!one_run) return;
-    const int64_t heads = std::max<int64_t>(1, shape_.batch * shape_.kv_heads);
-    splits_ = std::clamp<int64_t>(2 * compute_units_ / heads, 1, shape_.keys / kLeastKeys);
+    const int64_t key_heads = std::max<int64_t>(1, shape_.batch * shape_.kv_heads);
+    splits_ = std::clamp<int64_t>(2 * compute_units_ / key_heads, 1, shape_.keys / kLeastKeys);
   }
   bool folds_at_once() const { return vectors_ && kind_.mask != AttentionMask::added; }
-  Kernel& kernel(bool wide, bool folded) {
-    return kernels_[folded].get(wide, device_type_,
-                                [&](bool w) { return attention_forward(kind_, w, folded, splits_ > 1); });
+  Kernel& kernel(bool wide, bool folded, bool split) {
+    return kernels_[split][folded].get(wide, device_type_,
+                                       [&](bool w) { return attention_forward(kind_, w, folded, split); });
   }
   Kernel& combine() {
     return combine_.get(true, device_type_, [&](bool) { return attention_combine(kind_); });
   }
   bool vectors_ = true;
   int64_t splits_ = 1;
-  Pair kernels_[2], combine_;  // by `folded`
+  Pair kernels_[2][2], combine_;  // by `split` and `folded`
 };
 
 class PlainForward final : public AttentionBase {
