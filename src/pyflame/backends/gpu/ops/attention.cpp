@@ -194,7 +194,8 @@ class MatrixForward final : public AttentionBase {
     if (kind_.packed) {  // run() knows how many keys a sequence has
       const int64_t all = blocks(shape_.queries, kFewRows) * heads;
       if (all > 0 && shape_.keys >= 2 * kLeastKeys)
-        splits_ = std::clamp<int64_t>(3 * compute_units_ / all, 1, std::min(kMostSplits, shape_.keys / kLeastKeys));
+        splits_ =
+            std::clamp<int64_t>(3 * compute_units_ / all, 1, std::min<int64_t>(kMostSplits, shape_.keys / kLeastKeys));
       return;
     }
     if (rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
