@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 
+from .._entry import command, reader_left
 from ..profiler import run
 
 
@@ -22,7 +23,7 @@ def _print(text):
         out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
         out.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at the end
+        reader_left()  # the files of the other options are still to be written
     except (OSError, ValueError) as e:  # a full disk; the program closed its output
         _say(f"the report cannot be written to the standard output: {getattr(e, 'strerror', None) or e}; hint: --out FILE")
 
@@ -153,6 +154,7 @@ def _check_program(args):
     return file, args.program[1:]
 
 
+@command()
 def main():
     args = _arguments()
     try:

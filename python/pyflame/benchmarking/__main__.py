@@ -10,6 +10,7 @@ import textwrap
 
 import pyflame as pf
 
+from .._entry import command
 from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
 from ..tuning.watch import Progress
@@ -158,6 +159,7 @@ def _list(args):
     return 0
 
 
+@command((ValueError, RuntimeError, OSError), lambda error, *_: _fail(error))
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="pyflame bench", description=__doc__)
     parser.add_argument("what", nargs="+")
@@ -173,12 +175,9 @@ def main(argv=None):
     parser.add_argument("--entries", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_intermixed_args(argv)
-    try:
-        if args.device:
-            pf.set_device(args.device)
-        return {"compare": _compare, "list": _list}.get(args.what[0], _measure)(args)
-    except (ValueError, RuntimeError, OSError) as e:
-        return _fail(e)
+    if args.device:
+        pf.set_device(args.device)
+    return {"compare": _compare, "list": _list}.get(args.what[0], _measure)(args)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 
+from .._entry import command
 from ..profiler.run import framework_of
 from ..tuning import watch
 from ..tuning.__main__ import seconds
@@ -132,6 +133,7 @@ def _optimize(args):
     return code
 
 
+@command()
 def main():
     args = _arguments()
     if args.list:

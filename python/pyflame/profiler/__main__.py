@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+from .._entry import command
 from . import run
 
 
@@ -76,6 +77,7 @@ def _report(pyflame, trace, folder, lines, json_file=None):
     return _write_document(json_file, document.stdout)
 
 
+@command()
 def main():
     args = _arguments()
     file, arguments = (None, args.program) if args.module else (args.program[0], args.program[1:])

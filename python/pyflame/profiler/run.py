@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 
+from .._entry import READER_LEFT, reader_left
+
 _TORCH = re.compile(r"^\s*(import|from)\s+torch\b", re.MULTILINE)
 _PYFLAME = re.compile(r"^\s*(import|from)\s+pyflame\b", re.MULTILINE)
 
@@ -201,7 +203,9 @@ def run_program(file, module, arguments):
         return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
     except KeyboardInterrupt:
         return 130
-    except BaseException:
+    except BaseException as e:
+        if isinstance(e, BrokenPipeError) and reader_left():
+            return READER_LEFT
         traceback.print_exc()
         return 1
     return 0
