@@ -55,9 +55,10 @@ int run_inspect_model(const ModelSettings& s) {
 void add_inspect_model(CLI::App& app, Run& run) {
   CLI::App* sub = app.add_subcommand("inspect-model", "Show the tensors and the metadata of a model's file or folder");
   auto s = std::make_shared<ModelSettings>();
-  sub->add_option("path", s->path,
-                  "A file of safetensors, GGUF, torch.save, TorchScript or NumPy, a folder with weights, or the name of an "
-                  "installed package with a model")
+  sub->add_option(
+         "path", s->path,
+         "A file of safetensors, GGUF, torch.save, TorchScript or NumPy, a folder with weights, or the name of an "
+         "installed package with a model")
       ->required();
   sub->add_flag("--all", s->all, "A row for each tensor, and all metadata");
   sub->add_flag("--json", s->as_json, "Print one JSON document");
