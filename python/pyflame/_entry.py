@@ -32,6 +32,21 @@ def _flush():
             pass
 
 
+def print_report(text, say, hint):
+    """A report on standard output, behind what a program wrote there. A reader that has left ends nothing, because files of the report may still be to be written.
+    say: tells of other errors, with the hint."""
+    out = sys.__stdout__  # the program may have put another file in the place of sys.stdout
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
+        out.flush()
+    except BrokenPipeError:
+        reader_left()
+    except (OSError, ValueError) as e:  # a full disk; the program closed its output
+        say(f"the report cannot be written to the standard output: {getattr(e, 'strerror', None) or e}; hint: {hint}")
+
+
 def _tell(error, *_):
     print(f"pyflame: {error}", file=sys.stderr)
 

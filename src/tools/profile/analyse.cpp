@@ -336,6 +336,21 @@ void from_totals(const Trace& t, Analysis& a) {
                    [](const KernelGroup& x, const KernelGroup& y) { return x.us > y.us; });
 }
 
+// What is analysed is the time without this.
+void leave_out(const SetUp& set_up, Analysis& a) {
+  std::vector<std::pair<int64_t, int64_t>> spans;
+  for (const auto& [start, end] : a.spans) {
+    if (set_up.end <= start || end <= set_up.start) {
+      spans.emplace_back(start, end);
+      continue;
+    }
+    a.set_up_us += us(std::min(end, set_up.end) - std::max(start, set_up.start));
+    if (start < set_up.start) spans.emplace_back(start, set_up.start);
+    if (set_up.end < end) spans.emplace_back(set_up.end, end);
+  }
+  a.spans = std::move(spans);
+}
+
 }  // namespace
 
 Analysis analyse(const Profile& profile, const Options& options) {
@@ -349,6 +364,7 @@ Analysis analyse(const Profile& profile, const Options& options) {
     return a;
   }
   choose_window(t, options, a);
+  for (const SetUp& s : profile.set_up) leave_out(s, a);
   for (const auto& [start, end] : a.spans) a.wall_us += us(end - start);
   classify_events(t, a);
   sweep(t, a);
