@@ -344,7 +344,6 @@ void leave_out(const SetUp& set_up, Analysis& a) {
       spans.emplace_back(start, end);
       continue;
     }
-    a.set_up_us += us(std::min(end, set_up.end) - std::max(start, set_up.start));
     if (start < set_up.start) spans.emplace_back(start, set_up.start);
     if (set_up.end < end) spans.emplace_back(set_up.end, end);
   }

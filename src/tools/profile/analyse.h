@@ -133,7 +133,6 @@ struct Analysis {
   double communication_us = 0, overlapped_us = 0;
   int64_t short_kernels = 0;  // shorter than their launch
   double mean_launch_us = 0;
-  double set_up_us = 0;  // within the window, and not in wall_us
 };
 
 Analysis analyse(const Profile& profile, const Options& options);

@@ -85,16 +85,19 @@ json outside_of(const Analysis& a) {
 }
 
 // What first runs did once, of which the other times have nothing; null where there is none.
-json set_up_of(const Profile& p, const Analysis& a) {
-  if (a.set_up_us <= 0) return nullptr;
-  const auto longest = std::max_element(p.set_up.begin(), p.set_up.end(), [](const SetUp& x, const SetUp& y) {
-    return x.end - x.start < y.end - y.start;
-  });
-  return {{"us", rounded(a.set_up_us)}, {"steps", p.set_up.size()}, {"longest", longest->step}};
+json set_up_of(const Profile& p) {
+  if (p.set_up.empty()) return nullptr;
+  double total = 0;
+  const SetUp* longest = &p.set_up.front();
+  for (const SetUp& s : p.set_up) {
+    total += us(s.end - s.start);
+    if (s.end - s.start > longest->end - longest->start) longest = &s;
+  }
+  return {{"us", rounded(total)}, {"steps", p.set_up.size()}, {"longest", longest->step}};
 }
 
 json time_of(const Profile& p, const Analysis& a) {
-  return {{"set_up", set_up_of(p, a)},
+  return {{"set_up", set_up_of(p)},
           {"device_span_us", rounded(a.timeline ? a.device_span_us : 0)},
           {"outside", outside_of(a)},
           {"wall_us", rounded(a.wall_us)},
