@@ -337,15 +337,15 @@ void from_totals(const Trace& t, Analysis& a) {
 }
 
 // What is analysed is the time without this.
-void leave_out(const SetUp& set_up, Analysis& a) {
+void leave_out(const SetUp& once, Analysis& a) {
   std::vector<std::pair<int64_t, int64_t>> spans;
   for (const auto& [start, end] : a.spans) {
-    if (set_up.end <= start || end <= set_up.start) {
+    if (once.end <= start || end <= once.start) {
       spans.emplace_back(start, end);
       continue;
     }
-    if (start < set_up.start) spans.emplace_back(start, set_up.start);
-    if (set_up.end < end) spans.emplace_back(set_up.end, end);
+    if (start < once.start) spans.emplace_back(start, once.start);
+    if (once.end < end) spans.emplace_back(once.end, end);
   }
   a.spans = std::move(spans);
 }

@@ -19,7 +19,7 @@ bool has_steps(const Trace& t) {
                      [&](const CpuOp& op) { return op.annotation && t.names[op.name].starts_with("ProfilerStep#"); });
 }
 
-int64_t length(const GpuEvent& e) { return e.end - e.start; }
+int64_t duration_of(const GpuEvent& e) { return e.end - e.start; }
 
 // Sorted by start, without overlaps: what two threads wait for at the same time is one set-up.
 std::vector<SetUp> merged(std::vector<SetUp> found) {
@@ -51,11 +51,11 @@ std::vector<SetUp> take_set_up(Trace& t) {
     const auto earlier = [&](size_t x, size_t y) { return t.gpu[x].start < t.gpu[y].start; };
     std::iter_swap(events.begin(), std::min_element(events.begin(), events.end(), earlier));
     std::vector<int64_t> later;
-    for (size_t k = 1; k < events.size(); ++k) later.push_back(length(t.gpu[events[k]]));
+    for (size_t k = 1; k < events.size(); ++k) later.push_back(duration_of(t.gpu[events[k]]));
     std::nth_element(later.begin(), later.begin() + static_cast<std::ptrdiff_t>(later.size() / 2), later.end());
     const int64_t usual = later[later.size() / 2];
     GpuEvent& first = t.gpu[events[0]];
-    if (length(first) < kTimes * usual || length(first) - usual < kLeast) continue;
+    if (duration_of(first) < kTimes * usual || duration_of(first) - usual < kLeast) continue;
     found.push_back({t.names[first.name], first.start, first.end - usual});
     first.start = first.end - usual;
   }
