@@ -434,6 +434,15 @@ def test_a_program_that_fails_or_computes_in_threads(run, folder):
     assert "ValueError: wrong" in r.stderr and "exp" in r.stdout and "bad.py:2 in <lambda>" in r.stdout
 
 
+def test_options_behind_the_file_are_told(run, folder):
+    (folder / "plain.py").write_text("import pyflame as pf\npf.ones(3).sum().item()\n")
+    said = run("explain", "--python", sys.executable, "plain.py", "--html=e.html", "--other").stderr
+    assert said == "pyflame explain: the program gets what stands behind its file, whose text has nothing of this option; got --html behind plain.py; hint: options of this command stand before the file\n"
+    assert "got --no-stacks behind plain.py" in run("profile", "--python", sys.executable, "plain.py", "--no-stacks").stderr
+    (folder / "own.py").write_text("import argparse, pyflame as pf\np = argparse.ArgumentParser()\np.add_argument('--html')\np.parse_args()\npf.ones(3).sum().item()\n")
+    assert run("explain", "--python", sys.executable, "own.py", "--html", "e.html").stderr == ""
+
+
 def test_no_place_is_in_the_standard_library(run, folder):
     """The line of the user that called it; in a thread of the DataLoader, which no line of the user called, that of the DataLoader."""
     (folder / "loads.py").write_text("import copy, functools, pyflame as pf\nfrom pyflame.data import DataLoader, TensorDataset\nx = pf.ones(6, 2)\n"

@@ -152,6 +152,9 @@ def main():
     except _Refused as e:
         _say(e)
         return 1
+    wrong = run.misplaced(args, file, arguments)
+    if wrong:
+        _say(wrong)
     explanation = _Explanation(not args.no_times)
     code = run.run_program(file, args.module, arguments)
     failed = _report(explanation.end(args.measure), args, args.module or os.path.basename(file))

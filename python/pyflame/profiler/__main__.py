@@ -113,6 +113,9 @@ def main():
         hint = f"; hint: pyflame profile -m pyflame.torch {file} runs it with PyFlame" if framework == "torch" and file else ""
         _say(f"the program needs {framework}, which cannot be imported: {e}{hint}")
         return 1
+    wrong = run.misplaced(args, file, arguments)
+    if wrong:
+        _say(wrong)
     folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / "trace.json.gz"

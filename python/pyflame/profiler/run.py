@@ -24,6 +24,19 @@ def framework_of(path):
     return "torch" if _TORCH.search(text) and not _PYFLAME.search(text) else "pyflame"
 
 
+def misplaced(args, file, arguments):
+    """A sentence about options of a command that stand behind the file, where they belong to the program, although its text has nothing of them; or None."""
+    names = {"--" + name.replace("_", "-") for name in vars(args)} - {"--program", "--pyflame"}
+    given = [word.partition("=")[0] for word in arguments if word.partition("=")[0] in names]
+    if file is None or not given:
+        return None
+    with open(file, encoding="utf-8", errors="replace") as source:
+        text = source.read()
+    if "argv" in text or any(word.lstrip("-") in text or word.lstrip("-").replace("-", "_") in text for word in given):
+        return None
+    return f"the program gets what stands behind its file, whose text has nothing of this option; got {given[0]} behind {file}; hint: options of this command stand before the file"
+
+
 class PyFlameRecorder:
     """Records with pf.profiler."""
 
