@@ -95,7 +95,7 @@ void add_doctor(CLI::App& app, Run& run) {
   cmd->add_flag("--fix", o->fix, "Print a shell script that fixes what was found; the doctor itself changes nothing");
   cmd->add_option("--only", o->only, "Show only findings of this severity or above: crit, high, med, low or info")
       ->check(CLI::IsMember({"crit", "high", "med", "low", "info"}, CLI::ignore_case));
-  cmd->add_flag("--verbose", o->verbose, "Show findings of the level INFO in full");
+  cmd->add_flag("-v,--verbose", o->verbose, "Show findings of the level INFO in full, and the values of the settings");
   cmd->add_flag("--topology", o->topology, "Show only how the GPUs are linked");
   CLI::Option* comm = cmd->add_flag(
       "--comm", o->comm,

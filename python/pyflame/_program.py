@@ -7,7 +7,7 @@ import sys
 # Commands that need the interpreter which has the package, and the place of `--python` among their words. A program and its words stand at the end of some of
 # them; there it stands in front. Words of `bench llm` go to Python as they are.
 _OF_PYTHON = {"run": 1, "profile": 1, "explain": 1, "tune": 1, "optimize": 1, "bench": 1, "debug": 2,
-              **dict.fromkeys(("fit", "memory", "generate", "chat", "embed", "serve", "convert", "diagnose"), -1)}
+              **dict.fromkeys(("fit", "memory", "generate", "chat", "embed", "serve", "convert", "diagnose", "inspect-model"), -1)}
 
 
 def with_interpreter(arguments):

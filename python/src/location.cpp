@@ -23,11 +23,13 @@ namespace {
 struct CodeInfo {
   std::string file, name;
   bool internal;  // inside the pyflame package
+  bool standard;  // inside Python's standard library, such as threading.py
 };
 std::mutex g_mutex;
 std::unordered_map<PyCodeObject*, CodeInfo> g_codes;
 const AtFork g_at_fork{ForkOrder::Python, [] { g_mutex.lock(); }, [](bool) { g_mutex.unlock(); }};
-std::string g_package;  // ".../pyflame/"
+std::string g_package;   // ".../pyflame/"
+std::string g_standard;  // ".../lib/python3.11/"
 thread_local SourceLoc t_waiting;
 thread_local bool t_is_waiting = false;
 // Inside our own modules: the call of the outermost one.
@@ -43,6 +45,12 @@ std::string text_of(PyObject* s) {
   return p;
 }
 
+bool in_standard_library(const std::string& file) {
+  if (file.starts_with("<frozen ")) return true;
+  if (g_standard.empty() || !file.starts_with(g_standard)) return false;
+  return file.find("/site-packages/") == std::string::npos && file.find("/dist-packages/") == std::string::npos;
+}
+
 // Only with the GIL, which also protects the cached answers.
 const CodeInfo& info_of(PyCodeObject* code) {
   struct Known {
@@ -55,7 +63,7 @@ const CodeInfo& info_of(PyCodeObject* code) {
   std::lock_guard lock(g_mutex);
   auto it = g_codes.find(code);
   if (it == g_codes.end()) {
-    CodeInfo info{text_of(code->co_filename), "", false};
+    CodeInfo info{text_of(code->co_filename), "", false, false};
 #if PY_VERSION_HEX >= 0x030b0000
     info.name = text_of(code->co_qualname);
 #else
@@ -63,6 +71,7 @@ const CodeInfo& info_of(PyCodeObject* code) {
 #endif
     info.internal =
         !g_package.empty() && info.file.starts_with(g_package) && !info.file.starts_with(g_package + "testing/");
+    info.standard = in_standard_library(info.file);
     Py_INCREF(code);
     it = g_codes.emplace(code, std::move(info)).first;
   }
@@ -106,17 +115,20 @@ SourceLoc current_python_location() noexcept {
   if (t_in_module) return t_module;
   PyFrameObject* f = PyEval_GetFrame();
   if (!f) return t_is_waiting ? t_waiting : SourceLoc{};
-  PyCodeObject* code = code_of(f);
-  if (!info_of(code).internal) return {code, last_instruction(f)};
-  // The innermost frame outside the package; if all frames are inside, the innermost one.
-  SourceLoc found{code, last_instruction(f)};
+  // The innermost frame of the user. Without one, as in a thread of the DataLoader, the outermost one of the package.
+  const CodeInfo* info = &info_of(code_of(f));
+  SourceLoc found{code_of(f), last_instruction(f)};
+  if (!info->internal && !info->standard) return found;
   Py_INCREF(f);
   while (f) {
     PyFrameObject* back = PyFrame_GetBack(f);
     Py_DECREF(f);
     f = back;
-    if (f && !info_of(code_of(f)).internal) {
-      found = {code_of(f), last_instruction(f)};
+    if (!f) break;
+    info = &info_of(code_of(f));
+    if (info->standard) continue;
+    found = {code_of(f), last_instruction(f)};
+    if (!info->internal) {
       Py_DECREF(f);
       break;
     }
@@ -168,6 +180,8 @@ Unlocked::~Unlocked() {
 void install_location_provider() {
   try {
     g_package = nb::cast<std::string>(nb::module_::import_("pyflame").attr("__path__")[nb::int_(0)]) + "/";
+    const auto os = nb::cast<std::string>(nb::module_::import_("os").attr("__file__"));
+    g_standard = os.substr(0, os.rfind('/') + 1);
   } catch (const std::exception&) {
     PyErr_Clear();
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -90,6 +91,8 @@ int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
 }  // namespace
 
 int run_program(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
+  // A reader that leaves early, such as `head`, ends the program without a word. Some parents let their children ignore the signal.
+  std::signal(SIGPIPE, SIG_DFL);
   try {
     return parse_and_run(argc, argv, add);
   } catch (const Error& e) {

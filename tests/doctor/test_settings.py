@@ -31,6 +31,19 @@ def test_a_setting_without_a_reason_is_reported(check):
     assert severities(check("run.sh", "# Settings\nexport HSA_ENABLE_SDMA=0\n")) == {"ENV-30": "MED"}
 
 
+def test_settings_are_named_and_verbose_shows_their_values(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a short path, so that the line is not wrapped
+    (tmp_path / "run.sh").write_text("export NCCL_DEBUG=INFO\nexport HSA_ENABLE_SDMA=0\nexport EDITOR=vi\n")
+    short = run("doctor", "--env", "run.sh", code=None).stdout
+    assert "\nSettings    2 of run.sh: HSA_ENABLE_SDMA, NCCL_DEBUG\n" in short and "--verbose shows the values of the settings." in short
+    for flag in ("-v", "--verbose"):
+        long = run("doctor", flag, "--env", "run.sh", code=None).stdout
+        assert "\nSettings    2 of run.sh\n            HSA_ENABLE_SDMA=0\n            NCCL_DEBUG=INFO\n" in long and "shows the values" not in long
+    (tmp_path / "none.sh").write_text("echo\n")
+    none = run("doctor", "--env", "none.sh", code=None).stdout
+    assert "none.sh:" not in none and "shows the values" not in none
+
+
 @pytest.mark.parametrize("text", [
     "# Copies hang on this host without it.\nexport HSA_ENABLE_SDMA=0\n",
     "export HSA_ENABLE_SDMA=${HSA_ENABLE_SDMA:-0}  # workaround for a lost signal\n",

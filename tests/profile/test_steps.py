@@ -241,3 +241,34 @@ def test_the_headline_says_that_a_trace_was_cut_off(report, tmp_path):
     (tmp_path / "cut.json").write_text(text[: len(text) * 9 // 10])
     assert report(tmp_path / "cut.json")["verdict"].startswith("The trace is cut off; this is of its first part. ")
     assert "cut off" not in report(tmp_path / "whole.json")["verdict"]
+
+
+def own_trace(path, lengths, *, steps=False, cores=("a", "a"), gap=10.0):
+    """A trace of pf.profiler on the CPU whose steps take so many microseconds, one after the other, named in turn."""
+    events, at = [], 0.0
+    for i, length in enumerate(lengths):
+        events.append({"ph": "X", "cat": "kernel", "name": f"onednn.sgemm matmul {cores[i % 2]}", "pid": 1, "tid": 2, "ts": at, "dur": length, "args": {"device": 0, "kind": "GEMM", "bytes": 1000, "flops": 2000}})
+        at += length + gap
+    if steps:
+        events.append({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1, "ts": 0.0, "dur": at, "args": {}})
+    header = {"version": "1", "device_times": True, "dropped": 0}
+    path.write_text(json.dumps({"pyflame": header, "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "cpu"}], "traceEvents": events}))
+    return path
+
+
+def test_the_set_up_of_a_first_run_is_apart(run, tmp_path):
+    path = own_trace(tmp_path / "t.json", [30000.0] + [100.0] * 9)
+    found = json.loads(run("report", path, "--json").stdout)
+    assert found["time"]["set_up"] == {"us": 29900, "steps": 1, "longest": "onednn.sgemm matmul a"}
+    assert found["time"]["gpu_busy_us"] == 1000 and found["time"]["wall_us"] == 1090 and found["kernels"][0]["mean_us"] == 100
+    assert "\nset-up     29.9 ms more in first runs than in later ones, of onednn.sgemm matmul a: done once, not counted\n" in run("report", path).stdout
+    two = json.loads(run("report", own_trace(tmp_path / "two.json", [5000.0, 9000.0] + [100.0] * 8, cores=("a", "b")), "--json").stdout)
+    assert two["time"]["set_up"] == {"us": 13800, "steps": 2, "longest": "onednn.sgemm matmul b"} and two["time"]["gpu_busy_us"] == 1000
+    assert "not counted" in run("report", path, "--html", tmp_path / "page.html").stdout and "set-up in first runs" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("lengths, steps", [([1000.0] + [100.0] * 9, False), ([30000.0, 29000.0, 31000.0], False), ([30000.0, 100.0], False), ([100.0] * 5 + [30000.0] + [100.0] * 5, False), ([30000.0] + [100.0] * 9, True)],
+                         ids=["short", "not twice", "two runs", "a later one", "steps"])  # fmt: skip
+def test_no_set_up(run, tmp_path, lengths, steps):
+    found = json.loads(run("report", own_trace(tmp_path / "t.json", lengths, steps=steps), "--json").stdout)
+    assert found["time"]["set_up"] is None and found["time"]["gpu_busy_us"] == sum(lengths)

@@ -327,6 +327,20 @@ def test_command_measures_a_function_of_a_program(tmp_path, capsys):
     assert code == 1 and "has no function 'missing'; it has step" in said.err
 
 
+def test_command_refuses_a_function_that_needs_arguments(tmp_path, capsys):
+    file = tmp_path / "my_functions.py"
+    file.write_text("def h(x, *rest, k, size=3):\n    return x\n\n\ndef free(*x, size=3, **y):\n    return 1\n\n\nclass Net:\n    def __init__(self, width):\n        pass\n")
+    code, said = run(capsys, f"{file}:h", "--no-record")
+    assert code == 1 and said.out == "" and said.err == (
+        f"pyflame bench: the function needs arguments; got h(x, *rest, k, size=3) of {file}; expected one that is called as h(); hint: make the arguments outside of a function that uses them, "
+        f"such as: x, k = …, then def measured(): return h(x, k=k), and pyflame bench {file}:measured\n"
+    )
+    code, said = run(capsys, "compare", f"{file}:free", f"{file}:Net", "--no-record")
+    assert code == 1 and "the function needs arguments; got Net(width) of" in said.err and "width = pf.randn(64, 64), then def measured(): return Net(width)," in said.err
+    code, said = run(capsys, f"{file}:free", "--no-record", "--seconds", "0.02")
+    assert code in (0, 3) and "free on cpu" in said.out
+
+
 def test_command_says_which_products_a_device_does_not_multiply(capsys):
     many = "hipblaslt-bench -m 8 -n 8 -k 8 --a_type f8_r --batch_count 2"
     code, said = run(capsys, "gemm", "8,8,8,f32", "16,16,32,fp8,NT", "32,16,16,bf8_fnuz", many, "--seconds", "0.02", "--no-record", "--json")

@@ -89,7 +89,7 @@ def test_serve(model, program):
 def test_profile(run, tmp_path):
     (tmp_path / "infer.py").write_text("import pyflame as pf\nx = pf.ones(64, 64)\nprint((x @ x).sum().item())\n")
     r = run("profile", "--out", tmp_path / "out", "--no-stacks", "--json", tmp_path / "found.json", "--python", sys.executable, tmp_path / "infer.py")
-    assert r.stdout == "262144.0\n" and json.loads((tmp_path / "found.json").read_text())["time"]
+    assert r.stdout.startswith("262144.0\n\n== pyflame profile: infer.py ==\n") and json.loads((tmp_path / "found.json").read_text())["time"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -434,6 +434,24 @@ def test_a_program_that_fails_or_computes_in_threads(run, folder):
     assert "ValueError: wrong" in r.stderr and "exp" in r.stdout and "bad.py:2 in <lambda>" in r.stdout
 
 
+def test_options_behind_the_file_are_told(run, folder):
+    (folder / "plain.py").write_text("import pyflame as pf\npf.ones(3).sum().item()\n")
+    said = run("explain", "--python", sys.executable, "plain.py", "--html=e.html", "--other").stderr
+    assert said == "pyflame explain: the program gets what stands behind its file, whose text has nothing of this option; got --html behind plain.py; hint: options of this command stand before the file\n"
+    assert "got --no-stacks behind plain.py" in run("profile", "--python", sys.executable, "plain.py", "--no-stacks").stderr
+    (folder / "own.py").write_text("import argparse, pyflame as pf\np = argparse.ArgumentParser()\np.add_argument('--html')\np.parse_args()\npf.ones(3).sum().item()\n")
+    assert run("explain", "--python", sys.executable, "own.py", "--html", "e.html").stderr == ""
+
+
+def test_no_place_is_in_the_standard_library(run, folder):
+    """The line of the user that called it; in a thread of the DataLoader, which no line of the user called, that of the DataLoader."""
+    (folder / "loads.py").write_text("import copy, functools, pyflame as pf\nfrom pyflame.data import DataLoader, TensorDataset\nx = pf.ones(6, 2)\n"
+                                     "for part, in DataLoader(TensorDataset(x), batch_size=3, shuffle=True, prefetch_factor=2):\n    part.sum().item()\n"
+                                     "copy.deepcopy([x * 3])[0].sum().item()\nfunctools.partialmethod(pf.add).__get__(x)(x).sum().item()\n")  # fmt: skip
+    text = run("explain", "--python", sys.executable, "loads.py").stdout
+    assert re.findall(r"(threading|copy|functools|queue)\.py:", text) == [] and re.search(r"loader\.py:\d+ in DataLoader\.", text) and "loads.py:6 in <module>" in text and "loads.py:7 in <module>" in text
+
+
 def test_what_the_command_refuses(run, folder):
     assert "explain: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame explain train.py --epochs 1" in run("explain", code=1).stderr
     assert "there is no such file; got 'none.py'; expected a Python program" in run("explain", "--python", sys.executable, "none.py", code=1).stderr

@@ -1,7 +1,9 @@
 """`pyflame inspect-model`: what it shows of each format, and what it refuses."""
 import json
+import os
 import pathlib
 import struct
+import sys
 
 import numpy as np
 import pyflame as pf
@@ -100,3 +102,22 @@ def test_a_name_with_a_control_character(run, tmp_path):
     file = tmp_path / "odd.safetensors"
     file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     assert [g["name"] for g in document(run, file)["groups"]] == ["a.\x01.{0…1}.x"]
+
+
+def test_a_package_stands_for_its_model(run, tmp_path):
+    package, info = tmp_path / "small_model", tmp_path / "small_model-1.0.dist-info"
+    package.mkdir(), info.mkdir()
+    pf.save({"w": pf.ones(2, 3)}, package / "model.safetensors")
+    (package / "config.json").write_text("{}")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: small_model\nVersion: 1.0\n")
+    (info / "RECORD").write_text("small_model/model.safetensors,,\nsmall_model/config.json,,\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    words = ["inspect-model", "--python", sys.executable]
+    doc = json.loads(run(*words, "--json", "small-model", env=environment).stdout)
+    assert doc["path"] == str(package) and rows(doc)["w"] == ([2, 3], "float32", 24)
+    run(*words, "small-model", "--html", "page.html", env=environment, cwd=tmp_path)
+    assert "small_model" in (tmp_path / "page.html").read_text()
+    assert "1 tensor, 6 elements" in run(*words, "--all", "small-model", env=environment).stdout
+    failed = run(*words, "no-such-model", code=1)
+    assert failed.stderr.startswith("pyflame: inspect-model: there is no such file, and no installed package of this name; got 'no-such-model'; expected a file of weights, a folder with some, or a package with a model; hint: ")
+    assert failed.stdout == ""

@@ -587,6 +587,7 @@ def test_commands(run, folder, lm):
     pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
     r = run("generate", "--model", folder, "--prompt", "the end", "--max_tokens", 8, "--temperature", 0)
     assert r.stdout == "the end" + lm.generate("the end", max_tokens=8, temperature=0) + "\n" and "tokens in" in r.stderr
+    assert run("generate", folder, "--prompt", "the end", "--max_tokens", 8, "--temperature", 0).stdout == r.stdout  # as chat takes it
     r = run("chat", folder, "--max_tokens", 6, "--seed", 2, "--system", "be short", input="hello\n/clear\n/odd\n/exit\nnever\n")
     want = lm.chat([{"role": "system", "content": "be short"}, {"role": "user", "content": "hello"}], max_tokens=6, seed=2)
     assert r.stdout == want + "\n" and "chat: there is no such command; got /odd" in r.stderr
@@ -695,10 +696,12 @@ def test_a_terminal_without_unicode(folder, monkeypatch):
         (["generate", "--model", "x", "--checkpoint", "y"], "excludes", 2),
         (["generate", "--model", "x", "--max_repeat", "3"], "--max_repeat requires --checkpoint", 2),
         (["generate", "--checkpoint", "x", "--min_p", "0.1"], "--min_p requires --model", 2),
-        (["generate"], "--checkpoint or --model is required", 2),
+        (["generate"], "--checkpoint or MODEL is required", 2),
         (["chat"], "MODEL is required", 2),
         (["chat", "x", "--top_k", "many"], "many", 2),
         (["generate", "--model", "/nothing.gguf"], "nothing.gguf", 1),
+        (["generate", "/nothing.gguf"], "nothing.gguf", 1),
+        (["generate", "no-such-model"], "no installed package of this name; got 'no-such-model'", 1),
     ],
 )
 def test_wrong_commands(run, words, message, code):

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+from .._entry import command
 from . import vendor
 
 FOUND = 4  # exit code: an access was found
@@ -67,6 +68,7 @@ def _write_document(args, guards, poison, first, code):
     return code
 
 
+@command()
 def main():
     args = _arguments()
     found = _program(args)

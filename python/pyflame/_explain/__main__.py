@@ -6,25 +6,12 @@ import os
 import pathlib
 import sys
 
+from .._entry import command, print_report
 from ..profiler import run
 
 
 def _say(text):
     print(f"pyflame explain: {text}", file=sys.stderr, flush=True)
-
-
-def _print(text):
-    """The report goes to standard output, behind what the program wrote there. A reader such as `head` may have left."""
-    out = sys.__stdout__  # the program may have put another file in the place of sys.stdout
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
-        out.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at the end
-    except (OSError, ValueError) as e:  # a full disk; the program closed its output
-        _say(f"the report cannot be written to the standard output: {getattr(e, 'strerror', None) or e}; hint: --out FILE")
 
 
 class _Refused(Exception):
@@ -101,7 +88,7 @@ def _report(document, args, title):
         failed |= args.out.write(whole)
     long = text.is_long(document)
     if not args.out or long:
-        _print(f"\n== pyflame explain: {title} ==\n" + (text.short(document) if long else whole))
+        print_report(f"\n== pyflame explain: {title} ==\n" + (text.short(document) if long else whole), _say, "--out FILE")
     if long and not (args.out or args.html):
         _say("the steps of all programs are many; hint: --out FILE or --html FILE writes them")
     if args.html:
@@ -153,6 +140,7 @@ def _check_program(args):
     return file, args.program[1:]
 
 
+@command()
 def main():
     args = _arguments()
     try:
@@ -164,6 +152,9 @@ def main():
     except _Refused as e:
         _say(e)
         return 1
+    wrong = run.misplaced(args, file, arguments)
+    if wrong:
+        _say(wrong)
     explanation = _Explanation(not args.no_times)
     code = run.run_program(file, args.module, arguments)
     failed = _report(explanation.end(args.measure), args, args.module or os.path.basename(file))

@@ -1,6 +1,7 @@
 """`pyflame bench`: measures problems by name, functions of programs, and lists of products; compares records and programs."""
 import argparse
 import importlib.util
+import inspect
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import textwrap
 
 import pyflame as pf
 
+from .._entry import command
 from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
 from ..tuning.watch import Progress
@@ -49,7 +51,24 @@ def _function(spec):
     if not callable(fn):
         names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module_name]
         raise ValueError(f"{path} has no function {name!r}; it has {', '.join(names) or 'none'}")
+    _check_needs_nothing(fn, name, path)
     return fn
+
+
+def _check_needs_nothing(fn, name, path):
+    """ValueError for a function that cannot be called without arguments."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # such as a class of C++, which has none
+        return
+    try:
+        signature.bind()
+    except TypeError:
+        needed = [p for p in signature.parameters.values() if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        names = ", ".join(p.name for p in needed)
+        call = ", ".join(f"{p.name}={p.name}" if p.kind == p.KEYWORD_ONLY else p.name for p in needed)
+        raise ValueError(f"the function needs arguments; got {name}{signature} of {path}; expected one that is called as {name}(); hint: make the arguments outside of a function that uses them, such as: "
+                         f"{names} = {'pf.randn(64, 64)' if len(needed) == 1 else '…'}, then def measured(): return {name}({call}), and pyflame bench {path}:measured") from None  # fmt: skip
 
 
 def _is_function(word):
@@ -158,6 +177,7 @@ def _list(args):
     return 0
 
 
+@command((ValueError, RuntimeError, OSError), lambda error, *_: _fail(error))
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="pyflame bench", description=__doc__)
     parser.add_argument("what", nargs="+")
@@ -173,12 +193,9 @@ def main(argv=None):
     parser.add_argument("--entries", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_intermixed_args(argv)
-    try:
-        if args.device:
-            pf.set_device(args.device)
-        return {"compare": _compare, "list": _list}.get(args.what[0], _measure)(args)
-    except (ValueError, RuntimeError, OSError) as e:
-        return _fail(e)
+    if args.device:
+        pf.set_device(args.device)
+    return {"compare": _compare, "list": _list}.get(args.what[0], _measure)(args)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import time
 import pyflame as pf
 import pyflame.distributed as dist
 
+from .._entry import command
+
 _NAMES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall")
 
 
@@ -90,6 +92,7 @@ def _measure_queued(call, out, reset, want, repeat):
     return _of_all_ranks(min(times), out, want)
 
 
+@command()
 def main(words=None):
     p = argparse.ArgumentParser(prog="pyflame.distributed.bench", description="Times of collectives, in the columns of rccl-tests.")
     p.add_argument("--collective", choices=_NAMES, action="append", help="which ones; repeatable (default: all)")

@@ -12,6 +12,7 @@ import time
 import pyflame as pf
 import pyflame.distributed as dist
 
+from .._entry import command
 from ._state import resolved
 
 
@@ -112,6 +113,7 @@ def _launch(args):
     return run(["--nproc", args.launch, "--no-prefix", "-m", "pyflame.distributed.check", *words])
 
 
+@command()
 def main(words=None):
     p = argparse.ArgumentParser(prog="pyflame.distributed.check", description="Checks the paths between processes.")
     p.add_argument("--bytes", type=int, default=1 << 20, help="of a message")

@@ -2,13 +2,12 @@
 import argparse
 import contextlib
 import json
-import os
-import signal
 import sys
 import time
 from functools import partial
 
 import pyflame as pf
+from pyflame._entry import command
 from pyflame.llm import Grammar, SpeculativeConfig, _attention_backend, _kv_cache_gate, _loading
 from pyflame.llm._kv_cache import check_name
 from pyflame.llm._single import SingleWriter
@@ -233,21 +232,13 @@ def _chat(args, lm, of_model):
                 print(f"pyflame: {e}; hint: /clear forgets the conversation", file=sys.stderr)
 
 
+@command((OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError, EngineDead))
 def main(words):
     args = _arguments(words)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal's encoding may lack what a model writes
-    try:
-        with _writer(args) as (lm, of_model):
-            return (_generate if args.command == "generate" else _chat)(args, lm, of_model)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush fails silently
-        return 1
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError, EngineDead) as e:
-        print(f"pyflame: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    with _writer(args) as (lm, of_model):
+        return (_generate if args.command == "generate" else _chat)(args, lm, of_model)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import pyflame as pf
+from pyflame._entry import command
 from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate
 from pyflame.llm._kv_cache import NAMES
 from pyflame.llm._workers import EngineDead
@@ -402,15 +403,10 @@ def _served(args):
             process.wait()
 
 
+@command((OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError, EngineDead))
 def main(words=None):
     args = _arguments(sys.argv[1:] if words is None else words)
-    try:
-        return 1 if (_served(args) if args.serve else _offline(args)) else 0
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError, EngineDead) as e:
-        print(f"pyflame: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return 1 if (_served(args) if args.serve else _offline(args)) else 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 
 import pyflame as pf
 
+from .._entry import command
 from .embedding import POOLINGS, PoolerConfig, load_embedding
 
 
@@ -47,15 +48,9 @@ def _run(args):
     return 0
 
 
+@command((OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError))
 def main(words=None):
-    try:
-        return _run(_arguments(words))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
-        print(f"pyflame: {e}", file=sys.stderr)
-        return 1
+    return _run(_arguments(words))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """`pyflame fit` and `pyflame memory monitor`."""
 import argparse
 import json
-import signal
 import sys
 
 import pyflame as pf
 
+from .._entry import command
 from . import _architecture, _fit, _watch
 
 
@@ -40,17 +40,17 @@ def _run_fit(args):
     return 0
 
 
+def _tell(error, words):
+    name = words[0]
+    print(f"pyflame {'' if name == 'fit' else 'memory '}{str(error) if str(error).startswith(name) else name + ': ' + str(error)}", file=sys.stderr)
+
+
+@command((OSError, ValueError, TypeError, NotImplementedError, pf.DeviceError), _tell)
 def main(words):
     args = _arguments(words)
-    try:
-        if args.command == "fit":
-            return _run_fit(args)
-        return _watch.watch(args.interval, args.count, args.json)
-    except (OSError, ValueError, TypeError, NotImplementedError, pf.DeviceError) as e:
-        print(f"pyflame {'' if args.command == 'fit' else 'memory '}{str(e) if str(e).startswith(args.command) else args.command + ': ' + str(e)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    if args.command == "fit":
+        return _run_fit(args)
+    return _watch.watch(args.interval, args.count, args.json)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import numpy as np
 
 import pyflame as pf
 
+from .._entry import command
 from .model import load
 from .values import NUMBERS, numpy_dtype, to_array, to_tensor
 
@@ -108,6 +109,7 @@ def _text(result):
     return "\n".join(lines)
 
 
+@command()
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="pyflame run", description=__doc__)
     parser.add_argument("model")

@@ -5,7 +5,8 @@ import os
 import shutil
 import sys
 
-from ..profiler.run import framework_of
+from .._entry import command
+from ..profiler.run import framework_of, misplaced
 from ..tuning import watch
 from ..tuning.__main__ import seconds
 from . import candidates, page, suggestions
@@ -47,6 +48,9 @@ def _program(args):
         raise Stopped(f"there is no such file; got {file!r}; expected a Python program")
     if framework_of(file) == "torch":
         raise Stopped("this is a program of PyTorch, whose settings PyFlame does not change; hint: pyflame profile shows what limits it, and docs/from-pytorch.md how it runs with PyFlame")
+    wrong = misplaced(args, file, args.program[1:])
+    if wrong:
+        _say(wrong)
     return file, None, args.program[1:]
 
 
@@ -132,6 +136,7 @@ def _optimize(args):
     return code
 
 
+@command()
 def main():
     args = _arguments()
     if args.list:

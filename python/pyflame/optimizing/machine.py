@@ -54,6 +54,18 @@ def rates(metric, text):
     return [float((a or b).replace(",", "").replace("_", "")) for a, b in found]
 
 
+_STARTED_WHILE_IMPORTED = "An attempt has been made to start a new process before the"  # of Python's multiprocessing
+
+
+def _failure(code, text, program):
+    """Why a run failed: its last lines, or what to write where Python's message is long and does not name the place."""
+    if _STARTED_WHILE_IMPORTED in text:
+        return (f"its processes import it, and it starts processes while it is imported; got {program}, exit code {code}; expected what it runs below `if __name__ == '__main__':`; "
+                "hint: put what is not a def, a class or an import into `def main():`, and end the file with\n    if __name__ == '__main__':\n        main()")  # fmt: skip
+    last = "\n".join(text.splitlines()[-20:])
+    return f"it failed with exit code {code}; its last lines:\n{last}"
+
+
 def figure_of(metric, outcome, text):
     """Smaller is better. A text says why there is none."""
     if metric == "step time":
@@ -115,11 +127,10 @@ class Machine:
     def _result(self, outcome, observed, log):
         with open(log, encoding="utf-8", errors="replace") as file:
             text = file.read()
-        last = "\n".join(text.splitlines()[-20:])
         if outcome.why == "hung":
             return Run(why=f"it ran for more than {self.hang:.0f} s", seconds=outcome.seconds)
         if outcome.why == "failed" or not os.path.exists(observed):
-            return Run(why=f"it failed with exit code {outcome.code}; its last lines:\n{last}", seconds=outcome.seconds)
+            return Run(why=_failure(outcome.code, text, self.file or self.module), seconds=outcome.seconds)
         head, records = gate.read(observed)
         figure = figure_of(self.metric, outcome, text)
         if isinstance(figure, str):

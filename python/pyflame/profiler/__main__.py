@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+from .._entry import command, print_report
 from . import run
 
 
@@ -49,33 +50,48 @@ def _write_document(path, text):
     return True
 
 
-def _report(pyflame, trace, folder, lines, json_file=None):
-    """Prints the report of the trace and writes it as text, JSON and a page. Whether json_file has its document, where one is asked for."""
-    if pyflame is None:
-        _say(f"the trace is {trace}; the program `pyflame` was not found; hint: pyflame report {trace}")
-        return json_file is None
-    text = subprocess.run([pyflame, "report", str(trace), "--html", str(folder / "report.html")], capture_output=True, text=True)
-    document = subprocess.run([pyflame, "report", str(trace), "--json"], capture_output=True, text=True)
-    if os.isatty(2):  # as wide as the terminal, and in its colours
-        sys.stderr.flush()
-        subprocess.run([pyflame, "report", str(trace)], stdout=2, stderr=subprocess.DEVNULL)
-    else:
-        print(text.stdout, end="", file=sys.stderr)
-    _write(folder / "report.txt", text.stdout)
-    _write(folder / "report.json", document.stdout)
-    for line in lines:
-        _say(line)
-    if text.stderr:
-        print(text.stderr, end="", file=sys.stderr)
-    _say(f"{trace} opens in ui.perfetto.dev")
-    if json_file is None:
-        return True
-    if document.returncode != 0:
-        _say(f"there is no document for --json: {document.stderr.strip()}")
-        return False
-    return _write_document(json_file, document.stdout)
+class _Report:
+    """Of a recording, which may end long before the program does: its files are written then, and it is printed when the program has ended."""
+
+    def __init__(self, pyflame, trace, folder, json_file):
+        self._pyflame, self._trace, self._folder, self._json_file = pyflame, trace, folder, json_file
+        self._text, self._lines, self.written, self.complete = None, [], False, True  # complete: the file of --json was written, if one was asked for
+
+    def write(self, lines, goes_on):
+        """lines: what is worth saying of the machine. goes_on: whether the program still runs."""
+        self._lines, self.written = lines, True
+        if self._pyflame is None:
+            self.complete = self._json_file is None
+            return
+        self._text = subprocess.run([self._pyflame, "report", str(self._trace), "--html", str(self._folder / "report.html")], capture_output=True, text=True)
+        document = subprocess.run([self._pyflame, "report", str(self._trace), "--json"], capture_output=True, text=True)
+        _write(self._folder / "report.txt", self._text.stdout)
+        _write(self._folder / "report.json", document.stdout)
+        if self._json_file is not None and document.returncode != 0:
+            _say(f"there is no document for --json: {document.stderr.strip()}")
+            self.complete = False
+        elif self._json_file is not None:
+            self.complete = _write_document(self._json_file, document.stdout)
+        if goes_on:
+            _say(f"the recording has ended, and the program goes on; its report is in {self._folder / 'report.txt'} and follows here at the end")
+
+    def show(self, title):
+        if self._pyflame is None:
+            _say(f"the trace is {self._trace}; the program `pyflame` was not found; hint: pyflame report {self._trace}")
+            return
+        heading, terminal = f"\n== pyflame profile: {title} ==\n", os.isatty(1)
+        if self._text.stdout:
+            print_report(heading if terminal else heading + self._text.stdout, _say, f"it is in {self._folder / 'report.txt'}")
+        if self._text.stdout and terminal:  # as wide as the terminal, and in its colours
+            subprocess.run([self._pyflame, "report", str(self._trace)], stdout=1, stderr=subprocess.DEVNULL)
+        for line in self._lines:
+            _say(line)
+        if self._text.stderr:
+            print(self._text.stderr, end="", file=sys.stderr)
+        _say(f"{self._trace} opens in ui.perfetto.dev")
 
 
+@command()
 def main():
     args = _arguments()
     file, arguments = (None, args.program) if args.module else (args.program[0], args.program[1:])
@@ -97,20 +113,26 @@ def main():
         hint = f"; hint: pyflame profile -m pyflame.torch {file} runs it with PyFlame" if framework == "torch" and file else ""
         _say(f"the program needs {framework}, which cannot be imported: {e}{hint}")
         return 1
+    wrong = run.misplaced(args, file, arguments)
+    if wrong:
+        _say(wrong)
     folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / "trace.json.gz"
-    written = []
-    session = run.Session(recorder, str(trace), args.skip, args.steps, args.seconds, lambda lines: written.append(_report(args.pyflame, trace, folder, lines, args.json)))
+    report, runs = _Report(args.pyflame, trace, folder, args.json), True
+    session = run.Session(recorder, str(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))
     session.start()
     code = run.run_program(file, args.module, arguments)
+    runs = False
     if code == 130:
         _say("interrupted; the report follows when what was recorded is computed")
     session.finish()
     if session.failure is not None:
         _say(f"there is no report: {session.failure}")
         return code or 1
-    return code if all(written) else code or 1
+    if report.written:
+        report.show(args.module or os.path.basename(file))
+    return code if report.complete else code or 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ import argparse
 import json
 import sys
 
+from .._entry import command
 from .process import Watcher, python_stacks
 from .tables import _bytes
 
@@ -120,6 +121,7 @@ def _show(document, stream):
     print("Evidence", *(f"- {line}" for line in document["evidence"]), "", "What to do", *(f"- {line.replace('PID', str(document['pid']))}" for line in document["next"]), sep="\n", file=stream)
 
 
+@command()
 def main():
     p = argparse.ArgumentParser(prog="pyflame diagnose", add_help=False)
     p.add_argument("pid", type=int)

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 
+from .._entry import READER_LEFT, reader_left
+
 _TORCH = re.compile(r"^\s*(import|from)\s+torch\b", re.MULTILINE)
 _PYFLAME = re.compile(r"^\s*(import|from)\s+pyflame\b", re.MULTILINE)
 
@@ -20,6 +22,19 @@ def framework_of(path):
     except OSError:
         return "pyflame"
     return "torch" if _TORCH.search(text) and not _PYFLAME.search(text) else "pyflame"
+
+
+def misplaced(args, file, arguments):
+    """A sentence about options of a command that stand behind the file, where they belong to the program, although its text has nothing of them; or None."""
+    names = {"--" + name.replace("_", "-") for name in vars(args)} - {"--program", "--pyflame"}
+    given = [word.partition("=")[0] for word in arguments if word.partition("=")[0] in names]
+    if file is None or not given:
+        return None
+    with open(file, encoding="utf-8", errors="replace") as source:
+        text = source.read()
+    if "argv" in text or any(word.lstrip("-") in text or word.lstrip("-").replace("-", "_") in text for word in given):
+        return None
+    return f"the program gets what stands behind its file, whose text has nothing of this option; got {given[0]} behind {file}; hint: options of this command stand before the file"
 
 
 class PyFlameRecorder:
@@ -201,7 +216,9 @@ def run_program(file, module, arguments):
         return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
     except KeyboardInterrupt:
         return 130
-    except BaseException:
+    except BaseException as e:
+        if isinstance(e, BrokenPipeError) and reader_left():
+            return READER_LEFT
         traceback.print_exc()
         return 1
     return 0

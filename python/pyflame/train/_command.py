@@ -10,6 +10,7 @@ import time
 import numpy as np
 
 from .. import _C, models, nn
+from .._entry import command
 from ..data import Subset, TensorDataset
 from ..nn import functional as F
 from ._trainer import Trainer
@@ -181,6 +182,13 @@ def parse(argv):
     return a
 
 
+def _tell(error, argv=None):
+    if parse(argv).model not in _MODELS and not str(error).startswith(("train:", "Trainer")):
+        raise error  # the script's own: its traceback says where
+    print(f"pyflame train: {str(error).removeprefix('train: ')}", file=sys.stderr)
+
+
+@command((ValueError, TypeError, RuntimeError, OSError, ImportError, FloatingPointError), _tell)
 def main(argv=None):
     """Runs the command; returns the exit code: 0, or 1 after a line on stderr."""
     a = parse(argv)
@@ -196,11 +204,6 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("pyflame train: interrupted" + ("" if a.out is None else f"; the last checkpoint is in {a.out}"), file=sys.stderr)
         return 130
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError, FloatingPointError) as error:
-        if a.model not in _MODELS and not str(error).startswith(("train:", "Trainer")):
-            raise  # the script's own: its traceback says where
-        print(f"pyflame train: {str(error).removeprefix('train: ')}", file=sys.stderr)
-        return 1
     return 0
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 from .. import _C
+from .._entry import command
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
 from .database import document, problems, rows, table
@@ -127,6 +128,7 @@ def _keep_or_revert(words, args, folder, path, since):
     return 0
 
 
+@command()
 def main():
     args = _arguments()
     if args.list:

@@ -36,7 +36,24 @@ std::string target_text(const Json& facts) {
   return out;
 }
 
-void header(std::string& out, const Json& facts, const Style& style) {
+// The variables that the doctor knows and that are set: their names, or in full a line for each with its value.
+std::string settings_text(const Json& facts, const Style& style, bool in_full) {
+  const Json& env = at(facts, "env");
+  const std::string source = cleaned(facts, "env_source").empty() ? "this process" : cleaned(facts, "env_source");
+  std::string names, lines;
+  size_t count = 0;
+  if (env.is_object())
+    for (const auto& [name, value] : env.items()) {
+      ++count;
+      names += (names.empty() ? ": " : ", ") + clean(name);
+      const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+      lines += view::labelled(style, "", 12, clean(name) + "=" + clean(shown, 2000)) + "\n";
+    }
+  return view::labelled(style, "Settings", 12, fmt::format("{} of {}{}", count, source, in_full ? "" : names)) + "\n" +
+         (in_full ? lines : "");
+}
+
+void header(std::string& out, const Json& facts, const Style& style, bool in_full) {
   const auto line = [&](std::string_view label, const std::string& body) {
     if (!body.empty()) out += view::labelled(style, label, 12, body) + "\n";
   };
@@ -86,8 +103,7 @@ void header(std::string& out, const Json& facts, const Style& style) {
     for (const Json& f : list)
       frameworks += (frameworks.empty() ? "" : ", ") + cleaned(f, "name") + " " + cleaned(f, "version");
   line("Frameworks", frameworks);
-  line("Settings", fmt::format("{} of {}", at(facts, "env").is_object() ? at(facts, "env").size() : 0,
-                               cleaned(facts, "env_source").empty() ? "this process" : cleaned(facts, "env_source")));
+  out += settings_text(facts, style, in_full);
 }
 
 // Findings of severity INFO. Without --verbose only their names are printed, because a line for each would hide the others.
@@ -113,7 +129,7 @@ std::string remainder(const std::vector<const Json*>& rest, const Style& style) 
 std::string report_text(const Json& document, const Style& style, const TextOptions& options) {
   std::string out;
   const Json& facts = at(document, "facts");
-  header(out, facts, style);
+  header(out, facts, style, options.verbose);
   if (const std::string topology = topology_text(facts, style); !topology.empty() && at(facts, "gpus").size() > 1)
     out += "\n" + topology;
   const Json& counts = at(document, "counts");
@@ -161,6 +177,8 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   std::string end = fmt::format("{} rules checked.", at(document, "checked").dump());
   if (!rest.empty()) end += fmt::format(" {} more of severity INFO: --verbose shows them.", rest.size());
   if (below > 0) end += fmt::format(" {} less severe are left out.", below);
+  if (const Json& env = at(facts, "env"); !options.verbose && env.is_object() && !env.empty())
+    end += " --verbose shows the values of the settings.";
   return out + "\n" + paint(style, Tone::dim, view::wrap(end, style.width, 0)) + "\n";
 }
 

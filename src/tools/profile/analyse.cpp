@@ -336,6 +336,20 @@ void from_totals(const Trace& t, Analysis& a) {
                    [](const KernelGroup& x, const KernelGroup& y) { return x.us > y.us; });
 }
 
+// What is analysed is the time without this.
+void leave_out(const SetUp& once, Analysis& a) {
+  std::vector<std::pair<int64_t, int64_t>> spans;
+  for (const auto& [start, end] : a.spans) {
+    if (once.end <= start || end <= once.start) {
+      spans.emplace_back(start, end);
+      continue;
+    }
+    if (start < once.start) spans.emplace_back(start, once.start);
+    if (once.end < end) spans.emplace_back(once.end, end);
+  }
+  a.spans = std::move(spans);
+}
+
 }  // namespace
 
 Analysis analyse(const Profile& profile, const Options& options) {
@@ -349,6 +363,7 @@ Analysis analyse(const Profile& profile, const Options& options) {
     return a;
   }
   choose_window(t, options, a);
+  for (const SetUp& s : profile.set_up) leave_out(s, a);
   for (const auto& [start, end] : a.spans) a.wall_us += us(end - start);
   classify_events(t, a);
   sweep(t, a);

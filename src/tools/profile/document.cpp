@@ -84,8 +84,21 @@ json outside_of(const Analysis& a) {
   return {{"events", a.outside.events}, {"us", rounded(a.outside.us)}, {"before_recording", a.outside.before}};
 }
 
-json time_of(const Analysis& a) {
-  return {{"device_span_us", rounded(a.timeline ? a.device_span_us : 0)},
+// What first runs did once, of which the other times have nothing; null where there is none.
+json set_up_of(const Profile& p) {
+  if (p.set_up.empty()) return nullptr;
+  double total = 0;
+  const SetUp* longest = &p.set_up.front();
+  for (const SetUp& s : p.set_up) {
+    total += us(s.end - s.start);
+    if (s.end - s.start > longest->end - longest->start) longest = &s;
+  }
+  return {{"us", rounded(total)}, {"steps", p.set_up.size()}, {"longest", longest->step}};
+}
+
+json time_of(const Profile& p, const Analysis& a) {
+  return {{"set_up", set_up_of(p)},
+          {"device_span_us", rounded(a.timeline ? a.device_span_us : 0)},
           {"outside", outside_of(a)},
           {"wall_us", rounded(a.wall_us)},
           {"gpu_busy_us", rounded(a.busy_us)},
@@ -497,7 +510,7 @@ json make_document(const Profile& p, const Options& options) {
   d["inputs"] = p.inputs;
   d["format"] = fmt::format("{}", fmt::join(p.formats, ", "));
   d["device"] = device_of(p, a);
-  d["time"] = time_of(a);
+  d["time"] = time_of(p, a);
   d["categories"] = categories_of(a);
   d["kernels"] = kernels_of(p, a, options.top);
   d["kernel_names"] = a.groups.size();

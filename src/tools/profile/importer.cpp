@@ -184,6 +184,7 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress, in
     profile.problem(
         "", fmt::format("{} events beyond the limit of 4 million of a kind were left out", profile.trace.dropped));
   merge_ranks(profile, rank);
+  profile.set_up = take_set_up(profile.trace);
   link(profile.trace);
   use_operators_as_work(profile.trace);
   return profile;

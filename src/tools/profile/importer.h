@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/profile/ranks.h"
+#include "tools/profile/set_up.h"
 #include "tools/profile/trace.h"
 #include "tools/profile/tuned.h"
 
@@ -26,6 +27,7 @@ struct Profile {
   Ranks ranks;
   std::vector<Problem> problems;
   std::vector<std::string> processes;  // index = GpuEvent::process: file name prefixes or process ids
+  std::vector<SetUp> set_up;           // time that the trace's events do not have
 
   void problem(std::string where, std::string what);
   int32_t process(const std::string& key);

@@ -360,6 +360,7 @@ Html figures(const Json& doc) {
   if (has(time, "outside.events"))
     out += stat("outside of the steps", time_text(time, "outside.us"),
                 str(time, "outside.events") + " kernels and copies");
+  if (has(time, "set_up.us")) out += stat("set-up in first runs", time_text(time, "set_up.us"), "not counted");
   if (!list(doc, "tuned").empty()) out += stat("tuned problems", std::to_string(list(doc, "tuned").size()));
   return stats(out);
 }

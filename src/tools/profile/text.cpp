@@ -71,6 +71,14 @@ std::string outside(const json& o) {
                      time_of(o["us"]), why);
 }
 
+std::string set_up_text(const json& s) {
+  const auto steps = s["steps"].get<int64_t>();
+  return fmt::format(
+      "{} more in first runs than in later ones, {} {}: done once, not counted", time_of(s["us"]),
+      steps == 1 ? "of" : fmt::format("of {} steps, most of it of", view::count(static_cast<double>(steps))),
+      text_of(s["longest"], 90));
+}
+
 std::string head(const json& d, const Style& s) {
   std::string out =
       view::paint(s, Tone::bold, view::wrap(view::clean(d["verdict"].get<std::string>()), s.width)) + "\n\n";
@@ -105,6 +113,7 @@ std::string head(const json& d, const Style& s) {
     line("time", fmt::format("{} of kernels; no timeline", time_of(t["gpu_busy_us"])));
   if (t["steps"].is_object()) line("steps", steps(t["steps"]));
   if (t["outside"].is_object()) line("outside", outside(t["outside"]));
+  if (t["set_up"].is_object()) line("set-up", set_up_text(t["set_up"]));
   return out;
 }
 

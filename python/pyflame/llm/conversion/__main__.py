@@ -7,6 +7,7 @@ import sys
 
 import pyflame as pf
 
+from ..._entry import command
 from . import TEXT, convert
 
 
@@ -40,17 +41,9 @@ def _run(args):
     return 0
 
 
+@command((OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError))
 def main(words=None):
-    try:
-        return _run(_arguments(words))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
-        print(f"pyflame: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return _run(_arguments(words))
 
 
 if __name__ == "__main__":

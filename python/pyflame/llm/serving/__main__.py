@@ -13,6 +13,7 @@ import ssl
 import sys
 
 import pyflame as pf
+from pyflame._entry import command
 from pyflame.llm import EmbeddingModel, _kv_cache_gate, _loading
 from pyflame.llm.serving._log import Log
 
@@ -234,14 +235,9 @@ def _run(args):
     return code
 
 
+@command((OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError))
 def main(words):
-    try:
-        return _run(_arguments(words))
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError, MemoryError, pf.DeviceError) as e:
-        print(f"pyflame: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return _run(_arguments(words))
 
 
 if __name__ == "__main__":
