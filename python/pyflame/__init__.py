@@ -138,7 +138,7 @@ def _accept_other_keywords():
     from types import FunctionType
 
     for name, function in list(globals().items()):
-        if isinstance(function, FunctionType) and not name.startswith("_") and function.__module__.startswith("pyflame._"):
+        if isinstance(function, FunctionType) and not hasattr(function, "names_errors") and not name.startswith("_") and function.__module__.startswith("pyflame._"):
             wrapped = globals()[name] = _keywords.accepting(function)
             if Tensor.__dict__.get(name) is function:
                 setattr(Tensor, name, wrapped)
