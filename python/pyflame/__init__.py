@@ -3,6 +3,22 @@
     import pyflame as pf
     x = pf.randn(2, 3, requires_grad=True)
     (x * x).sum().backward()
+    print(x.grad)                       # 2 * x
+
+Names and meanings are those of PyTorch. Read first:
+
+    help(pf.Tensor)                     methods of tensors; help(pf.Tensor.to): dtypes and devices
+    help(pf.tensor), help(pf.zeros)     tensors from numbers, and of a shape
+    help(pf.nn.Module)                  models; help(pf.nn.Linear): one of the layers in pf.nn
+    help(pf.nn.functional)              layers and losses as functions
+    help(pf.optim.AdamW)                one of the optimizers in pf.optim
+    help(pf.data.DataLoader)            batches of a dataset
+    help(pf.save), help(pf.load)        files
+    help(pf.explain)                    what ran, what was fused, and what it cost
+    help(pf.llm)                        language models: generate, serve, convert
+
+pf.linalg, pf.fft, pf.special and pf.distributions are further mathematics. Modules whose names begin with _ are not for programs: they may change at any time.
+`pyflame --help`, in a terminal, lists the commands.
 
 Submodules that are written in Python are imported when they are first used, so that `import pyflame` is fast.
 """
@@ -138,7 +154,7 @@ def _accept_other_keywords():
     from types import FunctionType
 
     for name, function in list(globals().items()):
-        if isinstance(function, FunctionType) and not name.startswith("_") and function.__module__.startswith("pyflame._"):
+        if isinstance(function, FunctionType) and not hasattr(function, "names_errors") and not name.startswith("_") and function.__module__.startswith("pyflame._"):
             wrapped = globals()[name] = _keywords.accepting(function)
             if Tensor.__dict__.get(name) is function:
                 setattr(Tensor, name, wrapped)

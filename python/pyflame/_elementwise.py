@@ -151,14 +151,17 @@ def clamp_max(input, max):
 def float_power(input, exponent):
     """input to the power exponent, computed in float64, or in complex128 where one of them is complex.
 
-    The shapes broadcast: ValueError where they cannot.
+    The shapes broadcast: ValueError where they cannot. Two numbers give a tensor without dims.
     """
     def wide(x):
         if isinstance(x, Tensor):
             return x.cdouble() if x.is_complex() else x.double()
         return x if isinstance(x, complex) else float(x)
 
-    return _C.pow(wide(input), wide(exponent))
+    base, power = wide(input), wide(exponent)
+    if not isinstance(base, Tensor) and not isinstance(power, Tensor):  # the op's dtype for two numbers is the default one
+        base = _C.tensor(base, dtype=_C.complex128 if isinstance(base, complex) or isinstance(power, complex) else _C.float64)
+    return _C.pow(base, power)
 
 
 def rsub(input, other, *, alpha=1):

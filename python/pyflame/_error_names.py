@@ -14,6 +14,9 @@ _LATE = "recorded at "  # a kernel that failed names its own op and line, whoeve
 _PYTHON = r"'.*' not supported between|'.*' object|object of type '|unsupported operand|bad operand|invalid literal|could not convert|int\(\) |float\(\) |must be |(list|tuple) ind(ex|ices) |not enough values|too many values"
 
 
+_NO_TENSORS = frozenset({"bool", "bytes", "complex", "dict", "float", "int", "list", "NoneType", "numpy.ndarray", "range", "set", "str", "tuple"})
+
+
 @functools.lru_cache(None)
 def _ops():
     """The words at the beginning of errors that are names of functions."""
@@ -21,7 +24,18 @@ def _ops():
     from .nn import functional
 
     spaces = (_C, _C.Tensor, fft, linalg, special, functional)
-    return frozenset(n for space in spaces for n in dir(space) if n[:2] != "__") | {"bool", "cast", "dtype", "index", "iter", "item", "len", "generator", "sum_to", "tensor", "shape", "float", "int", "check_matrices", "row_order", "apply_reflectors", "old_svd"}
+    return frozenset(n for space in spaces for n in dir(space) if n[:2] != "__") | {"bool", "cast", "dtype", "index", "iter", "item", "len", "generator", "sum_to", "tensor", "shape", "float", "int", "check_matrices", "row_order", "apply_reflectors"}
+
+
+def _no_tensor(text):
+    """The type of the first argument that is no tensor, of nanobind's error about a function with one signature that takes one there; None without such an argument."""
+    import re
+
+    signatures, types = re.findall(r"^ +\d+\. \w+\((.*)\) -> ", text, re.M), re.search(r"Invoked with types: (.*)", text)
+    if len(signatures) != 1 or types is None:
+        return None
+    wanted = re.findall(r"\w+: ([^,\[]*(?:\[[^\]]*\])?[^,]*)", signatures[0])
+    return next((given.rpartition(".")[2] for want, given in zip(wanted, types[1].split(", ")) if want == "pyflame._C.Tensor" and given in _NO_TENSORS), None)
 
 
 def rename(op, error, values):
@@ -43,6 +57,9 @@ def rename(op, error, values):
     import re  # `import pyflame` does without
 
     if " incompatible function arguments." in text:
+        given = _no_tensor(text)
+        if given:
+            raise TypeError(f"{op}: an argument is not a tensor; got {given}; expected a tensor") from None
         error.args = (f"{op}: wrong arguments; got ({', '.join(type(v).__name__ for v in values)}); expected the types that its signature and docstring name",)
         return
     found = re.match(_FIRST, text)

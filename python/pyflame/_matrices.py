@@ -6,15 +6,31 @@ from ._public import method
 from .linalg._common import named, raise_for
 from .linalg._factor import lu_unpack
 from .linalg._solve import cholesky_inverse, cholesky_solve, logdet
-from .linalg._spectral import old_svd, pca_lowrank, svd_lowrank
+from .linalg._spectral import pca_lowrank, svd_lowrank
 
 __all__ = ["cholesky", "cholesky_inverse", "cholesky_solve", "det", "geqrf", "inverse", "logdet", "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "orgqr", "ormqr",
            "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank", "triangular_solve", "frobenius_norm", "nuclear_norm"]
 
 _Geqrf = named("geqrf", "a tau")
+_Svd = named("svd", "U S V")
 _TriangularSolve = named("triangular_solve", "solution cloned_coefficient")
 
-det, slogdet, matrix_exp, matrix_power, inverse, orgqr, svd = linalg.det, linalg.slogdet, linalg.matrix_exp, linalg.matrix_power, linalg.inv, linalg.householder_product, old_svd
+det, slogdet, matrix_exp, matrix_power, inverse, orgqr = linalg.det, linalg.slogdet, linalg.matrix_exp, linalg.matrix_power, linalg.inv, linalg.householder_product
+
+
+@accepting
+def svd(input, some=True, compute_uv=True):
+    """input = U diag(S) V' of matrices: (U, S, V). some: U and V have K = min(M, N) columns; without compute_uv they are zeros.
+
+    ValueError for fewer than 2 dims, NotImplementedError for integers, linalg.LinAlgError for numbers that are not finite.
+    """
+    if not compute_uv:
+        m, n = input.shape[-2:]
+        lead = tuple(input.shape[:-2])
+        zeros = [_C.zeros((*lead, size, size), dtype=input.dtype, device=input.device) for size in (m, n)]
+        return _Svd(zeros[0], linalg.svdvals(input), zeros[1])
+    U, S, Vh = linalg.svd(input, full_matrices=not some)  # noqa: N806
+    return _Svd(U, S, Vh.mH)
 
 
 def cholesky(input, upper=False, *, out=None):
@@ -123,4 +139,4 @@ def _lu_method(self, pivot=True, get_infos=False):
 
 for _function in (cholesky, cholesky_inverse, cholesky_solve, det, geqrf, logdet, lu_solve, matrix_exp, matrix_power, ormqr, pinverse, qr, slogdet, triangular_solve):
     method(_function)
-Tensor.inverse, Tensor.orgqr, Tensor.svd, Tensor.lu = inverse, orgqr, old_svd, _lu_method
+Tensor.inverse, Tensor.orgqr, Tensor.svd, Tensor.lu = inverse, orgqr, svd, _lu_method

@@ -84,8 +84,16 @@ def max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride, pad
     grad_output: of the shape of max_pool2d's result. self: the input of max_pool2d, of which only the shape counts. indices: the int64 indices that max_pool2d gave.
     kernel_size, stride, padding, dilation and ceil_mode are not used: the indices say all.
 
-    TypeError for indices that are not integers. IndexError for an index outside of an image, when the numbers are computed.
+    ValueError for a self of other than 3 or 4 dims, for indices of another shape than grad_output, and for a grad_output whose dims before the last two are
+    not those of self. TypeError for indices that are not integers. IndexError for an index outside of an image, when the numbers are computed.
     """
+    op, given, like = "max_pool2d_with_indices_backward", tuple(grad_output.shape), tuple(self.shape)
+    if len(like) not in (3, 4):
+        raise _C.ArgumentError(f"{op}: self has another number of dims; got shape {like}; expected [C, H, W] or [N, C, H, W]")
+    if len(given) != len(like) or given[:-2] != like[:-2]:
+        raise _C.ArgumentError(f"{op}: grad_output does not fit self; got shape {given} for {like}; expected the same number of dims, and the same sizes before the last two")
+    if tuple(indices.shape) != given:
+        raise _C.ArgumentError(f"{op}: the indices do not fit grad_output; got shape {tuple(indices.shape)}; expected {given}")
     *outer, height, width = self.shape
     planes = 1
     for n in outer:

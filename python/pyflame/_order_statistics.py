@@ -299,6 +299,8 @@ def _check_histogram(op, input, number, bins, weight):
                 raise RuntimeError(f"{op}: no bins; got {entry}; expected 1 or more")
         elif entry.ndim != 1 or entry.shape[0] < 2 or entry.dtype != input.dtype:
             raise RuntimeError(f"{op}: the edges do not fit; got shape {tuple(entry.shape)} of {entry.dtype}; expected a vector of at least 2 of {input.dtype}")
+        elif entry.device.type != "null" and not bool((entry.narrow(0, 1, entry.shape[0] - 1) >= entry.narrow(0, 0, entry.shape[0] - 1)).all()):
+            raise _C.ArgumentError(f"{op}: the edges do not ascend; got {entry.tolist() if entry.shape[0] <= 8 else f'{entry.shape[0]} edges'}; expected each edge at least as large as the one before")
     if weight is not None and weight.numel() != number:
         raise RuntimeError(f"{op}: not one weight for each point; got {weight.numel()} for {number}; expected as many")
 
@@ -324,7 +326,8 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     weight: of as many elements as the input has, what each counts.
 
     TypeError for other dtypes. RuntimeError for fewer than 1 bin, for edges that are no vector of at least 2 of the dtype of input, for a range that is
-    not finite or whose highest number is the lower one, and for another number of weights. That edges ascend is not checked.
+    not finite or whose highest number is the lower one, and for another number of weights. ValueError for edges that do not ascend: they are read, a sync
+    point.
     """
     x = input.detach().reshape(-1)
     _check_histogram("histogram", x, x.shape[0], (bins,), weight)
@@ -345,7 +348,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     weight: what each point counts. density: the integral over all dims is 1.
 
     TypeError for other dtypes. RuntimeError for an input without dims, for fewer than 1 bin, where bins or range do not fit D, and for another number of
-    weights.
+    weights. ValueError for edges that do not ascend.
     """
     if input.ndim < 2:
         raise RuntimeError(f"histogramdd: no points; got shape {tuple(input.shape)}; expected [.., D]")

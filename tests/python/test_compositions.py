@@ -509,3 +509,9 @@ def test_the_distances_of_each_compute_mode_agree():
     expected = pf.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
     for mode in ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", None):
         assert pf.allclose(pf.cdist(a, b, compute_mode=mode), expected, atol=1e-3)
+
+
+def test_float_power_of_two_numbers():
+    for base, power, want, dtype in ((2, 3, 8, pf.float64), (2, 0.5, 2**0.5, pf.float64), (2j, 2, -4, pf.complex128), (2, 1j, 2**1j, pf.complex128)):
+        found = pf.float_power(base, power)
+        assert found.dtype == dtype and abs(found.item() - want) < 1e-14

@@ -75,7 +75,7 @@ def methods():
 
 
 # linalg's and PyTorch's old functions by another name, and those of compositions with random numbers.
-OTHERWISE = {"adjoint", "inverse", "logdet", "lu", "orgqr", "pca_lowrank", "svd", "svd_lowrank", "trapz"}
+OTHERWISE = {"adjoint", "inverse", "logdet", "lu", "orgqr", "pca_lowrank", "svd_lowrank", "trapz"}
 
 
 @pytest.mark.parametrize("first", FIRST)
@@ -112,6 +112,10 @@ def test_examples():
         (lambda: pf.ones(2).multiply_(pf.ones(3)), RuntimeError, "multiply: shapes do not broadcast"),
         (lambda: pf.ones(2, 3).normal_(pf.ones(4, 5)), RuntimeError, "normal_: shapes do not broadcast"),
         (lambda: pf.ones(2, 3).byte("x"), TypeError, "byte: "),
+        (lambda: pf.svd(3), TypeError, "svd: an argument is not a tensor; got int; expected a tensor"),
+        (lambda: pf.linalg.svd([[1.0]]), TypeError, "svd: an argument is not a tensor; got list; expected a tensor"),
+        (lambda: pf.pinverse(3), TypeError, "pinverse: an argument is not a tensor; got int; expected a tensor"),
+        (lambda: pf.matrix_exp(3), TypeError, "matrix_exp: an argument is not a tensor; got int; expected a tensor"),
     ):
         with pytest.raises(error) as caught:
             call()
@@ -127,7 +131,7 @@ def test_late_errors_keep_the_op_that_failed():
 
 
 def test_functions_are_pickled_by_name():
-    for function in (F.max_pool1d, pf.fft.fftn, pf.linalg.solve):
+    for function in (F.max_pool1d, pf.fft.fftn, pf.linalg.solve, pf.svd):
         assert isinstance(function, types.FunctionType) and pickle.loads(pickle.dumps(function)) is function
 
 

@@ -91,6 +91,11 @@ def by_enumeration(p, labels, blank):
     return total
 
 
+def test_ctc_labels_beyond_their_length_may_be_blank():
+    x = F.log_softmax(pf.tensor([[[0.1, 0.7, 0.2]], [[0.3, 0.1, 0.6]]]), 2)
+    assert F.ctc_loss(x, pf.tensor([[1, 0]]), [2], [1]).item() == F.ctc_loss(x, pf.tensor([[1]]), [2], [1]).item()
+
+
 @pytest.mark.parametrize("blank", [0, 2])
 def test_ctc_is_the_sum_over_all_paths(blank):
     logits = RNG.standard_normal((4, 3, 3))
@@ -141,6 +146,8 @@ TWO = pf.tensor([[1, 2]])
     (lambda: F.ctc_loss(ONE, TWO, [2], [2], blank=3), RuntimeError, "blank is out of range; got 3"),
     (lambda: F.ctc_loss(ONE, pf.tensor([[1, 9]]), [2], [2]), IndexError, "ctc_loss: a label is no class; got 9; expected 0 to 2"),
     (lambda: F.ctc_loss(ONE, pf.tensor([1, -1]), [2], [2]), IndexError, "ctc_loss: a label is no class; got -1; expected 0 to 2"),
+    (lambda: F.ctc_loss(ONE, pf.tensor([[1, 0]]), [2], [2]), ValueError, "ctc_loss: a label is the blank class; got 0"),
+    (lambda: F.ctc_loss(ONE, pf.tensor([2, 1]), [2], [2], blank=2), ValueError, "ctc_loss: a label is the blank class; got 2"),
     (lambda: F.ctc_loss(ONE, TWO, pf.tensor([2.0]), [2]), RuntimeError, "ctc_loss: input_lengths are not integers; got .*float32"),
     (lambda: F.ctc_loss(ONE, TWO, [2], [2.0]), TypeError, r"ctc_loss: target_lengths are not integers; got \[2.0\]"),
     (lambda: F.ctc_loss(ONE, TWO, "ab", [2]), TypeError, "ctc_loss: input_lengths are not integers; got"),

@@ -160,6 +160,7 @@ def test_names_initial_values_and_options():
 @pytest.mark.parametrize("wrong,error,text", [
     (lambda: nn.RNN(I, H, nonlinearity="gelu"), ValueError, "RNN: unknown nonlinearity; got 'gelu'"),
     (lambda: nn.LSTM(I, 0), ValueError, "LSTM: hidden_size and num_layers must be positive"),
+    (lambda: nn.GRU(I, H, 2**70), ValueError, f"GRU: too many layers; got num_layers {2**70}; expected at most 65536"),
     (lambda: nn.LSTM(I, 2.0), TypeError, "LSTM: hidden_size is not an integer; got float"),
     (lambda: nn.LSTM(I, H, proj_size=H), ValueError, "LSTM: proj_size is out of range"),
     (lambda: nn.GRU(I, H, 2, dropout=2), ValueError, "GRU: dropout is not a probability; got 2"),

@@ -1,4 +1,6 @@
 """Statistics by sorting, searches and histograms against NumPy; scatter_reduce and its gradients; sampling."""
+import math
+
 import numpy as np
 import pytest
 
@@ -261,6 +263,9 @@ ERRORS = [
     (lambda: pf.histogram(pf.arange(3), 4), TypeError, "histogram: not a floating dtype; got pyflame.int64"),
     (lambda: pf.histogram(pf.ones(3), 0), RuntimeError, "histogram: no bins; got 0"),
     (lambda: pf.histogram(pf.ones(3), pf.arange(3)), RuntimeError, r"histogram: the edges do not fit; got shape \(3,\) of pyflame.int64"),
+    (lambda: pf.histogram(pf.ones(3), pf.tensor([3.0, 2.0, 1.0])), ValueError, r"histogram: the edges do not ascend; got \[3.0, 2.0, 1.0\]"),
+    (lambda: pf.histogram(pf.ones(3), pf.tensor([0.0, math.nan])), ValueError, "histogram: the edges do not ascend"),
+    (lambda: pf.histogramdd(pf.ones(3, 1), [pf.arange(9.0).flip(0)]), ValueError, "histogramdd: the edges do not ascend; got 9 edges"),
     (lambda: pf.histogram(pf.ones(3), 4, weight=pf.ones(4)), RuntimeError, "histogram: not one weight for each point; got 4 for 3"),
     (lambda: pf.histogramdd(pf.ones(3, 2).long(), [4, 4]), TypeError, "histogramdd: not a floating dtype; got pyflame.int64"),
     (lambda: pf.histogramdd(pf.ones(3), [4]), RuntimeError, "histogramdd: no points"),

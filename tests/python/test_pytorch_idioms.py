@@ -132,6 +132,11 @@ def test_cells_as_functions(cell, function):
     without = type(cell)(3, 2, bias=False)
     if function is not pf.rnn_relu_cell:
         assert pf.allclose(function(x, state, without.weight_ih, without.weight_hh)[0], without(x, state)[0])
+    right = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
+    for at, name in enumerate(("w_ih", "w_hh", "b_ih", "b_hh")):
+        wrong = pf.cat([right[at], right[at]])  # more rows than gates * H
+        with pytest.raises(pf.ArgumentError, match=f"^{function.__name__}: {name} does not fit; got shape"):
+            function(x, state, *right[:at], wrong, *right[at + 1:])
 
 
 def test_norm_across_maps_is_local_response_norm():

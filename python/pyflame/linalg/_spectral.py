@@ -13,7 +13,6 @@ from ._solve import cutoff, inv_ex
 _Eig = named("linalg_eig", "eigenvalues eigenvectors")
 _Eigh = named("linalg_eigh", "eigenvalues eigenvectors")
 _Svd = named("linalg_svd", "U S Vh")
-_OldSvd = named("svd", "U S V")
 _Polar = named("linalg_polar", "U H")
 
 
@@ -140,21 +139,6 @@ def svdvals(A, *, driver=None):  # noqa: N803
 
 
 @accepting
-def old_svd(input, some=True, compute_uv=True):
-    """input = U diag(S) V' of matrices: (U, S, V). some: U and V have K = min(M, N) columns; without compute_uv they are zeros.
-
-    ValueError for fewer than 2 dims, NotImplementedError for integers, linalg.LinAlgError for numbers that are not finite.
-    """
-    if not compute_uv:
-        m, n = input.shape[-2:]
-        lead = tuple(input.shape[:-2])
-        zeros = [_C.zeros((*lead, size, size), dtype=input.dtype, device=input.device) for size in (m, n)]
-        return _OldSvd(zeros[0], svdvals(input), zeros[1])
-    U, S, Vh = _svd(input, not some, True)  # noqa: N806
-    return _OldSvd(U, S, Vh.mH)
-
-
-@accepting
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
     """The rank of matrices A [.., M, N]: the number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
     precision unless given. tol is the old name of atol, with rtol 0.
@@ -232,10 +216,12 @@ def _range_of(A, q, niter, M):  # noqa: N803
 def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
     """About the q largest singular values and their vectors, (U, S, V), of A - M, by random products and niter iterations of subspaces.
 
-    q: at most min(M, N) count. A: [.., M, N]. TypeError for integers, ValueError for a negative q and for an M that does not broadcast to A, IndexError
+    q: at most min(M, N) count. A: [.., M, N]. TypeError for integers, ValueError for a negative q or niter and for an M that does not broadcast to A, IndexError
     for fewer than 2 dims.
     """
     q = 6 if q is None else q
+    if niter < 0:
+        raise ValueError(f"svd_lowrank: niter is negative; got {niter}; expected 0 or more")
     M = None if M is None else M.expand(*A.shape)  # noqa: N806
     turned = A.shape[-2] < A.shape[-1]
     if turned:

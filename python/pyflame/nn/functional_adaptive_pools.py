@@ -1,4 +1,6 @@
 """Pools with a given number of windows: adaptive and fractional ones, and max_unpool. nn.functional has their names."""
+import math
+
 from .. import _C
 from .functional_convs import _sizes
 from .functional_pools import _Call, max_pool1d, max_pool2d, max_pool3d
@@ -13,7 +15,10 @@ def _targets(op, output_size, input, dims):
         sizes *= dims
     if len(sizes) != dims:
         raise ValueError(f"{op}: output_size has the wrong length; got {output_size}; expected one number or {dims}")
-    return tuple(have if want is None else want for want, have in zip(sizes, input.shape[-dims:]))
+    sizes = tuple(have if want is None else want for want, have in zip(sizes, input.shape[-dims:]))
+    if math.prod((*input.shape[:-dims], *(abs(n) for n in sizes))) >= 2**60:
+        raise ValueError(f"{op}: the output is too large; got output_size {output_size}; expected fewer than 2^60 elements")
+    return sizes
 
 
 def adaptive_avg_pool1d(input, output_size):
@@ -49,11 +54,13 @@ def adaptive_avg_pool3d(input, output_size):
 
 def _windows(size, count):
     """The indices in each of `count` windows that cover `size`; shorter windows repeat their last one. None where all are equal."""
+    import numpy as np
+
     if size % count == 0:
         return None
-    ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-    longest = max(end - begin for begin, end in ends)
-    return [[min(begin + k, end - 1) for k in range(longest)] for begin, end in ends]
+    at = np.arange(count)
+    begin, end = at * size // count, -(-(at + 1) * size // count)
+    return np.minimum(begin[:, None] + np.arange((end - begin).max()), end[:, None] - 1)
 
 
 def _even_maxima(x, dim, count):

@@ -164,8 +164,8 @@ def _lengths(op, name, values, n, most):
     return values
 
 
-def _labels(op, targets, lengths, classes):
-    """[N, the longest] with what does not count as 0. IndexError for a label that is no class."""
+def _labels(op, targets, lengths, classes, blank):
+    """[N, the longest] with what does not count as 0. IndexError for a label that is no class, ArgumentError for one that is blank."""
     import numpy as np
 
     most = max(lengths, default=0)
@@ -176,6 +176,8 @@ def _labels(op, targets, lengths, classes):
     wrong = out[(out < 0) | (out >= classes)]
     if wrong.size:
         raise IndexError(f"{op}: a label is no class; got {wrong[0]}; expected 0 to {classes - 1}")
+    if (out[inside] == blank).any():
+        raise _C.ArgumentError(f"{op}: a label is the blank class; got {blank}; expected other classes; hint: target_lengths leaves out what fills the rows of targets")
     return out
 
 
@@ -188,8 +190,8 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     or sample).
 
     Raises RuntimeError for log_probs that are not floating or of another rank, targets that are not integers or do not fit, lengths out of range and a
-    blank that is no class; ValueError for an unknown reduction; IndexError for a label that is no class; TypeError for log_probs and targets that are no
-    tensors, and lists of lengths that are not integers.
+    blank that is no class; ValueError for an unknown reduction and a label that is blank; IndexError for a label that is no class; TypeError for log_probs
+    and targets that are no tensors, and lists of lengths that are not integers.
     """
     op = "ctc_loss"
     _tensor(op, "log_probs", log_probs)
@@ -207,7 +209,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     label_lengths = _lengths(op, "target_lengths", target_lengths, n, targets.shape[1] if targets.ndim == 2 else targets.shape[0])
     if targets.ndim == 1 and sum(label_lengths) > targets.shape[0] or targets.ndim == 2 and targets.shape[0] != n:
         raise RuntimeError(f"{op}: targets do not fit; got shape {tuple(targets.shape)}; expected {sum(label_lengths)} labels of {n} samples")
-    with_lengths = _Alignments(x.detach(), _labels(op, targets, label_lengths, x.shape[2]), lengths, label_lengths, blank, _C.is_grad_enabled() and x.requires_grad)
+    with_lengths = _Alignments(x.detach(), _labels(op, targets, label_lengths, x.shape[2], blank), lengths, label_lengths, blank, _C.is_grad_enabled() and x.requires_grad)
     loss = _CTC.apply(x, with_lengths, zero_infinity)
     if zero_infinity:
         loss = _C.where(loss == math.inf, 0.0, loss)

@@ -11,6 +11,7 @@ from .module import Module
 from .parameter import Parameter
 from .utils.rnn import PackedSequence
 
+_MOST_LAYERS = 2**16  # each layer has parameters of its own, so a number without a bound would fill the memory before it ends
 _STEPS = {"LSTM": steps.LSTMStep, "GRU": steps.GRUStep, "RNN_TANH": steps.RNNStep, "RNN_RELU": steps.ReLUStep}
 
 
@@ -26,7 +27,7 @@ class RNNBase(Module):
     zeros between layers; it needs several layers. bidirectional: also from the end to the beginning. proj_size: the size of h in an LSTM with a
     projection; 0: there is none.
 
-    Raises ValueError for an unknown mode, a hidden_size or num_layers below 1, a dropout outside of 0 to 1, and a proj_size that is not below hidden_size
+    Raises ValueError for an unknown mode, a hidden_size or num_layers below 1, more than 65536 layers, a dropout outside of 0 to 1, and a proj_size that is not below hidden_size
     or is given to another mode than 'LSTM'; TypeError for sizes that are not ints.
     """
 
@@ -212,6 +213,8 @@ def _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size):
         raise ValueError(f"{mode}: input_size is negative; got {input_size}; expected 0 or more")
     if hidden_size <= 0 or num_layers <= 0:
         raise ValueError(f"{mode}: hidden_size and num_layers must be positive; got {hidden_size} and {num_layers}")
+    if num_layers > _MOST_LAYERS:
+        raise ValueError(f"{mode}: too many layers; got num_layers {num_layers}; expected at most {_MOST_LAYERS}")
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
         raise ValueError(f"{mode}: dropout is not a probability; got {dropout}; expected a number between 0 and 1")
     if proj_size < 0 or proj_size >= hidden_size:
@@ -398,8 +401,12 @@ class GRUCell(RNNCellBase):
         return self._step(steps.GRUStep, input, (hx,))[0]
 
 
-def _cell(kind, input, states, w_ih, w_hh, b_ih, b_hh):
-    gru = kind is steps.GRUStep
+def _cell(op, kind, input, states, w_ih, w_hh, b_ih, b_hh):
+    gru, hidden = kind is steps.GRUStep, states[0].shape[-1]
+    rows = kind.gates * hidden
+    for name, value, expected in (("w_ih", w_ih, (rows, input.shape[-1])), ("w_hh", w_hh, (rows, hidden)), ("b_ih", b_ih, (rows,)), ("b_hh", b_hh, (rows,))):
+        if value is not None and tuple(value.shape) != expected:
+            raise _C.ArgumentError(f"{op}: {name} does not fit; got shape {tuple(value.shape)}; expected {expected} for an input of width {input.shape[-1]} and a state of width {hidden}")
     bias = b_ih if gru or b_hh is None else b_hh if b_ih is None else b_ih + b_hh
     rest = (w_hh, b_hh) if gru else (w_hh,)
     return kind(input.shape[0], *rest).forward(_C.linear(input, w_ih, bias), states)[0]
@@ -412,7 +419,7 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
     ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
-    return tuple(_cell(steps.LSTMStep, input, tuple(hx), w_ih, w_hh, b_ih, b_hh))
+    return tuple(_cell("lstm_cell", steps.LSTMStep, input, tuple(hx), w_ih, w_hh, b_ih, b_hh))
 
 
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
@@ -422,7 +429,7 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
     ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
-    return _cell(steps.GRUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+    return _cell("gru_cell", steps.GRUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
@@ -432,7 +439,7 @@ def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
     ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
-    return _cell(steps.RNNStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+    return _cell("rnn_tanh_cell", steps.RNNStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
@@ -442,4 +449,4 @@ def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
     ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
-    return _cell(steps.ReLUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+    return _cell("rnn_relu_cell", steps.ReLUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
