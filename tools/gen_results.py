@@ -70,7 +70,8 @@ class Figures:
         self.packages, self.accuracy = load(CPU, "packages"), load(CPU, "llm_accuracy")
         self.database, self.repeats = load(CPU, "tuning_database"), load(CPU, "bench_repeats")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(GPU, "compare_ops")
-        self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(GPU, "compare_serving")
+        self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(DECODE_GPU, "compare_serving")
+        self.batching_file = load(DECODE_GPU, "compare_serving_transformers")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
@@ -158,6 +159,22 @@ class Figures:
             theirs, ours = rows["llama.cpp", n], rows["pyflame", n]
             lines.append(f"| {n} | {theirs:,.0f} | {ours:,.0f} | {ours / theirs:.2f} |")
         return "\n".join(lines)
+
+    def serving_table(self):
+        """Requests that arrive all at once: what each program wrote in a second, and how long a text waited for a token."""
+        lines = ["| program | output tokens a second | all written after | between tokens, median | 99th percentile |", "|---|--:|--:|--:|--:|"]
+        served = {r["program"]: r for r in self.serving_file["serving"]}
+        rows = [("PyFlame, likeliest tokens", served["pyflame"]["all_at_once"]), ("PyFlame, tokens drawn at temperature 1", served["pyflame"]["all_at_once_drawn"]),
+                ("llama.cpp's server", served["llama.cpp"]["all_at_once"])]
+        for r in self.batching_file["serving"]:
+            rows.append(("PyFlame, the other run", r["all_at_once"]) if r["program"] == "pyflame" else (f"transformers {r['version']}, generate_batch", r))
+        for name, r in rows:
+            waits = [f"{r['itl_ms'][p]:.1f} ms" if "itl_ms" in r else "" for p in ("p50", "p99")]
+            lines.append(f"| {name} | {r['output_tokens_per_second']:,.0f} | {r['seconds']:.1f} s | {' | '.join(waits)} |")
+        return "\n".join(lines)
+
+    def beside_long_prompts(self):
+        return next(r["beside_long_prompts"] for r in self.serving_file["serving"] if r["program"] == "pyflame")
 
     @staticmethod
     def ops_count(file):
