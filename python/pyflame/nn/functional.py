@@ -478,4 +478,4 @@ def __getattr__(name):
 # Functions of one or two ops stay as they are: a wrapped call costs a part of theirs. Their errors may begin with the name of such an op.
 _SMALL = frozenset("""batch_norm conv1d conv2d cross_entropy dropout elu embedding hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish mse_loss
 prelu relu relu6 relu_ selu silu softmax softmin softshrink softsign tanhshrink threshold""".split())
-_naming(globals(), "pyflame.nn", _SMALL)
+_naming(globals(), ("pyflame.nn", "pyflame._statistics"), _SMALL)
