@@ -9,7 +9,7 @@ import tempfile
 
 from . import _C, _foreign_files
 from ._C import Tensor
-from ._error_names import named
+from ._error_names import named as _named
 
 _FORMAT = "pyflame-1"
 
@@ -201,7 +201,7 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
     kind = _C.kind_of_file(path)
     if kind != "safetensors":
         return _foreign_files.load(kind, path, map_location)
-    with named("load", "load_safetensors"):
+    with _named("load", "load_safetensors"):
         tensors, metadata = _foreign_files.load_safetensors(path, map_location)
     if "structure" not in metadata:
         return dict(tensors)
