@@ -15,7 +15,7 @@ VALUES = {
     "matrix": pf.ones(2, 3), "vector": pf.ones(3), "other": pf.ones(4, 5), "scalar": pf.ones(()), "bool": pf.ones(2, 3, dtype=pf.bool_), "integer": pf.ones(2, 3, dtype=pf.int64), "empty": pf.ones(0),
     "image": pf.ones(1, 2, 4, 4), "complex": pf.ones(2, 3, dtype=pf.complex64), "half": pf.ones(7, dtype=pf.float16),
 }  # fmt: skip
-FIRST = ("matrix", "integer", "complex", "image", "empty")
+FIRST = ("matrix", "integer", "complex", "image", "empty", "bool")
 OTHERS = (
     [], ["other"], ["vector"], ["half", "bool"], ["integer", "vector"], ["complex", "empty"], [99], [-99], [1.5], [None], [(7, 7)], [7, 7], ["other"] * 3, ["scalar", "integer"], ["image", "vector", "integer"], [-1, -1, -1],
 )  # fmt: skip
