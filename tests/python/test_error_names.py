@@ -113,6 +113,8 @@ def test_examples():
         (lambda: pf.ones(2, 3).normal_(pf.ones(4, 5)), RuntimeError, "normal_: shapes do not broadcast"),
         (lambda: pf.ones(2, 3).byte("x"), TypeError, "byte: "),
         (lambda: F.one_hot(pf.tensor([5]), 3), IndexError, "one_hot: index out of range; got 5"),
+        (lambda: F.elu(pf.ones(2), pf.ones(3)), pf.ArgumentError, "elu: shapes do not broadcast; got (3,) and (2,)"),
+        (lambda: F.hardswish(pf.ones(2, dtype=pf.complex64)), TypeError, "hardswish: not available for complex tensors"),
         (lambda: pf.elementwise("a * b")(pf.ones(2), pf.ones(3)), pf.ArgumentError, "elementwise: shapes do not broadcast; got (2,) and (3,)"),
         (lambda: pf.elementwise("a * b + 1", "scaled")(pf.ones(2), pf.ones(3)), pf.ArgumentError, "scaled: shapes do not broadcast; got (2,) and (3,)"),
         (lambda: pf.load("there is no such file"), FileNotFoundError, "[Errno 2] load: no such file; expected a file or a folder of tensors: 'there is no such file'"),
