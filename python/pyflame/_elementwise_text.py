@@ -16,6 +16,7 @@ import re
 
 from . import _C
 from ._C import Tensor
+from ._error_names import rename
 from ._shapes import broadcast_shapes
 
 FUNCTIONS = tuple("""
@@ -100,7 +101,11 @@ class Elementwise:
         tensors = [v for v in values.values() if isinstance(v, Tensor)]
         if not tensors:
             raise TypeError(f"{self.name}: there is no tensor; got numbers only; expected a tensor for one of {', '.join(self.inputs)}")
-        results = self._call(*(values[n] for n in self.inputs))
+        try:
+            results = self._call(*(values[n] for n in self.inputs))
+        except Exception as error:
+            rename(self.name, error, values.values())
+            raise
         return tuple(_whole(r, tensors) for r in results) if isinstance(results, tuple) else _whole(results, tensors)
 
 

@@ -14,6 +14,7 @@ _LATE = "recorded at "  # a kernel that failed names its own op and line, whoeve
 _PYTHON = r"'.*' not supported between|'.*' object|object of type '|unsupported operand|bad operand|invalid literal|could not convert|int\(\) |float\(\) |must be |(list|tuple) ind(ex|ices) |not enough values|too many values"
 
 
+_WINDOWS = ("bartlett", "blackman", "general_cosine", "general_hamming", "hamming", "hann", "kaiser")  # which pf.hann_window and others compute
 _NO_TENSORS = frozenset({"bool", "bytes", "complex", "dict", "float", "int", "list", "NoneType", "numpy.ndarray", "range", "set", "str", "tuple"})
 
 
@@ -24,7 +25,7 @@ def _ops():
     from .nn import functional
 
     spaces = (_C, _C.Tensor, fft, linalg, special, functional)
-    return frozenset(n for space in spaces for n in dir(space) if n[:2] != "__") | {"bool", "cast", "dtype", "index", "iter", "item", "len", "generator", "sum_to", "tensor", "shape", "float", "int", "check_matrices", "row_order", "apply_reflectors"}
+    return frozenset(n for space in spaces for n in dir(space) if n[:2] != "__") | {"bool", "cast", "dtype", "index", "iter", "item", "len", "generator", "sum_to", "tensor", "shape", "float", "int", "check_matrices", "row_order", "apply_reflectors", "svd_lowrank", "trigamma", *_WINDOWS}
 
 
 def _no_tensor(text):
@@ -74,9 +75,9 @@ def rename(op, error, values):
 
 # Compiled functions that others compute, or that are computed from others; also in place. Functions that complete what was recorded before, such as item() and
 # backward(), are not among them: their errors are of other ops.
-_COMPILED = """addbmm addmm addmv addr argsort baddbmm batch_matmul bernoulli bfloat16 bool broadcast_to byte cauchy cdouble cfloat char chunk clamp clip col2im concatenate diff div divide dot double
-expand_as exponential fill float geometric half hsplit dsplit vsplit i0 im2col index_add index_copy index_fill index_put index_reduce index_select int lcm log_normal long masked_fill masked_scatter masked_select mm multiply
-new new_empty new_full new_ones new_zeros normal put rand_like randint_like randn_like random repeat reshape_as scatter scatter_add scatter_reduce short special_i0 special_i1 special_modified_bessel_i0
+_COMPILED = """absolute addbmm addmm addmv addr argsort baddbmm batch_matmul bernoulli bfloat16 bool broadcast_to byte cauchy cdouble cfloat char chunk clamp clip col2im concatenate diff div divide dot double
+expand_as exponential fill float geometric half hsplit dsplit vsplit i0 im2col index_add index_copy index_fill index_put index_reduce index_select int l1_loss lcm log_normal long masked_fill masked_scatter masked_select mm mse_loss multiply negative
+new new_empty new_full new_ones new_zeros normal one_hot polygamma put rand_like randint_like randn_like random repeat reshape_as scatter scatter_add scatter_reduce short special_i0 special_i1 special_modified_bessel_i0
 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 split subtract sum_to_size swapaxes swapdims take take_along_dim true_divide trunc uniform view_as""".split()
 of_compiled_functions = frozenset(_COMPILED) | {f"{name}_" for name in _COMPILED}
 

@@ -137,7 +137,7 @@ def accepting(function):
 def naming(functions, module, besides=()):
     """Wraps the functions of a package whose errors may have other names, so that their errors begin with their names, and only for that.
 
-    functions: the globals of the public module. module: how the names of the modules begin that define them. besides: names that stay as they are.
+    functions: the globals of the public module. module: how the names of the modules begin that define them, one text or several. besides: names that stay as they are.
     """
     from sys import modules
     from types import FunctionType

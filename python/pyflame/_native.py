@@ -1,5 +1,6 @@
 """Layers as functions that also return what their gradients need, and gradients as functions: torch.native_layer_norm and others."""
 from . import _C
+from ._keywords import naming
 
 __all__ = ["max_pool2d_with_indices_backward", "native_batch_norm", "native_dropout", "native_dropout_backward", "native_group_norm", "native_layer_norm"]
 
@@ -101,3 +102,6 @@ def max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride, pad
     windows = grad_output.shape[-2] * grad_output.shape[-1]
     zeros = _C.zeros((planes, height * width), dtype=grad_output.dtype, device=grad_output.device)
     return zeros.scatter_add(1, indices.reshape(planes, windows), grad_output.reshape(planes, windows)).reshape(self.shape)
+
+
+naming(globals(), __name__)

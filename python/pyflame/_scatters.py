@@ -191,10 +191,11 @@ def _index_fill_(input, dim, index, value):
 
     ArgumentError unless index is a vector. RuntimeError for a leaf that requires a gradient, except under no_grad.
     """
-    if isinstance(value, Tensor) and value.requires_grad and _C.is_grad_enabled():
-        return input.copy_(_filled(input.clone(), dim, index, value, False))
-    _filled(input, dim, index, value, True)
-    return input
+    with named("index_fill_", "index_copy", "index_copy_"):
+        if isinstance(value, Tensor) and value.requires_grad and _C.is_grad_enabled():
+            return input.copy_(_filled(input.clone(), dim, index, value, False))
+        _filled(input, dim, index, value, True)
+        return input
 
 
 def _index_add_(input, dim, index, source, *, alpha=1):

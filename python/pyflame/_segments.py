@@ -2,6 +2,7 @@
 import math
 
 from . import _C
+from ._keywords import naming
 from ._scatters import index_reduce
 from ._shapes import repeat_interleave
 
@@ -78,3 +79,6 @@ def _combined(rows, places, counts, reduce, initial):
         return result
     first = filled(float(initial))
     return _C.where(result < first if reduce == "max" else result > first, first, result)
+
+
+naming(globals(), __name__)

@@ -9,6 +9,7 @@ import tempfile
 
 from . import _C, _foreign_files
 from ._C import Tensor
+from ._error_names import named as _named
 
 _FORMAT = "pyflame-1"
 
@@ -192,7 +193,7 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
             return load(path, map_location)
     path = _path("load", f)
     if not os.path.exists(path):
-        raise FileNotFoundError(errno.ENOENT, f"load: no such file; got '{path}'; expected a file or a folder of tensors", path)
+        raise FileNotFoundError(errno.ENOENT, "load: no such file; expected a file or a folder of tensors", path)  # its text ends with the path
     if os.path.isdir(path):
         return _foreign_files.load_folder(path, lambda part: load(part, map_location))
     if str(path).endswith(".index.json"):
@@ -200,7 +201,8 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
     kind = _C.kind_of_file(path)
     if kind != "safetensors":
         return _foreign_files.load(kind, path, map_location)
-    tensors, metadata = _foreign_files.load_safetensors(path, map_location)
+    with _named("load", "load_safetensors"):
+        tensors, metadata = _foreign_files.load_safetensors(path, map_location)
     if "structure" not in metadata:
         return dict(tensors)
     if metadata.get("format") != _FORMAT:

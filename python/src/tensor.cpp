@@ -445,7 +445,26 @@ void bind_protocols(TensorClass& c) {
 }
 
 void bind_conversions(nb::module_& m, TensorClass& c) {
-  c.def("to", &to, "A tensor of another dtype and/or on another device; itself when nothing changes.");
+  c.def(
+      "to", &to,
+      "A tensor of another dtype, on another device, or both; itself when nothing changes.\n"
+      "\n"
+      "The forms of call:\n"
+      "\n"
+      "    x.to(dtype)             pf.float16, or its name 'float16'; float is float64, int is int64\n"
+      "    x.to(device)            'cpu', 'rocm', 'rocm:1', 'cuda', 'reference', 'null'; a number is that of a GPU\n"
+      "    x.to(device, dtype)     both, in either order, or as device= and dtype=\n"
+      "    x.to(other)             dtype and device of another tensor\n"
+      "\n"
+      "copy=True gives a tensor of its own also when nothing changes. memory_format: the order of elements in memory.\n"
+      "non_blocking changes nothing: copies are in order with ops. To integers, numbers are rounded towards zero; to\n"
+      "bool, zero becomes False and anything else True. Gradients have the dtype and device of the tensor.\n"
+      "\n"
+      "ValueError for a name that is no device; DeviceError for a device that this machine does not have; TypeError\n"
+      "for what is no dtype, device or tensor, and for unknown keywords.\n"
+      "\n"
+      "    >>> pf.tensor([1.7, -1.7]).to(pf.int64)\n"
+      "    tensor([ 1, -1], dtype=pyflame.int64)");
   bind_cast<DType::float32>(c, "float", "float32.");
   bind_cast<DType::float64>(c, "double", "float64.");
   bind_cast<DType::float16>(c, "half", "float16.");

@@ -15,7 +15,7 @@ VALUES = {
     "matrix": pf.ones(2, 3), "vector": pf.ones(3), "other": pf.ones(4, 5), "scalar": pf.ones(()), "bool": pf.ones(2, 3, dtype=pf.bool_), "integer": pf.ones(2, 3, dtype=pf.int64), "empty": pf.ones(0),
     "image": pf.ones(1, 2, 4, 4), "complex": pf.ones(2, 3, dtype=pf.complex64), "half": pf.ones(7, dtype=pf.float16),
 }  # fmt: skip
-FIRST = ("matrix", "integer", "complex", "image", "empty")
+FIRST = ("matrix", "integer", "complex", "image", "empty", "bool")
 OTHERS = (
     [], ["other"], ["vector"], ["half", "bool"], ["integer", "vector"], ["complex", "empty"], [99], [-99], [1.5], [None], [(7, 7)], [7, 7], ["other"] * 3, ["scalar", "integer"], ["image", "vector", "integer"], [-1, -1, -1],
 )  # fmt: skip
@@ -35,7 +35,7 @@ def functions():
             if name[0] != "_" and callable(function) and not isinstance(function, type) and name not in functional._SMALL and getattr(function, "__name__", "") == name:
                 yield name, function
     for name in sorted(dir(pf)):
-        function = pf.__dict__.get(name)
+        function = getattr(pf, name) if name in pf._ATTRIBUTES else pf.__dict__.get(name)  # also those that are imported when they are first used
         if getattr(function, "names_errors", False) and not name.startswith(("set_", "special_")):
             yield name, function
 
@@ -74,8 +74,8 @@ def methods():
             yield name, function
 
 
-# linalg's and PyTorch's old functions by another name, and those of compositions with random numbers.
-OTHERWISE = {"adjoint", "inverse", "logdet", "lu", "orgqr", "pca_lowrank", "svd_lowrank", "trapz"}
+# linalg's and PyTorch's old functions by another name.
+OTHERWISE = {"adjoint", "inverse", "lu", "orgqr", "trapz"}
 
 
 @pytest.mark.parametrize("first", FIRST)
@@ -112,6 +112,19 @@ def test_examples():
         (lambda: pf.ones(2).multiply_(pf.ones(3)), RuntimeError, "multiply: shapes do not broadcast"),
         (lambda: pf.ones(2, 3).normal_(pf.ones(4, 5)), RuntimeError, "normal_: shapes do not broadcast"),
         (lambda: pf.ones(2, 3).byte("x"), TypeError, "byte: "),
+        (lambda: F.one_hot(pf.tensor([5]), 3), IndexError, "one_hot: index out of range; got 5"),
+        (lambda: F.elu(pf.ones(2), pf.ones(3)), pf.ArgumentError, "elu: shapes do not broadcast; got (3,) and (2,)"),
+        (lambda: F.hardswish(pf.ones(2, dtype=pf.complex64)), TypeError, "hardswish: not available for complex tensors"),
+        (lambda: pf.elementwise("a * b")(pf.ones(2), pf.ones(3)), pf.ArgumentError, "elementwise: shapes do not broadcast; got (2,) and (3,)"),
+        (lambda: pf.elementwise("a * b + 1", "scaled")(pf.ones(2), pf.ones(3)), pf.ArgumentError, "scaled: shapes do not broadcast; got (2,) and (3,)"),
+        (lambda: pf.load("there is no such file"), FileNotFoundError, "[Errno 2] load: no such file; expected a file or a folder of tensors: 'there is no such file'"),
+        (lambda: pf.ones(2, dtype=pf.bool_).absolute(), TypeError, "absolute: not defined for bool"),
+        (lambda: pf.negative(pf.ones(2, dtype=pf.bool_)), TypeError, "negative: not defined for bool"),
+        (lambda: F.mse_loss(pf.ones(2, dtype=pf.int64), pf.ones(2, dtype=pf.int64)), TypeError, "mse_loss: needs a float dtype"),
+        (lambda: F.l1_loss(pf.ones(2, dtype=pf.bool_), pf.ones(2, dtype=pf.bool_)), TypeError, "l1_loss: not defined for two bool tensors"),
+        (lambda: pf.polygamma(1, pf.ones(2, dtype=pf.complex64)), Exception, "polygamma: not available for complex tensors"),
+        (lambda: pf.ones(2).index_fill_(0, pf.ones(2, 3, dtype=pf.int64), 1.0), Exception, "index_fill_: the index is not a vector"),
+        (lambda: F.pdist(pf.ones(2, 3, dtype=pf.bool_)), Exception, "pdist: "),
         (lambda: pf.svd(3), TypeError, "svd: an argument is not a tensor; got int; expected a tensor"),
         (lambda: pf.linalg.svd([[1.0]]), TypeError, "svd: an argument is not a tensor; got list; expected a tensor"),
         (lambda: pf.pinverse(3), TypeError, "pinverse: an argument is not a tensor; got int; expected a tensor"),

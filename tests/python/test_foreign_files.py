@@ -394,7 +394,7 @@ def test_what_save_refuses(tmp_path):
     ("notes.pt", b"hello world, this is a text", r"load: '.*notes.pt' has no format that is known; got the first bytes b'hello wo'; expected a file of safetensors, torch.save,.*cut file"),
     ("empty.bin", b"", "has no format that is known; got the first bytes b''"),
     ("model.onnx", b"\x08\x08\x12\x07pytorch" * 4, "has no format that is known.*hint: pyflame.onnx.load"),
-    ("cut.safetensors", b"hello world, this is a text", "load_safetensors: .*cut.safetensors' is not a safetensors file"),
+    ("cut.safetensors", b"hello world, this is a text", "^load: .*cut.safetensors' is not a safetensors file"),
 ])
 def test_files_of_no_known_format(tmp_path, name, data, text):
     (tmp_path / name).write_bytes(data)

@@ -1,7 +1,9 @@
 """Names that programs of PyTorch ask for: the GPU there is, switches, refusals, dtypes by name, old constructors, keywords, methods of Tensor."""
 import functools
 import math
+import operator
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -596,3 +598,14 @@ def test_paths_of_mixed_precision_and_traces(tmp_path):
     with pf.profiler.profile(on_trace_ready=pf.profiler.tensorboard_trace_handler(str(tmp_path))):
         pf.ones(2).add(1).tolist()
     assert len(list(tmp_path.glob("*.pt.trace.json"))) == 1 and pf.profiler.ProfilerActivity.CPU in pf.profiler.supported_activities()
+
+
+def test_help_leads_a_newcomer_on():
+    """Each object that help(pyflame) names is there and has a docstring; that of Tensor.to has the forms of call and an example."""
+    named = re.findall(r"help\((pf\.[\w.]+)\)", pf.__doc__)
+    assert len(named) > 10 and "pf.Tensor.to" in named
+    for name in named:
+        assert operator.attrgetter(name.removeprefix("pf."))(pf).__doc__, name
+    for text in ("x.to(device, dtype)", "copy=True", "DeviceError", ">>> pf.tensor([1.7, -1.7]).to(pf.int64)\n    tensor([ 1, -1], dtype=pyflame.int64)"):
+        assert text in pf.Tensor.to.__doc__, text
+    assert repr(pf.tensor([1.7, -1.7]).to(pf.int64)) == "tensor([ 1, -1], dtype=pyflame.int64)"

@@ -152,6 +152,7 @@ def slogdet(A):  # noqa: N803
     return _Slogdet(*_linalg.slogdet(A)[:2])
 
 
+@accepting
 def logdet(A):  # noqa: N803
     """The logarithm of the determinant; -inf where that is 0, and NaN where it is negative, of real matrices. Complex ones have a complex logarithm.
 

@@ -213,6 +213,7 @@ def _range_of(A, q, niter, M):  # noqa: N803
     return Q
 
 
+@accepting
 def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
     """About the q largest singular values and their vectors, (U, S, V), of A - M, by random products and niter iterations of subspaces.
 
@@ -233,6 +234,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
     return (V, S, U) if turned else (U, S, V)
 
 
+@accepting
 def pca_lowrank(A, q=None, center=True, niter=2):  # noqa: N803
     """The principal components of rows: svd_lowrank of A without the mean of its columns (center).
 

@@ -14,6 +14,7 @@ from .._C import (  # noqa: F401
     tanh,
 )
 from .._error_names import check_dim as _check_dim
+from .._error_names import rename as _rename
 from .._keywords import accepting as _accepting
 from .._keywords import naming as _naming
 from .._statistics import pdist  # noqa: F401
@@ -231,8 +232,12 @@ def elu(input, alpha=1.0, inplace=False):
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex.
     """
-    x = _source(input, inplace)
-    return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0)), inplace)
+    try:
+        x = _source(input, inplace)
+        return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0)), inplace)
+    except Exception as error:
+        _rename("elu", error, (input, alpha))
+        raise
 
 
 def celu(input, alpha=1.0, inplace=False):
@@ -252,8 +257,12 @@ def selu(input, inplace=False):
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. inplace: the result is written to input, which is
     returned.
     """
-    x = _source(input, inplace)
-    return _result(input, 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717), inplace)
+    try:
+        x = _source(input, inplace)
+        return _result(input, 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717), inplace)
+    except Exception as error:
+        _rename("selu", error, (input,))
+        raise
 
 
 def _limited(x, low, high):
@@ -269,10 +278,14 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     input: of any shape and an integer or floating dtype, which the result has; the bounds of integers lose their fractions. The gradient at a bound is 0.
     TypeError for complex.
     """
-    if min_val > max_val:
-        raise ValueError(f"hardtanh: min_val is greater than max_val; got {min_val} and {max_val}; expected min_val <= max_val")
-    x = _source(input, inplace)
-    return _result(input, _limited(x, min_val, max_val), inplace)
+    try:
+        if min_val > max_val:
+            raise ValueError(f"hardtanh: min_val is greater than max_val; got {min_val} and {max_val}; expected min_val <= max_val")
+        x = _source(input, inplace)
+        return _result(input, _limited(x, min_val, max_val), inplace)
+    except Exception as error:
+        _rename("hardtanh", error, (input, min_val, max_val))
+        raise
 
 
 def relu6(input, inplace=False):
@@ -280,8 +293,12 @@ def relu6(input, inplace=False):
 
     input: of any shape and an integer or floating dtype, which the result has. The gradient at 0 and 6 is 0. TypeError for complex.
     """
-    x = _source(input, inplace)
-    return _result(input, _limited(x, 0, 6), inplace)
+    try:
+        x = _source(input, inplace)
+        return _result(input, _limited(x, 0, 6), inplace)
+    except Exception as error:
+        _rename("relu6", error, (input,))
+        raise
 
 
 def hardsigmoid(input, inplace=False):
@@ -292,8 +309,12 @@ def hardsigmoid(input, inplace=False):
 
     Raises TypeError for complex numbers, and RuntimeError where inplace writes to a leaf that requires a gradient.
     """
-    x = _source(input, inplace)
-    return _result(input, _limited(x + 3, 0, 6) / 6, inplace)
+    try:
+        x = _source(input, inplace)
+        return _result(input, _limited(x + 3, 0, 6) / 6, inplace)
+    except Exception as error:
+        _rename("hardsigmoid", error, (input,))
+        raise
 
 
 def hardswish(input, inplace=False):
@@ -304,8 +325,12 @@ def hardswish(input, inplace=False):
 
     Raises TypeError for complex numbers, and RuntimeError where inplace writes to a leaf that requires a gradient.
     """
-    x = _source(input, inplace)
-    return _result(input, x * hardsigmoid(x), inplace)
+    try:
+        x = _source(input, inplace)
+        return _result(input, x * hardsigmoid(x), inplace)
+    except Exception as error:
+        _rename("hardswish", error, (input,))
+        raise
 
 
 def mish(input, inplace=False):
@@ -316,8 +341,12 @@ def mish(input, inplace=False):
 
     Raises TypeError for complex numbers, and RuntimeError where inplace writes to a leaf that requires a gradient.
     """
-    x = _source(input, inplace)
-    return _result(input, x * _C.tanh(_C.softplus(x)), inplace)
+    try:
+        x = _source(input, inplace)
+        return _result(input, x * _C.tanh(_C.softplus(x)), inplace)
+    except Exception as error:
+        _rename("mish", error, (input,))
+        raise
 
 
 def softsign(input):
@@ -325,7 +354,11 @@ def softsign(input):
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool.
     """
-    return input / (1 + _C.abs(input))
+    try:
+        return input / (1 + _C.abs(input))
+    except Exception as error:
+        _rename("softsign", error, (input,))
+        raise
 
 
 def tanhshrink(input):
@@ -476,6 +509,8 @@ def __getattr__(name):
 
 
 # Functions of one or two ops stay as they are: a wrapped call costs a part of theirs. Their errors may begin with the name of such an op.
-_SMALL = frozenset("""batch_norm conv1d conv2d cross_entropy dropout elu embedding hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish mse_loss
-prelu relu relu6 relu_ selu silu softmax softmin softshrink softsign tanhshrink threshold""".split())
-_naming(globals(), "pyflame.nn", _SMALL)
+_SMALL = frozenset("""batch_norm conv1d conv2d cross_entropy dropout embedding leaky_relu log_softmax logsigmoid mse_loss
+prelu relu relu_ silu softmax softmin softshrink tanhshrink""".split())
+for _function in (elu, hardsigmoid, hardswish, hardtanh, mish, relu6, selu, softsign, threshold):
+    _function.names_errors = True  # they name their errors themselves, without one more call
+_naming(globals(), ("pyflame.nn", "pyflame._statistics"), _SMALL)

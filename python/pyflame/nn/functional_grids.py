@@ -1,5 +1,6 @@
 """Images and volumes read at any places: grid_sample, and the grids of affine maps. nn.functional has their names."""
 from .. import _C
+from .._keywords import naming
 from ._arguments import _tensor
 
 _MODES = ("bilinear", "nearest", "bicubic")
@@ -87,3 +88,6 @@ def affine_grid(theta, size, align_corners=None):
 def affine_grid_generator(theta, size, align_corners):
     """nn.functional.affine_grid(theta, size, align_corners), by a name that PyTorch has too. Shapes, dtypes and errors are those of affine_grid."""
     return affine_grid(theta, size, align_corners)
+
+
+naming(globals(), __name__)

@@ -1,6 +1,7 @@
 """Activations, random masks and rearrangements of images. nn.functional has their names."""
 from .. import _C
 from .._C import ArgumentError
+from .._error_names import rename
 from .._keywords import accepting
 from .._notes import once
 
@@ -19,8 +20,12 @@ def threshold(input, threshold, value, inplace=False):
 
     input: of any shape and a real dtype, which the result has. threshold, value: numbers. TypeError for complex.
     """
-    result = _C.where(input <= threshold, _C.full((), value, dtype=input.dtype, device=input.device), input)
-    return _result(input, result, inplace)
+    try:
+        result = _C.where(input <= threshold, _C.full((), value, dtype=input.dtype, device=input.device), input)
+        return _result(input, result, inplace)
+    except Exception as error:
+        rename("threshold", error, (input, threshold, value))
+        raise
 
 
 @accepting

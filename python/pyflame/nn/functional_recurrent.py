@@ -1,6 +1,7 @@
 """Recurrent layers as functions of their weights: lstm, gru, rnn_tanh, rnn_relu, in PyTorch's two forms."""
 from .. import _C
 from .._C import Tensor
+from .._keywords import naming
 from .recurrent import run_layers
 
 _AFTER = ("hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional")
@@ -100,3 +101,6 @@ def rnn_relu(*args, **keywords):
     ValueError for another number of params, and where hx or the weights do not fit the input; TypeError where the dtypes differ.
     """
     return _run("rnn_relu", "RNN_RELU", args, keywords)
+
+
+naming(globals(), __name__)

@@ -3,6 +3,7 @@ import math
 import warnings
 
 from .. import _C
+from .._keywords import naming
 from . import _recurrence as steps
 from . import init
 from ._arguments import _integers, _tensor
@@ -450,3 +451,6 @@ def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     ValueError where the sizes do not fit, TypeError where the dtypes differ.
     """
     return _cell("rnn_relu_cell", steps.ReLUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+naming(globals(), __name__, ("run_layers",))

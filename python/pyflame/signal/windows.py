@@ -9,6 +9,7 @@ import operator
 
 from .. import _C
 from .._dtypes import check_layout
+from .._keywords import naming
 
 __all__ = ["bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser", "nuttall"]
 
@@ -204,3 +205,6 @@ def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout
     dtype.
     """
     return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
+
+
+naming(globals(), __name__)
