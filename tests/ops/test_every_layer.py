@@ -426,7 +426,7 @@ def test_data(other):
 
 
 MAKES = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros"}
-ON_THE_CURRENT_DEVICE = {("nn/parameter.py", "__init__"), ("nn/utils/clip_grad.py", "clip_grad_norm_"), ("nn/module.py", "to"), ("_shapes.py", "block_diag"),
+ON_THE_CURRENT_DEVICE = {("_elementwise.py", "float_power"), ("nn/parameter.py", "__init__"), ("nn/utils/clip_grad.py", "clip_grad_norm_"), ("nn/module.py", "to"), ("_shapes.py", "block_diag"),
                          ("_old_types.py", "_new"), ("nn/attention/bias.py", "causal_upper_left"),
                          ("nn/attention/bias.py", "causal_lower_right")}  # nothing says another one
 
