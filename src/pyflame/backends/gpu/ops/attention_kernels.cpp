@@ -23,8 +23,8 @@ const char* mask_name(AttentionMask m) {
 }
 
 // Registers and shared memory limit the tiles. CUDA (mma): 255 registers per lane, and the next tile is copied in the
-// meantime; these tiles were the fastest of sweeps on an H100 and, for packed sequences, on an H200. AMD: 64 KiB of shared memory; with WMMA, or without
-// matrix cores, a lane holds more of each tile than with MFMA.
+// meantime; these tiles were the fastest of sweeps on an H100 and, for packed sequences, on an H200. AMD: 64 KiB of
+// shared memory; with WMMA, or without matrix cores, a lane holds more of each tile than with MFMA.
 struct Forward {
   int tiles, waves, keys, stages;
   bool held;
