@@ -48,7 +48,7 @@ COMPLEX, BESSEL = "complex tensors in normalizations, `softmax`", "Bessel functi
 DOCUMENTED = {
     "real": {**dict.fromkeys(("argsort", "sort", "kthvalue", "topk"), TIES), **dict.fromkeys(("linalg.eig", "linalg.eigh", "linalg.svd", "svd"), SIGNS),
              **dict.fromkeys(("special.bessel_j0", "special.bessel_j1", "special.bessel_y0", "special.bessel_y1"), BESSEL), "as_strided_scatter": "The gradient of `as_strided_scatter`",
-             "chalf": "uint16/32/64, complex32", "cov": "`cov` adds weights of float32 more exactly", "hash_tensor": "`hash_tensor`", "histogramdd": "the edges of histograms expect sorted sequences",
+             "chalf": "uint16/32/64, complex32", "cov": "`cov` adds weights of float32 more exactly", "hash_tensor": "`hash_tensor`", "histogramdd": "histograms refuse edges that do not ascend",
              "matrix_exp": "`matrix_exp` and products are right relative to their largest elements", "mode": "`mode` gives the last index of its value",
              "normal": "A number below 0\n  is refused as the standard deviation", "unique": "`unique` sorts always"},
     "complex": {**dict.fromkeys(("cumprod", "log_softmax", "logaddexp", "logcumsumexp", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rms_norm", "softmax"), COMPLEX),

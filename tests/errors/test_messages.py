@@ -282,7 +282,7 @@ CASES = {
     "random_split": (ValueError, "random_split: the lengths do not sum", lambda x, y, r: pf.data.random_split([1, 2], [3])),
     "collate": (TypeError, "collate: cannot make a batch of object", lambda x, y, r: pf.data.default_collate([object()])),
     # files
-    "load nothing": (FileNotFoundError, "load: no such file; got '/nonexistent/x'", lambda x, y, r: pf.load("/nonexistent/x")),
+    "load nothing": (FileNotFoundError, "load: no such file; expected a file or a folder of tensors: '/nonexistent/x'", lambda x, y, r: pf.load("/nonexistent/x")),
     "save nowhere": (OSError, "cannot create a file in '/nonexistent'", lambda x, y, r: pf.save(x, "/nonexistent/x")),
     "save to no path": (TypeError, "save: not a file; got int", lambda x, y, r: pf.save(x, 3)),
     "save an object": (TypeError, "save: cannot save object at a.1", lambda x, y, r: pf.save({"a": [1, object()]}, os.devnull)),
