@@ -13,7 +13,9 @@ OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memo
 SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "view", "expand"), "size"), "reshape": "shape", "permute": "dims"}
 WORDS = {"pow": ("exponent", "other"), "dropout": ("train", "training")}
 LOSSES = ("binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss")
+_WITHOUT_INPUT = frozenset(("arange", "full", "linspace", "logspace", "range"))  # their first argument may be a number, or a size
 _RELEVANT = OTHERS | frozenset(RENAMED.values())
+_MATRICES = (("input", "A"), ("b", "B"))  # some functions of PyTorch's linalg have one of these words, some the other
 _CATEGORIES = ("bool", "int", "float", "complex")
 
 
@@ -102,8 +104,28 @@ def retry(function, args, keywords):
         old, new = WORDS[function.__name__]
         keywords[new] = keywords.pop(old)
     elif OTHERS.isdisjoint(keywords):
-        return ...
+        return _with_numbers(function, args, keywords)
     return _call(function, args, keywords)
+
+
+def _with_numbers(function, args, keywords):
+    """The call with numbers in place of tensors without dims, which PyTorch takes where an argument is a number; Ellipsis if there are none, and where the
+    arguments do not fit then, either. The input, and tensors that require a gradient, stay tensors. The numbers are read: a sync point."""
+
+    def number(value):
+        return value.item() if isinstance(value, Tensor) and not value.ndim and not value.requires_grad else value
+
+    kept = 0 if function.__name__ in _WITHOUT_INPUT else 1
+    numbers = (*args[:kept], *map(number, args[kept:]))
+    named = {name: value if name == "input" else number(value) for name, value in keywords.items()}
+    if all(a is b for a, b in zip((*args, *keywords.values()), (*numbers, *named.values()))):
+        return ...
+    try:
+        return function(*numbers, **named)
+    except TypeError as error:
+        if ": wrong arguments; got (" in str(error):
+            return ...
+        raise
 
 
 @functools.lru_cache(None)  # many functions have the same ones, and `import pyflame` asks for each function
@@ -118,12 +140,15 @@ def accepting(function):
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     # One that takes any keyword gets no others.
     others = frozenset() if code.co_flags & 0x08 else _further(_RELEVANT.intersection(own))
+    matrices = {word: letter for word, letter in _MATRICES if letter in own and word not in own}
+    others = others.union(matrices)
     name = function.__name__
 
     @functools.wraps(function)
     def wrapped(*args, **keywords):
         try:
             if keywords and not others.isdisjoint(keywords):
+                keywords = {matrices.get(word, word): value for word, value in keywords.items()}
                 return _call(function, args, keywords)
             return function(*args, **keywords)
         except Exception as error:

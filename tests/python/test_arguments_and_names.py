@@ -150,7 +150,7 @@ def test_orthogonal_by_other_maps_without_a_base_maps_the_weight(name):
     ("index_reduce", lambda: pf.zeros(3).index_reduce(0, pf.tensor([7]), pf.zeros(1), "amax").tolist()),
     ("index_fill", lambda: pf.zeros(3).index_fill(0, pf.tensor([0.5]), 1.0)),
     ("scatter_reduce", lambda: pf.zeros(3).scatter_reduce(0, pf.tensor([0.5]), pf.ones(1), "sum")),
-    ("bucketize", lambda: pf.bucketize(pf.tensor([1]), pf.tensor([1.0, 2]))),
+    ("bucketize", lambda: pf.bucketize(pf.tensor([1j]), pf.tensor([1.0, 2]))),
     ("mse_loss", lambda: F.mse_loss(pf.tensor([1]), pf.tensor([2]))),
     ("mse_loss", lambda: pf.nn.MSELoss()(pf.tensor([1]), pf.tensor([2]))),
     ("mse_loss", lambda: F.mse_loss(pf.tensor([True]), pf.tensor([True]), "sum")),

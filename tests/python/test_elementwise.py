@@ -201,3 +201,56 @@ def test_of_a_tensor_and_a_number(name):
     for arguments, text in (((1.0, 2.0), "got float and float"), ((pf.ones(2), "x"), "got Tensor and str"), ((None, pf.ones(2)), "got NoneType and Tensor")):
         with pytest.raises(TypeError, match=f"^{name}: the arguments do not fit; {text}; expected two tensors, or a tensor and a number"):
             function(*arguments)
+
+
+def test_differences_of_unsigned_integers_do_not_wrap():
+    low, high = pf.tensor([5], dtype=pf.uint8), pf.tensor([2], dtype=pf.uint8)
+    for weight in (0.3, pf.tensor(0.3), pf.tensor([0.3])):
+        np.testing.assert_allclose(pf.lerp(low, high, weight).numpy(), [4.1], rtol=1e-6)
+        np.testing.assert_allclose(pf.lerp(high, low, weight).numpy(), [2.9], rtol=1e-6)
+    assert pf.lerp(low, high, pf.tensor(0.5, dtype=pf.float64)).dtype == pf.float64 and pf.lerp(low, high, 1).dtype == pf.uint8
+    assert pf.special.shifted_chebyshev_polynomial_t(pf.tensor([0, 1], dtype=pf.uint8), 3).tolist() == [-1.0, 1.0]
+    assert pf.special.shifted_chebyshev_polynomial_u(pf.tensor([0], dtype=pf.uint8), pf.tensor(3)).tolist() == [-4.0]
+
+
+@pytest.mark.parametrize("op", [pf.xlogy, pf.copysign, pf.ldexp])
+def test_compositions_promote_dtypes_once(op):
+    assert op(pf.ones(2), pf.tensor(1.0, dtype=pf.float64)).dtype == pf.float32
+    assert op(pf.ones(2, dtype=pf.float16), pf.tensor([1, 0], dtype=pf.int8)).dtype == pf.float16
+    assert op(pf.arange(2), pf.ones(2, dtype=pf.float16)).dtype == pf.float16
+    assert op(pf.arange(2), pf.tensor([1, 2])).dtype == pf.float32
+    assert op(pf.arange(2), pf.tensor(1.5, dtype=pf.float64)).dtype == pf.float64
+
+
+def test_compositions_compute_in_the_dtype_of_the_result():
+    assert pf.xlogy(pf.ones(1), pf.tensor([2.0], dtype=pf.float16)).item() == np.log(np.float32(2))
+    assert pf.ldexp(pf.tensor(0.1, dtype=pf.float64), pf.tensor([1], dtype=pf.int8)).item() == 0.2
+    assert pf.ldexp(pf.tensor([2.0**-10], dtype=pf.float16), pf.tensor([20])).item() == 1024.0
+
+
+@pytest.mark.parametrize("tolerance", [{"rtol": -1}, {"atol": -1}])
+def test_tolerances_are_not_negative(tolerance):
+    with pytest.raises(ValueError, match="isclose: a negative tolerance; got"):
+        pf.isclose(pf.ones(1), pf.ones(1), **tolerance)
+
+
+@pytest.mark.parametrize("repeat", [lambda x: x.repeat(-1, 2), lambda x: x.tile(2, -1), lambda x: pf.tile(x, (-1,))])
+def test_repeats_are_not_negative(repeat):
+    with pytest.raises(ValueError, match=r"(repeat|tile): a negative number of repeats; got"):
+        repeat(pf.ones(2, 3))
+
+
+def test_single_numbers_do_not_widen_a_block_diagonal():
+    assert pf.block_diag(pf.ones(1, 2, dtype=pf.int32), pf.tensor(5)).dtype == pf.int32
+    assert pf.block_diag(pf.ones(2, dtype=pf.int32), pf.tensor(0.5)).tolist() == [[1, 1, 0], [0, 0, 0.5]]
+    assert pf.block_diag(pf.tensor(1), pf.tensor(0.5)).dtype == pf.block_diag().dtype == pf.float32
+
+
+def test_tensors_without_dims_stand_for_numbers():
+    three = pf.tensor(3)
+    assert pf.arange(end=three).tolist() == [0, 1, 2] and pf.full((2,), fill_value=pf.tensor(True)).tolist() == [True, True]
+    assert pf.tensor([-1.0, 5.0]).clamp(min=0, max=three).tolist() == [0.0, 3.0] and pf.clamp(pf.tensor(5.0), min=pf.tensor(0.0), max=1).item() == 1.0
+    assert pf.add(pf.ones(1), pf.ones(1), alpha=three).tolist() == [4.0] and pf.ones(2, 3).sum(dim=pf.tensor(0)).tolist() == [2.0, 2.0, 2.0]
+    for wrong in (lambda: pf.arange(end=pf.tensor([3])), lambda: pf.ones(2).clamp(min=0, max=pf.tensor(1.0, requires_grad=True)), lambda: pf.ones(2).sum(dim=pf.tensor(0.5))):
+        with pytest.raises(TypeError, match="wrong arguments; got .*Tensor"):
+            wrong()

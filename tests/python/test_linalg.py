@@ -662,3 +662,45 @@ def test_matrix_norms_of_empty_matrices():
                     L.matrix_norm(A, ord).tolist()
             else:
                 assert not pf.any(L.matrix_norm(A, ord) != 0) and L.matrix_norm(A, ord).shape == A.shape[:-2], (ord, shape)
+
+
+@pytest.mark.parametrize("dtype", [pf.float64, pf.complex128])
+def test_gradients_of_eigh_are_those_of_symmetric_matrices(dtype):
+    a = pf.tensor([[2.0, 0.3, 0.1], [0.3, 1.0, 0.2], [0.1, 0.2, 3.0]], dtype=dtype)
+    weights = pf.arange(9.0, dtype=pf.float64).reshape(3, 3).to(dtype)
+    a.requires_grad_()
+    values, vectors = pf.linalg.eigh(a)
+    (vectors * values.to(dtype) ** 3 @ vectors.mH * weights).real.sum().backward()
+    cube = a.detach().requires_grad_()
+    (pf.linalg.matrix_power(cube, 3) * weights).real.sum().backward()
+    want = (cube.grad + cube.grad.mH) / 2
+    assert pf.allclose(a.grad, want, rtol=1e-9, atol=1e-9)
+    (slope,) = pf.autograd.grad((pf.linalg.eigvalsh(a) ** 3).sum(), a, create_graph=True)  # 3 A^2
+    (second,) = pf.autograd.grad((slope * weights).real.sum(), a)
+    g = 3 * (weights @ a.detach() + a.detach() @ weights)
+    assert pf.allclose(second, (g + g.mH) / 2, rtol=1e-9, atol=1e-9)
+
+
+def test_a_matrix_with_nan_is_not_positive_definite():
+    nan = float("nan")
+    late = pf.eye(3)
+    late[1, 0] = nan
+    assert pf.linalg.cholesky_ex(late).info.item() == 2 and pf.linalg.cholesky_ex(late.mT, upper=True).info.item() == 2
+    assert pf.linalg.cholesky_ex(pf.stack([pf.eye(2), pf.eye(2) * nan, -pf.eye(2)])).info.tolist() == [0, 1, 1]
+    with pytest.raises(pf.linalg.LinAlgError, match="minor of order 1"):
+        pf.linalg.cholesky(pf.eye(2) * nan)
+    assert pf.linalg.cholesky_ex(pf.zeros(0, 0)).info.item() == 0 and pf.linalg.cholesky_ex(pf.zeros(0, 2, 2)).info.shape == (0,)
+
+
+def test_words_of_linalg():
+    eye, ones = pf.eye(2), pf.ones(2, 1)
+    assert pf.linalg.cholesky(input=eye).tolist() == pf.linalg.pinv(input=eye, rcond=0.1).tolist() == eye.tolist()
+    assert pf.linalg.lstsq(input=eye, b=ones).solution.tolist() == ones.tolist() and pf.linalg.matrix_rank(input=eye).item() == 2
+    with pytest.raises(TypeError, match="multiple values"):
+        pf.linalg.cholesky(eye, input=eye)
+
+
+def test_a_negative_norm_of_nothing_is_refused():
+    with pytest.raises(RuntimeError, match="norm: no elements; got"):
+        pf.norm(pf.ones(0, 3), -1)
+    assert pf.norm(pf.ones(0, 3), -1, 1).shape == (0,)
