@@ -281,6 +281,11 @@ CASES = {
     "TensorDataset": (ValueError, "TensorDataset: first sizes differ", lambda x, y, r: TensorDataset(x, y)),
     "random_split": (ValueError, "random_split: the lengths do not sum", lambda x, y, r: pf.data.random_split([1, 2], [3])),
     "collate": (TypeError, "collate: cannot make a batch of object", lambda x, y, r: pf.data.default_collate([object()])),
+    "softmin dim": (IndexError, "^softmin: dim out of range", lambda x, y, r: pf.nn.functional.softmin(x, 5)),
+    "softmin dtype": (TypeError, "^softmin: needs a floating dtype; got int64", lambda x, y, r: pf.nn.functional.softmin(x.long(), 1)),
+    "embedding max_norm": (IndexError, "^embedding: index out of range; got 9", lambda x, y, r: pf.nn.functional.embedding(pf.tensor([9]), y, max_norm=1.0)),
+    "adaptive size": (ValueError, "^adaptive_max_pool1d: the output is too large; got output_size 1099511627776", lambda x, y, r: pf.nn.AdaptiveMaxPool1d(2**40)(x)),
+    "adaptive size, empty": (ValueError, "^adaptive_max_pool1d: the output is too large", lambda x, y, r: pf.nn.AdaptiveMaxPool1d(2**70)(pf.ones(0, 2, 8))),
     # files
     "load nothing": (FileNotFoundError, "load: no such file; expected a file or a folder of tensors: '/nonexistent/x'", lambda x, y, r: pf.load("/nonexistent/x")),
     "save nowhere": (OSError, "cannot create a file in '/nonexistent'", lambda x, y, r: pf.save(x, "/nonexistent/x")),

@@ -183,8 +183,12 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
 
     The arguments are those of softmax, and so are shape, dtypes and errors.
     """
-    dim = _softmax_dim("softmin", input, dim, _stacklevel)
-    return _C.softmax(-(input if dtype is None else input.to(dtype)), dim)
+    try:
+        dim = _softmax_dim("softmin", input, dim, _stacklevel)
+        return _C.softmax(-(input if dtype is None else input.to(dtype)), dim)
+    except Exception as error:
+        _rename("softmin", error, (input, dim))
+        raise
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
@@ -484,7 +488,7 @@ def _in_place(function):
         return function(input, *args, inplace=True, **kwargs)
 
     name = function.__name__
-    written.__name__ = name + "_"
+    written.__name__ = written.__qualname__ = name + "_"
     written.__doc__ = (f"{name} in place: writes the result to input, a tensor of a real dtype, and returns it. args, kwargs: the other arguments of {name}. "
                        f"Raises what {name} raises, such as TypeError for complex numbers, and RuntimeError for a leaf that requires a gradient.")
     return written
@@ -495,6 +499,7 @@ celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, 
 for _loss in (binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy, hinge_embedding_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
               multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):
     globals()[_loss.__name__] = _with_size_average(_loss)
+    globals()[_loss.__name__].__module__ = __name__  # a function is pickled by its place
 
 _PRIVATE = frozenset({"_canonical_mask", "_in_projection", "_in_projection_packed", "_none_or_dtype", "_pair", "_single", "_triple", "handle_torch_function", "has_torch_function",
                       "has_torch_function_unary", "has_torch_function_variadic"})

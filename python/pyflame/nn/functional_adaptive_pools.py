@@ -16,8 +16,8 @@ def _targets(op, output_size, input, dims):
     if len(sizes) != dims:
         raise ValueError(f"{op}: output_size has the wrong length; got {output_size}; expected one number or {dims}")
     sizes = tuple(have if want is None else want for want, have in zip(sizes, input.shape[-dims:]))
-    if math.prod((*input.shape[:-dims], *(abs(n) for n in sizes))) >= 2**60:
-        raise ValueError(f"{op}: the output is too large; got output_size {output_size}; expected fewer than 2^60 elements")
+    if max(sizes) >= 2**31 or math.prod((*input.shape[:-dims], *(abs(n) for n in sizes))) >= 2**60:
+        raise ValueError(f"{op}: the output is too large; got output_size {output_size}; expected sizes below 2^31 and fewer than 2^60 elements")
     return sizes
 
 
