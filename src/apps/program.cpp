@@ -51,6 +51,15 @@ std::string similar(const CLI::App& command, const std::string& argument) {
   return found ? *found : "";
 }
 
+// Where a word that is no option may belong: after a subcommand, or after an option. `path`: the command with its parents.
+std::string place_of(const CLI::App& command, const std::string& path, const std::string& word) {
+  const std::vector<const CLI::App*> commands = command.get_subcommands({});
+  if (commands.size() == 1) return fmt::format("did you mean {} {} {}? ", path, commands[0]->get_name(), word);
+  if (!commands.empty()) return "";
+  return command.get_option_no_throw("--prompt") ? fmt::format("did you mean --prompt '{}'? ", word)
+                                                 : "the command takes no further word; ";
+}
+
 // Unknown arguments are named: a misspelt option is often why a required one seems to be missing. A value that is wrong is named by `error` itself.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = app.remaining(true);
@@ -62,8 +71,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const bool names_value = code == CLI::ExitCodes::ConversionError || code == CLI::ExitCodes::ValidationError;
   if (unknown.empty() || names_value) return fmt::format("{}; hint: {}", error.what(), help);
   const std::string other = similar(command, unknown.front());
-  return fmt::format("not understood: '{}'; hint: {}{}", fmt::join(unknown, "', '"),
-                     other.empty() ? "" : fmt::format("did you mean {}? ", other), help);
+  std::string hint = other.empty() ? "" : fmt::format("did you mean {}? ", other);
+  if (other.empty() && !unknown.front().starts_with("-")) hint = place_of(command, path, unknown.front());
+  return fmt::format("not understood: '{}'; hint: {}{}", fmt::join(unknown, "', '"), hint, help);
 }
 
 int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
