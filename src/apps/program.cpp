@@ -54,8 +54,9 @@ std::string similar(const CLI::App& command, const std::string& argument) {
 // Where a word that is no option may belong: after a subcommand, or after an option. `path`: the command with its parents.
 std::string place_of(const CLI::App& command, const std::string& path, const std::string& word) {
   const std::vector<const CLI::App*> commands = command.get_subcommands({});
-  if (commands.size() == 1) return fmt::format("did you mean {} {} {}? ", path, commands[0]->get_name(), word);
-  if (!commands.empty()) return "";
+  if (commands.size() == 1 && command.get_require_subcommand_min() > 0)
+    return fmt::format("did you mean {} {} {}? ", path, commands[0]->get_name(), word);
+  if (command.get_require_subcommand_min() > 0) return "";
   return command.get_option_no_throw("--prompt") ? fmt::format("did you mean --prompt '{}'? ", word)
                                                  : "the command takes no further word; ";
 }
