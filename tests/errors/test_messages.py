@@ -284,6 +284,12 @@ CASES = {
     "softmin dim": (IndexError, "^softmin: dim out of range", lambda x, y, r: pf.nn.functional.softmin(x, 5)),
     "softmin dtype": (TypeError, "^softmin: needs a floating dtype; got int64", lambda x, y, r: pf.nn.functional.softmin(x.long(), 1)),
     "embedding max_norm": (IndexError, "^embedding: index out of range; got 9", lambda x, y, r: pf.nn.functional.embedding(pf.tensor([9]), y, max_norm=1.0)),
+    "cross_entropy, swapped": (TypeError, "cross_entropy: the input is not floating, and the target is; got int64 and float32; .*hint: cross_entropy.input, target", lambda x, y, r: pf.nn.functional.cross_entropy(pf.tensor([1, 0]), y[:2])),
+    "one_hot below 0": (IndexError, "one_hot: index out of range; got -1; expected 0 or more", lambda x, y, r: pf.nn.functional.one_hot(pf.tensor([-1]))),
+    "save a model": (TypeError, "save: cannot save Linear at the object itself; .*hint: save its state_dict", lambda x, y, r: pf.save(pf.nn.Linear(2, 2), os.devnull)),
+    "tensor of dates": (TypeError, "tensor: cannot make a tensor of this; got numpy.ndarray of datetime64.D.; .*hint: convert with .astype", lambda x, y, r: pf.tensor(np.array(["2020-01-01"], dtype="datetime64[D]"))),
+    "tensor of a table": (TypeError, "tensor: cannot make a tensor of this; got Table; .*hint: .to_numpy", lambda x, y, r: pf.tensor(type("Table", (), {"to_numpy": None})())),
+    "optimizer of a module": (TypeError, "params cannot be iterated; got Linear; .*hint: .parameters", lambda x, y, r: pf.optim.Adam(pf.nn.Linear(2, 2))),
     "adaptive size": (ValueError, "^adaptive_max_pool1d: the output is too large; got output_size 1099511627776", lambda x, y, r: pf.nn.AdaptiveMaxPool1d(2**40)(x)),
     "adaptive size, empty": (ValueError, "^adaptive_max_pool1d: the output is too large", lambda x, y, r: pf.nn.AdaptiveMaxPool1d(2**70)(pf.ones(0, 2, 8))),
     # files
