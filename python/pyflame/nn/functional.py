@@ -58,6 +58,7 @@ from .functional_maps import (  # noqa: F401
     feature_alpha_dropout,
     gumbel_softmax,
     hardshrink,
+    native_channel_shuffle,
     instance_norm,
     local_response_norm,
     pixel_shuffle,
@@ -466,10 +467,12 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """
     x1, x2 = _C.broadcast_tensors(x1, x2)
 
-    def length(x):
-        return _C.sqrt(_C.clamp(_C.sum(x * x, dim), min=eps * eps))
+    def unit(x):
+        length = _C.sqrt(_C.clamp(_C.sum(x * x, dim, True), min=2.0**-126))
+        short = length.detach()
+        return x / _C.where(short < eps, length + (eps - short), length)  # the gradient is that of the norm, also below eps
 
-    return _C.sum(x1 * x2, dim) / (length(x1) * length(x2))
+    return _C.sum(unit(x1) * unit(x2), dim)
 
 
 def conv_tbc(input, weight, bias, pad=0):
