@@ -242,6 +242,26 @@ def test_convolution_is_that_of_its_dims(dims):
     near(pf.convolution(x, w, None, [2], [1], [1], True, [1], 2), transposed(x, w, None, 2, 1, 1, 2, 1).numpy())
 
 
+def test_transposed_volumes_with_an_output_padding_of_the_stride():
+    """A depth that only output_padding reaches: the values of the other dims in their place, and a gradient of the input's shape."""
+    x, w = pf.randn(1, 2, 4, 5, 3, requires_grad=True), pf.randn(2, 3, 2, 3, 2, requires_grad=True)
+    arguments = {"stride": 1, "dilation": 2, "padding": (1, 0, 0), "output_padding": (1, 0, 0)}
+    turned = {"stride": 1, "dilation": 2, "padding": (0, 0, 1), "output_padding": (0, 0, 1)}
+    y = F.conv_transpose3d(x, w, **arguments)
+    near(F.conv_transpose3d(x.detach().permute(0, 1, 4, 3, 2), w.detach().permute(0, 1, 4, 3, 2), **turned).permute(0, 1, 4, 3, 2), y.detach().numpy())
+    g = pf.randn(*y.shape)
+    y.backward(g)
+    assert x.grad.shape == x.shape and w.grad.shape == w.shape
+    near((x.grad * x.detach()).sum(), (g * y.detach()).sum().item())  # y is linear in x
+    near((w.grad * w.detach()).sum(), (g * y.detach()).sum().item())
+
+
+def test_attention_takes_a_float32_mask_of_other_queries():
+    q, k, v = (pf.randn(1, 2, 4, 8, dtype=pf.float64) for _ in range(3))
+    mask = pf.randn(4, 4)
+    near(F.scaled_dot_product_attention(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, mask.double()).numpy())
+
+
 def test_convolution_refuses_other_ranks():
     with pytest.raises(RuntimeError, match="convolution: the input has 2 dims"):
         pf.convolution(pf.ones(2, 2), pf.ones(2, 2), None, [1], [0], [1], False, [0], 1)
