@@ -17,11 +17,21 @@ def test_type_takes_an_old_type():
     assert x.type(pf.FloatTensor).dtype == pf.float32 and x.type(pf.LongTensor).tolist() == [1, -2]
     assert x.type(pf.DoubleTensor) is x and x.type(dtype=pf.FloatTensor).type() == "torch.FloatTensor"
     assert x.type("torch.IntTensor").dtype == pf.int32 and x.type(pf.float16, non_blocking=True).dtype == pf.float16
+    mask = (x < 0).type(pf.Tensor)
+    assert mask.dtype == pf.float32 and mask.tolist() == [0, 1] and x.type(dtype=pf.Tensor).type() == "torch.FloatTensor"
     with pytest.raises(TypeError, match="not a dtype"):
         x.type(int.__add__)
     if not pf.cuda.is_available():
         with pytest.raises(pf.DeviceError, match="there is no GPU"):
             x.type(pf.cuda.FloatTensor)
+
+
+def test_roll_takes_a_shift_that_is_a_tensor():
+    x = pf.arange(6).reshape(2, 3)
+    assert x.roll(pf.tensor(1)).tolist() == [[5, 0, 1], [2, 3, 4]] and pf.roll(x, pf.tensor(-1), 1).tolist() == [[1, 2, 0], [4, 5, 3]]
+    assert pf.roll(x, pf.tensor([1]), dims=(0,)).tolist() == [[3, 4, 5], [0, 1, 2]]
+    with pytest.raises(TypeError, match="roll"):
+        x.roll(pf.tensor(1.5))
 
 
 def test_grad_takes_only_inputs_where_pytorch_has_it():
