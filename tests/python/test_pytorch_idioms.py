@@ -311,3 +311,30 @@ def test_more_functions_of_lists_of_tensors():
                                (lambda: pf._foreach_sqrt([]), RuntimeError, "_foreach_sqrt: the list is empty"), (lambda: pf._foreach_nothing, AttributeError, "_foreach_nothing")):
         with pytest.raises(error, match=text):
             wrong()
+
+
+def test_grad_leaves_what_lies_behind_its_inputs_for_a_later_pass():
+    w = pf.tensor([1.0, 2.0], requires_grad=True)
+    start = w * w
+    inner, loss = start, None
+    for _ in range(3):  # the steps of MAML without second derivatives
+        (g,) = pf.autograd.grad((inner * inner).sum(), [inner])
+        inner = inner - 0.1 * g
+        loss = (inner**3).sum()
+    loss.backward()
+    d = 3 * (np.array([1.0, 4.0]) * 0.8**3) ** 2 * 2 * np.array([1.0, 2.0])
+    np.testing.assert_allclose(w.grad.numpy(), d, rtol=1e-5)
+
+
+def test_grad_runs_no_hook_and_frees_no_node_that_leads_to_no_input():
+    a, b = pf.ones(2, requires_grad=True), pf.ones(2, requires_grad=True)
+    other, seen = b * b, []
+    other.register_hook(lambda g: seen.append(g))
+    (g,) = pf.autograd.grad((a * 3 + other).sum(), [a])
+    assert g.tolist() == [3, 3] and seen == []
+    other.sum().backward()
+    assert b.grad.tolist() == [2, 2] and len(seen) == 1
+    y = (a * a).sum()
+    pf.autograd.grad(y, [a])
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.backward()
