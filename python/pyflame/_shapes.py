@@ -346,8 +346,13 @@ def flipud(input):
 def roll(input, shifts, dims=None):
     """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim.
 
-    input: of any shape and dtype, which the result has. ValueError unless there is a shift for each dim; IndexError for a dim out of range.
+    input: of any shape and dtype, which the result has. shifts: integers, one or a sequence; a 0-d tensor of integers counts as one.
+    ValueError unless there is a shift for each dim; IndexError for a dim out of range.
     """
+    if isinstance(shifts, Tensor) and shifts.ndim == 0:
+        if shifts.is_floating_point() or shifts.is_complex():
+            raise TypeError(f"roll: not a shift; got a tensor of {shifts.dtype}; expected integers")
+        shifts = int(shifts)
     if dims is None or dims == () or dims == []:
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ValueError(f"roll: several shifts and no dims; got {tuple(shifts)}; expected one shift, or as many dims")
