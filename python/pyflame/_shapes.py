@@ -28,7 +28,7 @@ def _of_own_elements(input):
 
 def _sizes(sizes):
     """Sizes that were given one by one, or as one sequence."""
-    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else tuple(sizes)
+    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) and getattr(sizes[0], "ndim", 1) else tuple(sizes)
 
 
 def _many(tensors):

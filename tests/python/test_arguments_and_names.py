@@ -262,6 +262,16 @@ def test_attention_takes_a_float32_mask_of_other_queries():
     near(F.scaled_dot_product_attention(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, mask.double()).numpy())
 
 
+def test_tensors_of_one_element_are_numbers():
+    n = pf.tensor([2, 3]).max()
+    assert pf.arange(n).tolist() == [0, 1, 2] and pf.arange(n - 1, n * 2, pf.tensor(2)).tolist() == [2, 4] and pf.arange(pf.tensor(1.5)).dtype == pf.float32
+    assert pf.full((2,), n).tolist() == [3, 3] and pf.ones(1).new_full((2,), pf.tensor(0.5)).tolist() == [0.5, 0.5]
+    assert pf.zeros(n).shape == (3,) and pf.ones(2).repeat(n).shape == (6,) and pf.ones(1).new_zeros(n).shape == (3,)
+    for wrong in (lambda: pf.arange(pf.ones(2)), lambda: pf.full((2,), pf.ones(3)), lambda: pf.zeros(pf.tensor(1.5)), lambda: pf.zeros(pf.tensor([1, 2]))):
+        with pytest.raises(TypeError, match="wrong arguments|not sizes"):
+            wrong()
+
+
 def test_convolution_refuses_other_ranks():
     with pytest.raises(RuntimeError, match="convolution: the input has 2 dims"):
         pf.convolution(pf.ones(2, 2), pf.ones(2, 2), None, [1], [0], [1], False, [0], 1)
