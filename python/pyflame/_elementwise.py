@@ -75,10 +75,10 @@ def copysign(input, other):
 
     The shapes broadcast: ValueError where they cannot. TypeError for a complex other and for an input that is not a tensor.
     """
-    magnitude = floating(input)
     if not isinstance(other, Tensor):
+        magnitude = floating(input)
         return _C.abs(magnitude) if math.copysign(1, other) > 0 else -_C.abs(magnitude)
-    magnitude = _C.abs(magnitude.to(_C.promote_types(magnitude.dtype, other.dtype)))
+    magnitude = _C.abs(floating(input.to(_result_type(input, other))))
     return _C.where(signbit(other), -magnitude, magnitude)
 
 
@@ -172,6 +172,9 @@ def rsub(input, other, *, alpha=1):
     return other - (input if alpha == 1 else input * alpha)
 
 
+_INTEGERS = (_C.uint8, _C.int8, _C.int16, _C.int32, _C.int64)
+
+
 @method
 def lerp(input, end, weight):
     """input + weight * (end - input): linear interpolation. The weight is a number or a tensor.
@@ -179,6 +182,9 @@ def lerp(input, end, weight):
     input, end, weight: number dtypes; they broadcast to the shape of the result, whose dtype is the promoted one of all three: of
     integers and a weight of 0.5 it is float32. ArgumentError for shapes that do not broadcast; TypeError for two bool tensors.
     """
+    dtype = _result_type(input, weight)
+    if dtype.is_floating_point and _result_type(input, end) in _INTEGERS:
+        input, end = input.to(dtype), end.to(dtype)  # a difference of unsigned integers would wrap
     step = end - input
     near = input + step * weight
     far = end - step * (1 - weight)  # exact at weight 1
@@ -251,8 +257,11 @@ def isreal(input):
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other|, elementwise, as bool. Equal infinities are close; NaN is close to NaN with equal_nan.
 
-    ValueError where the shapes do not broadcast, RuntimeError for two dtypes, TypeError where one of them is not a tensor, as a number of Python.
+    ValueError where the shapes do not broadcast and for a negative tolerance, RuntimeError for two dtypes, TypeError where one of them is not a tensor,
+    as a number of Python.
     """
+    if rtol < 0 or atol < 0:
+        raise _C.ArgumentError(f"isclose: a negative tolerance; got rtol={rtol} and atol={atol}; expected 0 or more")
     if input.dtype != other.dtype:
         raise RuntimeError(f"isclose: two dtypes; got {input.dtype} and {other.dtype}; expected the same")
     if not input.is_floating_point() and not input.is_complex():
@@ -336,6 +345,9 @@ def xlogy(input, other):
     """
     x = floating(input) if isinstance(input, Tensor) else input
     y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), dtype=x.dtype, device=x.device)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        dtype = _result_type(input, other)
+        x, y = (x.to(dtype), y.to(dtype)) if dtype.is_floating_point else (x, y)
     # Where log(y) is infinite, 0 times it would be NaN.
     outside = _C.logical_and(_C.eq(x, 0) if isinstance(x, Tensor) else x == 0, _C.logical_or(y <= 0, _C.isinf(y)))
     return x * _C.log(_C.where(outside, 1.0, y))
@@ -359,8 +371,11 @@ def ldexp(input, other):
 
     The dtype is that of the promoted inputs otherwise. ValueError where the shapes do not broadcast.
     """
-    power = _C.pow(2.0, floating(other) if isinstance(other, Tensor) else float(other))
-    return input * power
+    if not isinstance(other, Tensor):
+        return input * _C.pow(2.0, float(other))
+    dtype = _result_type(floating(input) if isinstance(input, Tensor) else input, other)
+    product = input * _C.pow(2.0, floating(other))
+    return product.to(dtype) if dtype.is_floating_point else product
 
 
 @method

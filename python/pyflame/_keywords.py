@@ -14,6 +14,7 @@ SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "new_zeros"
 WORDS = {"pow": ("exponent", "other"), "dropout": ("train", "training")}
 LOSSES = ("binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss")
 _RELEVANT = OTHERS | frozenset(RENAMED.values())
+_MATRICES = (("input", "A"), ("b", "B"))  # some functions of PyTorch's linalg have one of these words, some the other
 _CATEGORIES = ("bool", "int", "float", "complex")
 
 
@@ -118,12 +119,15 @@ def accepting(function):
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     # One that takes any keyword gets no others.
     others = frozenset() if code.co_flags & 0x08 else _further(_RELEVANT.intersection(own))
+    matrices = {word: letter for word, letter in _MATRICES if letter in own and word not in own}
+    others = others.union(matrices)
     name = function.__name__
 
     @functools.wraps(function)
     def wrapped(*args, **keywords):
         try:
             if keywords and not others.isdisjoint(keywords):
+                keywords = {matrices.get(word, word): value for word, value in keywords.items()}
                 return _call(function, args, keywords)
             return function(*args, **keywords)
         except Exception as error:

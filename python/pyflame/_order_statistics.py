@@ -220,7 +220,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     """Where values belong in a sorted sequence: how many of its elements are less (right, or side='right': less or equal), as int64.
 
     Shapes of sorted_sequence and input: a vector and any values, or [.., N] and [.., M]. input may be a number. sorter holds the indices that sort the sequence, int64
-    of its shape; it need not be sorted then. out_int32: the result is int32. TypeError for two dtypes; ArgumentError for rows that do not fit; RuntimeError for
+    of its shape; it need not be sorted then. out_int32: the result is int32. Two dtypes are promoted. TypeError for complex numbers; ArgumentError for rows that do not fit; RuntimeError for
     another side, and for right=True with side='left'.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
@@ -233,6 +233,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         if sorter.shape != sorted_sequence.shape or sorter.dtype != _C.int64:
             raise RuntimeError(f"searchsorted: the sorter does not fit; got shape {tuple(sorter.shape)} of {sorter.dtype}; expected {tuple(sorted_sequence.shape)} of int64")
         sorted_sequence = _C.gather(sorted_sequence, -1, sorter)
+    if input.dtype != sorted_sequence.dtype:
+        dtype = _C.promote_types(sorted_sequence.dtype, input.dtype)
+        sorted_sequence, input = sorted_sequence.to(dtype), input.to(dtype)
     found = _C._searchsorted(sorted_sequence, input, right or side == "right")
     return found.to(_C.int32) if out_int32 else found
 
@@ -240,8 +243,8 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The bucket of each value: the number of sorted boundaries that are less (right: less or equal), as int64.
 
-    input: a number, or a tensor of the dtype of boundaries, which are a vector. out_int32: as int32 instead. The result has
-    input's shape. TypeError for two dtypes; RuntimeError for boundaries that are not a vector."""
+    input: a number or a tensor; boundaries: a vector. Two dtypes are promoted. out_int32: as int32 instead. The result has
+    input's shape. TypeError for complex numbers; RuntimeError for boundaries that are not a vector."""
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize: the boundaries are not a vector; got shape {tuple(boundaries.shape)}")
     with named("bucketize", "searchsorted"):
@@ -272,7 +275,7 @@ def _count(at, bins, weight, dtype):
 
 @method
 def histc(input, bins=100, min=0, max=0):
-    """How many elements are in each of `bins` equal parts of [min, max], of the dtype of input. Without a range, that of the data, which is read: a sync point.
+    """How many elements are in each of `bins` equal parts of [min, max], of the dtype of input. Without a range, and with one of a single number, that of the data, which is read: a sync point.
 
     input: of any shape and an integer or floating dtype, TypeError otherwise; the result is [bins]. Elements outside of the range do not count. RuntimeError for bins < 1, max < min, and a range of data that is not finite.
     """
@@ -281,7 +284,7 @@ def histc(input, bins=100, min=0, max=0):
     if input.dtype == _C.bool_ or input.is_complex():
         raise TypeError(f"histc: not real numbers; got {input.dtype}; expected a floating or an integer dtype")
     x = input.detach().reshape(-1)
-    low, high = _range_of("histc", x, min, max, 1)
+    low, high = _range_of("histc", x, *((0, 0) if min == max else (min, max)), 1)
     inside = _C.logical_and(x >= low, x <= high)
     number = x if x.is_floating_point() else x.double()
     place = (number - low) * bins / (high - low)

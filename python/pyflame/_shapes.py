@@ -4,6 +4,7 @@ import math
 
 from . import _C
 from ._C import Tensor
+from ._dtypes import result_type
 from ._error_names import rename
 from ._public import method
 
@@ -245,6 +246,8 @@ def tile(input, *args, dims=()):
     input: of any dtype, which the result has. ArgumentError for a negative number.
     """
     repeats = _sizes(args or (dims,))
+    if any(r < 0 for r in repeats):
+        raise _C.ArgumentError(f"tile: a negative number of repeats; got {repeats}; expected 0 or more")
     rank = max(len(repeats), input.ndim)
     repeats = (1,) * (rank - len(repeats)) + repeats
     shape = (1,) * (rank - input.ndim) + tuple(input.shape)
@@ -631,7 +634,8 @@ def triu_indices(row, col, offset=0, *, dtype=None, device=None):
 
 
 def block_diag(*tensors):
-    """A matrix of zeros with these matrices along its diagonal. Vectors are rows, single numbers are 1 by 1. The dtype is the promoted one of all.
+    """A matrix of zeros with these matrices along its diagonal. Vectors are rows, single numbers are 1 by 1. The dtype is the promoted one of all,
+    as in arithmetic: a tensor without dims does not change it within its category.
 
     ValueError for more than two dims. Without tensors the result is [1, 0].
     """
@@ -644,7 +648,21 @@ def block_diag(*tensors):
     for b in blocks:
         rows.append(_C.pad(b, [at, width - at - b.shape[1]]))
         at += b.shape[1]
-    return _C.cat(rows, 0)
+    dtype = _common_dtype(tensors)
+    return _C.cat([row if row.dtype == dtype else row.to(dtype) for row in rows], 0)
+
+
+def _common_dtype(tensors):
+    """The dtype that an op of all these tensors has: those without dims count only where their category is above. None without tensors."""
+    samples = [None, None]
+    for t in tensors:
+        dims = min(t.ndim, 1)
+        dtype = t.dtype if samples[dims] is None else _C.promote_types(samples[dims], t.dtype)
+        samples[dims] = dtype
+    single, whole = samples
+    if single is None or whole is None:
+        return single or whole or _C.get_default_dtype()
+    return result_type(_C.empty(0, dtype=whole), _C.empty((), dtype=single))
 
 
 @method

@@ -248,7 +248,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     input: of a floating or complex dtype; it is cast to dtype first. keepdim: the dims stay, with size 1.
 
     TypeError for integers and bools without a dtype, and for another name. IndexError for a dim that is not there, ValueError for one that appears twice,
-    RuntimeError for 'nuc' of fewer than 2 dims.
+    RuntimeError for 'nuc' of fewer than 2 dims, and for a negative p of no elements.
     """
     if out is not None:
         return write_out("norm", norm(input, p, dim, keepdim, dtype=dtype), out)
@@ -260,4 +260,6 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     if dim is None and not keepdim and p == 2:
         return _norm_of_all(input)
     dims = tuple(range(input.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim) or tuple(range(input.ndim))
+    if p < 0 and input.ndim and any(-input.ndim <= d < input.ndim and input.shape[d] == 0 for d in dims):
+        raise _C.ArgumentError(f"norm: no elements; got shape {tuple(input.shape)} and p={p}; expected elements for a negative p")
     return power_sum(input, p, dims, keepdim)

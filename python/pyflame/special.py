@@ -156,7 +156,7 @@ def chebyshev_polynomial_w(input, n):
 
 def _shifted(polynomial, kind):
     def function(input, n):
-        return polynomial(2 * input - 1, n)
+        return polynomial(2 * (floating(input) if isinstance(input, Tensor) else input) - 1, n)
 
     function.__name__ = function.__qualname__ = "shifted_" + polynomial.__name__
     function.__doc__ = f"""Chebyshev's polynomial of the {kind} kind of degree n at 2 x - 1, for x between 0 and 1: {polynomial.__name__}(2 * input - 1, n).

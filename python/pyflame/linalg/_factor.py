@@ -20,8 +20,18 @@ def _not_positive(n):
 def _cholesky(A, upper):  # noqa: N803 - PyTorch's name
     if upper and A.ndim >= 2:
         L, info = _linalg.cholesky(A.mH)
-        return L.mH, info
-    return _linalg.cholesky(A)
+        return L.mH, _with_nan(L, info)
+    L, info = _linalg.cholesky(A)
+    return L, _with_nan(L, info)
+
+
+def _with_nan(L, info):  # noqa: N803
+    """info, which also names the first NaN of L's diagonal: some libraries do not see that such a matrix is not positive-definite."""
+    if not L.shape[-1]:
+        return info
+    nan = _C.isnan(L.detach().diagonal(0, -2, -1).real).to(info.dtype)
+    first = (nan.argmax(-1) + 1).to(info.dtype)
+    return _C.where(_C.logical_and(info == 0, nan.amax(-1) > 0), first, info)
 
 
 @accepting

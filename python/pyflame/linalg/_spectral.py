@@ -22,6 +22,10 @@ def _diverged(n):
 
 def _eigh(op, A, UPLO, vectors):  # noqa: N803
     raise_for(op, UPLO.upper() not in ("L", "U"), f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    if A.requires_grad and A.ndim >= 2 and A.shape[-1] == A.shape[-2]:
+        # Only one triangle is read, but the gradient is that of a symmetric matrix: G becomes (G + G') / 2, without a change of A's values.
+        symmetric = (A + A.mH) / 2
+        A = A.detach() + (symmetric - symmetric.detach())  # noqa: N806
     values, V, info = _linalg.eigh(A, UPLO.upper() == "U", vectors)
     check(op, info, _diverged)
     return values, V
@@ -31,7 +35,7 @@ def _eigh(op, A, UPLO, vectors):  # noqa: N803
 def eigh(A, UPLO="L"):  # noqa: N803
     """The eigenvalues, ascending, and the eigenvectors (columns) of symmetric (complex: Hermitian) matrices [.., N, N]; only the triangle UPLO is read.
 
-    A matrix with NaN or infinity gives NaN. Whether LAPACK converged is read: a sync point. The gradient of the vectors is infinite where values repeat. The phase
+    A matrix with NaN or infinity gives NaN. Whether LAPACK converged is read: a sync point. The gradient is a symmetric (complex: Hermitian) matrix. That of the vectors is infinite where values repeat. The phase
     of a complex vector is arbitrary: the gradient of a result that depends on it is an error.
     """
     return _Eigh(*_eigh("linalg.eigh", A, UPLO, True))
