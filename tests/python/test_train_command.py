@@ -141,7 +141,8 @@ def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
     np.savez(tmp_path / "flat.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))
     np.savez(tmp_path / "long.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0]))
     np.savez(tmp_path / "small.npz", x=np.ones((4, 2, 2)), y=np.array([0, 1, 0, 1]))
-    (tmp_path / "words.csv").write_text("a,b\n1,x\n")
+    (tmp_path / "words.csv").write_text('"a, too",b\n"1",x\n')
+    (tmp_path / "empty.csv").write_text("a,b\n1,2\n,3\n")
     (tmp_path / "gap.csv").write_text("a,b\n1,nan\n2,3\n")
     for code, words, message in (
         (2, ["vgg"], "there is no model 'vgg'; expected mlp, cnn, resnet, gpt, or the path of a Python file"),
@@ -158,7 +159,8 @@ def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
         (1, ["cnn", "--data", tmp_path / "flat.npz"], "the samples are not images; got shape (2,)"),
         (1, ["cnn", "--data", tmp_path / "small.npz"], "the images are too small; got 2 x 2; expected 4 x 4 or more"),
         (1, ["cnn", "--data", images(tmp_path / "i.npz"), "--task", "regression"], "cnn classifies; got --task regression"),
-        (1, ["mlp", "--data", tmp_path / "words.csv"], "cannot be read: the column 'b' is not of numbers; got "),
+        (1, ["mlp", "--data", tmp_path / "words.csv"], "cannot be read: the column 'b' is not of numbers; got 'x' in line 2"),
+        (1, ["mlp", "--data", tmp_path / "empty.csv"], "the column 'a' is not of numbers; got '' in line 3; expected a number; hint: fill the cell"),
         (1, ["mlp", "--data", tmp_path / "gap.csv"], "got 2 samples, 1 numbers that are not finite"),
         (1, ["mlp", "--data", table, "--epochs", 0], "Trainer: epochs does not fit; got 0"),
     ):

@@ -1,6 +1,7 @@
 """The command line of `pyflame train`: which model, which data, and the settings of the Trainer. A script brings model and data itself."""
 import argparse
 import contextlib
+import csv
 import json
 import os
 import runpy
@@ -51,12 +52,12 @@ class RelativeError:
 def read_table(path, target):
     """(x, y) of a CSV file with a header: y is the column `target` (default: the last one), x are all others, float32."""
     with open(path, encoding="utf-8-sig") as file:
-        names = [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
+        names = [name.strip() for name in next(csv.reader(file), [])]
     if target is not None and target not in names:
         raise ValueError(f"train: there is no column '{target}' in '{path}'; got the columns {', '.join(names)}")
     at = len(names) - 1 if target is None else names.index(target)
     try:
-        rows = np.loadtxt(path, np.float64, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8", comments=None)
+        rows = np.loadtxt(path, np.float64, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8", comments=None, quotechar='"')
     except ValueError as error:
         refuse_words(path, names)
         raise ValueError(f"train: '{path}' cannot be read: {error}; expected rows of numbers under a line of names") from None
@@ -66,16 +67,17 @@ def read_table(path, target):
 
 
 def refuse_words(path, names):
-    """ValueError with the name of the first column that has a word in it."""
-    with open(path, encoding="utf-8-sig") as file:
-        next(file)
-        for number, line in enumerate(file, 2):
-            for name, cell in zip(names, line.rstrip("\r\n").split(",")):
+    """ValueError with the name of the first column that has an empty cell or a word in it."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file)
+        next(rows)
+        for row in rows:
+            for name, cell in zip(names, row):
                 try:
                     float(cell)
                 except ValueError:
-                    raise ValueError(f"train: '{path}' cannot be read: the column '{name}' is not of numbers; got {cell!r} in line {number}; expected a number; "
-                                     "hint: leave the column out, or write a column of 0 and 1 for each of its words, as pandas.get_dummies does") from None
+                    hint = "leave the column out, or write a column of 0 and 1 for each of its words, as pandas.get_dummies does" if cell.strip() else "fill the cell, or leave the line out"
+                    raise ValueError(f"train: '{path}' cannot be read: the column '{name}' is not of numbers; got {cell!r} in line {rows.line_num}; expected a number; hint: {hint}") from None
 
 
 def read_arrays(path, target):
