@@ -662,7 +662,7 @@ def _common_dtype(tensors):
     single, whole = samples
     if single is None or whole is None:
         return single or whole or _C.get_default_dtype()
-    return result_type(_C.empty(0, dtype=whole), _C.empty((), dtype=single))
+    return result_type(_C.empty(0, dtype=whole, device="cpu"), _C.empty((), dtype=single, device="cpu"))
 
 
 @method

@@ -57,7 +57,8 @@ def read_table(path, target):
         raise ValueError(f"train: there is no column '{target}' in '{path}'; got the columns {', '.join(names)}")
     at = len(names) - 1 if target is None else names.index(target)
     try:
-        rows = np.loadtxt(path, np.float64, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8", comments=None, quotechar='"')
+        with open(path, encoding="utf-8-sig") as file:
+            rows = np.loadtxt((line.replace('"', "") for line in file), np.float64, delimiter=",", skiprows=1, ndmin=2, comments=None)  # numbers may stand in quotes
     except ValueError as error:
         refuse_words(path, names)
         raise ValueError(f"train: '{path}' cannot be read: {error}; expected rows of numbers under a line of names") from None
