@@ -153,9 +153,12 @@ def _accept_other_keywords():
     """Functions that are written in Python take PyTorch's further keywords, too."""
     from types import FunctionType
 
+    wrappers = {}  # by function: one with two names has one wrapper
     for name, function in list(globals().items()):
         if isinstance(function, FunctionType) and not hasattr(function, "names_errors") and not name.startswith("_") and function.__module__.startswith("pyflame._"):
-            wrapped = globals()[name] = _keywords.accepting(function)
+            wrapped = globals()[name] = wrappers.setdefault(function, None) or _keywords.accepting(function)
+            wrappers[function] = wrapped
+            wrapped.__module__ = __name__  # a function is pickled by its place
             if Tensor.__dict__.get(name) is function:
                 setattr(Tensor, name, wrapped)
 

@@ -5,7 +5,7 @@ import os
 import warnings
 
 from . import _C
-from ._C import Tensor
+from ._C import ArgumentError, Tensor
 
 
 def _place(map_location):
@@ -57,7 +57,10 @@ def load(kind, path, map_location):
     if kind == "torch":
         from .nn.parameter import Parameter
 
-        return _C.read_torch_file(path, _place(map_location), Parameter)
+        try:
+            return _C.read_torch_file(path, _place(map_location), Parameter)
+        except UnicodeDecodeError as e:
+            raise ArgumentError(f"load: '{path}' is damaged: the location of a tensor is not UTF-8 ({e.reason}); expected a file of torch.save") from None
     if kind == "gguf":
         return _placed(_C.read_gguf_file(path, "cpu")[0], map_location)
     return _load_numpy(path, map_location)

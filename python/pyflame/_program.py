@@ -8,6 +8,7 @@ import sys
 # them; there it stands in front. Words of `bench llm` go to Python as they are.
 _OF_PYTHON = {"run": 1, "profile": 1, "explain": 1, "tune": 1, "optimize": 1, "bench": 1, "debug": 2,
               **dict.fromkeys(("fit", "memory", "generate", "chat", "embed", "serve", "convert", "diagnose", "inspect-model"), -1)}
+_SUBCOMMANDS = {"debug": "run", "memory": "monitor"}  # those of these commands that need it
 
 
 def with_interpreter(arguments):
@@ -19,7 +20,7 @@ def with_interpreter(arguments):
         at = 1
     elif command == "doctor" and "--comm" in arguments:
         at = -1
-    elif command == "debug" and arguments[1:2] != ["run"]:
+    elif command in _SUBCOMMANDS and arguments[1:2] != [_SUBCOMMANDS[command]]:
         at = None
     script = next((i for i, word in enumerate(arguments) if word.endswith(".py")), len(arguments)) if at != -1 else len(arguments)
     if at is None or "--python" in arguments[:script]:

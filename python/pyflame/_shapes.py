@@ -29,7 +29,7 @@ def _of_own_elements(input):
 
 def _sizes(sizes):
     """Sizes that were given one by one, or as one sequence."""
-    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else tuple(sizes)
+    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) and getattr(sizes[0], "ndim", 1) else tuple(sizes)
 
 
 def _many(tensors):
@@ -349,8 +349,13 @@ def flipud(input):
 def roll(input, shifts, dims=None):
     """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim.
 
-    input: of any shape and dtype, which the result has. ValueError unless there is a shift for each dim; IndexError for a dim out of range.
+    input: of any shape and dtype, which the result has. shifts: integers, one or a sequence; a 0-d tensor of integers counts as one.
+    ValueError unless there is a shift for each dim; IndexError for a dim out of range.
     """
+    if isinstance(shifts, Tensor) and shifts.ndim == 0:
+        if shifts.is_floating_point() or shifts.is_complex():
+            raise TypeError(f"roll: not a shift; got a tensor of {shifts.dtype}; expected integers")
+        shifts = int(shifts)
     if dims is None or dims == () or dims == []:
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ValueError(f"roll: several shifts and no dims; got {tuple(shifts)}; expected one shift, or as many dims")
@@ -657,7 +662,7 @@ def _common_dtype(tensors):
     single, whole = samples
     if single is None or whole is None:
         return single or whole or _C.get_default_dtype()
-    return result_type(_C.empty(0, dtype=whole), _C.empty((), dtype=single))
+    return result_type(_C.empty(0, dtype=whole, device="cpu"), _C.empty((), dtype=single, device="cpu"))
 
 
 @method

@@ -496,7 +496,12 @@ _cast = Tensor.type
 
 
 def type(self, dtype=None, non_blocking=False, **kwargs):  # noqa: A001
-    """PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype or old type; of one of pf.cuda, on the GPU."""
+    """PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype or old type; of one of pf.cuda, on the GPU.
+
+    dtype: pf.Tensor itself, as a type, means the default dtype, in memory of the CPU.
+    """
+    if dtype is Tensor:
+        return _cast(self, _C.get_default_dtype()).cpu()
     if not hasattr(dtype, "_type_name"):
         return _cast(self, dtype)
     x = _cast(self, dtype.dtype)

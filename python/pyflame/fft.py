@@ -7,6 +7,8 @@ the other one, and "ortho" both by the square root of n.
 Functions with an r are of real numbers, of whose frequencies only the first n // 2 + 1 are kept, as the others are their conjugates; those with an h have
 real numbers on the side of the frequencies.
 """
+import math
+
 from ._keywords import naming
 from . import _C
 from ._dtypes import check_layout
@@ -288,26 +290,30 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_of_two(f.__name__[:-1] + "2", f) f
 # ---- orders of frequencies
 
 
+def _one_over(x):
+    return 1.0 / x if x else math.copysign(math.inf, x)
+
+
 def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d.
 
-    n: an integer from 1. d: a number, such as the seconds between two samples, which gives hertz. Returns [n], of the default dtype unless dtype is
-    given. ZeroDivisionError for n or d of 0; ArgumentError for n < 0. layout: pyflame.strided, or None; ArgumentError for others.
+    n: an integer from 0. d: a number, such as the seconds between two samples, which gives hertz. Returns [n], of the default dtype unless dtype is
+    given. With a d of 0 they are infinite, and NaN for 0. ArgumentError for n < 0. layout: pyflame.strided, or None; ArgumentError for others.
     """
     check_layout("fftfreq", layout)
     k = _C.arange(n, device=device)
-    k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
+    k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.get_default_dtype()) * _one_over(n * d)
     return _given("fftfreq", k.requires_grad_() if requires_grad else k, out)
 
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d.
 
-    n: an integer from 1. d: a number, such as the seconds between two samples, which gives hertz. Returns [n // 2 + 1], of the default dtype unless dtype
-    is given. ZeroDivisionError for n or d of 0. layout: pyflame.strided, or None; ArgumentError for others.
+    n: an integer from 0. d: a number, such as the seconds between two samples, which gives hertz. Returns [n // 2 + 1], of the default dtype unless dtype
+    is given. With n or d of 0 they are infinite, and NaN for 0. layout: pyflame.strided, or None; ArgumentError for others.
     """
     check_layout("rfftfreq", layout)
-    k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * (1.0 / (n * d))
+    k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.get_default_dtype()) * _one_over(n * d)
     return _given("rfftfreq", k.requires_grad_() if requires_grad else k, out)
 
 

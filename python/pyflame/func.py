@@ -418,7 +418,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
     in_dims: the dim for each argument, None for one that all calls share. out_dims: where the dim of the batch is in the results.
     randomness: 'error' refuses random numbers, 'same' draws the same ones in each call, 'different' draws on. chunk_size: None, or how many entries
-    are computed before the next ones are recorded, which bounds the memory of what lies between; ValueError unless it is 1 or more."""
+    are computed before the next ones are recorded, which bounds the memory of what lies between; ValueError unless it is 1 or more. For a batch of no
+    entries, func is called once, with zeros."""
     _check_chunk_size("vmap", chunk_size)
     _check_randomness("vmap", randomness)
 
@@ -434,6 +435,11 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
                 raise ValueError(f"vmap: not a tensor; got {type(leaf).__name__} with in_dims {d}; expected None for it")
         _notes.once("vmap", "the batch is a loop whose results are stacked; ops that take the whole batch are faster")
         before, results, size = _C.get_rng_state(), [], sizes.pop()
+        if size == 0:  # shapes and dtypes are those of an entry of zeros
+            one = [leaf if d is None else _C.zeros(leaf.shape[:d % leaf.ndim] + leaf.shape[d % leaf.ndim + 1:], dtype=leaf.dtype, device=leaf.device) for leaf, d in zip(leaves, dims)]
+            result = _stacked([func(*rebuild(one), **kwargs)], out_dims, empty=True)
+            _C.set_rng_state(before)
+            return result
         for i in range(size):
             if randomness == "same":
                 _C.set_rng_state(before)
@@ -447,9 +453,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     return wrapped
 
 
-def _stacked(results, out_dims):
-    if not results:
-        raise ValueError("vmap: the batch is empty; expected at least one entry")
+def _stacked(results, out_dims, empty=False):
     parts = [_tree.flatten(r) for r in results]
     nest = parts[0][1]
     dims = _spread("vmap", list(out_dims) if isinstance(out_dims, tuple) and isinstance(results[0], list) else out_dims, results[0])
@@ -457,4 +461,4 @@ def _stacked(results, out_dims):
     for column in columns:
         if not isinstance(column[0], Tensor):
             raise ValueError(f"vmap: the function returned {type(column[0]).__name__}; expected tensors")
-    return nest([c[0] if d is None else _C.stack(list(c), d) for c, d in zip(columns, dims)])
+    return nest([c[0] if d is None else _C.stack(list(c), d).narrow(d, 0, 0) if empty else _C.stack(list(c), d) for c, d in zip(columns, dims)])

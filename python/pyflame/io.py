@@ -103,7 +103,8 @@ def _decode(node, tensors):
 
 def _not_data(obj, path):
     where = ".".join(path) or "the object itself"
-    raise TypeError(f"save: cannot save {type(obj).__name__} at {where}; expected tensors, numbers, strings, None, and dicts, lists and tuples of them")
+    hint = "; hint: save its state_dict()" if hasattr(obj, "state_dict") else ""
+    raise TypeError(f"save: cannot save {type(obj).__name__} at {where}; expected tensors, numbers, strings, None, and dicts, lists and tuples of them{hint}")
 
 
 def _write_atomically(path, write, op="save"):

@@ -134,6 +134,13 @@ bool scalar_from(nb::handle h, Scalar* out) noexcept {
   return ok;
 }
 
+NumberArg::operator Scalar() const {
+  Scalar s{0};
+  const nb::object number = as_tensor(raw) ? nb::object(raw.attr("item")()) : nb::borrow(raw);
+  PF_CHECK(scalar_from(number, &s), Type, "number: not a number; got {}; expected one", short_repr(number));
+  return s;
+}
+
 namespace {
 // Both under Python's lock.
 bool g_cuda_names_any_gpu = false;
@@ -235,7 +242,7 @@ bool dims_from(nb::handle h, DimsArg* out) noexcept {
 
 Dims dims_from_args(const char* op, const nb::args& args) {
   DimsArg d;
-  const bool one = args.size() == 1 && !PyLong_Check(args[0].ptr());
+  const bool one = args.size() == 1 && !PyLong_Check(args[0].ptr()) && !as_tensor(args[0]);
   const bool ok = one ? dims_from(args[0], &d) && d.given : dims_from(args, &d);
   PF_CHECK(ok, Type, "{}: not sizes; got {}; expected integers, or one sequence of integers", op, short_repr(args));
   return d.get();

@@ -47,6 +47,12 @@ bool is_numpy_array(nb::handle h) noexcept;
 std::string kind_name(nb::handle h);
 std::string short_repr(nb::handle h);
 
+// A number, or a tensor of one element, which is read: that waits for it.
+struct NumberArg {
+  nb::handle raw;
+  operator Scalar() const;
+};
+
 struct DTypeArg {
   nb::handle raw;
   operator DTypeOpt() const {
@@ -278,6 +284,20 @@ struct type_caster<pyflame::Scalar> {
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return pyflame::python::scalar_from(src, &value); }
   explicit operator pyflame::Scalar() { return value; }
   pyflame::Scalar value{0};
+};
+
+template <>
+struct type_caster<pyflame::python::NumberArg> {
+  NB_TYPE_CASTER(pyflame::python::NumberArg, const_name("float"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    value.raw = src;
+    pyflame::Scalar ignored{0};
+    const pyflame::Tensor* t = pyflame::python::as_tensor(src);
+    return t ? t->numel() == 1 : pyflame::python::scalar_from(src, &ignored);
+  }
+  static handle from_cpp(const pyflame::python::NumberArg&, rv_policy, cleanup_list*) noexcept {
+    return none().release();
+  }
 };
 
 template <>

@@ -203,6 +203,20 @@ DType dtype_of_numbers(Category kind) {
   return kind == Category::Float ? default_dtype() : kind == Category::Integer ? DType::int64 : DType::bool_;
 }
 
+// Dates are an array without a buffer; tables of pandas and others have their numbers in to_numpy().
+[[noreturn]] void refuse_data(const char* op, nb::handle data) {
+  std::string got = kind_name(data), hint;
+  if (is_numpy_array(data)) {
+    const nb::object dtype = data.attr("dtype");
+    got += fmt::format(" of {}", nb::str(dtype).c_str());
+    hint = "; hint: convert with .astype()";
+  } else if (nb::hasattr(data, "to_numpy")) {
+    hint = "; hint: .to_numpy()";
+  }
+  PF_FAIL(Type, "{}: cannot make a tensor of this; got {}; expected numbers, nested sequences, arrays or tensors{}", op,
+          got, hint);
+}
+
 }  // namespace
 
 Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt device) {
@@ -234,9 +248,7 @@ Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt de
   PF_CHECK(!PyLong_Check(data.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op,
            short_repr(data));
   View v;
-  PF_CHECK(!PyUnicode_Check(data.ptr()) && v.open(data, PyBUF_FULL_RO), Type,
-           "{}: cannot make a tensor of this; got {}; expected numbers, nested sequences, arrays or tensors", op,
-           kind_name(data));
+  if (PyUnicode_Check(data.ptr()) || !v.open(data, PyBUF_FULL_RO)) refuse_data(op, data);
   PF_CHECK(v.b.ndim <= kMaxDims, Value, "{}: too many dimensions; got {}; expected at most {}", op, v.b.ndim, kMaxDims);
   return from_buffer_copy(op, v, dtype, device);
 }

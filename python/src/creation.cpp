@@ -29,12 +29,13 @@ void bind_constants(nb::module_& m) {
   sized("randn", &randn, "Numbers of the standard normal distribution." OPTIONS_DOC);
   m.def(
       "full",
-      [](const DimsArg& size, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+      [](const DimsArg& size, NumberArg v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         return leaf(full(size, v, dtype, device), requires_grad);
       },
       "size"_a, "fill_value"_a, OPTIONS,
       "A tensor in which every element is fill_value; its dtype follows the value unless given.\n"
-      "size: an integer or a sequence of them. fill_value: a number of Python. device: the current one unless given. "
+      "size: an integer or a sequence of them. fill_value: a number, or a tensor of one element, which is read. "
+      "device: the current one unless given. "
       "ValueError for negative sizes. TypeError for another fill_value, and for a complex one with a real dtype.");
 }
 
@@ -99,7 +100,7 @@ void bind_likes(nb::module_& m, TensorClass& c) {
         "A tensor of this size with the dtype and device of self.");
   c.def(
       "new_full",
-      [](const Tensor& x, const DimsArg& size, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+      [](const Tensor& x, const DimsArg& size, NumberArg v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         const DTypeOpt d = dtype;
         const DeviceOpt where = device;
         return leaf(full(size, v, d.value_or(x.dtype()), where.value_or(x.device())), requires_grad);
@@ -120,16 +121,16 @@ void bind_likes(nb::module_& m, TensorClass& c) {
 void bind_ranges(nb::module_& m) {
   constexpr const char* text =
       "start, start + step, ... below end (above it for a negative step), 1-D. int64 when all numbers are integers, "
-      "otherwise of the default dtype.\nValueError for step 0.";
+      "otherwise of the default dtype. A tensor of one element is read as a number.\nValueError for step 0.";
   m.def(
       "arange",
-      [](Scalar end, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+      [](NumberArg end, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         return leaf(arange(Scalar(0), end, Scalar(1), dtype, device), requires_grad);
       },
       "end"_a, OPTIONS, text);
   m.def(
       "arange",
-      [](Scalar start, Scalar end, Scalar step, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+      [](NumberArg start, NumberArg end, NumberArg step, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         return leaf(arange(start, end, step, dtype, device), requires_grad);
       },
       "start"_a, "end"_a, "step"_a = 1, OPTIONS, text);

@@ -118,8 +118,8 @@ void apply_item(nb::handle h, Indexed* at, int* dim) {
   }
 }
 
-// A list that holds slices, tensors or lists is a tuple for PyTorch no more: it is made into one tensor. One with a slice, None or Ellipsis
-// cannot be, and counts as a tuple.
+// A list that holds tensors or lists is made into one tensor, as in NumPy (docs/differences.md). One with a slice, None or Ellipsis cannot be, and
+// counts as a tuple.
 bool is_tuple_like(nb::handle key) {
   if (PyTuple_Check(key.ptr())) return true;
   if (!PyList_Check(key.ptr())) return false;

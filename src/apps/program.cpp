@@ -51,19 +51,58 @@ std::string similar(const CLI::App& command, const std::string& argument) {
   return found ? *found : "";
 }
 
+// Where a word that is no option may belong: after a subcommand, or after an option. `path`: the command with its parents.
+std::string place_of(const CLI::App& command, const std::string& path, const std::string& word) {
+  const std::vector<const CLI::App*> commands = command.get_subcommands({});
+  if (commands.size() == 1 && command.get_require_subcommand_min() > 0)
+    return fmt::format("did you mean {} {} {}? ", path, commands[0]->get_name(), word);
+  if (command.get_require_subcommand_min() > 0) return "";
+  return command.get_option_no_throw("--prompt") ? fmt::format("did you mean --prompt '{}'? ", word)
+                                                 : "the command takes no further word; ";
+}
+
+std::string path_of(const CLI::App& command) {
+  std::string path = command.get_name();
+  for (const CLI::App* a = command.get_parent(); a; a = a->get_parent()) path = a->get_name() + " " + path;
+  return path;
+}
+
+std::string help_of(const CLI::App& command) {
+  return fmt::format("`{} --help` shows what there is", path_of(command));
+}
+
+std::string not_understood(const CLI::App& command, const std::vector<std::string>& unknown) {
+  const std::string other = similar(command, unknown.front());
+  std::string hint = other.empty() ? "" : fmt::format("did you mean {}? ", other);
+  if (other.empty() && !unknown.front().starts_with("-")) hint = place_of(command, path_of(command), unknown.front());
+  return fmt::format("not understood: '{}'; hint: {}{}", fmt::join(unknown, "', '"), hint, help_of(command));
+}
+
+// What the option or the word is for that an error of CLI11 calls required.
+std::string purpose(const CLI::App& command, const std::string& text) {
+  constexpr std::string_view kRequired = " is required";
+  if (!text.ends_with(kRequired)) return "";
+  const CLI::Option* option = command.get_option_no_throw(text.substr(0, text.size() - kRequired.size()));
+  return option ? fmt::format(" ({})", option->get_description()) : "";
+}
+
 // Unknown arguments are named: a misspelt option is often why a required one seems to be missing. A value that is wrong is named by `error` itself.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = app.remaining(true);
   const CLI::App& command = *innermost(&app);
-  std::string path = command.get_name();
-  for (const CLI::App* a = command.get_parent(); a; a = a->get_parent()) path = a->get_name() + " " + path;
-  const std::string help = fmt::format("`{} --help` shows what there is", path);
   const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
   const bool names_value = code == CLI::ExitCodes::ConversionError || code == CLI::ExitCodes::ValidationError;
-  if (unknown.empty() || names_value) return fmt::format("{}; hint: {}", error.what(), help);
-  const std::string other = similar(command, unknown.front());
-  return fmt::format("not understood: '{}'; hint: {}{}", fmt::join(unknown, "', '"),
-                     other.empty() ? "" : fmt::format("did you mean {}? ", other), help);
+  if (!unknown.empty() && !names_value) return not_understood(command, unknown);
+  const std::string text = error.what();
+  return fmt::format("{}{}; hint: {}", text, purpose(command, text), help_of(command));
+}
+
+// Of a command that runs a program: an option that it does not have, where the program's name should stand. Those behind -m are the program's.
+bool begins_with_option(const CLI::App& command) {
+  const CLI::Option* module = command.get_option_no_throw("--module");
+  const std::vector<std::string> rest = command.remaining();
+  return module && module->empty() && command.get_prefix_command() && !rest.empty() && rest[0].size() > 1 &&
+         rest[0][0] == '-' && rest[0] != "--";
 }
 
 int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
@@ -80,6 +119,10 @@ int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     fmt::print(stderr, "pyflame: {}\n", usage_message(app, e));
+    return kUsage;
+  }
+  if (const CLI::App& command = *innermost(&app); begins_with_option(command)) {
+    fmt::print(stderr, "pyflame: {}\n", not_understood(command, {command.remaining()[0]}));
     return kUsage;
   }
   const int code = run();

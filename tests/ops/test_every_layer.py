@@ -206,6 +206,7 @@ def functions():
     yield "pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), [IMAGE]
     yield "pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 3), [numbers(2, 6, 3)]
     yield "channel_shuffle", lambda x: F.channel_shuffle(x, 2), [IMAGE]
+    yield "native_channel_shuffle", lambda x: F.native_channel_shuffle(x, 2), [IMAGE]
     yield "local_response_norm", lambda x: F.local_response_norm(x, 3), [IMAGE]
     yield "bilinear", F.bilinear, [X, chances(4, 5), numbers(3, 6, 5), numbers(3)]
     yield "pairwise_distance", F.pairwise_distance, [X, chances(4, 6)]

@@ -150,7 +150,7 @@ def test_orthogonal_by_other_maps_without_a_base_maps_the_weight(name):
     ("index_reduce", lambda: pf.zeros(3).index_reduce(0, pf.tensor([7]), pf.zeros(1), "amax").tolist()),
     ("index_fill", lambda: pf.zeros(3).index_fill(0, pf.tensor([0.5]), 1.0)),
     ("scatter_reduce", lambda: pf.zeros(3).scatter_reduce(0, pf.tensor([0.5]), pf.ones(1), "sum")),
-    ("bucketize", lambda: pf.bucketize(pf.tensor([1j]), pf.tensor([1.0, 2]))),
+    ("bucketize", lambda: pf.bucketize(pf.tensor([1]), pf.tensor([1j, 2]))),
     ("mse_loss", lambda: F.mse_loss(pf.tensor([1]), pf.tensor([2]))),
     ("mse_loss", lambda: pf.nn.MSELoss()(pf.tensor([1]), pf.tensor([2]))),
     ("mse_loss", lambda: F.mse_loss(pf.tensor([True]), pf.tensor([True]), "sum")),
@@ -240,6 +240,64 @@ def test_convolution_is_that_of_its_dims(dims):
     plain, transposed = getattr(F, f"conv{dims}d"), getattr(F, f"conv_transpose{dims}d")
     near(pf.convolution(x, w, b, [2] * dims, [1] * dims, [1] * dims, False, [0] * dims, 2), plain(x, w, b, 2, 1, 1, 2).numpy())
     near(pf.convolution(x, w, None, [2], [1], [1], True, [1], 2), transposed(x, w, None, 2, 1, 1, 2, 1).numpy())
+
+
+def test_transposed_volumes_with_an_output_padding_of_the_stride():
+    """A depth that only output_padding reaches: the values of the other dims in their place, and a gradient of the input's shape."""
+    x, w = pf.randn(1, 2, 4, 5, 3, requires_grad=True), pf.randn(2, 3, 2, 3, 2, requires_grad=True)
+    arguments = {"stride": 1, "dilation": 2, "padding": (1, 0, 0), "output_padding": (1, 0, 0)}
+    turned = {"stride": 1, "dilation": 2, "padding": (0, 0, 1), "output_padding": (0, 0, 1)}
+    y = F.conv_transpose3d(x, w, **arguments)
+    near(F.conv_transpose3d(x.detach().permute(0, 1, 4, 3, 2), w.detach().permute(0, 1, 4, 3, 2), **turned).permute(0, 1, 4, 3, 2), y.detach().numpy())
+    g = pf.randn(*y.shape)
+    y.backward(g)
+    assert x.grad.shape == x.shape and w.grad.shape == w.shape
+    near((x.grad * x.detach()).sum(), (g * y.detach()).sum().item())  # y is linear in x
+    near((w.grad * w.detach()).sum(), (g * y.detach()).sum().item())
+
+
+def test_attention_takes_a_float32_mask_of_other_queries():
+    q, k, v = (pf.randn(1, 2, 4, 8, dtype=pf.float64) for _ in range(3))
+    mask = pf.randn(4, 4)
+    near(F.scaled_dot_product_attention(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, mask.double()).numpy())
+
+
+def test_tensors_of_one_element_are_numbers():
+    n = pf.tensor([2, 3]).max()
+    assert pf.arange(n).tolist() == [0, 1, 2] and pf.arange(n - 1, n * 2, pf.tensor(2)).tolist() == [2, 4] and pf.arange(pf.tensor(1.5)).dtype == pf.float32
+    assert pf.full((2,), n).tolist() == [3, 3] and pf.ones(1).new_full((2,), pf.tensor(0.5)).tolist() == [0.5, 0.5]
+    assert pf.zeros(n).shape == (3,) and pf.ones(2).repeat(n).shape == (6,) and pf.ones(1).new_zeros(n).shape == (3,)
+    for wrong in (lambda: pf.arange(pf.ones(2)), lambda: pf.full((2,), pf.ones(3)), lambda: pf.zeros(pf.tensor(1.5)), lambda: pf.zeros(pf.tensor([1, 2]))):
+        with pytest.raises(TypeError, match="wrong arguments|not sizes"):
+            wrong()
+
+
+def test_dtypes_of_two_arguments_are_promoted_as_in_arithmetic():
+    wide, whole = pf.tensor(-2.0, dtype=pf.float64), pf.tensor([1, 2])
+    assert pf.copysign(whole, wide).dtype == pf.float64 and pf.copysign(whole.float(), wide).dtype == pf.float32
+    assert pf.xlogy(pf.ones(2), -wide).dtype == pf.float32 and pf.ldexp(-wide, whole).dtype == pf.float64
+    assert pf.block_diag(pf.tensor(1.0, dtype=pf.float64), pf.ones(2, 2)).dtype == pf.float32
+    near(pf.lerp(pf.tensor([5], dtype=pf.uint8), pf.tensor([3], dtype=pf.uint8), 0.5), [4])
+    assert pf.searchsorted(whole, pf.tensor([1.5, 2.5])).tolist() == [1, 2] and pf.bucketize(pf.tensor([1.5]), whole).tolist() == [1]
+    assert pf.histc(pf.tensor([1.0, 2.0, 3.0]), 3, 2, 2).tolist() == [1, 1, 1]
+    near(pf.special.shifted_chebyshev_polynomial_t(pf.tensor([0, 1]), 3), [-1, 1])
+
+
+def test_arguments_without_a_meaning_are_refused():
+    for wrong, error, text in ((lambda: pf.isclose(pf.ones(2), pf.ones(2), rtol=-1), ValueError, "isclose: a negative tolerance"), (lambda: pf.ones(2).tile(-1), ValueError, "tile: a negative number"),
+                               (lambda: pf.norm(pf.ones(0), -1), ValueError, "norm: no elements")):
+        with pytest.raises(error, match=text):
+            wrong()
+
+
+def test_decompositions_of_nan_and_of_one_triangle():
+    with pytest.raises(pf.linalg.LinAlgError, match="not positive-definite"):
+        pf.linalg.cholesky(pf.tensor([[float("nan")]]))
+    assert pf.linalg.cholesky_ex(pf.tensor([[4.0, 0], [0, float("nan")]])).info.item() == 2
+    x = pf.randn(3, 3, dtype=pf.float64, requires_grad=True)
+    pf.linalg.eigh(x).eigenvectors.square()[0].sum().backward()
+    near(x.grad, x.grad.mT.numpy())
+    near(pf.linalg.solve_triangular(input=pf.eye(2), B=pf.ones(2, 1), upper=True), [[1], [1]])
 
 
 def test_convolution_refuses_other_ranks():

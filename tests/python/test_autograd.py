@@ -506,3 +506,12 @@ def test_a_variable_is_a_tensor():
 def test_only_a_tensor_has_a_tangent():
     with pf.autograd.forward_ad.dual_level(), pytest.raises(ValueError, match="unpack_dual: not a tensor; got int"):
         pf.autograd.forward_ad.unpack_dual(3)
+
+
+def test_the_names_of_pytorch_for_gradgradcheck():
+    x = pf.rand(2, 3, dtype=pf.float64, requires_grad=True)
+    assert pf.autograd.gradgradcheck(lambda x: x**3, x, gen_non_contig_grad_outputs=True, check_rev_over_rev=True)
+    with pytest.raises(NotImplementedError):
+        pf.autograd.gradgradcheck(lambda x: x**3, x, check_fwd_over_rev=True)
+    with pytest.raises(ValueError):
+        pf.autograd.gradgradcheck(lambda x: x**3, x, check_rev_over_rev=False)

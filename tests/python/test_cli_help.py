@@ -131,9 +131,15 @@ def test_no_colour_with_NO_COLOR(program):
     (["doctor", "--jsn"], "not understood: '--jsn'; hint: did you mean --json? `pyflame doctor --help` shows"),
     (["occupancy", "--arch", "gfx942", "--vgprs=3"], "not understood: '--vgprs=3'; hint: did you mean --vgpr? `pyflame occupancy --help` shows"),
     (["version"], "not understood: 'version'; hint: did you mean --version? `pyflame --help` shows"),
+    (["debug", "train.py"], "not understood: 'train.py'; hint: did you mean pyflame debug run train.py? `pyflame debug --help` shows"),
+    (["generate", "model.gguf", "hello"], "not understood: 'hello'; hint: did you mean --prompt 'hello'? `pyflame generate --help` shows"),
+    (["doctor", "now"], "not understood: 'now'; hint: the command takes no further word; `pyflame doctor --help` shows"),
     (["nothing-of-the-kind"], "not understood: 'nothing-of-the-kind'; hint: `pyflame --help` shows"),
     (["profile", "--steps", "three", "train.py"], "--steps: not a valid value; got 'three'; expected a number of at least 0; hint: `pyflame profile --help` shows"),
-    (["chat"], "MODEL is required; hint: `pyflame chat --help` shows"),
+    (["chat"], "MODEL is required (A GGUF file, a Hugging Face folder, or an installed package with one of these); hint: `pyflame chat --help` shows"),
+    (["diagnose"], "pid is required (The number of the process); hint"),
+    (["profile", "--step", "5", "train.py"], "not understood: '--step'; hint: did you mean --steps? `pyflame profile --help` shows"),
+    (["debug", "run", "--pois", "train.py"], "not understood: '--pois'; hint: did you mean --poison? `pyflame debug run --help` shows"),
 ])
 def test_a_misspelt_word_is_answered_with_what_was_meant(run, words, expected):
     assert expected in run(*words, code=2).stderr

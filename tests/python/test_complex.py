@@ -1,4 +1,5 @@
 """Complex tensors against NumPy: creation, exchange, arithmetic, functions, gradients; and what they are not."""
+import cmath
 import copy
 import pickle
 import warnings
@@ -379,3 +380,18 @@ def test_functions_of_infinities_and_zeros():
                           (pf.tanh(z(inf, 0)), 1), (pf.sigmoid(z(-inf, 0)), 0), (pf.reciprocal(z(inf, 1)), 0), (pf.atanh(z(inf, 1)), complex(0, np.pi / 2))):
         np.testing.assert_allclose(got.numpy(), [expected], rtol=1e-6)
     assert pf.abs(z(inf, nan)).item() == inf and pf.sqrt(z(1, inf)).numpy()[0] == complex(inf, inf)
+
+
+@pytest.mark.parametrize("name", ["asin", "acos", "asinh", "acosh"])
+@pytest.mark.parametrize("z", [2 + 0j, complex(2, -0.0), -2 + 0j, complex(-2, -0.0), 2j, complex(-0.0, 2), -2j, complex(-0.0, -2), 0.3 + 0.4j, -0.3 - 0.4j])
+def test_gradients_on_a_branch_cut(name, z):
+    """The slope on the side of the cut that the sign of zero says: differences along the cut stay on that side."""
+    h = 1e-5
+    along = (lambda s: complex(z.real + s, z.imag)) if abs(z.real) > 1e-3 else (lambda s: complex(z.real, z.imag + s))
+    step = 1 if abs(z.real) > 1e-3 else 1j
+    f = getattr(cmath, name)
+    slope = (f(along(h)) - f(along(-h))) / (2 * h * step)
+    x = pf.tensor(z, dtype=pf.complex128, requires_grad=True)
+    y = getattr(x, name)()
+    y.backward(pf.ones_like(y))
+    assert abs(x.grad.item() - slope.conjugate()) < 1e-8

@@ -401,8 +401,9 @@ def test_interpolate_keeps_polynomials():
 @pytest.mark.parametrize("call, text", [
     (lambda F, x: F.interpolate(x), "not one of size and scale_factor"),
     (lambda F, x: F.interpolate(x, 2, mode="linear"), "mode and dims do not fit; got mode 'linear' for 4 dims"),
-    (lambda F, x: F.interpolate(x, 2, mode="lanczos"), "mode and dims do not fit; got mode 'lanczos'"),
-    (lambda F, x: F.interpolate(x, 2, antialias=True), "antialias is for 'bilinear' and 'bicubic'; got mode 'nearest'"),
+    (lambda F, x: F.interpolate(x, 2, mode="sinc"), "mode and dims do not fit; got mode 'sinc'"),
+    (lambda F, x: F.interpolate(x, 2, mode="lanczos"), "mode 'lanczos' needs antialias"),
+    (lambda F, x: F.interpolate(x, 2, antialias=True), "antialias is for 'bilinear', 'bicubic' and 'lanczos'; got mode 'nearest'"),
     (lambda F, x: F.interpolate(x, 2, align_corners=True), "align_corners has no meaning"),
     (lambda F, x: F.interpolate(x, (2, 2, 2)), "not one number for each spatial dim"),
     (lambda F, x: F.interpolate(x, 0), "an empty size"),

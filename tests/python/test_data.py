@@ -254,3 +254,16 @@ def test_samples_of_a_batch_are_asked_for_at_once():
 def test_a_class_with_samples_of_its_own_is_asked_for_them():
     data = Doubled(pf.arange(4))
     assert firsts(DataLoader(data, 2)) == firsts(DataLoader(Subset(data, range(4)), 2)) == [[0, 2], [4, 6]]
+
+
+def test_sequences_of_other_types_become_parts_of_batches():
+    import collections
+
+    from pyflame.data import default_collate, default_convert
+
+    assert [p.tolist() for p in default_collate([range(2), range(5, 7)])] == [[0, 5], [1, 6]]
+    batch = default_collate([collections.deque([1, 2.5]), collections.deque([3, 4.5])])
+    assert type(batch) is collections.deque and [p.tolist() for p in batch] == [[1, 3], [2.5, 4.5]]
+    kept = default_convert(data=collections.UserList([np.ones(1), "a"]))
+    assert type(kept) is collections.UserList and type(kept[0]) is pf.Tensor and kept[1] == "a" and default_convert(range(2)) == [0, 1]
+    assert default_convert(np.array([1j])).dtype == pf.complex128

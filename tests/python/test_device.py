@@ -59,7 +59,7 @@ def test_cuda_is_absent_with_what_was_found_and_the_name_of_amds():
         with pytest.raises(pf.DeviceError) as e:
             use()
         assert re.fullmatch(rf"{op}: the device is not available; got 'cuda:[01]' \(.+\); expected one of those found here: 'cpu', 'reference', 'null'; hint: on an AMD GPU write 'rocm'", str(e.value)), e.value
-    with pytest.raises(pf.DeviceError, match="expected one of those found here: 'cpu', 'reference', 'null'$"):
+    with pytest.raises(pf.DeviceError, match="expected one of those found here: 'cpu', 'reference', 'null'; hint: `pyflame doctor` says what to do$"):
         pf.set_device("rocm")
 
 

@@ -705,3 +705,41 @@ def test_places_that_have_no_constraint():
 def test_fractional_counts_of_a_multinomial():
     """As in PyTorch, whose value this is: only their sum is checked."""
     assert abs(pf.distributions.Multinomial(3, pf.tensor([0.5, 0.5])).log_prob(pf.tensor([1.5, 1.5])).item() + 0.8570) < 1e-4
+
+
+def test_sigmoids_of_float64_near_zero():
+    sigmoid = D.transforms.SigmoidTransform()
+    assert sigmoid.inv(t(0.0)).item() == pytest.approx(math.log(2.0**-1022)) and sigmoid(t(-800.0)).item() == 2.0**-1022
+    assert sigmoid.inv(pf.tensor([0.0])).item() == pytest.approx(math.log(2.0**-126))
+    small = D.RelaxedBernoulli(t(0.7), t(0.3))
+    assert small.log_prob(t(1e-300)).item() > small.log_prob(t(1e-60)).item()
+
+
+def test_counts_are_finite():
+    for d in (D.Poisson(t(2.0)), D.Geometric(t(0.3)), D.NegativeBinomial(5, t(0.3))):
+        with pytest.raises(ValueError, match="within the support"):
+            d.log_prob(t(math.inf))
+
+
+def test_shapes_of_the_parameters_of_classes():
+    for d in (D.OneHotCategorical(logits=pf.zeros(3, 5)), D.OneHotCategoricalStraightThrough(pf.ones(3, 5)), D.Multinomial(4, pf.ones(3, 5))):
+        assert d.param_shape == (3, 5)
+
+
+def test_the_degrees_of_freedom_of_wishart_have_a_constraint():
+    assert D.Wishart.arg_constraints["df"].check(t(1.0, 0.0)).tolist() == [True, False]
+
+
+def test_cdf_at_the_border_of_a_support():
+    assert D.LogNormal(t(0.3), t(0.7)).cdf(t(0.0)).item() == D.InverseGamma(t(3.0), t(2.0)).cdf(t(0.0)).item() == 0
+    with pytest.raises(ValueError, match="within the support"):
+        D.LogNormal(t(0.3), t(0.7)).cdf(t(-1.0))
+
+
+@pytest.mark.parametrize("make", [lambda m: D.MultivariateNormal(t(0.0, 1.0), m), lambda m: D.Wishart(t(4.0).squeeze(), m)])
+def test_gradients_of_the_precision_matrix_are_symmetric(make):
+    m = pf.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=F64, requires_grad=True)
+    precision = make(m).precision_matrix
+    np.testing.assert_allclose(precision.detach().numpy(), np.linalg.inv(m.detach().numpy()), rtol=1e-12)
+    precision[0, 1].backward()
+    np.testing.assert_allclose(m.grad.numpy(), m.grad.numpy().T, rtol=1e-12)

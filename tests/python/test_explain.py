@@ -499,6 +499,7 @@ def test_the_first_run_of_a_step_is_named(run, folder):
     row = next(c for c in found["costs"] if "matmul" in c["name"])
     step = next(s for p in found["programs"] for s in p["steps"] if "matmul" in s["name"])
     assert row["runs"] == 20 and step["first_us"] > 2 * step["later_us"] > 0
+    assert math.isclose(row["once_us"], step["first_us"] - step["later_us"], rel_tol=1e-6) and re.search(r"\n  first runs took \S+ .?s more than later ones: ", r.stdout)
     assert math.isclose(row["measured_us"], step["first_us"] + 19 * step["later_us"], rel_tol=1e-6), "all runs"
     assert re.search(r"matmul.* x 20 .*, measured \S+ .?s, of it \S+ .?s in first runs\n", r.stdout) and re.search(r", measured \S+ .?s, in the first run \S+ .?s\n", r.stdout)
     (folder / "once.py").write_text("import pyflame as pf\nx = pf.ones(64, 64)\n(x @ x).sum().item()\n")

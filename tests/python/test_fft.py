@@ -118,3 +118,8 @@ def test_gradient_of_a_spectrum():
     spectrum = pf.stft(x, 16, 4, window=window, return_complex=True)
     (pf.istft(spectrum, 16, 4, window=window) ** 2).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), 2 * x.detach().numpy(), atol=1e-9)
+
+
+def test_frequencies_of_nothing():
+    assert pf.fft.fftfreq(0).shape == (0,)
+    assert str(pf.fft.fftfreq(3, 0).tolist()) == "[nan, inf, -inf]" and str(pf.fft.rfftfreq(3, 0).tolist()) == "[nan, inf]"

@@ -219,6 +219,14 @@ def test_damaged_and_hostile_files(tmp_path, content, message):
         pf.load(tmp_path / "x")
 
 
+def test_a_location_that_is_not_utf8(tmp_path):
+    content = (DATA / "torch_legacy.pt").read_bytes()
+    at = content.rindex(b"\x03\x00\x00\x00cpu") + 4  # that of a storage
+    (tmp_path / "broken.pt").write_bytes(content[:at] + b"cp\x9f" + content[at + 3:])
+    with pytest.raises(pf.ArgumentError, match="broken.pt' is damaged: the location of a tensor is not UTF-8"):
+        pf.load(tmp_path / "broken.pt")
+
+
 def test_a_type_of_blocks_that_is_not_decoded(tmp_path):
     content = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q1sIQIQ", 1, b"x", 1, 256, 16, 0)
     (tmp_path / "x.gguf").write_bytes(content + bytes(-len(content) % 32 + 66))

@@ -258,3 +258,23 @@ def test_errors_name_what_does_not_fit():
     ]:  # fmt: skip
         with pytest.raises(error, match=text):
             wrong()
+
+
+def test_vmap_of_no_entries():
+    none = pf.zeros(0, 3, dtype=pf.float64)
+    assert func.vmap(lambda a: a.sum())(none).shape == (0,) and func.vmap(lambda a: a.argmax())(none).dtype == pf.int64
+    twice = func.vmap(lambda a: (a, {"b": a.outer(a)}), out_dims=(1, {"b": -1}))(none)
+    assert twice[0].shape == (3, 0) and twice[1]["b"].shape == (3, 3, 0) and twice[0].dtype == pf.float64
+    assert func.vmap(lambda a, b: a @ b, in_dims=(-1, None))(pf.zeros(3, 0), pf.ones(3)).shape == (0,)
+
+
+def test_strict_jacobian_of_an_unused_input():
+    assert len(functional.jacobian(lambda a, b: a * 2, (X, X))) == 2
+    for create_graph in (False, True):
+        with pytest.raises(RuntimeError, match="output 0 does not depend on input 1"):
+            functional.jacobian(lambda a, b: a.sin(), (X, X), create_graph=create_graph, strict=True)
+    functional.jacobian(lambda a: a * 2, X, strict=True)
+    with pytest.raises(RuntimeError, match="the Jacobian does not depend"):
+        functional.jacobian(lambda a: a * 2, X, create_graph=True, strict=True)
+    with pytest.raises(RuntimeError, match="does not depend on input 0"):
+        functional.hessian(lambda a, b: (a * b).sum(), (X, X), strict=True)

@@ -215,6 +215,19 @@ def test_errors_at_the_start():
     assert list(DataLoader(Squares(4), 2, num_workers=2, collate_fn=lambda b: len(b), multiprocessing_context="fork")) == [2, 2]
 
 
+def test_a_dataset_of_a_session_without_a_file():
+    """As in a notebook: a new process cannot import it."""
+    code = """if True:
+        import pyflame as pf
+        class Own(pf.data.Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, i): return pf.ones(2) * i
+        print(sum(b.sum().item() for b in pf.data.DataLoader(Own(), 2, num_workers=1{})))"""
+    fails, works = (subprocess.run([sys.executable, "-c", code.format(more)], capture_output=True, text=True, timeout=120) for more in ("", ", multiprocessing_context='fork'"))
+    assert fails.returncode != 0 and "hint: in a notebook or an interactive session pass multiprocessing_context='fork'" in fails.stderr
+    assert works.stdout == "12.0\n", works.stderr
+
+
 @pytest.mark.parametrize("how,words", [(be_killed, "got signal SIGKILL"), (leave, "got exit code 3")])
 def test_a_worker_that_dies(how, words):
     loader = DataLoader(Failing(12, how), 2, num_workers=2, persistent_workers=True, **({} if how is leave else FORK))

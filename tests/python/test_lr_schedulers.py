@@ -207,3 +207,34 @@ def test_one_cycle_leaves_in_the_groups_what_pytorch_reads_there():
 def test_wrong_types(make, message):
     with pytest.raises(TypeError, match=message):
         make(pf.optim.lr_scheduler, two_groups(pf))
+
+
+@pytest.mark.parametrize("make", [lambda s, o: s.ExponentialLR(o, 0.5), lambda s, o: s.CyclicLR(o, 0.1, 1.0, 4, cycle_momentum=False), lambda s, o: s.OneCycleLR(o, 1.0, 9, cycle_momentum=False),
+                                  lambda s, o: s.ReduceLROnPlateau(o, factor=0.5, patience=0), lambda s, o: s.SequentialLR(o, [s.ConstantLR(o, 0.1, 3), s.ExponentialLR(o, 0.9)], [4])])
+def test_a_rate_that_is_a_tensor_stays_that_tensor(make):
+    rates, numbers = [], []
+    for lr in (pf.tensor(0.4), 0.4):
+        optimizer = pf.optim.SGD([pf.ones(2, requires_grad=True)], lr=lr)
+        schedule = make(pf.optim.lr_scheduler, optimizer)
+        for _ in range(5):
+            optimizer.step()
+            schedule.step(*([1.0] if isinstance(schedule, pf.optim.lr_scheduler.ReduceLROnPlateau) else []))
+            (rates if isinstance(lr, pf.Tensor) else numbers).append(float(schedule.get_last_lr()[0]))
+        if isinstance(lr, pf.Tensor):
+            assert optimizer.param_groups[0]["lr"] is lr and lr.item() == rates[-1]
+            assert optimizer.param_groups[0].get("initial_lr") is not lr
+    assert rates == pytest.approx(numbers) and len(set(rates)) > 1
+
+
+def test_cycles_leave_their_momenta_in_the_groups():
+    optimizer = pf.optim.SGD([pf.ones(2, requires_grad=True)], lr=0.1, momentum=0.3)
+    pf.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 1.0, 4, base_momentum=0.5, max_momentum=0.7)
+    group = optimizer.param_groups[0]
+    assert (group["base_momentum"], group["max_momentum"], group["momentum"]) == (0.5, 0.7, 0.7)
+
+
+def test_one_cycle_goes_on_with_the_rates_of_the_groups():
+    optimizer = pf.optim.SGD([pf.ones(2, requires_grad=True)], lr=0.1, momentum=0.9)
+    optimizer.param_groups[0].update(initial_lr=0.2, max_lr=2.0, min_lr=0.01, base_momentum=0.4, max_momentum=0.6)
+    schedule = pf.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, 20, last_epoch=5 - 1)
+    assert schedule.get_last_lr() == [pytest.approx(2.0)] and optimizer.param_groups[0]["momentum"] == pytest.approx(0.4)

@@ -99,6 +99,13 @@ def save_folder(folder, config, model):
     pf.save({k: pf.tensor(v) for k, v in weights(described(model)).items() if k != "lm_head.weight"}, folder / "model.safetensors")
 
 
+def save_with_own_weights(folder, config, model):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    tied = config.get("tie_word_embeddings", True)
+    pf.save({k: v for k, v in model.state_dict().items() if k != "lm_head.weight" or not tied}, folder / "model.safetensors")
+
+
 GPT2 = dict(model_type="gpt2", vocab_size=40, n_positions=16, n_embd=16, n_layer=2, n_head=2)
 BERT = dict(model_type="bert", vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=16)
 IDS = [[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]]
@@ -113,6 +120,30 @@ def test_gpt2_computes_what_transformers_does(tmp_path):
     assert model.generate(pf.tensor(IDS), 8, temperature=0).tolist() == RECORDED["gpt2"]["generated"]
     with pytest.raises(ValueError, match="too many tokens; got 17; expected at most n_positions = 16"):
         model(pf.zeros(1, 17, dtype=pf.int64))
+
+
+@pytest.mark.parametrize("options, factor", [({"scale_attn_weights": False}, lambda block: 8**-0.5), ({"scale_attn_by_inverse_layer_idx": True}, lambda block: block + 1.0)])
+def test_gpt2_scales_scores_as_its_configuration_says(tmp_path, options, factor):
+    plain = pf.models.GPT2LMHeadModel(pf.models.GPT2Config.from_dict(GPT2)).eval()
+    with pf.no_grad():
+        for block in plain.transformer.h:
+            block.attn.c_attn.weight.mul_(20)
+    want = plain(pf.tensor(IDS)).detach().numpy()
+    with pf.no_grad():  # queries that undo what the option does
+        for k, block in enumerate(plain.transformer.h):
+            block.attn.c_attn.weight[:, :16] *= factor(k)
+    save_with_own_weights(tmp_path / "m", GPT2 | options, plain)
+    assert np.allclose(pf.models.from_folder(tmp_path / "m")(pf.tensor(IDS)).detach().numpy(), want, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(plain(pf.tensor(IDS)).detach().numpy(), want, rtol=1e-2, atol=1e-3)
+
+
+def test_gpt2_with_a_head_of_its_own(tmp_path):
+    own = pf.models.GPT2LMHeadModel(pf.models.GPT2Config.from_dict(GPT2 | {"tie_word_embeddings": False})).eval()
+    assert own.lm_head.weight is not own.transformer.wte.weight
+    save_with_own_weights(tmp_path / "m", GPT2 | {"tie_word_embeddings": False}, own)
+    model = pf.models.from_folder(tmp_path / "m")
+    assert pf.equal(model.lm_head.weight, own.lm_head.weight) and not pf.equal(model.lm_head.weight, model.transformer.wte.weight)
+    assert np.allclose(model(pf.tensor(IDS)).detach().numpy(), own(pf.tensor(IDS)).detach().numpy())
 
 
 def test_bert_computes_what_transformers_does(tmp_path):
@@ -139,6 +170,10 @@ def test_from_folder_refuses(tmp_path):
         pf.models.from_folder(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(GPT2 | {"activation_function": "odd"}))
     pf.save({"x": pf.ones(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(BERT | {"is_decoder": True}))
+    with pytest.raises(ValueError, match="BERT as a decoder"):
+        pf.models.from_folder(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(GPT2 | {"activation_function": "odd"}))
     with pytest.raises(ValueError, match="unknown activation_function; got 'odd'"):
         pf.models.from_folder(tmp_path)
 

@@ -244,3 +244,69 @@ def test_dropout_that_drops_nothing_returns_its_input():
     for p in (-0.5, 2.0, float("nan")):
         with pytest.raises(pf.ArgumentError, match="dropout: the probability is out of range"):
             F.dropout(weight, p, training=False)
+
+
+def test_the_slope_of_rrelu_at_zero():
+    x = pf.tensor([-1.0, 0.0, 1.0], requires_grad=True)
+    F.rrelu(x, 0.2, 0.4).sum().backward()
+    np.testing.assert_allclose(x.grad.tolist(), [0.3, 0.3, 1.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode, dims, kept", [("linear", 1, True), ("bilinear", 2, True), ("trilinear", 3, True), ("nearest", 1, True), ("nearest", 2, True),
+                                              ("nearest-exact", 2, False), ("bicubic", 2, False)])
+def test_a_factor_that_does_not_change_the_size(mode, dims, kept):
+    x = pf.randn(1, 2, *[3] * dims)
+    y = F.interpolate(x, scale_factor=1.3, mode=mode)
+    assert y.shape == x.shape and pf.equal(x, y) == kept and not y.is_same(x)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "lanczos"])
+def test_a_factor_that_does_not_change_the_size_with_antialias(mode):
+    x = pf.randn(1, 2, 3, 3)
+    assert pf.equal(F.interpolate(x, scale_factor=1.3, mode=mode, antialias=True), x)
+
+
+def test_interpolate_by_lanczos():
+    x = pf.arange(64.0).reshape(1, 1, 8, 8).requires_grad_()
+    y = F.interpolate(x, size=(5, 5), mode="lanczos", antialias=True)
+    np.testing.assert_allclose(y[0, 0, 1].tolist(), [15.342351, 16.920155, 18.540134, 20.160116, 21.737919], rtol=1e-5)
+    y.sum().backward()
+    assert x.grad.sum().item() == pytest.approx(25, rel=1e-5)
+    assert F.interpolate(x.detach().to(pf.uint8), size=(5, 5), mode="lanczos", antialias=True)[0, 0, 1].tolist() == [15, 17, 19, 20, 22]
+    for wrong in ({"size": 3}, {"size": 3, "antialias": True, "align_corners": True}):
+        with pytest.raises(ValueError, match="'lanczos' needs antialias"):
+            F.interpolate(x, mode="lanczos", **wrong)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_pools_without_windows(dims):
+    pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1]
+    for shape in ((2, 3, *[4] * dims), (3, *[4] * dims)):
+        x = pf.randn(*shape, requires_grad=True)
+        y = pool(x, 0)
+        y.sum().backward()
+        assert y.shape == (*shape[:-dims], *[0] * dims) and not x.grad.any().item()
+    with pytest.raises(ValueError):
+        pool(x, -1)
+    assert F.interpolate(pf.randn(1, 2, *[4] * dims), size=0, mode="area").numel() == 0
+
+
+def test_a_float32_mask_in_a_float64_layer():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, 0.0).double()
+    x, mask = pf.randn(5, 2, 4, dtype=pf.float64), nn.Transformer.generate_square_subsequent_mask(5)
+    assert mask.dtype == pf.float32
+    np.testing.assert_allclose(layer(x, mask).tolist(), layer(x, mask.double()).tolist())
+
+
+def test_cosine_similarity_of_short_and_long_vectors():
+    x, y = pf.tensor([[0.3, 0.4]], dtype=pf.float64, requires_grad=True), pf.tensor([[0.6, 0.8]], dtype=pf.float64)
+    F.cosine_similarity(x, y, eps=10).sum().backward()
+    # (x / 10) . (y / 10), where the first 10 has the gradient of |x| = 0.5: y / 100 - (x . y) / 1000 x / |x|
+    np.testing.assert_allclose(x.grad.numpy()[0], np.array([0.6, 0.8]) / 100 - 0.5 / 1000 * np.array([0.6, 0.8]), rtol=1e-9)
+    far = pf.tensor([[1e30, 0.0]])
+    assert F.cosine_similarity(far, far).item() == 0  # as PyTorch: the norm is infinite
+
+
+def test_the_kernel_name_of_channel_shuffle():
+    x = pf.arange(6).reshape(1, 6, 1)
+    assert F.native_channel_shuffle(x, 2).flatten().tolist() == F.channel_shuffle(x, 2).flatten().tolist() == [0, 3, 1, 4, 2, 5]

@@ -188,3 +188,40 @@ def test_names_that_do_not_fit(options, text):
         pf.onnx.export(Both(), (X, OTHER), check=False, **options)
     proto = pf.onnx.export(Both(), (X, OTHER), input_names=("a", "b"), output_names=["c", "d"])
     assert [i.name for i in proto.graph.input] == ["a", "b"] and [o.name for o in proto.graph.output] == ["c", "d"]
+
+
+@pytest.mark.parametrize("opset, mode", [(17, "bilinear"), (18, "nearest"), (18, "bicubic"), (20, "bilinear"), (22, "bicubic")])
+def test_grid_sample(opset, mode):
+    grid = pf.sin(pf.arange(2 * 3 * 3 * 2) * 0.9).reshape(2, 3, 3, 2)
+    for padding_mode, align_corners in (("zeros", True), ("border", False), ("reflection", False)):
+        layer = Of(lambda x, g: F.grid_sample(x, g, mode, padding_mode, align_corners))
+        file = pf.onnx.export(layer, (IMAGE, grid), opset=opset)  # compares the file with the layer
+        assert [n.op_type for n in file.graph.node if n.op_type != "Identity"] == ["GridSample"]
+
+
+def test_grid_sample_of_volumes():
+    volume, grid = pf.sin(pf.arange(48.0)).reshape(1, 2, 2, 3, 4), pf.cos(pf.arange(24.0)).reshape(1, 2, 2, 2, 3)
+    pf.onnx.export(Of(F.grid_sample), (volume, grid), opset=20)
+    with pytest.raises(NotImplementedError, match="_grid_sample"):
+        pf.onnx.export(Of(F.grid_sample), (volume, grid), opset=18)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings(mode):
+    table, index = pf.sin(pf.arange(18.0)).reshape(6, 3), pf.tensor([[5, 1, 1], [0, 2, 4]])
+    same(lambda i: F.embedding_bag(i, table, mode=mode), index, index.flip(0))
+    same(lambda i: F.embedding_bag(i, table, pf.tensor([0, 2, 2]), mode=mode), index.flatten(), index.flip(0).flatten())
+    if mode != "max":  # whose table of bags has the size of the longest one of the call
+        offsets = pf.tensor([0, 1, 4])
+        same(lambda i, o: F.embedding_bag(i, table, o, mode=mode), (index.flatten(), offsets), (index.flatten(), pf.tensor([0, 3, 3])))
+
+
+def test_results_in_nested_tuples():
+    file = pf.onnx.export(pf.nn.LSTM(4, 5), pf.randn(3, 2, 4))
+    assert [o.name for o in file.graph.output] == ["output_0", "output_1", "output_2"]
+    assert [tuple(d.dim_value for d in o.type.tensor_type.shape.dim) for o in file.graph.output] == [(3, 2, 5), (1, 2, 5), (1, 2, 5)]
+
+
+def test_private_functions_without_a_rule_are_named():
+    with pytest.raises(NotImplementedError, match="_pdist"):
+        pf.onnx.export(Of(pf.pdist), pf.randn(4, 3))

@@ -264,6 +264,7 @@ ERRORS = [
     (lambda: pf.quantile(pf.ones(0), 0.5), RuntimeError, "quantile: no elements"),
     (lambda: pf.quantile(pf.ones(3), pf.ones(1, 1)), RuntimeError, "quantile: q does not fit"),
     (lambda: pf.quantile(pf.ones(3), 0.5, interpolation="best"), RuntimeError, "quantile: unknown interpolation; got 'best'"),
+    (lambda: pf.searchsorted(pf.ones(3), pf.ones(2, dtype=pf.complex64)), TypeError, "searchsorted"),
     (lambda: pf.searchsorted(pf.ones(2, 3), pf.ones(3, 2)), ValueError, "searchsorted: the rows do not fit"),
     (lambda: pf.searchsorted(pf.ones(2, 3), pf.ones(3)), ValueError, "searchsorted: ranks differ"),
     (lambda: pf.searchsorted(pf.ones(()), pf.ones(3)), ValueError, "searchsorted: the sorted sequence is a number"),

@@ -17,11 +17,21 @@ def test_type_takes_an_old_type():
     assert x.type(pf.FloatTensor).dtype == pf.float32 and x.type(pf.LongTensor).tolist() == [1, -2]
     assert x.type(pf.DoubleTensor) is x and x.type(dtype=pf.FloatTensor).type() == "torch.FloatTensor"
     assert x.type("torch.IntTensor").dtype == pf.int32 and x.type(pf.float16, non_blocking=True).dtype == pf.float16
+    mask = (x < 0).type(pf.Tensor)
+    assert mask.dtype == pf.float32 and mask.tolist() == [0, 1] and x.type(dtype=pf.Tensor).type() == "torch.FloatTensor"
     with pytest.raises(TypeError, match="not a dtype"):
         x.type(int.__add__)
     if not pf.cuda.is_available():
         with pytest.raises(pf.DeviceError, match="there is no GPU"):
             x.type(pf.cuda.FloatTensor)
+
+
+def test_roll_takes_a_shift_that_is_a_tensor():
+    x = pf.arange(6).reshape(2, 3)
+    assert x.roll(pf.tensor(1)).tolist() == [[5, 0, 1], [2, 3, 4]] and pf.roll(x, pf.tensor(-1), 1).tolist() == [[1, 2, 0], [4, 5, 3]]
+    assert pf.roll(x, pf.tensor([1]), dims=(0,)).tolist() == [[3, 4, 5], [0, 1, 2]]
+    with pytest.raises(TypeError, match="roll"):
+        x.roll(pf.tensor(1.5))
 
 
 def test_grad_takes_only_inputs_where_pytorch_has_it():
@@ -301,3 +311,30 @@ def test_more_functions_of_lists_of_tensors():
                                (lambda: pf._foreach_sqrt([]), RuntimeError, "_foreach_sqrt: the list is empty"), (lambda: pf._foreach_nothing, AttributeError, "_foreach_nothing")):
         with pytest.raises(error, match=text):
             wrong()
+
+
+def test_grad_leaves_what_lies_behind_its_inputs_for_a_later_pass():
+    w = pf.tensor([1.0, 2.0], requires_grad=True)
+    start = w * w
+    inner, loss = start, None
+    for _ in range(3):  # the steps of MAML without second derivatives
+        (g,) = pf.autograd.grad((inner * inner).sum(), [inner])
+        inner = inner - 0.1 * g
+        loss = (inner**3).sum()
+    loss.backward()
+    d = 3 * (np.array([1.0, 4.0]) * 0.8**3) ** 2 * 2 * np.array([1.0, 2.0])
+    np.testing.assert_allclose(w.grad.numpy(), d, rtol=1e-5)
+
+
+def test_grad_runs_no_hook_and_frees_no_node_that_leads_to_no_input():
+    a, b = pf.ones(2, requires_grad=True), pf.ones(2, requires_grad=True)
+    other, seen = b * b, []
+    other.register_hook(lambda g: seen.append(g))
+    (g,) = pf.autograd.grad((a * 3 + other).sum(), [a])
+    assert g.tolist() == [3, 3] and seen == []
+    other.sum().backward()
+    assert b.grad.tolist() == [2, 2] and len(seen) == 1
+    y = (a * a).sum()
+    pf.autograd.grad(y, [a])
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.backward()

@@ -50,6 +50,20 @@ def test_mlp_learns_a_table_and_resumes(table, tmp_path, capsys):
     assert [r["loss"] for r in records(tmp_path / "parts") if "end_of_epoch" in r] == [r["loss"] for r in ends]
 
 
+def test_mlp_learns_targets_of_any_size(tmp_path, capsys):
+    """Prices: the loss is relative to their variance, the predictions are prices."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 2))
+    price = 4e5 + 1e5 * x[:, 0] - 5e4 * x[:, 1]
+    np.savetxt(tmp_path / "p.csv", np.column_stack([x, price]), delimiter=",", header="a,b,price", comments="")
+    assert call(capsys, "mlp", "--data", tmp_path / "p.csv", "--hidden_sizes", "16", "--batch-size", 16, "--lr", 0.01, "--epochs", 8, "--out", tmp_path / "run")[0] == 0
+    ends = [r for r in records(tmp_path / "run") if "end_of_epoch" in r]
+    assert ends[0]["loss"] < 2 and ends[-1]["val_loss"] < 0.1
+    assert abs(ends[-1]["val_mse"] / ends[-1]["val_loss"] / price.var() - 1) < 0.2
+    kept = pf.load(tmp_path / "run" / "best.safetensors")
+    assert 3e5 < kept["3.mean"].item() < 5e5 and 5e4 < kept["3.deviation"].item() < 2e5
+
+
 def images(path, classes=3):
     rng = np.random.default_rng(0)
     y = rng.integers(0, classes, 60)
@@ -127,7 +141,8 @@ def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
     np.savez(tmp_path / "flat.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))
     np.savez(tmp_path / "long.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0]))
     np.savez(tmp_path / "small.npz", x=np.ones((4, 2, 2)), y=np.array([0, 1, 0, 1]))
-    (tmp_path / "words.csv").write_text("a,b\n1,x\n")
+    (tmp_path / "words.csv").write_text('"a, too",b\n"1",x\n')
+    (tmp_path / "empty.csv").write_text("a,b\n1,2\n,3\n")
     (tmp_path / "gap.csv").write_text("a,b\n1,nan\n2,3\n")
     for code, words, message in (
         (2, ["vgg"], "there is no model 'vgg'; expected mlp, cnn, resnet, gpt, or the path of a Python file"),
@@ -144,7 +159,8 @@ def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
         (1, ["cnn", "--data", tmp_path / "flat.npz"], "the samples are not images; got shape (2,)"),
         (1, ["cnn", "--data", tmp_path / "small.npz"], "the images are too small; got 2 x 2; expected 4 x 4 or more"),
         (1, ["cnn", "--data", images(tmp_path / "i.npz"), "--task", "regression"], "cnn classifies; got --task regression"),
-        (1, ["mlp", "--data", tmp_path / "words.csv"], "cannot be read"),
+        (1, ["mlp", "--data", tmp_path / "words.csv"], "cannot be read: the column 'b' is not of numbers; got 'x' in line 2"),
+        (1, ["mlp", "--data", tmp_path / "empty.csv"], "the column 'a' is not of numbers; got '' in line 3; expected a number; hint: fill the cell"),
         (1, ["mlp", "--data", tmp_path / "gap.csv"], "got 2 samples, 1 numbers that are not finite"),
         (1, ["mlp", "--data", table, "--epochs", 0], "Trainer: epochs does not fit; got 0"),
     ):
@@ -183,7 +199,7 @@ def test_an_installed_program_gets_the_name_of_its_interpreter(tmp_path, install
     named = ["--python", sys.executable]
     for words, expected in ((["train", "mlp", "--data", "x"], ["train", *named, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None), ([], None),
                             (["profile", "--steps", "3", "a.py", "--python", "b"], ["profile", *named, "--steps", "3", "a.py", "--python", "b"]), (["profile", "--python", "b", "a.py"], None),
-                            (["debug", "run", "a.py"], ["debug", "run", *named, "a.py"]), (["debug"], None), (["chat", "m", "-v"], ["chat", "m", "-v", *named]), (["bench", "llm", "m"], ["bench", *named, "llm", "m"]), (["doctor"], None)):
+                            (["debug", "run", "a.py"], ["debug", "run", *named, "a.py"]), (["debug"], None), (["memory"], None), (["memory", "snapshot", "x"], None), (["memory", "monitor", "--json"], ["memory", "monitor", "--json", *named]), (["chat", "m", "-v"], ["chat", "m", "-v", *named]), (["bench", "llm", "m"], ["bench", *named, "llm", "m"]), (["doctor"], None)):
         run = subprocess.run([sys.executable, *(installed if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
         assert run.stdout.split() == (words if expected is None else expected), run.stderr
 

@@ -55,16 +55,23 @@ def _add_times(programs, limits, times, whole):
 
 
 def _costs(programs):
-    """Equal steps at one line are one row: with the time of all runs, the longest first."""
+    """Equal steps at one line are one row, with the time of all runs. The longest comes first, without once_us: what first runs took longer than later ones."""
     rows = {}
     for p in programs:
         for s in p["steps"]:
-            row = rows.setdefault((s["name"], s["place"], p["device"]), {"name": s["name"], "place": s["place"], "device": p["device"], "limit": s["limit"], "runs": 0, "bytes": 0, "flops": 0, "expected_us": 0.0, "measured_us": 0.0, "first_us": 0.0, "launch_us": p["launch_us"]})
+            row = rows.setdefault((s["name"], s["place"], p["device"]), {"name": s["name"], "place": s["place"], "device": p["device"], "limit": s["limit"], "runs": 0, "bytes": 0, "flops": 0, "expected_us": 0.0, "measured_us": 0.0, "first_us": 0.0, "once_us": 0.0, "launch_us": p["launch_us"]})
             row["runs"] += p["runs"]
             row["first_us"] += s["first_us"] or 0.0
+            if s["first_us"] is not None and s["later_us"] is not None:
+                row["once_us"] += max(0.0, s["first_us"] - s["later_us"])
             for what in ("bytes", "flops", "expected_us", "measured_us"):
                 row[what] = None if s[what] is None or row[what] is None else row[what] + s[what] * p["runs"]
-    return sorted(rows.values(), key=lambda r: (r["measured_us"] or r["expected_us"] or 0, r["bytes"]), reverse=True)
+    return sorted(rows.values(), key=lambda r: (lasting(r), r["bytes"]), reverse=True)
+
+
+def lasting(row):
+    """The time of a row of costs without what is done once, or what it should take if it was not measured; in microseconds."""
+    return (row["measured_us"] or row["expected_us"] or 0) - (row["once_us"] if row["measured_us"] else 0)
 
 
 def _ends(programs):

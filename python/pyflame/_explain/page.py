@@ -1,6 +1,7 @@
 """The document as one HTML file, which loads nothing else."""
 from html import escape
 
+from .document import lasting
 from .text import by_cost, counted, expected, of_cut, of_end, of_fallback, of_rewrite, size, time, totals, work
 
 STYLE = """
@@ -29,10 +30,9 @@ def _section(title, lead, body):
 
 
 def _costs(d):
-    time_of = lambda r: r["measured_us"] or r["expected_us"] or 0  # noqa: E731
-    whole = sum(map(time_of, d["costs"])) or 1
+    whole = sum(map(lasting, d["costs"])) or 1
     known = lambda us: time(us) if us is not None else ""  # noqa: E731
-    rows = [(f'<span class=bar style="width:{120 * time_of(r) / whole:.1f}px"></span> {100 * time_of(r) / whole:.0f} %', f"<code>{escape(r['name'])}</code>", escape(r["place"]), str(r["runs"]), size(r["bytes"] or 0),
+    rows = [(f'<span class=bar style="width:{120 * lasting(r) / whole:.1f}px"></span> {100 * lasting(r) / whole:.0f} %', f"<code>{escape(r['name'])}</code>", escape(r["place"]), str(r["runs"]), size(r["bytes"] or 0),
              work(r["flops"]) if r["flops"] else "", expected(r) if r["expected_us"] is not None else "", known(r["measured_us"]), r["limit"]) for r in d["costs"]]
     return _table(("share", "step", "line", "runs", "bytes", "FLOP", "expected", "measured", "limit"), rows, (3, 4, 5, 6, 7)) if rows else ""
 

@@ -1,5 +1,5 @@
 """The document as text."""
-from .document import MOST_COSTS, MOST_ENDS
+from .document import MOST_COSTS, MOST_ENDS, lasting
 
 MOST_WINDOWS = 60  # more windows than these are listed by program
 MOST_STEPS = 40  # in a text for a terminal
@@ -100,15 +100,15 @@ def _list(title, rows, most):
 
 def summary(d):
     """The lines before the windows."""
-    time_of = lambda r: r["measured_us"] or r["expected_us"] or 0  # noqa: E731
-    whole = sum(map(time_of, d["costs"]))
-    share = lambda r: f"{100 * time_of(r) / whole:3.0f} %  " if whole else ""  # noqa: E731
+    whole, once = sum(map(lasting, d["costs"])), sum(r["once_us"] for r in d["costs"])
+    share = lambda r: f"{100 * lasting(r) / whole:3.0f} %  " if whole else ""  # noqa: E731
     runs = lambda r: f" x {r['runs']}" if r["runs"] > 1 else ""  # noqa: E731
     costs = [f"{share(r)}{r['name']}{runs(r)}{'  ' + r['place'] if r['place'] else ''}: {of_step(r)}" for r in d["costs"]]
     times = lambda c: f"{c['count']} x  " if c["count"] > 1 else ""  # noqa: E731
     ends = [f"{size(e['saves']):>8}  {e['place']}: {of_end(e)}" for e in d["ends"]]
     return [*(f"  {line}" for line in totals(d)),
             *_list("the steps that cost most:", costs, MOST_COSTS),
+            *([f"  first runs took {time(once)} more than later ones: they load, compile and touch memory once; the shares leave that out"] if once > 0.1 * whole else []),
             *_list("where windows were cut:", [times(c) + of_cut(c) for c in d["cuts"]], MOST_ENDS),
             *_list("what rewrites replaced:", [of_rewrite(r) for r in d["rewrites"] if r["fired"]], MOST_ENDS),
             *_list("what rewrites left, and why:", [of_rewrite(r) for r in d["rewrites"] if not r["fired"]], MOST_ENDS),

@@ -1,6 +1,7 @@
 """Jacobians, Hessians and their products with vectors. Results have no history unless create_graph is set."""
 from .. import _C, func as _func
 from .._C import Tensor
+from .modes import grad as _gradients
 
 
 def _tuple(op, what, x):
@@ -25,6 +26,15 @@ def _call(op, func, own):
 def _strict(op, strict, outputs):
     if strict and not all(o.requires_grad for o in outputs):
         raise RuntimeError(f"{op}: an output does not depend on the inputs; expected that all do, as strict=True asks")
+
+
+def _each_depends(op, outputs, own):
+    """Raises unless each output depends on each input."""
+    for i, output in enumerate(outputs):
+        found = _gradients([output], list(own), [_C.ones_like(output)], retain_graph=True, allow_unused=True)
+        for k, part in enumerate(found):
+            if part is None:
+                raise RuntimeError(f"{op}: output {i} does not depend on input {k}; expected that it does, as strict=True asks")
 
 
 def _weights(op, what, v, like):
@@ -74,7 +84,7 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
     """The Jacobian of func: for each output and each input a tensor of the output's shape followed by the input's; nested tuples where there are several.
 
     inputs: a tensor or a tuple of them, the arguments of func. create_graph: the results can be differentiated again. strict: RuntimeError where an
-    output does not depend on the inputs. vectorize changes nothing. strategy: 'reverse-mode' (a backward pass for each element of the output) or
+    output does not depend on one of the inputs, and with create_graph where the Jacobian does not depend on any. vectorize changes nothing. strategy: 'reverse-mode' (a backward pass for each element of the output) or
     'forward-mode' (for each element of the input).
     """
     if strategy not in ("reverse-mode", "forward-mode"):
@@ -82,9 +92,14 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
     single, own = _variables("jacobian", inputs, create_graph)
     one, outputs = _call("jacobian", func, own)
     _strict("jacobian", strict, outputs)
+    if strict:
+        _each_depends("jacobian", outputs, own)
     rows = _func._reverse if strategy == "reverse-mode" else _func._columns
     with _func.enable_grad():
-        blocks = [_done(single, rows(o, list(own), create_graph), create_graph) for o in outputs]
+        found = [rows(o, list(own), create_graph) for o in outputs]
+        if strict and create_graph and not all(block.requires_grad for blocks in found for block in blocks):
+            raise RuntimeError("jacobian: the Jacobian does not depend on the inputs; expected that it does, as strict=True asks with create_graph=True")
+        blocks = [_done(single, blocks, create_graph) for blocks in found]
     return blocks[0] if one else tuple(blocks)
 
 

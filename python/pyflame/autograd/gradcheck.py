@@ -101,18 +101,20 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
 
 
 def gradgradcheck(func, inputs, grad_outputs=None, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
-              check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True, fast_mode=False, masked=None):
+              check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True, fast_mode=False, masked=None, *,
+              gen_non_contig_grad_outputs=False, check_fwd_over_rev=False, check_rev_over_rev=True):
     """gradcheck of the gradients of func, weighted by grad_outputs, which are drawn at random unless given: a tensor of the shape of each output that requires a
     gradient (RuntimeError otherwise).
 
-    The arguments are those of gradcheck, and so are the errors: RuntimeError for a wrong gradient, or False with raise_exception=False; ValueError where no input
+    gen_non_contig_grad_outputs: those that are drawn are not contiguous. check_fwd_over_rev and check_rev_over_rev are check_forward_ad and check_backward_ad. The other
+    arguments are those of gradcheck, and so are the errors: RuntimeError for a wrong gradient, or False with raise_exception=False; ValueError where no input
     requires a gradient, or one that does is neither float64 nor complex128. True where all are right."""
-    _check_what_is_asked("gradgradcheck", check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad)
+    _check_what_is_asked("gradgradcheck", check_batched_grad, check_batched_forward_grad, check_forward_ad or check_fwd_over_rev, check_backward_ad and check_rev_over_rev)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     out = func(*inputs)
     outs = [o for o in ((out,) if isinstance(out, Tensor) else out) if isinstance(o, Tensor) and o.requires_grad]
     if grad_outputs is None:
-        weights = [_C.randn(o.shape, dtype=o.dtype, device=o.device).requires_grad_() for o in outs]
+        weights = [_C.randn(*o.shape, 1 + bool(gen_non_contig_grad_outputs), dtype=o.dtype, device=o.device).select(-1, 0).detach().requires_grad_() for o in outs]
     else:
         weights = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
     n = len(inputs)

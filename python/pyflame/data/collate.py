@@ -1,6 +1,6 @@
 """How samples become a batch."""
 import copy
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 
 from .. import _C
 from .._C import Tensor
@@ -15,11 +15,24 @@ def _like(mapping, parts):
     return out
 
 
+def _in_sequence(sequence, parts):
+    """The parts as a list, or in a copy of a sequence of another type that can be changed."""
+    if type(sequence) is list or not isinstance(sequence, MutableSequence):
+        return parts
+    try:
+        out = copy.copy(sequence)
+        for i, part in enumerate(parts):
+            out[i] = part
+        return out
+    except TypeError:  # one of numbers, say
+        return parts
+
+
 default_collate_fn_map = {}  # what default_collate does with further types: {type: function(batch, collate_fn_map=)}
 
 
 def default_collate(batch):
-    """One batch from a list of samples: tensors, arrays and numbers are stacked, tuples, lists and dicts by part.
+    """One batch from a list of samples: tensors, arrays and numbers are stacked, sequences and dicts by part.
 
     Python's floats become float64, as PyTorch has it. Strings stay as they are: a tuple of them for a part of a tuple or list, otherwise a list.
 
@@ -57,29 +70,29 @@ def collate(batch, *, collate_fn_map=None):
     if isinstance(first, Mapping):
         parts = {k: collate([b[k] for b in batch], collate_fn_map=collate_fn_map) for k in first}
         return _like(first, parts)
-    if isinstance(first, (tuple, list)):
+    if isinstance(first, Sequence):
         if any(len(b) != len(first) for b in batch):
             raise ValueError(f"collate: samples have different lengths; got {sorted({len(b) for b in batch})}")
         parts = [collate(part, collate_fn_map=collate_fn_map) for part in zip(*batch)]
         if isinstance(first, tuple) and hasattr(first, "_fields"):
             return type(first)(*parts)
-        return parts
+        return _in_sequence(first, parts)
     if type(first).__module__ == "numpy":
         return _C.stack([_C.tensor(b, device="cpu") for b in batch])
     raise TypeError(f"collate: cannot make a batch of {type(first).__name__}; expected tensors, arrays, numbers, strings, or tuples, lists and dicts of them")
 
 
-def default_convert(sample):
-    """A sample with its NumPy arrays and numbers as tensors of the same dtype, in main memory. Dicts and named tuples keep their type, other tuples and lists become
-    lists, whose entries are converted in the same way. Everything else stays as it is: tensors, Python's numbers, strings, arrays of strings. TypeError for an
+def default_convert(data):
+    """data, a sample, with its NumPy arrays and numbers as tensors of the same dtype, in main memory. Dicts, named tuples and sequences that can be changed keep their type, other
+    sequences become lists; their entries are converted in the same way. Everything else stays as it is: tensors, Python's numbers, strings, arrays of strings. TypeError for an
     array of numbers whose dtype no tensor has, such as uint16.
     """
-    if type(sample).__module__ == "numpy" and sample.dtype.kind in "biuf":
-        return _C.tensor(sample, device="cpu")
-    if isinstance(sample, Mapping):
-        return _like(sample, {k: default_convert(v) for k, v in sample.items()})
-    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
-        return type(sample)(*(default_convert(v) for v in sample))
-    if isinstance(sample, (tuple, list)):
-        return [default_convert(v) for v in sample]
-    return sample
+    if type(data).__module__ == "numpy" and data.dtype.kind in "biufc":
+        return _C.tensor(data, device="cpu")
+    if isinstance(data, Mapping):
+        return _like(data, {k: default_convert(v) for k, v in data.items()})
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(default_convert(v) for v in data))
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return _in_sequence(data, [default_convert(v) for v in data])
+    return data

@@ -262,6 +262,9 @@ class _Worker:
         global _info
         _info = WorkerInfo(self.number, self.count, seed, None)
         try:
+            if isinstance(job, AttributeError) and "__main__" in str(job):
+                raise AttributeError(f"{job}; expected dataset, collate_fn and worker_init_fn that a new process can import; hint: in a notebook or an interactive session pass "
+                                     "multiprocessing_context='fork', or define them in a file and import it") from job
             if isinstance(job, Exception):
                 raise job
             from .loader import batch_maker

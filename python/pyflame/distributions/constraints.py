@@ -52,7 +52,7 @@ class _Interval(Constraint):
         if self.upper_bound is not None:
             good = _C.logical_and(good, value <= self.upper_bound if self.closed else value < self.upper_bound)
         if self.is_discrete and value.is_floating_point():
-            good = _C.logical_and(good, value == _C.floor(value))
+            good = _C.logical_and(good, value - _C.floor(value) == 0)  # not infinities
         return good
 
     def __repr__(self):

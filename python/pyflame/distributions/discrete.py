@@ -215,6 +215,7 @@ class OneHotCategorical(Distribution):
     probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
     logits = property(lambda self: self._categorical.logits,
                       doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")
+    param_shape = property(lambda self: self._categorical.param_shape, doc="The shape of probs or logits, whichever was given: [*batch_shape, classes].")
     mean = property(lambda self: self.probs, doc="The mean, probs: a tensor of [*batch_shape, classes] and of the parameters' dtype.")
     variance = property(lambda self: self.probs * (1 - self.probs),
                         doc="The variance, probs (1 - probs): a tensor of [*batch_shape, classes] and of the parameters' dtype.")
@@ -390,6 +391,7 @@ class Multinomial(Distribution):
     probs = property(lambda self: self._categorical.probs, doc="The probabilities of the classes, which sum to 1 over the last dim: [*batch_shape, classes].")
     logits = property(lambda self: self._categorical.logits,
                       doc="The logarithms of the probabilities, of which exp sums to 1 over the last dim: [*batch_shape, classes].")
+    param_shape = property(lambda self: self._categorical.param_shape, doc="The shape of probs or logits, whichever was given: [*batch_shape, classes].")
     mean = property(lambda self: self.probs * self.total_count, doc="The mean, total_count probs: a tensor of [*batch_shape, classes] and of the parameters' dtype.")
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs),
                         doc="The variance, total_count probs (1 - probs): a tensor of [*batch_shape, classes] and of the parameters' dtype.")

@@ -3,7 +3,7 @@ import math
 
 from .. import _C, linalg
 from .._grad_mode import no_grad
-from .._matrices import cholesky_solve
+from .._matrices import cholesky_inverse, cholesky_solve
 from .._shapes import broadcast_shapes, diag_embed
 from ..special import multigammaln
 from . import constraints
@@ -21,7 +21,8 @@ class Wishart(ExponentialFamily):
     ValueError for no matrix or several, for what are no square matrices, for a smaller df, and, where arguments are checked, for a matrix that is not positive
     definite, or no lower triangle with a positive diagonal. RuntimeError where df and the batch dims do not broadcast; TypeError for a df that is no number."""
 
-    arg_constraints = {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
+    arg_constraints = {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky,
+                       "df": constraints.greater_than(0)}
     support = constraints.positive_definite
     has_rsample = True
 
@@ -48,7 +49,7 @@ class Wishart(ExponentialFamily):
         if name == "covariance_matrix" and "scale_tril" in self.__dict__:
             return _C.matmul(self.scale_tril, self.scale_tril.mT)
         if name == "precision_matrix" and "scale_tril" in self.__dict__:
-            return linalg.inv(self.covariance_matrix)
+            return cholesky_inverse(self.scale_tril)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def _times_covariance(self, factor):

@@ -2,6 +2,7 @@
 import math
 
 from .. import _C, linalg
+from .._matrices import cholesky_inverse
 from .._shapes import diag_embed
 from . import constraints
 from ._math import normal
@@ -52,7 +53,7 @@ class MultivariateNormal(Distribution):
         if name == "covariance_matrix" and "scale_tril" in self.__dict__:
             return _C.matmul(self.scale_tril, self.scale_tril.transpose(-2, -1))
         if name == "precision_matrix" and "scale_tril" in self.__dict__:
-            return linalg.inv(self.covariance_matrix)
+            return cholesky_inverse(self.scale_tril)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     mean = mode = property(lambda self: self.loc, doc="The mean and the mode, loc: a tensor of [*batch_shape, D] and of the parameters' dtype.")

@@ -81,9 +81,8 @@ class TransformedDistribution(Distribution):
 
     def cdf(self, value):
         """The probability of a number of at most value: that of the base at t.inv(value), or 1 less it where the transforms change the order. Shapes and
-        errors are those of Distribution.cdf.
+        errors are those of the base's cdf, which takes the borders of its support.
         """
-        self._validate_sample(value)
 
         def of_base(y):
             for t in reversed(self.transforms):

@@ -249,10 +249,10 @@ class SigmoidTransform(Transform):
     codomain = constraints.unit_interval
 
     def _call(self, x):
-        return _C.clamp(_C.sigmoid(x), min=2.0**-126, max=1 - eps(x))
+        return _C.clamp(_C.sigmoid(x), min=tiny(x), max=1 - eps(x))
 
     def _inverse(self, y):
-        y = _C.clamp(y, min=2.0**-126, max=1 - eps(y))
+        y = _C.clamp(y, min=tiny(y), max=1 - eps(y))
         return _C.log(y) - _C.log1p(-y)
 
     def log_abs_det_jacobian(self, x, y):

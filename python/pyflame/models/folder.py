@@ -11,7 +11,8 @@ def _gpt2(config, tensors):
     # Files of the model without its head have no prefix; buffers of masks are not weights.
     tensors = {n if n.startswith(("transformer.", "lm_head.")) else "transformer." + n: t for n, t in tensors.items()}
     tensors = {n: t for n, t in tensors.items() if not n.endswith((".attn.bias", ".attn.masked_bias"))}
-    tensors.setdefault("lm_head.weight", tensors.get("transformer.wte.weight"))
+    if config.get("tie_word_embeddings", True) and "transformer.wte.weight" in tensors:
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"]
     return GPT2LMHeadModel(GPT2Config.from_dict(config)), tensors
 
 
@@ -22,6 +23,8 @@ def _bert(config, tensors):
     # Names before 2019, a buffer that is not a weight, and heads for other tasks.
     tensors = {n.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): t for n, t in tensors.items()}
     kept = {n: t for n, t in tensors.items() if n.startswith(("embeddings.", "encoder.", "pooler.")) and not n.endswith("position_ids")}
+    if config.get("is_decoder"):
+        raise ValueError("from_folder: BERT as a decoder is not available; got is_decoder = true; expected an encoder")
     model = BertModel(BertConfig.from_dict(config))
     if not any(n.startswith("pooler.") for n in kept):
         kept.update({n: t for n, t in model.state_dict().items() if n.startswith("pooler.")})

@@ -13,7 +13,8 @@ class GPT2Config:
     vocab_size: tokens. n_positions: the most tokens of a text. n_embd: the width. n_layer: blocks. n_head: heads of a block. n_inner: the width of
     the feed-forward layer; None: 4 n_embd. activation_function: a name; ValueError for one that is unknown. resid_pdrop, embd_pdrop, attn_pdrop:
     probabilities of dropout after each part of a block, of embeddings and of attention. layer_norm_epsilon: the eps of norms. initializer_range: the
-    standard deviation of first weights.
+    standard deviation of first weights. scale_attn_weights: whether scores are divided by the square root of a head's width;
+    scale_attn_by_inverse_layer_idx: also by the number of the block, from 1. tie_word_embeddings: whether the head has the weight of the embedding.
     """
 
     vocab_size: int = 50257
@@ -28,6 +29,9 @@ class GPT2Config:
     attn_pdrop: float = 0.1
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+    tie_word_embeddings: bool = True
 
     @classmethod
     def from_dict(cls, values):
@@ -52,8 +56,11 @@ class Conv1D(nn.Module):
 
 
 class GPT2Attention(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, block=0):
         super().__init__()
+        self.scale = (c.n_embd // c.n_head) ** -0.5 if c.scale_attn_weights else 1.0
+        if c.scale_attn_by_inverse_layer_idx:
+            self.scale /= block + 1
         self.heads, self.dropout = c.n_head, c.attn_pdrop
         self.c_attn = Conv1D(3 * c.n_embd, c.n_embd, c.initializer_range)
         self.c_proj = Conv1D(c.n_embd, c.n_embd, c.initializer_range / math.sqrt(2 * c.n_layer))
@@ -66,7 +73,7 @@ class GPT2Attention(nn.Module):
             k, v = cat([past[0], k], dim=2), cat([past[1], v], dim=2)
         causal = length == k.shape[2]
         mask = None if causal or length == 1 else tril(ones(length, k.shape[2], dtype=x.dtype, device=x.device), k.shape[2] - length) > 0
-        y = nn.functional.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0, is_causal=causal)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0, is_causal=causal, scale=self.scale)
         return self.resid_dropout(self.c_proj(y.transpose(1, 2).reshape(batch, length, dim))), (k, v)
 
 
@@ -86,10 +93,10 @@ class GPT2MLP(nn.Module):
 
 
 class GPT2Block(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, block=0):
         super().__init__()
         self.ln_1 = nn.LayerNorm(c.n_embd, eps=c.layer_norm_epsilon)
-        self.attn = GPT2Attention(c)
+        self.attn = GPT2Attention(c, block)
         self.ln_2 = nn.LayerNorm(c.n_embd, eps=c.layer_norm_epsilon)
         self.mlp = GPT2MLP(c)
 
@@ -112,7 +119,7 @@ class GPT2Model(nn.Module):
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.n_positions, config.n_embd)
         self.drop = nn.Dropout(config.embd_pdrop)
-        self.h = nn.ModuleList([GPT2Block(config) for _ in range(config.n_layer)])
+        self.h = nn.ModuleList([GPT2Block(config, block) for block in range(config.n_layer)])
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         for m in (self.wte, self.wpe):
             nn.init.normal_(m.weight, std=config.initializer_range)
@@ -134,7 +141,8 @@ class GPT2Model(nn.Module):
 
 
 class GPT2LMHeadModel(nn.Module):
-    """GPT-2 as a language model: token ids (N, T) to logits (N, T, vocab_size). The head shares the embedding's weight.
+    """GPT-2 as a language model: token ids (N, T) to logits (N, T, vocab_size). The head shares the embedding's weight, unless
+    tie_word_embeddings is False.
 
     config: a GPT2Config; None: that of GPT-2 small. A call raises what GPT2Model raises.
     """
@@ -144,7 +152,10 @@ class GPT2LMHeadModel(nn.Module):
         self.config = config or GPT2Config()
         self.transformer = GPT2Model(self.config)
         self.lm_head = nn.Linear(self.config.n_embd, self.config.vocab_size, bias=False)
-        self.lm_head.weight = self.transformer.wte.weight
+        if self.config.tie_word_embeddings:
+            self.lm_head.weight = self.transformer.wte.weight
+        else:
+            nn.init.normal_(self.lm_head.weight, std=self.config.initializer_range)
 
     def forward(self, input_ids):
         return self.lm_head(self.transformer(input_ids)[0])

@@ -58,6 +58,7 @@ from .functional_maps import (  # noqa: F401
     feature_alpha_dropout,
     gumbel_softmax,
     hardshrink,
+    native_channel_shuffle,
     instance_norm,
     local_response_norm,
     pixel_shuffle,
@@ -183,8 +184,12 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
 
     The arguments are those of softmax, and so are shape, dtypes and errors.
     """
-    dim = _softmax_dim("softmin", input, dim, _stacklevel)
-    return _C.softmax(-(input if dtype is None else input.to(dtype)), dim)
+    try:
+        dim = _softmax_dim("softmin", input, dim, _stacklevel)
+        return _C.softmax(-(input if dtype is None else input.to(dtype)), dim)
+    except Exception as error:
+        _rename("softmin", error, (input, dim))
+        raise
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
@@ -462,10 +467,12 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """
     x1, x2 = _C.broadcast_tensors(x1, x2)
 
-    def length(x):
-        return _C.sqrt(_C.clamp(_C.sum(x * x, dim), min=eps * eps))
+    def unit(x):
+        length = _C.sqrt(_C.clamp(_C.sum(x * x, dim, True), min=2.0**-126))
+        short = length.detach()
+        return x / _C.where(short < eps, length + (eps - short), length)  # the gradient is that of the norm, also below eps
 
-    return _C.sum(x1 * x2, dim) / (length(x1) * length(x2))
+    return _C.sum(unit(x1) * unit(x2), dim)
 
 
 def conv_tbc(input, weight, bias, pad=0):
@@ -484,7 +491,7 @@ def _in_place(function):
         return function(input, *args, inplace=True, **kwargs)
 
     name = function.__name__
-    written.__name__ = name + "_"
+    written.__name__ = written.__qualname__ = name + "_"
     written.__doc__ = (f"{name} in place: writes the result to input, a tensor of a real dtype, and returns it. args, kwargs: the other arguments of {name}. "
                        f"Raises what {name} raises, such as TypeError for complex numbers, and RuntimeError for a leaf that requires a gradient.")
     return written
@@ -495,6 +502,7 @@ celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, 
 for _loss in (binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy, hinge_embedding_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
               multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss):
     globals()[_loss.__name__] = _with_size_average(_loss)
+    globals()[_loss.__name__].__module__ = __name__  # a function is pickled by its place
 
 _PRIVATE = frozenset({"_canonical_mask", "_in_projection", "_in_projection_packed", "_none_or_dtype", "_pair", "_single", "_triple", "handle_torch_function", "has_torch_function",
                       "has_torch_function_unary", "has_torch_function_variadic"})

@@ -16,9 +16,18 @@ def _targets(op, output_size, input, dims):
     if len(sizes) != dims:
         raise ValueError(f"{op}: output_size has the wrong length; got {output_size}; expected one number or {dims}")
     sizes = tuple(have if want is None else want for want, have in zip(sizes, input.shape[-dims:]))
-    if math.prod((*input.shape[:-dims], *(abs(n) for n in sizes))) >= 2**60:
-        raise ValueError(f"{op}: the output is too large; got output_size {output_size}; expected fewer than 2^60 elements")
+    if max(sizes) >= 2**31 or math.prod((*input.shape[:-dims], *(abs(n) for n in sizes))) >= 2**60:
+        raise ValueError(f"{op}: the output is too large; got output_size {output_size}; expected sizes below 2^31 and fewer than 2^60 elements")
     return sizes
+
+
+def _without_windows(op, input, sizes):
+    """No means, where a size of the output is 0; None otherwise."""
+    if 0 not in sizes or min(sizes) < 0 or input.ndim - len(sizes) not in (1, 2):
+        return None
+    if not input.is_floating_point():
+        raise TypeError(f"{op}: not a float dtype; got {input.dtype}; expected a float dtype")
+    return _C.zeros(*input.shape[:-len(sizes)], *sizes, dtype=input.dtype, device=input.device) + input.sum() * 0
 
 
 def adaptive_avg_pool1d(input, output_size):
@@ -26,7 +35,10 @@ def adaptive_avg_pool1d(input, output_size):
 
     input: of a floating dtype, which the result has; TypeError otherwise. output_size: a number; None keeps L. ArgumentError for other dims and sizes.
     """
-    return _C.adaptive_avg_pool2d(input.unsqueeze(-2), (1, *_targets("adaptive_avg_pool1d", output_size, input, 1))).squeeze(-2)
+    sizes = _targets("adaptive_avg_pool1d", output_size, input, 1)
+    if (none := _without_windows("adaptive_avg_pool1d", input, sizes)) is not None:
+        return none
+    return _C.adaptive_avg_pool2d(input.unsqueeze(-2), (1, *sizes)).squeeze(-2)
 
 
 def adaptive_avg_pool2d(input, output_size):
@@ -35,17 +47,21 @@ def adaptive_avg_pool2d(input, output_size):
     input: of a floating dtype, which the result has; TypeError otherwise. output_size: a number, or one for each dim. ArgumentError for other dims and
     sizes.
     """
-    return _C.adaptive_avg_pool2d(input, _targets("adaptive_avg_pool2d", output_size, input, 2))
+    sizes = _targets("adaptive_avg_pool2d", output_size, input, 2)
+    none = _without_windows("adaptive_avg_pool2d", input, sizes)
+    return _C.adaptive_avg_pool2d(input, sizes) if none is None else none
 
 
 def adaptive_avg_pool3d(input, output_size):
     """The means of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
 
     input: floating, [N, C, D, H, W] or [C, D, H, W]. output_size: a number or three. Raises ValueError for another rank, another number of sizes or a size
-    below 1, and TypeError for integers, bools and complex numbers.
+    below 0, and TypeError for integers, bools and complex numbers.
     """
     call = _Call("adaptive_avg_pool3d", 3, input, 1, 1, 0)
-    depth, height, width = _targets("adaptive_avg_pool3d", output_size, input, 3)
+    depth, height, width = sizes = _targets("adaptive_avg_pool3d", output_size, input, 3)
+    if (none := _without_windows("adaptive_avg_pool3d", input, sizes)) is not None:
+        return none
     n, c, old, rows, columns = call.x.shape
     planes = _C.adaptive_avg_pool2d(call.x.reshape(n, c * old, rows, columns), (height, width))
     y = _C.adaptive_avg_pool2d(planes.reshape(n, c, old, height * width), (depth, height * width))

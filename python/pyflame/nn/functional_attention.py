@@ -83,6 +83,8 @@ def _combined(parts, query):
     for m in parts:
         if m.dtype == _C.bool_:
             m = _as_additive(m, query.dtype)
+        elif m.dtype == _C.float32:  # as PyTorch, whatever the dtype of the query is
+            m = m.to(query.dtype)
         total = m if total is None else total + m
     return total
 

@@ -1,5 +1,6 @@
 """Look-ups in tables of vectors with all of their options, and sums over bags of them. nn.functional has their names."""
 from .. import _C
+from .._error_names import rename
 from ..autograd import Function
 from .._grad_mode import no_grad
 
@@ -51,7 +52,11 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     padding_idx that is no row, and for an index below 0 or beyond the rows, at the latest when the result is computed.
     """
     if max_norm is not None:
-        _limit_norms(_flat(input), weight, max_norm, norm_type)
+        try:
+            _limit_norms(_flat(input), weight, max_norm, norm_type)
+        except Exception as error:
+            rename("embedding", error, (input, weight, max_norm, norm_type))
+            raise
     rows = _C.embedding(input, weight, padding_idx)
     if not scale_grad_by_freq:
         return rows

@@ -234,7 +234,7 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = _C.minimum(far, distance(positive, negative))
-    return reduced("triplet_margin_with_distance_loss", _C.clamp(near - far + margin, min=0), reduction)
+    return reduced("triplet_margin_with_distance_loss", _C.clamp(margin + near - far, min=0), reduction)
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"):

@@ -60,7 +60,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     else:
         slope = (lower + upper) / 2
     x = input.clone() if inplace else input  # the gradient needs it
-    return _result(input, _C.where(x >= 0, x, x * slope), inplace)
+    return _result(input, _C.where(x > 0, x, x * slope), inplace)
 
 
 def _check_probability(op, p):
@@ -180,6 +180,11 @@ def channel_shuffle(input, groups):
         raise RuntimeError(f"channel_shuffle: the groups do not divide the channels; got shape {tuple(input.shape)} and {groups} groups; expected (N, C, ...)")
     n, c, *rest = input.shape
     return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+
+
+def native_channel_shuffle(input, groups):
+    """channel_shuffle under PyTorch's name for its kernel; input and groups are those of channel_shuffle, and so are the errors, such as RuntimeError for fewer than 3 dims."""
+    return channel_shuffle(input, groups)
 
 
 def _per_channel(y, weight, bias):

@@ -508,6 +508,28 @@ def _resample(g, y, x, dim, size, *args):
     return _along(g, g.name(x), x, dim, values.to_array(_C._resample(pf.eye(n, dtype=pf.float64), 1, size, *args))) if x.is_floating_point() else None
 
 
+@rule("_grid_sample")
+def _grid_sample(g, y, x, grid, mode, padding_mode, align_corners):
+    """Volumes since opset 20, where two modes have other names."""
+    if x.dim() != 4 and (g.opset < 20 or mode == "bicubic"):
+        return None
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode) if g.opset >= 20 else mode
+    return g.node("GridSample", [g.name(x), g.name(grid)], mode=mode, padding_mode=padding_mode, align_corners=int(align_corners))
+
+
+@rule("_embedding_bag")
+def _embedding_bag(g, y, index, weight, starts):
+    """The sums of the rows of bags: of equal ones by a sum, of others by a matrix that says which row is in which bag."""
+    rows, bags, n = g.node("Gather", [g.name(weight), g.name(index)]), starts.shape[0], index.shape[0]
+    if not g.is_live(starts) and bags and n % bags == 0 and starts.tolist() == list(range(0, n, n // bags or 1)):
+        return g.node("ReduceSum", [g.node("Reshape", [rows, g.ints(bags, n // bags, weight.shape[1])]), g.ints(1)], keepdims=0)
+    first = g.cast(starts, pf.int64)
+    ends = g.node("Concat", [g.node("Slice", [first, g.ints(1), g.ints(bags), g.ints(0)]), g.ints(n)], axis=0)
+    columns, place = [g.node("Unsqueeze", [name, g.ints(1)]) for name in (first, ends)], g.constant(np.arange(n, dtype=np.int64))
+    within = g.node("And", [g.node("GreaterOrEqual", [place, columns[0]]), g.node("Less", [place, columns[1]])])
+    return g.node("MatMul", [g.node("Cast", [within], to=values.number_of(y.dtype)), rows])
+
+
 _even_adaptive_pool = RULES["adaptive_avg_pool2d"]
 
 

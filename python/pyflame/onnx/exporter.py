@@ -7,7 +7,7 @@ import numpy as np
 
 import pyflame as pf
 
-from .. import _C
+from .. import _C, _tree
 from .._C import Tensor
 from . import values
 from ._package import package
@@ -24,7 +24,8 @@ _DUNDER = {"__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "r
            "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_"}
 _PROPERTIES = ("T", "mT", "H", "mH", "data", "real")
 # Functions of the core that compute something, though their names are private.
-_PRIVATE = ("_scatter", "_put_slices", "_index", "_index_put", "_true_positions", "_searchsorted", "_sorted_values", "_resample", "_lstm_step", "_gru_step", "_fft", "_rfft", "_irfft")
+_PRIVATE = ("_scatter", "_put_slices", "_index", "_index_put", "_true_positions", "_searchsorted", "_sorted_values", "_resample", "_lstm_step", "_gru_step", "_fft", "_rfft", "_irfft",
+            "_grid_sample", "_embedding_bag", "_pdist", "_frexp", "_complex_logaddexp")
 
 _LIMITS_NORMS = "max_norm"  # writes rows of a table that depend on the indices of the call; functions with a rule for it compute it instead
 
@@ -241,7 +242,7 @@ def _arguments(args):
 def _run(model, args):
     with pf.no_grad():
         result = model(*args)
-    results = result if isinstance(result, (tuple, list)) else (result,)
+    results = _tree.flatten(result)[0] if isinstance(result, (tuple, list)) else (result,)
     if not all(isinstance(r, Tensor) for r in results):
         raise TypeError(f"onnx.export: the model's results are not tensors; got {[type(r).__name__ for r in results]}")
     return list(results)
@@ -277,8 +278,10 @@ def _first_difference(record, args, given):
     """The text that names the first function whose output differs in the file."""
     from .model import load
 
-    file = record(args)[1]
     steps, _ = record(given)
+    if not steps:
+        return "got no function that is seen"
+    file = record(args)[1]
     for k, ((name, _, want), have) in enumerate(zip(steps, _run(load(file), given))):
         if _differs(have, want):
             return f"got other numbers first from {name}(), its call {1 + sum(n == name for n, *_ in steps[:k])}"
@@ -289,7 +292,7 @@ def export(model, args, f=None, *, opset=18, input_names=None, output_names=None
     """Writes a model as ONNX and returns the ModelProto. f: a path, or None; args: a tensor or a tuple of tensors, for one call in eval mode.
     input_names, output_names: a list with a name for each; None: "input" and "output", or "input_0", "input_1" and so on for several.
 
-    The file has the shapes of args, and the branches that this call took. Weights keep the names of the state dict. NotImplementedError lists all
+    The file has the shapes of args, and the branches that this call took. Results in nested tuples and lists are outputs in their order. Weights keep the names of the state dict. NotImplementedError lists all
     functions without a rule. With check, the file is loaded again and compared with the model on args and on other values.
     """
     onnx = package("onnx.export")

@@ -139,9 +139,9 @@ class Optimizer:
         self.state = collections.defaultdict(dict)
         self.param_groups = []
         if isinstance(params, Tensor) or hasattr(params, "_as_parameter"):
-            raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts")
+            raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts{'; hint: .parameters()' if hasattr(params, 'parameters') else ''}")
         if not hasattr(params, "__iter__"):
-            raise TypeError(f"optimizer: params cannot be iterated; got {type(params).__name__}; expected an iterable of tensors or of dicts")
+            raise TypeError(f"optimizer: params cannot be iterated; got {type(params).__name__}; expected an iterable of tensors or of dicts{'; hint: .parameters()' if hasattr(params, 'parameters') else ''}")
         params = list(params)
         if not params:
             raise ValueError("optimizer: the list of parameters is empty")

@@ -1,6 +1,7 @@
 """The command line of `pyflame train`: which model, which data, and the settings of the Trainer. A script brings model and data itself."""
 import argparse
 import contextlib
+import csv
 import json
 import os
 import runpy
@@ -24,27 +25,60 @@ class Standardize(nn.Module):
     def __init__(self, x):
         super().__init__()
         deviation = x.std(0)
-        self.register_buffer("mean", _C.tensor(x.mean(0), device="cpu"))
+        self.register_buffer("mean", _C.tensor(x.mean(0).astype(np.float32), device="cpu"))
         self.register_buffer("deviation", _C.tensor(np.where(deviation > 0, deviation, 1).astype(np.float32), device="cpu"))
 
     def forward(self, x):
         return (x - self.mean) / self.deviation
 
 
+class Restore(Standardize):
+    """x * deviation + mean: predictions in the units of the targets."""
+
+    def forward(self, x):
+        return x * self.deviation + self.mean
+
+
+class RelativeError:
+    """The mean squared error over the variance of the targets: 1 is what their mean alone reaches, in any units."""
+
+    def __init__(self, restore):
+        self.deviation = restore.deviation.item()
+
+    def __call__(self, predictions, targets):
+        return F.mse_loss(predictions / self.deviation, targets / self.deviation)
+
+
 def read_table(path, target):
     """(x, y) of a CSV file with a header: y is the column `target` (default: the last one), x are all others, float32."""
     with open(path, encoding="utf-8-sig") as file:
-        names = [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
+        names = [name.strip() for name in next(csv.reader(file), [])]
     if target is not None and target not in names:
         raise ValueError(f"train: there is no column '{target}' in '{path}'; got the columns {', '.join(names)}")
     at = len(names) - 1 if target is None else names.index(target)
     try:
-        rows = np.loadtxt(path, np.float64, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8", comments=None)
+        with open(path, encoding="utf-8-sig") as file:
+            rows = np.loadtxt((line.replace('"', "") for line in file), np.float64, delimiter=",", skiprows=1, ndmin=2, comments=None)  # numbers may stand in quotes
     except ValueError as error:
+        refuse_words(path, names)
         raise ValueError(f"train: '{path}' cannot be read: {error}; expected rows of numbers under a line of names") from None
     if rows.shape[1] != len(names) or len(names) < 2:
         raise ValueError(f"train: '{path}' does not fit; got {rows.shape[1]} numbers in a row and {len(names)} names; expected as many, and at least 2")
     return np.delete(rows, at, 1).astype(np.float32), rows[:, at]
+
+
+def refuse_words(path, names):
+    """ValueError with the name of the first column that has an empty cell or a word in it."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file)
+        next(rows)
+        for row in rows:
+            for name, cell in zip(names, row):
+                try:
+                    float(cell)
+                except ValueError:
+                    hint = "leave the column out, or write a column of 0 and 1 for each of its words, as pandas.get_dummies does" if cell.strip() else "fill the cell, or leave the line out"
+                    raise ValueError(f"train: '{path}' cannot be read: the column '{name}' is not of numbers; got {cell!r} in line {rows.line_num}; expected a number; hint: {hint}") from None
 
 
 def read_arrays(path, target):
@@ -87,11 +121,12 @@ def make_resnet(depth, channels, classes):
     return model
 
 
-def make_model(a, x, classes):
-    """The model for samples x; classes is 0 for regression."""
+def make_model(a, x, y, classes):
+    """The model for samples x and targets y; classes is 0 for regression."""
     if a.model == "mlp":
         flat = x.reshape(len(x), -1)
-        return nn.Sequential(nn.Flatten(), Standardize(flat), models.MLP(flat.shape[1], a.hidden_sizes, classes or 1))
+        layers = [nn.Flatten(), Standardize(flat), models.MLP(flat.shape[1], a.hidden_sizes, classes or 1)]
+        return nn.Sequential(*layers, *[] if classes else [Restore(y)])
     if x.ndim not in (3, 4):
         raise ValueError(f"train: the samples are not images; got shape {x.shape[1:]}; expected (height, width) or (channels, height, width)")
     channels = 1 if x.ndim == 3 else x.shape[1]
@@ -113,11 +148,11 @@ def of_data(a, settings):
     order = np.random.default_rng(a.seed).permutation(len(y))
     held = min(max(1, int(a.validation_share * len(y))), len(y) - 1) if a.validation_share else 0
     chosen = order[held:][:max(1, int(a.data_fraction * (len(y) - held)))]
-    model = make_model(a, x[chosen], int(y.max()) + 1 if classify else 0)
+    model = make_model(a, x[chosen], y[chosen], int(y.max()) + 1 if classify else 0)
     images = x if a.model == "mlp" or x.ndim == 4 else x[:, None]
     everything = TensorDataset(_C.tensor(images, device="cpu"), _C.tensor(y.astype(np.int64 if classify else np.float32), device="cpu"))
     return Trainer(model, Subset(everything, chosen.tolist()), Subset(everything, order[:held].tolist()) if held else None,
-                   loss=F.cross_entropy if classify else F.mse_loss, metrics={"accuracy": accuracy} if classify else {}, **settings)
+                   loss=F.cross_entropy if classify else RelativeError(model[-1]), metrics={"accuracy": accuracy} if classify else {"mse": F.mse_loss}, **settings)
 
 
 def of_script(a, settings):

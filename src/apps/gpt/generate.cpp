@@ -143,7 +143,9 @@ std::string checkpoint_path(const std::string& file_or_folder) {
   std::error_code ec;
   const std::filesystem::path p(file_or_folder);
   if (!std::filesystem::is_directory(p, ec)) {
-    PF_CHECK(std::filesystem::exists(p, ec), OS, "'{}' does not exist; expected a checkpoint or the folder of a run",
+    PF_CHECK(std::filesystem::exists(p, ec), OS,
+             "'{}' does not exist; expected a checkpoint or the folder of a run; hint: the name of a language model "
+             "stands without --checkpoint",
              file_or_folder);
     return file_or_folder;
   }
@@ -168,7 +170,7 @@ void add_generate(CLI::App& app, Run& run) {
   option("temperature", s->sampling.temperature, "0 always takes the most likely token; higher is more varied");
   option("top_k", s->sampling.top_k, "Choose only from the k most likely tokens; 0: from all");
   option("top_p", s->sampling.top_p, "Choose only from the most likely tokens whose probabilities add up to this");
-  option("max_repeat", s->max_repeat, "Most times in a row that one token may occur; 0: no limit");
+  option("max_repeat", s->max_repeat, "With --checkpoint: most times in a row that one token may occur; 0: no limit");
   option("seed", s->sampling.seed, "Seed of the sampling; the same seed gives the same text");
   sub->add_flag("--json", s->json,
                 "Print one JSON object when the text is written: prompt, text, finish_reason, usage, times");

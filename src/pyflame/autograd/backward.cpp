@@ -166,6 +166,7 @@ class Walk {
   void run() {
     const RunsAtEnd scope;
     if (g_any_ready_hook && !only_wanted_ && !create_) count_edges_to_leaves();
+    if (only_wanted_) find_leading();
     collect();
     grad_mode::Guard mode(create_, false);
     // After the last hook, so that a failure before leaves every .grad unchanged.
@@ -235,6 +236,34 @@ class Walk {
         else if (e.leaf) ++missing_[e.leaf.impl()];
       }
     }
+  }
+
+  // The nodes from which a wanted gradient is reached. grad() runs and frees no others: what lies behind its inputs stays for
+  // a later pass. An edge goes to a node that was recorded before, so the oldest nodes come first.
+  void find_leading() {
+    std::vector<const GradNode*> nodes;
+    Set<const GradNode*> seen;
+    const auto visit = [&](const GradNode* n) {
+      if (seen.insert(n).second) nodes.push_back(n);
+    };
+    for (const auto& [sequence, r] : ready_) visit(r.node.get());
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const GradNode* n = nodes[i];  // visit() may move the elements
+      for (const Edge& e : n->edges)
+        if (e.node) visit(e.node.get());
+    }
+    std::sort(nodes.begin(), nodes.end(),
+              [](const GradNode* a, const GradNode* b) { return a->sequence < b->sequence; });
+    for (const GradNode* n : nodes)
+      if (n->run_always || std::any_of(n->edges.begin(), n->edges.end(), [&](const Edge& e) { return leads(e); }))
+        leading_.insert(n);
+  }
+
+  // Whether a gradient that is wanted lies at the edge or behind it.
+  bool leads(const Edge& e) const {
+    if (!only_wanted_) return e.needed();
+    if (e.node) return wanted_nodes_.count(e.node.get()) || leading_.count(e.node.get());
+    return e.leaf && wanted_leaves_.count(e.leaf.impl());
   }
 
   struct Ready {
@@ -316,7 +345,7 @@ class Walk {
     if (wanted != wanted_nodes_.end())
       for (auto& [index, g] : wanted->second) g = grads[index];
     bool goes_on = node.run_always;
-    for (const Edge& e : node.edges) goes_on |= e.needed();
+    for (const Edge& e : node.edges) goes_on |= leads(e);
     if (!goes_on) return;
     struct Forgets {
       GradNode& node;
@@ -334,7 +363,7 @@ class Walk {
              result.size(), node.edges.size(), describe_location(node.loc));
     for (size_t i = 0; i < result.size(); ++i) {
       const Edge& e = node.edges[i];
-      if (!result[i] || !e.needed()) continue;
+      if (!result[i] || !leads(e)) continue;
       if (e.node) {
         const GradNode::OutputMeta& want_meta = e.node->outputs[e.index];
         check(node, result[i], want_meta.shape);
@@ -362,6 +391,7 @@ class Walk {
   Map<const TensorImpl*, Tensor> leaves_, wanted_leaves_;
   Map<const TensorImpl*, size_t> missing_;  // gradients that a leaf still gets; empty: not known
   std::unordered_map<const GradNode*, std::unordered_map<uint32_t, Tensor>> wanted_nodes_;
+  Set<const GradNode*> leading_;  // of grad(): nodes from which a wanted gradient is reached
   Tensors leaf_order_;
   std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>> retained_;
   Set<const Storage*> given_;

@@ -170,8 +170,8 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const Ten
            kName, k.shape().str(), v.shape().str());
   if (!mask) return;
   check_same_device(kName, {q, mask});
-  PF_CHECK(mask.dtype() == DType::bool_ || mask.dtype() == q.dtype(), Type,
-           "{}: the mask has the wrong dtype; got {}; expected bool or {}", kName, dtype_name(mask.dtype()),
+  PF_CHECK(mask.dtype() == DType::bool_ || mask.dtype() == DType::float32 || mask.dtype() == q.dtype(), Type,
+           "{}: the mask has the wrong dtype; got {}; expected bool, float32 or {}", kName, dtype_name(mask.dtype()),
            dtype_name(q.dtype()));
 }
 
@@ -216,6 +216,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   for (int64_t n : {heads, t, keys}) mask_shape.push_back(n);
   Tensor mask = attn_mask;
   if (mask) {
+    if (mask.is_floating_point()) mask = cast(mask, q.dtype());
     PF_CHECK(broadcast_shapes(kName, mask.shape(), mask_shape) == mask_shape, Value,
              "{}: the mask does not broadcast to the scores; got {}; expected {}", kName, mask.shape().str(),
              mask_shape.str());

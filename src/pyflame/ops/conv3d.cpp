@@ -123,14 +123,13 @@ Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bia
   const ConvCall c{"conv_transpose3d", x, weight, bias, stride, padding, dilation, output_padding, groups};
   const Dims size = check_conv(c);
   const Tensor in = batch_of(x);
-  const bool larger = output_padding[1] >= stride[1] || output_padding[2] >= stride[2];
-  const Dims crop{0, padding[1], padding[2]};
-  const ConvAttrs a = attrs_of(stride, larger ? Dims{padding[0], 0, 0} : padding, dilation, groups);
-  const int64_t channels = weight.size(1) * groups;
-  const int64_t h = larger ? size[1] + 2 * padding[1] - output_padding[1] : size[1],
-                w = larger ? size[2] + 2 * padding[2] - output_padding[2] : size[2];
-  Tensor y = grad_input3d(in, weight, {in.size(0), channels, size[0], h, w}, a);
-  if (larger) y = cropped(y, crop, {0, output_padding[1], output_padding[2]});
+  bool larger = false;
+  for (int d = 0; d < 3; ++d) larger |= output_padding[d] >= stride[d];
+  const ConvAttrs a = attrs_of(stride, larger ? Dims{0, 0, 0} : padding, dilation, groups);
+  Dims whole{in.size(0), weight.size(1) * groups};
+  for (int d = 0; d < 3; ++d) whole.push_back(larger ? size[d] + 2 * padding[d] - output_padding[d] : size[d]);
+  Tensor y = grad_input3d(in, weight, whole, a);
+  if (larger) y = cropped(y, padding, output_padding);
   if (bias) y = add_bias(y, bias);
   return x.dim() == 4 ? squeeze(y, 0) : y;
 }

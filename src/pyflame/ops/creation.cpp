@@ -154,6 +154,7 @@ Tensor one_hot(const Tensor& index, int64_t num_classes) {
              index.shape().str());
     const CutCause why("the number of classes, because the size of the result depends on the data");
     classes = max(index).item_i64() + 1;
+    PF_CHECK(classes > 0, Index, "one_hot: index out of range; got {}; expected 0 or more", classes - 1);
   }
   PF_CHECK(classes > 0, Value, "one_hot: the number of classes is not positive; got {}; expected > 0", classes);
   Dims shape = index.shape();

@@ -117,6 +117,21 @@ void check_not_bool(const char* op, const Tensor& x) {
            std::string_view(op) == "neg" ? "logical_not()" : "cast it first");
 }
 
+// Of complex numbers, a gradient gets the conjugate of x, and needs that of the slope. On a branch cut this is not the slope at the conjugate.
+template <class F>
+Tensor times_slope(const Tensor& g, const Tensor& x, F slope) {
+  return mul(g, is_complex(x.dtype()) ? conj(slope(conj(x))) : slope(x));
+}
+// The sign of a zero says on which side of a cut x is: 1 - y and y + 1 lose it, -(y - 1) and y - (-1) keep it.
+Tensor asin_slope(const Tensor& x) {
+  return rsqrt(is_complex(x.dtype()) ? neg(sub(square(x), 1.0)) : sub(1.0, square(x)));
+}
+Tensor asinh_slope(const Tensor& x) { return rsqrt(sub(square(x), -1.0)); }
+// Of complex numbers, the square root of the product may have the other sign than the product of square roots.
+Tensor acosh_slope(const Tensor& x) {
+  return is_complex(x.dtype()) ? mul(rsqrt(sub(x, 1.0)), rsqrt(sub(x, -1.0))) : rsqrt(sub(square(x), 1.0));
+}
+
 }  // namespace
 
 // ---- unary
@@ -141,16 +156,13 @@ PF_FLOAT_UNARY(log1p, Input, (T g, T x), div(g, add(x, 1.0)))
 PF_FLOAT_UNARY(sin, Input, (T g, T x), mul(g, cos(x)))
 PF_FLOAT_UNARY(cos, Input, (T g, T x), neg(mul(g, sin(x))))
 PF_FLOAT_UNARY(tan, Output, (T g, T y), mul(g, add(square(y), 1.0)))
-PF_FLOAT_UNARY(asin, Input, (T g, T x), mul(g, rsqrt(sub(1.0, square(x)))))
-PF_FLOAT_UNARY(acos, Input, (T g, T x), neg(mul(g, rsqrt(sub(1.0, square(x))))))
+PF_FLOAT_UNARY(asin, Input, (T g, T x), times_slope(g, x, asin_slope))
+PF_FLOAT_UNARY(acos, Input, (T g, T x), neg(times_slope(g, x, asin_slope)))
 PF_FLOAT_UNARY(atan, Input, (T g, T x), div(g, add(square(x), 1.0)))
 PF_FLOAT_UNARY(sinh, Input, (T g, T x), mul(g, cosh(x)))
 PF_FLOAT_UNARY(cosh, Input, (T g, T x), mul(g, sinh(x)))
-PF_FLOAT_UNARY(asinh, Input, (T g, T x), mul(g, rsqrt(add(square(x), 1.0))))
-// Of complex numbers, the square root of the product may have the other sign than the product of square roots.
-PF_FLOAT_UNARY(acosh, Input, (T g, T x),
-               is_complex(x.dtype()) ? mul(g, mul(rsqrt(sub(x, 1.0)), rsqrt(add(x, 1.0))))
-                                     : mul(g, rsqrt(sub(square(x), 1.0))))
+PF_FLOAT_UNARY(asinh, Input, (T g, T x), times_slope(g, x, asinh_slope))
+PF_FLOAT_UNARY(acosh, Input, (T g, T x), times_slope(g, x, acosh_slope))
 PF_FLOAT_UNARY(atanh, Input, (T g, T x), div(g, sub(1.0, square(x))))
 PF_FLOAT_UNARY(tanh, Output, (T g, T y), mul(g, sub(1.0, square(y))))
 PF_FLOAT_UNARY(sigmoid, Output, (T g, T y), mul(g, mul(y, sub(1.0, y))))

@@ -166,6 +166,8 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
              src.shape().str(), at.shape().str(), src.size(k), k);
     if (at.size(k) < src.size(k)) from = narrow(from, k, 0, at.size(k));
   }
+  // Integers have the same sum in any order, and no gradient. Adding to a copy of x moves fewer bytes than adding to zeros, then to x.
+  if (!has_gradient(x.dtype()) && x.dim() > 0) return scatter(x, d, at, from, Combine::Sum);
   if (x.dim() == 0) return add(x, view(scatter_add_zeros(view(at, {1}), view(from, {1}), {1}, 0), {}));
   return add(x, scatter_add_zeros(at, from, x.shape(), d));
 }

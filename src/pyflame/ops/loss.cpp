@@ -194,6 +194,10 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_i
   const bool casts = autocast::active(input);  // the logits stay 16-bit in memory, the loss is float32
   const autocast::Off off;
   const Reduction r = parse_reduction("cross_entropy", reduction);
+  PF_CHECK(input.is_floating_point() || !target.is_floating_point(), Type,
+           "cross_entropy: the input is not floating, and the target is; got {} and {}; expected logits, then classes; "
+           "hint: cross_entropy(input, target)",
+           dtype_name(input.dtype()), dtype_name(target.dtype()));
   check_float("cross_entropy", input);
   PF_CHECK(label_smoothing >= 0 && label_smoothing <= 1, Value,
            "cross_entropy: label_smoothing is out of range; got {}; expected 0 <= label_smoothing <= 1",

@@ -4,6 +4,7 @@
 #include "pyflame/runtime/allocator.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cstdlib>
@@ -201,15 +202,15 @@ struct Allocator {
               report(nbytes));
     PF_CHECK(
         !over, OutOfMemory,
-        "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected at most {} bytes "
-        "(the memory limit); "
+        "allocate: out of memory; got a request for {} with {} in use; expected at most {} (the memory limit); "
         "hint: a smaller batch (pf.find_batch_size), pf.checkpoint_policy, or a higher limit (pf.memory.configure)",
-        nbytes, stats.allocated, stats.limit);
+        gib(nbytes), gib(stats.allocated), gib(stats.limit));
+    const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     PF_FAIL(OutOfMemory,
-            "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected the system to have "
-            "them; hint: a "
-            "smaller batch or pf.checkpoint",
-            nbytes, stats.allocated);
+            "allocate: out of memory; got a request for {} with {} in use by PyFlame; expected less than this machine "
+            "and the limits of the process allow (the machine has {}); hint: a smaller batch (pf.find_batch_size), "
+            "pf.checkpoint_policy, or float16 or bfloat16 (pf.amp)",
+            gib(nbytes), gib(stats.allocated), gib(memory));
   }
 
   MemoryStats now() {

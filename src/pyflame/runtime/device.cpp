@@ -37,7 +37,7 @@ void check_device(const char* op, Device d) {
          {DeviceType::cpu, DeviceType::rocm, DeviceType::cuda, DeviceType::reference, DeviceType::null})
       if (device_available(type)) others += fmt::format("{}'{}'", others.empty() ? "" : ", ", Device{type, 0}.str());
     // 'cuda' is the habit from PyTorch, where it names AMD's GPUs too.
-    std::string hint;
+    std::string hint = d.type == DeviceType::rocm ? "; hint: `pyflame doctor` says what to do" : "";
     if (d.type == DeviceType::cuda) hint = "; hint: on an AMD GPU write 'rocm'";
     if (d.type == DeviceType::rocm && device_available(DeviceType::cuda))
       hint = "; hint: on an NVIDIA GPU write 'cuda'";

@@ -129,10 +129,10 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     return _C.clip_grad_norm_(params, max_norm)
 
 
-def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
+def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """The deprecated name of clip_grad_norm_, with its result and errors; each call warns. The arguments are those of clip_grad_norm_."""
     deprecated("nn.utils.clip_grad_norm", "nn.utils.clip_grad_norm_")
-    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
 def clip_grad_value_(parameters, clip_value, foreach=None):

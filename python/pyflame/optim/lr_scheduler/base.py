@@ -3,6 +3,9 @@ that is set by hand is kept, and two schedules of one optimizer multiply. Schedu
 
 import types
 
+from ..._C import Tensor
+from ..._grad_mode import no_grad
+
 
 class LRScheduler:
     """Sets group['lr'] when it is made and at every step(). Subclasses define get_lr(), which returns one rate for each group.
@@ -21,7 +24,8 @@ class LRScheduler:
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:
-                g.setdefault("initial_lr", g["lr"])  # a second schedule has the same base rate
+                if "initial_lr" not in g:  # a second schedule has the same base rate
+                    g["initial_lr"] = g["lr"].clone() if isinstance(g["lr"], Tensor) else g["lr"]
         for i, g in enumerate(optimizer.param_groups):
             if "initial_lr" not in g:
                 raise KeyError(f"{type(self).__name__}: group {i} has no 'initial_lr'; expected one when last_epoch is {last_epoch}")
@@ -44,8 +48,8 @@ class LRScheduler:
 
     def _apply(self, rates):
         for g, lr in zip(self.optimizer.param_groups, rates):
-            g["lr"] = lr
-        self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
+            set_rate(g, lr)
+        self._last_lr = rates_of(self.optimizer)
 
     def _initial_step(self):
         self._step_count, self._is_initial = 0, True
@@ -70,7 +74,7 @@ class LRScheduler:
         self._apply(self.get_lr())
 
     def get_last_lr(self):
-        """The learning rates that the last step() set, a list of one float per parameter group."""
+        """The learning rates that the last step() set, a list of one number per parameter group, or a tensor where the group's rate is one."""
         return list(self._last_lr)
 
     def state_dict(self):
@@ -103,6 +107,20 @@ class LambdaScheduler(LRScheduler):
         for f, attributes in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ())):
             if attributes:
                 vars(f).update(attributes)
+
+
+def set_rate(group, lr):
+    """Sets a group's rate. One that is a tensor stays that tensor, which may be the rate of other groups as well."""
+    if isinstance(group["lr"], Tensor):
+        with no_grad():
+            group["lr"].fill_(lr)
+    else:
+        group["lr"] = lr
+
+
+def rates_of(optimizer):
+    """The rates of all groups, which later steps do not change."""
+    return [g["lr"].clone() if isinstance(g["lr"], Tensor) else g["lr"] for g in optimizer.param_groups]
 
 
 def attributes_of(function):

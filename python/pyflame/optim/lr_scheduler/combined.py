@@ -2,7 +2,7 @@
 import math
 from bisect import bisect_right
 
-from .base import LRScheduler, for_each_group
+from .base import LRScheduler, for_each_group, rates_of, set_rate
 
 
 class SequentialLR(LRScheduler):
@@ -20,7 +20,7 @@ class SequentialLR(LRScheduler):
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         self.optimizer, self.last_epoch = optimizer, last_epoch + 1
         for g in optimizer.param_groups:
-            g["lr"] = g["initial_lr"]
+            set_rate(g, g["initial_lr"])
         self._undo()
         first = self._schedulers[bisect_right(self._milestones, 0)]
         first._initial_step()
@@ -80,7 +80,7 @@ class ChainedScheduler:
         """Calls step() of each scheduler, in order. Each starts from the learning rates that the one before it has set."""
         for s in self._schedulers:
             s.step()
-        self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
+        self._last_lr = rates_of(self.optimizer)
 
     get_last_lr = LRScheduler.get_last_lr
     state_dict = SequentialLR.state_dict
@@ -114,7 +114,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.min_lrs = for_each_group("ReduceLROnPlateau", "min_lr", min_lr, optimizer)
         self.default_min_lr = min_lr
         self.last_epoch = 0
-        self._last_lr = [g["lr"] for g in optimizer.param_groups]
+        self._last_lr = rates_of(optimizer)
         self._reset()
 
     def _reset(self):
@@ -137,13 +137,13 @@ class ReduceLROnPlateau(LRScheduler):
         if self.num_bad_epochs > self.patience:
             self._reduce()
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-        self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
+        self._last_lr = rates_of(self.optimizer)
 
     def _reduce(self):
         for g, least in zip(self.optimizer.param_groups, self.min_lrs):
             lr = max(float(g["lr"]) * self.factor, least)
             if float(g["lr"]) - lr > self.eps:
-                g["lr"] = lr
+                set_rate(g, lr)
 
     @property
     def in_cooldown(self):

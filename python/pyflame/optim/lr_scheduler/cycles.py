@@ -2,7 +2,7 @@
 import math
 import numbers
 
-from .base import LRScheduler, attributes_of, for_each_group, groups_of, positive
+from .base import LRScheduler, attributes_of, for_each_group, groups_of, positive, set_rate
 
 
 def set_momentum(group, momentum):
@@ -57,9 +57,15 @@ class OneCycleLR(LRScheduler):
             raise ValueError("OneCycleLR: the optimizer has no momentum; hint: cycle_momentum=False")
         if last_epoch == -1:
             for g, first, most, least in zip(optimizer.param_groups, self.initial_lrs, self.max_lrs, self.min_lrs):
-                g.update(lr=first, initial_lr=first, max_lr=most, min_lr=least)  # PyTorch's schedule reads them from the groups
+                set_rate(g, first)
+                g.update(initial_lr=first, max_lr=most, min_lr=least)  # PyTorch's schedule reads them from the groups
                 if cycle_momentum:
                     g.update(max_momentum=max_momentum, base_momentum=base_momentum)
+        else:  # a run that goes on: as it began
+            groups = optimizer.param_groups
+            self.initial_lrs = [g.get("initial_lr", v) for g, v in zip(groups, self.initial_lrs)]
+            self.max_lrs = [g.get("max_lr", v) for g, v in zip(groups, self.max_lrs)]
+            self.min_lrs = [g.get("min_lr", v) for g, v in zip(groups, self.min_lrs)]
         super().__init__(optimizer, last_epoch)
 
     def _between(self, a, b, at):
@@ -87,8 +93,8 @@ class OneCycleLR(LRScheduler):
         if not self.cycle_momentum:
             return
         phase, at = self._phase(self.last_epoch)
-        momenta = {"max_m": self.max_momentum, "base_m": self.base_momentum}
         for g in self.optimizer.param_groups:
+            momenta = {"max_m": g.get("max_momentum", self.max_momentum), "base_m": g.get("base_momentum", self.base_momentum)}
             set_momentum(g, self._between(momenta[phase[3]], momenta[phase[4]], at))
 
 
@@ -188,7 +194,11 @@ class CyclicLR(LRScheduler):
         self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
         if last_epoch == -1:
             for g, lr in zip(optimizer.param_groups, base_lrs):
-                g["lr"] = lr
+                set_rate(g, lr)
+            if cycle_momentum:
+                for g, low, high in zip(optimizer.param_groups, self.base_momentums, self.max_momentums):
+                    g.update(max_momentum=high, base_momentum=low)
+                    set_momentum(g, high)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
