@@ -373,9 +373,11 @@ def ldexp(input, other):
     """
     if not isinstance(other, Tensor):
         return input * _C.pow(2.0, float(other))
-    dtype = _result_type(floating(input) if isinstance(input, Tensor) else input, other)
-    product = input * _C.pow(2.0, floating(other))
-    return product.to(dtype) if dtype.is_floating_point else product
+    dtype, power = _result_type(input, other), _C.pow(2.0, floating(other))
+    if not dtype.is_floating_point or not isinstance(input, Tensor):
+        return input * power
+    wide = _C.promote_types(dtype, power.dtype)  # a power of 2 may not fit into float16 where the product does
+    return (input.to(wide) * power.to(wide)).to(dtype)
 
 
 @method

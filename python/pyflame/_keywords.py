@@ -13,7 +13,6 @@ OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memo
 SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "view", "expand"), "size"), "reshape": "shape", "permute": "dims"}
 WORDS = {"pow": ("exponent", "other"), "dropout": ("train", "training")}
 LOSSES = ("binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss")
-_WITHOUT_INPUT = frozenset(("arange", "full", "linspace", "logspace", "range"))  # their first argument may be a number, or a size
 _RELEVANT = OTHERS | frozenset(RENAMED.values())
 _MATRICES = (("input", "A"), ("b", "B"))  # some functions of PyTorch's linalg have one of these words, some the other
 _CATEGORIES = ("bool", "int", "float", "complex")
@@ -115,8 +114,7 @@ def _with_numbers(function, args, keywords):
     def number(value):
         return value.item() if isinstance(value, Tensor) and not value.ndim and not value.requires_grad else value
 
-    kept = 0 if function.__name__ in _WITHOUT_INPUT else 1
-    numbers = (*args[:kept], *map(number, args[kept:]))
+    numbers = (*args[:1], *map(number, args[1:]))
     named = {name: value if name == "input" else number(value) for name, value in keywords.items()}
     if all(a is b for a, b in zip((*args, *keywords.values()), (*numbers, *named.values()))):
         return ...
