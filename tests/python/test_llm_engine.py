@@ -770,8 +770,7 @@ def test_requests_whose_logits_the_host_needs_beside_those_of_a_device(lm, mixed
             assert (a.logprob is None) == (not more) and (not more or abs(a.logprob - b.logprob) < 1e-4)
 
 
-def test_a_model_alone_draws_on_a_device_what_an_engine_draws(lm, ahead, monkeypatch):
-    monkeypatch.setattr("pyflame.llm.language_model._on_gpu", lambda device: True)
+def test_a_model_alone_draws_what_an_engine_draws(lm):
     prompt = [5, 9, 13, 20]
     with Engine(lm) as engine:
         for sampling in DRAWN:
