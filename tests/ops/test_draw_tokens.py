@@ -110,7 +110,7 @@ def test_a_large_vocabulary(spread):
 
 @pytest.mark.parametrize("error, message, logits, settings", [
     (TypeError, "draw_tokens: the dtype is wrong; got float64; expected float32; hint: cast it", pf.zeros(2, 5, dtype=pf.float64), pf.zeros(2, 5)),
-    (ValueError, r"draw_tokens: the logits are no rows of a vocabulary; got \(5\); expected \(B, V\)", pf.zeros(5), pf.zeros(1, 5)),
+    (ValueError, r"draw_tokens: the logits are no rows of a vocabulary; got \(5,\); expected \(B, V\)", pf.zeros(5), pf.zeros(1, 5)),
     (ValueError, r"draw_tokens: the logits are no rows of a vocabulary; got \(2, 0\)", pf.zeros(2, 0), pf.zeros(2, 5)),
     (ValueError, r"draw_tokens: the settings do not fit; got \(2, 4\) for logits \(2, 9\); expected \(B, 5\)", pf.zeros(2, 9), pf.zeros(2, 4)),
 ])  # fmt: skip

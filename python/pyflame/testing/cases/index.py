@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import FLOATS, INTS, Case, Spec, distinct, integers, label, positive, unit
+from . import FLOATS, INTS, Case, Spec, distinct, integers, label, normal, positive, unit
 
 
 def _scatter_add(x, dim, index, src):

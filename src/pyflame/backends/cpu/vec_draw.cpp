@@ -24,6 +24,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ struct DrawKept {
   float least;
   int32_t end;
 };
+constexpr DrawKept kAllTokens{-std::numeric_limits<float>::infinity(), std::numeric_limits<int32_t>::max()};
 // A text's logits, the largest of them, and 1 / temperature.
 struct DrawRow {
   const float* x;
@@ -91,31 +93,31 @@ HWY_INLINE hn::Vec<DI> bins_of(V x, const DrawRow& row) {
   return hn::Min(hn::Max(bin, hn::Zero(di)), hn::Set(di, kDrawBins - 1));
 }
 
-// Probabilities relative to the likeliest token, of `count` tokens from `begin` on; 0 for those that are not kept, that are less than min_p, and for
-// probabilities that floats have as subnormal numbers only. one: 1 for each that is kept.
-HWY_INLINE void weights_of(const DrawRow& row, int64_t begin, int64_t count, const DrawKept& kept, float min_p,
-                           bool one, float* w) {
+// exp((x - highest) / temperature), with 0 where that would be subnormal.
+HWY_INLINE V weight_of(V x, const DrawRow& row) {
   const D d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const V highest = hn::Set(d, row.highest), scale = hn::Set(d, row.scale), low = hn::Set(d, -87.0F);
-  for (int64_t i = 0; i < count; i += lanes) {
+  const V z = hn::Mul(hn::Sub(x, hn::Set(d, row.highest)), hn::Set(d, row.scale)), low = hn::Set(d, -87.0F);
+  return hn::IfThenZeroElse(hn::Lt(z, low), math::HWY_NAMESPACE::exp(d, hn::Max(z, low)));
+}
+
+// Probabilities relative to the likeliest token, of `count` tokens from `begin` on; 0 for those that are not kept and
+// for those that are less than min_p.
+HWY_INLINE void weights_of(const DrawRow& row, int64_t begin, int64_t count, const DrawKept& kept, float min_p,
+                           float* w) {
+  const D d;
+  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d))) {
     const V x = loaded(row.x + begin + i, count - i);
     const auto mask = is_kept(x, begin + i, kept);
     V y = hn::Zero(d);
     if (!hn::AllFalse(d, mask)) {
-      y = hn::Set(d, 1.0F);
-      if (!one) {
-        const V z = hn::Mul(hn::Sub(x, highest), scale);
-        y = hn::IfThenZeroElse(hn::Lt(z, low), math::HWY_NAMESPACE::exp(d, hn::Max(z, low)));
-        y = hn::IfThenElseZero(hn::Ge(y, hn::Set(d, min_p)), y);
-      }
-      y = hn::IfThenElseZero(mask, y);
+      y = hn::IfThenElseZero(mask, weight_of(x, row));
+      y = hn::IfThenElseZero(hn::Ge(y, hn::Set(d, min_p)), y);
     }
     hn::StoreU(y, d, w + i);
   }
 }
 
-// Calls f(begin, count) for each block of the row.
+// Calls f(begin, count) for each block of n tokens.
 template <class F>
 HWY_INLINE void for_blocks(int64_t n, const F& f) {
   for (int64_t begin = 0; begin < n; begin += kDrawBlock) f(begin, std::min(kDrawBlock, n - begin));
@@ -123,18 +125,43 @@ HWY_INLINE void for_blocks(int64_t n, const F& f) {
 
 using Block = std::array<float, kDrawBlock + 64>;  // a vector may be written behind the end
 
-// The sums of the measures of the kept tokens by bin.
-void sum_bins(const DrawRow& row, const DrawKept& kept, bool one, double* sums) {
+// The probabilities of the kept tokens, added by bin.
+void sum_bins(const DrawRow& row, const DrawKept& kept, double* sums) {
+  const D d;
   const DI di;
-  alignas(64) Block w;
-  alignas(64) std::array<int32_t, kDrawBlock + 64> bin;
-  for_blocks(row.n, [&](int64_t begin, int64_t count) HWY_ATTR {
-    weights_of(row, begin, count, kept, 0, one, w.data());
-    for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(di)))
-      hn::StoreU(bins_of(loaded(row.x + begin + i, count - i), row), di, bin.data() + i);
-    for (size_t i = 0; i < static_cast<size_t>(count); ++i)
-      if (w[i] != 0) sums[bin[i]] += static_cast<double>(w[i]);
-  });
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  alignas(64) std::array<float, kLanes> w;
+  alignas(64) std::array<int32_t, kLanes> bin;
+  for (int64_t i = 0; i < row.n; i += kLanes) {
+    const V x = loaded(row.x + i, row.n - i);
+    const auto mask = is_kept(x, i, kept);
+    if (hn::AllFalse(d, mask)) continue;
+    hn::Store(hn::IfThenElseZero(mask, weight_of(x, row)), d, w.data());
+    hn::Store(bins_of(x, row), di, bin.data());
+    for (size_t k = 0; k < kLanes; ++k) sums[bin[k]] += static_cast<double>(w[k]);
+  }
+}
+
+// The number of tokens by bin. Bins behind those that have the first `wanted` tokens count some of theirs only: what has
+// been counted says more and more often which these are.
+void count_bins(const DrawRow& row, int64_t wanted, double* sums) {
+  const D d;
+  const DI di;
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  alignas(64) std::array<int32_t, kLanes> bin;
+  int32_t last = kDrawBins - 1;
+  for (int64_t i = 0, next = kDrawBlock; i < row.n; i += kLanes) {
+    if (i >= next) {
+      double sum = 0;
+      for (int32_t b = 0; b < last; ++b)
+        if ((sum += sums[b]) >= static_cast<double>(wanted)) last = b;
+      next = 2 * i;
+    }
+    const auto bins = bins_of(loaded(row.x + i, row.n - i), row);
+    if (hn::AllFalse(di, hn::Lt(bins, hn::Set(di, last + 1)))) continue;
+    hn::Store(bins, di, bin.data());
+    for (size_t k = 0; k < static_cast<size_t>(std::min(kLanes, row.n - i)); ++k) sums[bin[k]] += 1;
+  }
 }
 
 // The ids of the kept tokens of a bin, in their order.
@@ -154,18 +181,15 @@ void ids_of_bin(const DrawRow& row, const DrawKept& kept, int32_t bin, std::vect
   }
 }
 
-// The measures of some tokens.
-void weights_at(const DrawRow& row, const std::vector<int32_t>& ids, bool one, std::vector<double>& w) {
-  w.assign(ids.size(), 1.0);
-  if (one) return;
+// The probabilities of some tokens.
+void weights_at(const DrawRow& row, const std::vector<int32_t>& ids, std::vector<double>& w) {
+  w.resize(ids.size());
   alignas(64) Block x, y;
   for_blocks(static_cast<int64_t>(ids.size()), [&](int64_t begin, int64_t count) HWY_ATTR {
-    for (int64_t i = 0; i < count; ++i)
-      x[static_cast<size_t>(i)] = row.x[ids[static_cast<size_t>(begin + i)]];
-    const DrawKept all{-std::numeric_limits<float>::infinity(), std::numeric_limits<int32_t>::max()};
-    weights_of({x.data(), count, row.highest, row.scale}, 0, count, all, 0, false, y.data());
-    for (int64_t i = 0; i < count; ++i)
-      w[static_cast<size_t>(begin + i)] = static_cast<double>(y[static_cast<size_t>(i)]);
+    const auto b = static_cast<size_t>(begin), n = static_cast<size_t>(count);
+    for (size_t i = 0; i < n; ++i) x[i] = row.x[ids[b + i]];
+    weights_of({x.data(), count, row.highest, row.scale}, 0, count, kAllTokens, 0, y.data());
+    std::copy_n(y.begin(), n, w.begin() + begin);
   });
 }
 
@@ -175,7 +199,7 @@ int64_t drawn_token(const DrawRow& row, const DrawKept& kept, float min_p, float
   std::vector<double> sums;
   double all = 0;
   for_blocks(row.n, [&](int64_t begin, int64_t count) HWY_ATTR {
-    weights_of(row, begin, count, kept, min_p, false, w.data());
+    weights_of(row, begin, count, kept, min_p, w.data());
     sums.push_back(static_cast<double>(vec::sum(w.data(), count)));
     all += sums.back();
   });
@@ -189,7 +213,7 @@ int64_t drawn_token(const DrawRow& row, const DrawKept& kept, float min_p, float
     if ((before += sums[b]) > target) break;
   }
   const int64_t begin = static_cast<int64_t>(at) * kDrawBlock, count = std::min(kDrawBlock, row.n - begin);
-  weights_of(row, begin, count, kept, min_p, false, w.data());
+  weights_of(row, begin, count, kept, min_p, w.data());
   int64_t id = begin;
   for (int64_t i = 0; i < count; ++i) {
     const auto here = static_cast<double>(w[static_cast<size_t>(i)]);
@@ -210,32 +234,52 @@ namespace pyflame::cpu {
 namespace vec {
 namespace {
 HWY_EXPORT(sum_bins);
+HWY_EXPORT(count_bins);
 HWY_EXPORT(ids_of_bin);
 HWY_EXPORT(weights_at);
 HWY_EXPORT(drawn_token);
 
-// The first of the kept tokens, in their order, whose measures add up to at least `share` of the sum or, if each counts 1, to at least `share`.
-DrawKept fewest(const DrawRow& row, const DrawKept& kept, bool one, double share) {
-  std::vector<double> sums(kDrawBins);
-  HWY_DYNAMIC_DISPATCH(sum_bins)(row, kept, one, sums.data());
-  double all = 0, sum = 0;
-  for (const double s : sums) all += s;
-  const double wanted = one ? share : share * all;
-  int32_t bin = 0;
-  while (bin < kDrawBins && sum + sums[static_cast<size_t>(bin)] < wanted) sum += sums[static_cast<size_t>(bin++)];
-  if (bin == kDrawBins) return kept;  // rounding leads beyond the sum
+// The kept tokens of a bin in their order.
+std::vector<int32_t> ordered(const DrawRow& row, const DrawKept& kept, int32_t bin) {
   std::vector<int32_t> ids;
   HWY_DYNAMIC_DISPATCH(ids_of_bin)(row, kept, bin, ids);
-  // Larger logits, and of equal ones lower ids, have smaller keys.
-  std::vector<uint64_t> keys(ids.size());
+  std::vector<uint64_t> keys(ids.size());  // larger logits, and of equal ones lower ids, have smaller keys
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto bits = std::bit_cast<uint32_t>(row.x[ids[i]] + 0.0F);
     keys[i] = static_cast<uint64_t>(bits >> 31 ? bits : ~bits & 0x7fffffffU) << 32 | static_cast<uint32_t>(ids[i]);
   }
   sort_keys(keys.data(), static_cast<int64_t>(keys.size()));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(keys[i] & 0xffffffffU);
-  std::vector<double> w;
-  HWY_DYNAMIC_DISPATCH(weights_at)(row, ids, one, w);
+  return ids;
+}
+
+// The first bin with which the sum reaches what is wanted, or kDrawBins; `sum` becomes that of the bins before it.
+int32_t reaching(const std::vector<double>& sums, double wanted, double& sum) {
+  int32_t bin = 0;
+  for (; bin < kDrawBins && sum + sums[static_cast<size_t>(bin)] < wanted; ++bin) sum += sums[static_cast<size_t>(bin)];
+  return bin;
+}
+
+// The first k tokens.
+DrawKept first_of(const DrawRow& row, int64_t k) {
+  std::vector<double> sums(kDrawBins);
+  HWY_DYNAMIC_DISPATCH(count_bins)(row, k, sums.data());
+  double before = 0;
+  const int32_t bin = reaching(sums, static_cast<double>(k), before);
+  const int32_t last = ordered(row, kAllTokens, bin)[static_cast<size_t>(k - static_cast<int64_t>(before) - 1)];
+  return {row.x[last], last + 1};
+}
+
+// The fewest of the kept tokens whose share of the probability is at least this one.
+DrawKept likeliest(const DrawRow& row, const DrawKept& kept, double share) {
+  std::vector<double> sums(kDrawBins), w;
+  HWY_DYNAMIC_DISPATCH(sum_bins)(row, kept, sums.data());
+  double sum = 0;
+  const double wanted = share * std::accumulate(sums.begin(), sums.end(), 0.0);
+  const int32_t bin = reaching(sums, wanted, sum);
+  if (bin == kDrawBins) return kept;  // rounding leads beyond the sum
+  const std::vector<int32_t> ids = ordered(row, kept, bin);
+  HWY_DYNAMIC_DISPATCH(weights_at)(row, ids, w);
   size_t last = 0;
   while (last + 1 < ids.size() && (sum += w[last]) < wanted) ++last;
   return {row.x[ids[last]], ids[last] + 1};
@@ -248,10 +292,10 @@ std::pair<int64_t, float> draw(const float* x, int64_t n, const float* set) {
   if (!std::isfinite(highest)) return {0, highest};
   if (set[0] < 1e-30F) return {best, highest};
   const DrawRow row{x, n, highest, 1.0F / set[0]};
-  DrawKept kept{-std::numeric_limits<float>::infinity(), std::numeric_limits<int32_t>::max()};
+  DrawKept kept = kAllTokens;
   const int64_t top_k = set[1] < static_cast<float>(n) ? static_cast<int64_t>(set[1]) : 0;
-  if (top_k > 0) kept = fewest(row, kept, true, static_cast<double>(top_k));
-  if (set[2] < 1.0F) kept = fewest(row, kept, false, static_cast<double>(set[2]));
+  if (top_k > 0) kept = first_of(row, top_k);
+  if (set[2] < 1.0F) kept = likeliest(row, kept, static_cast<double>(set[2]));
   return {HWY_DYNAMIC_DISPATCH(drawn_token)(row, kept, set[3], set[4]), highest};
 }
 
