@@ -377,7 +377,7 @@ def test_wrong_logits_end_one_request(lm, monkeypatch):
         def run(self):
             return self.damaged(super().run())
 
-        def chosen(self):  # where a GPU finds the tokens
+        def chosen(self):  # where the device finds the tokens
             ids, logits = super().chosen()
             return ids, self.damaged(logits)
 
@@ -400,7 +400,7 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
         def run(self):
             return after(super().run())
 
-        def chosen(self):  # where a GPU finds the tokens
+        def chosen(self):  # where the device finds the tokens
             return after(super().chosen())
 
     monkeypatch.setattr(engines, "Step", Fails)
@@ -416,11 +416,9 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
 
 def test_an_engine_that_cannot_go_on_says_so_to_all(lm, monkeypatch):
     class Fails(engines.Step):
-        def run(self):
+        def chosen(self):
             monkeypatch.setattr(engines, "Pages", broken)
             raise RuntimeError("the device is lost")
-
-        likeliest = run  # where a GPU finds the tokens
 
     def broken(*args):
         raise MemoryError("nothing left")
@@ -553,7 +551,7 @@ def test_numbers_of_rows():
     assert [_paged.rounded(n) for n in range(1, 513)] == [min(s for s in sizes if s >= n) for n in range(1, 513)]
 
 
-# Passes that begin before the tokens of the one before are known. The device finds the likeliest tokens then, as GPUs do.
+# Passes that begin before the tokens of the one before are known. GPUs do so.
 
 
 @pytest.fixture

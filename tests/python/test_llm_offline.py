@@ -166,7 +166,7 @@ def test_llm_that_fails(lm, monkeypatch):
         assert idle(llm.engine)
 
         class Fails(engines.Step):
-            def run(self):
+            def chosen(self):
                 raise MemoryError("no memory")
 
         with monkeypatch.context() as patch:

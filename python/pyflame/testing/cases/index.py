@@ -245,7 +245,7 @@ def _draws():
 
     for name, shape, values in (("normal", (30, 650), normal), ("ties", (30, 300), lambda rng, shape: np.round(normal(rng, shape))), ("equal", (9, 70), lambda rng, shape: np.full(shape, 1.5)),
                                 ("close", (9, 2100), lambda rng, shape: 100 + rng.standard_normal(shape) / 64), ("one", (3, 1), normal), ("none", (0, 5), normal)):
-        yield Case(f"draw_tokens-{name}", ("llm.Sampler",), ("draw_tokens",), (Spec(shape, "float32", values), Spec((shape[0], 5), "float32", settings)),
+        yield Case(f"draw_tokens-{name}", ("draw_tokens",), ("draw_tokens",), (Spec(shape, "float32", values), Spec((shape[0], 5), "float32", settings)),
                    lambda pf, *x: pf._C._draw_tokens(*x), draw_tokens, out=("int64", "float32"), own_values=True)
 
 
