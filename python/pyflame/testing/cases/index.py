@@ -243,7 +243,7 @@ def _draws():
         columns = rng.choice([0, 0.5, 1, 1.7], n), rng.choice([0, 1, 5, 50, 1000], n), rng.choice([1, 0.93, 0.51, 0.07], n), rng.choice([0, 0.04, 0.3], n), rng.random(n)
         return np.stack(columns, 1)
 
-    for name, shape, values in (("normal", (30, 650), normal), ("ties", (30, 300), lambda rng, shape: np.round(normal(rng, shape))), ("equal", (9, 70), lambda rng, shape: np.full(shape, 1.5)),
+    for name, shape, values in (("normal", (12, 650), normal), ("ties", (12, 300), lambda rng, shape: np.round(normal(rng, shape))), ("equal", (9, 70), lambda rng, shape: np.full(shape, 1.5)),
                                 ("close", (9, 2100), lambda rng, shape: 100 + rng.standard_normal(shape) / 64), ("one", (3, 1), normal), ("none", (0, 5), normal)):
         yield Case(f"draw_tokens-{name}", ("draw_tokens",), ("draw_tokens",), (Spec(shape, "float32", values), Spec((shape[0], 5), "float32", settings)),
                    lambda pf, *x: pf._C._draw_tokens(*x), draw_tokens, out=("int64", "float32"), own_values=True)
