@@ -46,6 +46,12 @@ def test_the_ends_of_the_sum():
     assert ids.tolist() == [7, 600]
 
 
+def test_rows_without_settings_take_the_likeliest():
+    logits = np.random.RandomState(4).standard_normal((3, WIDTH)).astype(np.float32)
+    likeliest = logits[:, :KNOWN].argmax(1)
+    assert chosen(logits, [])[0].tolist() == likeliest.tolist() and chosen(logits, [(1, 1, 1, 0, 0.5)])[0].tolist() == likeliest.tolist()
+
+
 def test_a_row_is_chosen_alike_in_any_company():
     rs = np.random.RandomState(5)
     logits = rs.standard_normal((9, WIDTH)).astype(np.float32)

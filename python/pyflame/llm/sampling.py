@@ -15,7 +15,7 @@ def draw(logits, settings):
     """The choice of the next tokens where the logits are: (ids, largest logits), int64 and float32 tensors of one number for each row. logits: float32 (rows, tokens that can be drawn);
     settings: a tuple of each row, as Sampler.settings() has it; rows without one take the likeliest token."""
     numbers = np.zeros((logits.shape[0], 5), dtype=np.float32)
-    numbers[: len(settings)] = settings
+    numbers[: len(settings)] = np.reshape(settings, (-1, 5))
     return _C._draw_tokens(logits, _C.tensor(numbers, device=logits.device))
 
 
