@@ -218,6 +218,10 @@ void bind_writes(nb::module_& m) {
   m.def("_true_positions",
         [](const Tensor& mask, int64_t size, int64_t fill) { return true_positions(mask, size, fill); });
   m.def("_searchsorted", &searchsorted);
+  m.def("_draw_tokens", &draw_tokens, "logits"_a, "settings"_a,
+        "(ids int64 [B], largest logits [B]): the choice of the next token from each row of logits [B, V] by settings "
+        "[B, 5], which are temperature, top_k, top_p, min_p and a drawn number from 0 to 1; all float32. ValueError, "
+        "TypeError.");
   m.def("_bin_sums", &bin_sums, "values"_a, "weights"_a, "scale"_a, "divide"_a, "start"_a, "bins"_a);
   m.def("_sorted_values", &sorted_values);
 }

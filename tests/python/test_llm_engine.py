@@ -377,7 +377,7 @@ def test_wrong_logits_end_one_request(lm, monkeypatch):
         def run(self):
             return self.damaged(super().run())
 
-        def chosen(self):  # where a GPU finds the tokens
+        def chosen(self):  # where the device finds the tokens
             ids, logits = super().chosen()
             return ids, self.damaged(logits)
 
@@ -400,7 +400,7 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
         def run(self):
             return after(super().run())
 
-        def chosen(self):  # where a GPU finds the tokens
+        def chosen(self):  # where the device finds the tokens
             return after(super().chosen())
 
     monkeypatch.setattr(engines, "Step", Fails)
@@ -416,11 +416,9 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
 
 def test_an_engine_that_cannot_go_on_says_so_to_all(lm, monkeypatch):
     class Fails(engines.Step):
-        def run(self):
+        def chosen(self):
             monkeypatch.setattr(engines, "Pages", broken)
             raise RuntimeError("the device is lost")
-
-        likeliest = run  # where a GPU finds the tokens
 
     def broken(*args):
         raise MemoryError("nothing left")
@@ -553,7 +551,7 @@ def test_numbers_of_rows():
     assert [_paged.rounded(n) for n in range(1, 513)] == [min(s for s in sizes if s >= n) for n in range(1, 513)]
 
 
-# Passes that begin before the tokens of the one before are known. The device finds the likeliest tokens then, as GPUs do.
+# Passes that begin before the tokens of the one before are known. GPUs do so.
 
 
 @pytest.fixture
@@ -770,8 +768,7 @@ def test_requests_whose_logits_the_host_needs_beside_those_of_a_device(lm, mixed
             assert (a.logprob is None) == (not more) and (not more or abs(a.logprob - b.logprob) < 1e-4)
 
 
-def test_a_model_alone_draws_on_a_device_what_an_engine_draws(lm, ahead, monkeypatch):
-    monkeypatch.setattr("pyflame.llm.language_model._on_gpu", lambda device: True)
+def test_a_model_alone_draws_what_an_engine_draws(lm):
     prompt = [5, 9, 13, 20]
     with Engine(lm) as engine:
         for sampling in DRAWN:

@@ -53,7 +53,7 @@ def test_a_batch_of_several_grammars(lm):
     with pf.llm.LLM(lm, max_num_seqs=4) as llm:
         params = [SamplingParams(max_tokens=300, seed=i, n=2, structured_outputs=StructuredOutputsParams(json=SCHEMA) if i % 2 else {"regex": "[a-f]{4}"}) for i in range(4)]
         outputs = llm.generate(["Hello"] * 4, [*params, ][:4])
-        free = llm.generate("Hello", SamplingParams(max_tokens=5, seed=1))[0].outputs[0]
+        free = llm.generate("Hello", SamplingParams(max_tokens=5, seed=1, ignore_eos=True))[0].outputs[0]
     for i, output in enumerate(outputs):
         for o in output.outputs:
             assert o.finish_reason == "stop" and (fits(o.text) if i % 2 else re.fullmatch("[a-f]{4}", o.text)), o

@@ -7,7 +7,6 @@ import pyflame as pf
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Engine, Sampler, Sampling, SamplingParams  # noqa: E402
 from pyflame.llm import engine as engines  # noqa: E402
-from pyflame.llm import sampling  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 GREEDY = Sampling(temperature=0)
@@ -60,23 +59,17 @@ def test_min_tokens(lm):
     assert request.ids[2:] == want and len(want) >= 5
 
 
-@pytest.mark.parametrize("settings", [{}, {"top_p": 0.5}, {"top_p": 0.95}, {"min_p": 0.3}, {"min_p": 0.001}, {"top_p": 0.9, "min_p": 0.05}, {"temperature": 3.0}, {"temperature": 1e-310}, {"min_tokens": 9}], ids=str)
-def test_a_large_vocabulary_is_not_sorted_where_its_first_tokens_suffice(settings, monkeypatch):
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.5}, {"min_p": 0.3}, {"top_k": 7, "top_p": 0.9}, {"temperature": 3.0, "frequency_penalty": 1.0}, {"min_tokens": 9}, {"logit_bias": {4: -100, 9: 3}}], ids=str)
+def test_what_is_drawn_is_what_the_probabilities_say(settings):
+    """Each token has a part of the sum in the order of the ids; the next number of the seed lies in the one that is drawn."""
     rs = np.random.RandomState(1)
-    many = [rs.randn(300) * 2 for _ in range(60)]
-
-    def drawn():
-        sampler = Sampler(Sampling(seed=3, **settings))
-        return [sampler(x, [1], 0, {2, 5}) for x in many], sampler._random.random()
-
-    want = drawn()
-    for first in (8, 40):
-        monkeypatch.setattr(sampling, "FIRST", first)
-        assert drawn() == want
-    whole = []
-    monkeypatch.setattr(Sampler, "_sorted", lambda self, logits, forbidden: whole.append(1) or (np.array([0]), np.ones(1)))
-    drawn()
-    assert len(whole) < 60 or settings in ({"top_p": 0.95}, {"min_p": 0.001})  # these lead far
+    sampler, numbers = Sampler(Sampling(seed=3, **settings)), np.random.Generator(np.random.Philox(3))
+    for _ in range(60):
+        logits = (rs.randn(300) * 2).astype(np.float32)
+        ids, p = Sampler(Sampling(**settings)).probabilities(logits, [1, 8], 1, {2, 5})
+        order = np.argsort(ids)
+        place = np.searchsorted(np.cumsum(p[order]), numbers.random(), side="right")
+        assert sampler(logits, [1, 8], 1, {2, 5}) == ids[order][min(place, ids.size - 1)]
 
 
 @pytest.mark.parametrize("name, value", [("presence_penalty", 2.5), ("frequency_penalty", -3), ("frequency_penalty", "1"), ("min_tokens", -1), ("min_tokens", 1.0), ("logit_bias", {3: 101}), ("logit_bias", {-1: 0}),
@@ -173,7 +166,7 @@ def test_llm_that_fails(lm, monkeypatch):
         assert idle(llm.engine)
 
         class Fails(engines.Step):
-            def run(self):
+            def chosen(self):
                 raise MemoryError("no memory")
 
         with monkeypatch.context() as patch:

@@ -11,9 +11,9 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
-from ._draw import draw, settings_of
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
 from ._network import STEP, _rows
+from .sampling import draw
 
 BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
@@ -238,7 +238,7 @@ class Step:
         return np.empty((0, self.network.config.vocab), dtype=np.float32)
 
     def start(self, known, settings=None, seen=()):
-        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id, or with settings chooses by them: tuples of _draw.SETTINGS, one for each
+        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id, or with settings chooses by them: tuples of Sampler.settings(), one for each
         of the wanted logits. These are the next tokens: `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it; None where no
         logits are wanted. seen: which of the wanted logits the host shall have, too."""
         self._seen = None
@@ -251,12 +251,12 @@ class Step:
             if seen:
                 rows = [*seen, *[0] * (coarsely_rounded(len(seen), 1) - len(seen))]
                 of_host = x.index_select(0, _C.tensor(np.array(rows, dtype=np.int64), device=x.device))
+            x = x[:, :known]
             if settings is None:
-                x = x[:, :known]
                 ids = x.argmax(1)
                 highest = x.gather(1, ids.unsqueeze(1))[:, 0]
             else:
-                ids, highest = draw(x, _C.tensor(settings_of(settings, x.shape[0]), device=x.device), known=known)
+                ids, highest = draw(x, settings)
             self.next_ids = ids
             both = _C.stack([ids.to(_C.float64), highest.to(_C.float64)], 1)
         self._arriving = _C._Readback(both)

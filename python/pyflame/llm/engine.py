@@ -50,7 +50,7 @@ def _close_all():
 
 
 def _device_can_choose(r):
-    """Whether a GPU can choose the request's next token: nobody looks at the logits more closely."""
+    """Whether the device can choose the request's next token: nobody looks at the logits more closely."""
     return r.logprobs is None and r._beams is None and r._candidates is None and r._sampler.needs_logits_alone
 
 
@@ -562,7 +562,7 @@ class Engine(Intake):
 
     def _compute(self, parts):
         """One forward pass and what follows of it. False where it failed: the blocks are new then. While a GPU chooses all tokens, the next passes follow from here: each begins
-        before the host knows the tokens of the one before, so the device does not wait for the host."""
+        before the host knows the tokens of the one before, so the device does not wait for the host. The CPU would compute it before it hands the tokens over."""
         try:
             drafts = self._drafts_of(parts) if self.speculative_config is not None else {}
             for r, p in parts:
@@ -575,7 +575,7 @@ class Engine(Intake):
             parts, step, by_device = begun
             begun, error = None, None
             try:
-                begun = self._begin_next(parts, step) if all(by_device) else None
+                begun = self._begin_next(parts, step) if all(by_device) and _on_gpu(self._network.device) else None
             except Exception as e:
                 error = e  # the tokens of this pass are right
             try:
@@ -619,8 +619,7 @@ class Engine(Intake):
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
         # The vocabulary's logits are many bytes to copy, and much work for the host.
-        gpu = _on_gpu(self._network.device)
-        by_device = [gpu and (not p.wanted or _device_can_choose(r)) for r, p in parts]
+        by_device = [not p.wanted or _device_can_choose(r) for r, p in parts]
         if not any(by_device):
             return parts, self._new_step([p for _, p in parts], rows, logits_rows, found), by_device
         settings, seen = [], []

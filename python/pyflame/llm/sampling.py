@@ -5,9 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .. import _C
 from .grammar import Grammar
 
-FIRST = 512  # tokens that are looked at first; only where these do not suffice, the whole vocabulary is sorted
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def draw(logits, settings):
+    """The choice of the next tokens where the logits are: (ids, largest logits), int64 and float32 tensors of one number for each row. logits: float32 (rows, tokens that can be drawn);
+    settings: a tuple of each row, as Sampler.settings() has it; rows without one take the likeliest token."""
+    numbers = np.zeros((logits.shape[0], 5), dtype=np.float32)
+    numbers[: len(settings)] = np.reshape(settings, (-1, 5))
+    return _C._draw_tokens(logits, _C.tensor(numbers, device=logits.device))
 
 
 @dataclass
@@ -20,8 +29,8 @@ class Sampling:
     - frequency_penalty f and presence_penalty p, from -2 to 2: the logit of a token that has been written n times becomes x - n f - p. The prompt does not count.
     - min_tokens: the tokens that end a text are not drawn before so many tokens have been written. A grammar goes first: what it allows alone is drawn.
     - grammar: a Grammar, which says what the text must be. Tokens that it does not allow are not drawn; the text ends where it is complete.
-    - seed: the same seed gives the same tokens on the same kind of device, alone and beside other requests; without one each call differs. A GPU that chooses the tokens
-      itself adds the probabilities in the order of the ids, the CPU in that of the likeliest, so their tokens differ.
+    - seed: the same seed gives the same tokens on the same kind of device, alone and beside other requests; without one each call differs. Other devices draw the same numbers and
+      add the probabilities in the same order, that of the ids, so their tokens differ only where the last bits of logits or sums decide.
     ValueError."""
 
     temperature: float = 1.0
@@ -84,7 +93,7 @@ class Sampler:
     def __init__(self, sampling, matcher=None):
         self.sampling, self._matcher = sampling, matcher
         self._random = np.random.Generator(np.random.Philox(sampling.seed))
-        self._numbers = []  # for a device: one for each token that is written
+        self._numbers = []  # one for each token that is written
 
     @property
     def ended(self):
@@ -93,21 +102,21 @@ class Sampler:
 
     @property
     def needs_logits_alone(self):
-        """Whether the next token follows from the logits and a random number, whatever the text is. A GPU can choose it then (_draw.py)."""
+        """Whether the next token follows from the logits and a random number, whatever the text is. draw() can choose it from the model's own logits then."""
         s = self.sampling
         return self._matcher is None and s.repetition_penalty == 1 and not (s.logit_bias or s.frequency_penalty or s.presence_penalty or s.min_tokens)
 
     def settings(self, written):
-        """What a GPU needs to choose the next token, after so many were written: the numbers of _draw.SETTINGS."""
+        """What draw() needs to choose the next token, after so many were written: temperature, top_k, top_p, min_p and the number that is drawn for this token, as float32 can hold them."""
         s = self.sampling
         if s.temperature == 0:
             return (0.0, 0, 1.0, 0.0, 0.0)
         while len(self._numbers) <= written:
             self._numbers.append(self._random.random())
-        return (s.temperature, s.top_k, s.top_p, s.min_p, self._numbers[written])
+        return (min(s.temperature, 1e30), min(s.top_k, 1 << 30), max(s.top_p, 1e-30), s.min_p, self._numbers[written])
 
     def chosen(self, id, highest):
-        """The id that a device has chosen, as an int. highest: the largest of the logits. ValueError where that is not finite."""
+        """The id that draw() has chosen, as an int. highest: the largest of the logits. ValueError where that is not finite."""
         _finite(highest)
         return int(id)
 
@@ -176,24 +185,6 @@ class Sampler:
             p = p[p >= s.min_p * p[0]]
         return ids[: p.size], p / p.sum()
 
-    def _among_first(self, logits):
-        """(ids, probabilities, are these all that can be drawn) of the FIRST likeliest tokens, or None where top_p or min_p may lead beyond them."""
-        s, ids = self.sampling, _likeliest(logits, FIRST)
-        with np.errstate(over="ignore"):
-            p = np.exp((logits[ids] - logits[ids[0]]) / s.temperature) / np.exp((logits - logits[ids[0]]) / s.temperature).sum()
-        whole = False
-        if s.top_p < 1:
-            n = int(np.searchsorted(np.cumsum(p), s.top_p)) + 1
-            if n > p.size:
-                return None
-            p, whole = p[:n], True
-        if s.min_p > 0:
-            kept = p[p >= s.min_p * p[0]]
-            if kept.size == p.size and not whole:
-                return None
-            p, whole = kept, True
-        return ids[: p.size], p / p.sum() if whole else p, whole
-
     def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
         id = self._drawn(logits, tokens, prompt, stop_ids)
         if self._matcher is not None:
@@ -201,23 +192,13 @@ class Sampler:
         return id
 
     def _drawn(self, logits, tokens, prompt, stop_ids):
-        logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
-        s, drawn = self.sampling, None
-        if s.temperature > 0 and not 0 < s.top_k < logits.size and logits.size > FIRST:
-            first = self._among_first(logits)
-            if first is not None:
-                ids, p, whole = first
-                if whole and ids.size == 1:
-                    return int(ids[0])
-                drawn = self._random.random()
-                place = int(np.searchsorted(np.cumsum(p), drawn, side="right"))
-                if place < ids.size or whole:
-                    return int(ids[min(place, ids.size - 1)])
-        ids, p = self._sorted(logits, forbidden)
-        if ids.size == 1:
-            return int(ids[0])
-        drawn = self._random.random() if drawn is None else drawn
-        return int(ids[min(int(np.searchsorted(np.cumsum(p), drawn, side="right")), ids.size - 1)])
+        if not self.needs_logits_alone:
+            logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
+            narrow = np.clip(logits, -_LARGEST, _LARGEST)
+            logits = np.where(logits == -np.inf, logits, narrow) if forbidden else narrow
+        row = _C.tensor(np.asarray(logits, dtype=np.float32)[None], device="cpu")
+        ids, highest = draw(row, [self.settings(len(self._numbers))])
+        return self.chosen(ids.item(), highest.item())
 
 
 def _finite(logit):

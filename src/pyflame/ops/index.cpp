@@ -300,6 +300,30 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
               SearchAttrs{right ? 1 : 0});
 }
 
+std::pair<Tensor, Tensor> draw_tokens(const Tensor& logits, const Tensor& settings) {
+  constexpr const char* kOp = "draw_tokens";
+  check_same_device(kOp, {logits, settings});
+  for (const Tensor* t : {&logits, &settings})
+    PF_CHECK(t->dtype() == DType::float32, Type, "{}: the dtype is wrong; got {}; expected float32; hint: cast it", kOp,
+             dtype_name(t->dtype()));
+  PF_CHECK(logits.dim() == 2 && logits.size(1) > 0 && logits.size(1) < int64_t{1} << 31, Value,
+           "{}: the logits are no rows of a vocabulary; got {}; expected (B, V) with 1 <= V < 2^31", kOp,
+           logits.shape().str());
+  PF_CHECK(settings.shape() == (Dims{logits.size(0), 5}), Value,
+           "{}: the settings do not fit; got {} for logits {}; expected (B, 5)", kOp, settings.shape().str(),
+           logits.shape().str());
+  const int64_t rows = logits.size(0);
+  if (rows == 0) return {empty({0}, DType::int64, logits.device()), empty({0}, DType::float32, logits.device())};
+  Tensor x = logits.detach();
+  fix_layout(x);
+  if (x.strides()[1] != 1 && x.size(1) > 1) x = contiguous(x);
+  const Tensor set = contiguous(settings.detach());
+  const Arg ins[] = {x, set};
+  const OutSpec outs[] = {{{rows}, DType::int64}, {{rows}, DType::float32}};
+  const Tensors r = emit_many(OpId::draw_tokens, ins, outs, NoAttrs{});
+  return {r[0], r[1]};
+}
+
 std::pair<Tensor, Tensor> bin_sums(const Tensor& values, const Tensor& weights, double scale, bool divide,
                                    int64_t start, int64_t bins) {
   check_same_device("bin_sums", {values, weights});

@@ -319,6 +319,12 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
 // How many elements of the last dim of `sorted` (a vector, or with the leading dims of the values) come before each value; right: or equal it.
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
+// (ids int64 [B], largest logits [B]): the choice of the next token from each row of logits [B, V], by settings [B, 5] (ops.def), all float32. Tokens are
+// put in order by their logits, of equal ones the lower id first. top_k keeps the first k of them (0, V and more: all); of these, top_p keeps the fewest
+// whose share of the probability is at least top_p (1 and more: all), and min_p those that are at least min_p times as likely as the first. The token is
+// the first whose kept probabilities, added in the order of the ids, are more than the drawn number times their sum. A temperature below 1e-30 takes the
+// likeliest token. Rows with NaN, and those whose largest logit is not finite, get the id 0; their largest logit is NaN or that one.
+std::pair<Tensor, Tensor> draw_tokens(const Tensor& logits, const Tensor& settings);
 // (sums [bins], statistics int64 [4]) of a vector of float64 or float32: the sums of the weights of the values by bin, of which `start` is the first,
 // and the lowest bin, the highest bin, the largest weight (of integers) and the number of elements that cannot be used (ops.def). Weights of int64
 // and int32 are added as int64, those of float64 and float32 as float64, in an order that depends on n and `bins` alone.

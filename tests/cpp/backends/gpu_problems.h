@@ -371,6 +371,10 @@ class GpuProblems {
         for (const auto& [what, n] : {std::pair{"few", 50}, {"rows", 1000}, {"tile", 4000}, {"long", 100000}})
           add(op, what, {x({2, n})}, {x({2, n}), ints({2, n})}, SortAttrs{1});
         return;
+      case OpId::draw_tokens: {
+        const Operand logits = tensor(DType::float32, {4, 50304}), settings = tensor(DType::float32, {4, 5});
+        return add(op, "", {logits, settings}, {ints({4}), tensor(DType::float32, {4})}), void();
+      }
       case OpId::randperm:
         for (const auto& [what, n] : {std::pair{"tile", 1000}, {"long", 100000}})
           add(op, what, {number(DType::int64), number(DType::int64)}, {ints({n})});

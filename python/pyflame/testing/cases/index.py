@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import FLOATS, INTS, Case, Spec, distinct, integers, label, positive, unit
+from . import FLOATS, INTS, Case, Spec, distinct, integers, label, normal, positive, unit
 
 
 def _scatter_add(x, dim, index, src):
@@ -212,6 +212,43 @@ def _binned():
                    lambda x, w, at=window: _bin_sums(x, w, *at), c=2.0 if floats else 0.0, length=max(n, 1), out=("float64" if floats else "int64", "int64"), own_values=True)
 
 
+def kept_weights(x, temperature, top_k, top_p, min_p):
+    """The probability of each token relative to the likeliest, 0 for those that draw_tokens does not keep. x: logits, float64 (V,)."""
+    w = np.exp((x - x.max()) / temperature)
+    order = np.argsort(-x, kind="stable")
+    order = order[: int(top_k) if 1 <= top_k < x.size else None]
+    if top_p < 1:
+        sums = np.cumsum(w[order])
+        order = order[: int(np.searchsorted(sums, top_p * sums[-1])) + 1]
+    kept = np.zeros(x.size)
+    kept[order] = w[order]
+    return np.where(w >= min_p, kept, 0)
+
+
+def draw_tokens(logits, settings):
+    """(ids, largest logits) of rows of finite logits."""
+    ids = []
+    for x, (temperature, *which, drawn) in zip(logits, settings):
+        if temperature < 1e-30:
+            ids.append(x.argmax())
+        else:
+            w = kept_weights(x, temperature, *which)
+            ids.append(min(np.searchsorted(np.cumsum(w), drawn * w.sum(), side="right"), np.flatnonzero(w)[-1]))
+    return np.array(ids, np.int64), logits.max(1, initial=-np.inf)
+
+
+def _draws():
+    def settings(rng, shape):
+        n = shape[0]
+        columns = rng.choice([0, 0.5, 1, 1.7], n), rng.choice([0, 1, 5, 50, 1000], n), rng.choice([1, 0.93, 0.51, 0.07], n), rng.choice([0, 0.04, 0.3], n), rng.random(n)
+        return np.stack(columns, 1)
+
+    for name, shape, values in (("normal", (12, 650), normal), ("ties", (12, 300), lambda rng, shape: np.round(normal(rng, shape))), ("equal", (9, 70), lambda rng, shape: np.full(shape, 1.5)),
+                                ("close", (9, 2100), lambda rng, shape: 100 + rng.standard_normal(shape) / 64), ("one", (3, 1), normal), ("none", (0, 5), normal)):
+        yield Case(f"draw_tokens-{name}", ("draw_tokens",), ("draw_tokens",), (Spec(shape, "float32", values), Spec((shape[0], 5), "float32", settings)),
+                   lambda pf, *x: pf._C._draw_tokens(*x), draw_tokens, out=("int64", "float32"), own_values=True)
+
+
 def cases():
     combining = [case for dtype in (*FLOATS, *INTS) for case in _combining(dtype)]
-    return [case for dtype in (*FLOATS, "int64") for case in _per_dtype(dtype)] + combining + list(_others()) + list(_binned())
+    return [case for dtype in (*FLOATS, "int64") for case in _per_dtype(dtype)] + combining + list(_others()) + list(_binned()) + list(_draws())

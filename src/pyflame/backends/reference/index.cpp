@@ -1,4 +1,5 @@
 // Indexing. All indices are read and checked before anything is written, so a bad index changes no memory.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -191,6 +192,54 @@ void run_searchsorted(const Call& c) {
     }
   });
   write_all(c.out(0), y);
+}
+// The kept tokens' probabilities relative to the likeliest, 0 for the others.
+std::vector<double> kept_weights(const double* x, size_t n, const double* set) {
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return x[a] > x[b]; });
+  const double highest = x[order[0]];
+  const auto weight = [&](size_t i) { return std::exp((x[i] - highest) / set[0]); };
+  const double top_k = set[1];
+  if (top_k >= 1 && top_k < static_cast<double>(n)) order.resize(static_cast<size_t>(top_k));
+  if (set[2] < 1) {
+    double all = 0, sum = 0;
+    for (const size_t i : order) all += weight(i);
+    size_t count = 0;
+    while (count < order.size() && (count == 0 || sum < set[2] * all)) sum += weight(order[count++]);
+    order.resize(count);
+  }
+  std::vector<double> w(n);
+  for (const size_t i : order)
+    if (weight(i) >= set[3]) w[i] = weight(i);
+  return w;
+}
+size_t drawn_token(const std::vector<double>& w, double drawn) {
+  const double target = std::accumulate(w.begin(), w.end(), 0.0) * drawn;
+  double sum = 0;
+  size_t last = 0;  // where rounding leads beyond the sum
+  for (size_t i = 0; i < w.size(); ++i) {
+    if (w[i] == 0) continue;
+    last = i;
+    if ((sum += w[i]) > target) break;
+  }
+  return last;
+}
+void run_draw_tokens(const Call& c) {
+  const std::vector<double> logits = read_all<double>(c.in(0)), settings = read_all<double>(c.in(1));
+  const auto rows = static_cast<size_t>(c.in(0).shape[0]), n = static_cast<size_t>(c.in(0).shape[1]);
+  std::vector<int64_t> ids(rows);
+  std::vector<double> highest(rows);
+  for (size_t row = 0; row < rows; ++row) {
+    const double *const x = logits.data() + row * n, *const set = settings.data() + row * 5;
+    const double* const best = std::max_element(x, x + n);
+    const bool is_nan = std::any_of(x, x + n, [](double v) { return std::isnan(v); });
+    highest[row] = is_nan ? std::numeric_limits<double>::quiet_NaN() : *best;
+    if (!std::isfinite(highest[row])) continue;
+    ids[row] = set[0] < 1e-30 ? best - x : static_cast<int64_t>(drawn_token(kept_weights(x, n, set), set[4]));
+  }
+  write_all(c.out(0), ids);
+  write_all(c.out(1), highest);
 }
 void run_bin_sums(const Call& c) {
   constexpr double kMost = 1125899906842624.0;  // 2^50

@@ -1,4 +1,4 @@
-// sort, topk, randperm (kernels/order/radix.h, topk.h) and argmax, argmin (kernels/order/arg.h).
+// sort, topk, randperm (kernels/order/radix.h, topk.h), argmax, argmin (kernels/order/arg.h) and draw_tokens (kernels/order/draw.h).
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -262,8 +262,36 @@ class ArgBest final : public Executable {
   std::unique_ptr<Kernel> best_, single_, join_;
 };
 
+class DrawTokens final : public Executable {
+ public:
+  explicit DrawTokens(const Problem& p)
+      : node_(p.root()),
+        kernel_(p.graph.device.type, kThreads,
+                kernel_source({"order/draw.h"}, kThreads,
+                              fmt::format("(const float* logits, const float* settings, pf::i64* ids, float* highest, "
+                                          "pf::i64 width, pf::i64 known) {{ pf::draw_tokens<{}>(logits, settings, ids, "
+                                          "highest, width, known); }}",
+                                          kThreads))) {}
+  void run(const RunContext& ctx) override {
+    const Operand& x = node_.ins[0];
+    const int64_t width = x.strides[0], known = x.shape[1];
+    kernel_.launch(ctx.device, {static_cast<unsigned>(x.shape[0]), 1, 1}, ctx.bindings[x.binding],
+                   ctx.bindings[node_.ins[1].binding], ctx.bindings[node_.outs[0].binding],
+                   ctx.bindings[node_.outs[1].binding], width, known);
+  }
+
+ private:
+  static constexpr unsigned kThreads = 1024;  // a row is long
+  Node node_;
+  Kernel kernel_;
+};
+
 }  // namespace
 
+std::span<const Impl> draw_tokens_impls(DeviceType) {
+  static const Impl impl{"gpu.draw_tokens", accepts_all, make_of<DrawTokens>};
+  return {&impl, 1};
+}
 std::span<const Impl> sort_impls(DeviceType) {
   static const Impl impl{"gpu.order", accepts_all, make_of<Ordered>};
   return {&impl, 1};
