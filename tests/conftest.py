@@ -3,10 +3,18 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
 
 import pytest
 
 os.environ.setdefault("PYFLAME_INTERPRET", "0")  # what is tested on a GPU is its own kernels, from their first run on
+
+
+@pytest.fixture(autouse=True)
+def random_numbers_of_the_test(request):
+    """Each test draws the same numbers in every run, whatever ran before it: a tolerance that holds today holds tomorrow."""
+    if (pf := sys.modules.get("pyflame")) is not None and hasattr(pf, "manual_seed"):
+        pf.manual_seed(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(scope="session")

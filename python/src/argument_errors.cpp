@@ -82,8 +82,8 @@ bool no_overload() {
   return text.find("(): incompatible function arguments.") != std::string::npos;
 }
 
-// Calls f again with NumPy's keywords translated, and with what out= and generator= ask for, if there are any of them
-// (_keywords.py). Null without an error if there are none.
+// Calls f again with NumPy's keywords translated, with what out= and generator= ask for, and with numbers in place of
+// tensors without dims, if there are any of them (_keywords.py). Null without an error if there are none.
 PyObject* with_other_keywords(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -93,7 +93,7 @@ PyObject* with_other_keywords(PyObject* f, PyObject* const* args, size_t n, PyOb
     nb::list positional;
     for (size_t i = 0; i < count; ++i) positional.append(nb::handle(args[i]));
     nb::dict keywords;
-    for (size_t i = 0; i < nb::len(names); ++i)
+    for (size_t i = 0; i < (names ? nb::len(names) : 0); ++i)
       keywords[nb::handle(PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)))] = nb::handle(args[count + i]);
     static const nb::object* retry =
         new nb::object(nb::module_::import_("pyflame._keywords").attr("retry"));  // lives as long as the interpreter
@@ -138,7 +138,7 @@ PyObject* enter(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
   PyObject* result = entries[I](f, args, n, names);
   if (result) return result;
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) return with_own_name(f, args, n);
-  if (names && PyTuple_GET_SIZE(names) > 0 && !(n & kConstructs) && no_overload()) {
+  if (!(n & kConstructs) && no_overload()) {
     result = with_other_keywords(f, args, n, names);
     if (result) return result;
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return with_own_name(f, args, n);

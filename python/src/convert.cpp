@@ -98,12 +98,27 @@ Tensor from_buffer_copy(const char* op, const View& v, DTypeOpt dtype, DeviceOpt
   return dtype ? cast(t, *dtype) : t;
 }
 
+DType dtype_of_numbers(Category kind) {
+  if (kind == Category::Complex) return complex_dtype(default_dtype());
+  return kind == Category::Float ? default_dtype() : kind == Category::Integer ? DType::int64 : DType::bool_;
+}
+
+// The dtype that one element of a sequence asks for: tensors and NumPy's scalars have one of their own.
+DType dtype_of_element(nb::handle h, const Scalar& s) {
+  if (const Tensor* t = as_tensor(h)) return t->dtype();
+  DType own = DType::bool_;
+  if (std::strncmp(Py_TYPE(h.ptr())->tp_name, "numpy.", 6) == 0 &&
+      dtype_from(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(h.ptr()))), &own))
+    return own;
+  return dtype_of_numbers(s.kind);
+}
+
 // Nested sequences. Numbers are collected as doubles and as int64s, so a list of large integers is exact.
 struct Gather {
   const char* op;
   std::vector<int64_t> shape;
   std::vector<Scalar> values;
-  Category kind = Category::Bool;
+  DType dtype = DType::bool_;
   bool any = false;
 
   static bool is_sequence(nb::handle h) {
@@ -149,8 +164,8 @@ struct Gather {
     }
     PF_CHECK(depth == shape.size(), Value,
              "{}: ragged data; a number stands at depth {}; expected a sequence of length {}", op, depth, shape[depth]);
+    dtype = any ? promote(dtype, dtype_of_element(h, s)) : dtype_of_element(h, s);
     any = true;
-    kind = std::max(kind, s.kind);
     values.push_back(s);
   }
 };
@@ -198,11 +213,6 @@ Tensor from_values(const char* op, const std::vector<Scalar>& values, const Dims
 
 bool is_array_like(nb::handle h) { return as_tensor(h) || is_numpy_array(h); }
 
-DType dtype_of_numbers(Category kind) {
-  if (kind == Category::Complex) return complex_dtype(default_dtype());
-  return kind == Category::Float ? default_dtype() : kind == Category::Integer ? DType::int64 : DType::bool_;
-}
-
 // Dates are an array without a buffer; tables of pandas and others have their numbers in to_numpy().
 [[noreturn]] void refuse_data(const char* op, nb::handle data) {
   std::string got = kind_name(data), hint;
@@ -239,10 +249,10 @@ Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt de
       for (nb::handle e : data) parts.push_back(make_tensor(op, e, dtype, device));
       return stack(parts, 0);
     }
-    Gather g{op, {}, {}, Category::Bool, false};
+    Gather g{op, {}, {}, DType::bool_, false};
     g.add(data, 0);
     const Dims shape{std::span<const int64_t>(g.shape)};
-    const DType d = dtype.value_or(g.any ? dtype_of_numbers(g.kind) : default_dtype());
+    const DType d = dtype.value_or(g.any ? g.dtype : default_dtype());
     return from_values(op, g.values, shape, d, device);
   }
   PF_CHECK(!PyLong_Check(data.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op,

@@ -136,12 +136,14 @@ void bind_ranges(nb::module_& m) {
       "start"_a, "end"_a, "step"_a = 1, OPTIONS, text);
   m.def(
       "linspace",
-      [](double start, double end, int64_t steps, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+      [](NumberArg start, NumberArg end, int64_t steps, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         return leaf(linspace(start, end, steps, dtype, device), requires_grad);
       },
       "start"_a, "end"_a, "steps"_a, OPTIONS,
       "`steps` numbers at equal distances from start to end, both included; one step is start. Dtype: the default one "
-      "unless given. ValueError for a negative number of steps.");
+      "unless given, complex if an end is. A tensor of one element is read as a number. ValueError for a negative "
+      "number "
+      "of steps, TypeError for a real dtype with complex ends.");
   m.def(
       "eye",
       [](int64_t n, std::optional<int64_t> cols, DTypeArg dtype, DeviceArg device, bool requires_grad) {

@@ -3,6 +3,7 @@
 
 #include "casters.h"
 #include "op_docs.h"
+#include "pyflame/ops/helpers.h"
 
 namespace pyflame::python {
 
@@ -264,21 +265,29 @@ void bind_binary(nb::module_& m, TensorClass& c) {
   auto scaled = [&](const char* name, const char* method, BinaryFn fn, OpId op) {
     const std::string t = binary_doc(text_of(op)) + "\nalpha: a factor of other.";
     const std::string t_in_place = binary_in_place_doc(op) + "\nalpha: a factor of other.";
-    auto value = [](const Value& b, const std::optional<Scalar>& alpha) {
-      return alpha ? Value(mul(b, Value(*alpha))) : b;
+    // alpha * b, in the dtype of the result. A bool is 0 or 1, as if alpha were one.
+    auto value = [name](const Value& a, const Value& b, const std::optional<Scalar>& alpha) {
+      if (!alpha) return b;
+      const DType d = ops::result_type(a, b);
+      PF_CHECK(alpha->kind < Category::Float || is_float(d) || is_complex(d), Runtime,
+               "{}: alpha does not fit integers; got {}; expected an integer for a result of dtype {}", name, alpha->f,
+               dtype_name(d));
+      if (d == DType::bool_) return Value(logical_and(b, Scalar(alpha->i != 0)));
+      return b.is_tensor ? Value(mul(cast(b.tensor, d), *alpha)) : Value(mul(b, *alpha));
     };
     m.def(
         name,
-        [fn, value](const Value& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(b, alpha)); },
+        [fn, value](const Value& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(a, b, alpha)); },
         "input"_a, "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), t.c_str());
     c.def(
         name,
-        [fn, value](const Tensor& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(b, alpha)); },
+        [fn, value](const Tensor& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(a, b, alpha)); },
         "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), t.c_str());
     c.def(
         method,
         [fn, name, value](nb::handle_t<Tensor> self, const Value& b, std::optional<Scalar> alpha) {
-          binary_(fn, name, self_tensor(self), value(b, alpha));
+          const Tensor& x = self_tensor(self);
+          binary_(fn, name, x, value(x, b, alpha));
           return nb::borrow(self);
         },
         "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), t_in_place.c_str());

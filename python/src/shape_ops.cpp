@@ -105,33 +105,22 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "A view with this shape, strides and offset in elements, which is the input's unless given. ValueError beyond "
       "the storage.\nsize, stride: sequences of equal length; a stride is 0 or more. storage_offset: counts from the "
       "beginning of the storage.");
-  auto split_fn = [](const Tensor& x, const DimsArg& size, int64_t dim, bool one) {
-    return tuple_of(one ? split(x, size.get()[0], dim) : split(x, size.get(), dim));
+  auto split_fn = [](const Tensor& x, nb::handle given, int64_t dim) {
+    const Tensor* t = as_tensor(given);
+    const nb::object size = t && t->dim() == 0 ? nb::object(given.attr("item")()) : nb::borrow(given);
+    DimsArg d;
+    PF_CHECK(dims_from(size, &d) && d.given, Type,
+             "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(given));
+    return tuple_of(PyIndex_Check(size.ptr()) ? split(x, d.get()[0], dim) : split(x, d.get(), dim));
   };
-  m.def(
-      "split",
-      [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
-        DimsArg d;
-        PF_CHECK(dims_from(size, &d) && d.given, Type,
-                 "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(size));
-        return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
-      },
-      "tensor"_a, "split_size_or_sections"_a, "dim"_a = 0,
-      "Views of the tensor along a dim. split_size_or_sections: a number of entries for each view (the last may be "
-      "smaller), "
-      "or a list with the size of each view. "
-      "Returns a tuple. ValueError for a size below 1 and for sizes that do not add up to that of the dim, "
-      "IndexError for a dim that is not there, TypeError for what is no size.");
-  c.def(
-      "split",
-      [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
-        DimsArg d;
-        PF_CHECK(dims_from(size, &d) && d.given, Type,
-                 "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(size));
-        return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
-      },
-      "split_size"_a, "dim"_a = 0,
-      "Views along a dim of `split_size` entries each (the last may be smaller); a list has the size of each view.");
+  m.def("split", split_fn, "tensor"_a, "split_size_or_sections"_a, "dim"_a = 0,
+        "Views of the tensor along a dim. split_size_or_sections: a number of entries for each view (the last may be "
+        "smaller), "
+        "or a list with the size of each view. "
+        "Returns a tuple. ValueError for a size below 1 and for sizes that do not add up to that of the dim, "
+        "IndexError for a dim that is not there, TypeError for what is no size.");
+  c.def("split", split_fn, "split_size"_a, "dim"_a = 0,
+        "Views along a dim of `split_size` entries each (the last may be smaller); a list has the size of each view.");
   both(
       m, c, "chunk", [](const Tensor& x, int64_t chunks, int64_t dim) { return tuple_of(chunk(x, chunks, dim)); },
       "chunks"_a, "dim"_a = 0,

@@ -244,12 +244,12 @@ def test_convolution_is_that_of_its_dims(dims):
 
 def test_transposed_volumes_with_an_output_padding_of_the_stride():
     """A depth that only output_padding reaches: the values of the other dims in their place, and a gradient of the input's shape."""
-    x, w = pf.randn(1, 2, 4, 5, 3, requires_grad=True), pf.randn(2, 3, 2, 3, 2, requires_grad=True)
+    x, w = pf.randn(1, 2, 4, 5, 3, dtype=pf.float64, requires_grad=True), pf.randn(2, 3, 2, 3, 2, dtype=pf.float64, requires_grad=True)
     arguments = {"stride": 1, "dilation": 2, "padding": (1, 0, 0), "output_padding": (1, 0, 0)}
     turned = {"stride": 1, "dilation": 2, "padding": (0, 0, 1), "output_padding": (0, 0, 1)}
     y = F.conv_transpose3d(x, w, **arguments)
     near(F.conv_transpose3d(x.detach().permute(0, 1, 4, 3, 2), w.detach().permute(0, 1, 4, 3, 2), **turned).permute(0, 1, 4, 3, 2), y.detach().numpy())
-    g = pf.randn(*y.shape)
+    g = pf.randn(*y.shape, dtype=y.dtype)
     y.backward(g)
     assert x.grad.shape == x.shape and w.grad.shape == w.shape
     near((x.grad * x.detach()).sum(), (g * y.detach()).sum().item())  # y is linear in x

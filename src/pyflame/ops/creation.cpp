@@ -99,7 +99,16 @@ Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype, DeviceOpt d
   return emit_on(device.value_or(current_device()), OpId::arange, {Arg(start, d), Arg(step, d)}, shape, d);
 }
 
-Tensor linspace(double start, double end, int64_t steps, DTypeOpt dtype, DeviceOpt device) {
+Tensor linspace(Scalar first, Scalar last, int64_t steps, DTypeOpt dtype, DeviceOpt device) {
+  if (first.kind == Category::Complex || last.kind == Category::Complex) {
+    const DType d = dtype.value_or(complex_dtype(default_dtype()));
+    PF_CHECK(is_complex(d), Type, "linspace: complex ends with a real dtype; got {}; expected a complex dtype",
+             dtype_name(d));
+    return cast(complex(linspace(first.f, last.f, steps, DType::float64, device),
+                        linspace(first.imag, last.imag, steps, DType::float64, device)),
+                d);
+  }
+  double start = first.f, end = last.f;
   PF_CHECK(steps >= 0, Value, "linspace: negative number of steps; got {}; expected >= 0", steps);
   const DType d = dtype.value_or(default_dtype());
   if (!is_float(d) && !is_complex(d)) start = std::trunc(start), end = std::trunc(end);

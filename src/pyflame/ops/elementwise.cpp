@@ -465,17 +465,19 @@ void check_divisor(const char* op, const Operands& o) {
            "{}: integer division by zero; got the divisor 0; expected a divisor that is not 0", op);
 }
 
+// The gradients of a function of two operands that is constant between its steps.
+Tensors no_slope(GradNode& n, const Tensors& g) {
+  return {n.needs(0) ? to_edge(n, 0, zeros_like(g[0])) : Tensor(),
+          n.needs(1) ? to_edge(n, 1, zeros_like(g[0])) : Tensor()};
+}
+
 }  // namespace
 
 Tensor floor_divide(const Value& av, const Value& bv) {
   const Operands o = operands("floor_divide", av, bv);
   check_divisor("floor_divide", o);
   Tensor out = o.run(OpId::floor_divide);
-  if (is_float(o.dtype))
-    attach("floor_divide", {out}, {o.a, o.b}, {}, [](GradNode& n, const Tensors& g) -> Tensors {
-      return {n.needs(0) ? to_edge(n, 0, zeros_like(g[0])) : Tensor(),
-              n.needs(1) ? to_edge(n, 1, zeros_like(g[0])) : Tensor()};
-    });
+  if (is_float(o.dtype)) attach("floor_divide", {out}, {o.a, o.b}, {}, no_slope);
   return out;
 }
 
@@ -483,7 +485,16 @@ Tensor div(const Value& a, const Value& b, const std::string& rounding_mode) {
   PF_CHECK(rounding_mode == "trunc" || rounding_mode == "floor", Value,
            "div: unknown rounding_mode; got '{}'; expected None, 'trunc' or 'floor'", rounding_mode);
   if (rounding_mode == "floor") return floor_divide(a, b);
-  if (is_float(ops::result_type(a, b))) return trunc(div(a, b));
+  if (is_float(ops::result_type(a, b))) {
+    const Operands o = operands("div", a, b);
+    Tensor out;
+    {
+      const grad_mode::Guard off(false, grad_mode::inference());
+      out = trunc(div(a, b));
+    }
+    attach("div", {out}, {o.a, o.b}, {}, no_slope);
+    return out;
+  }
   // The quotient that is rounded down is one too small where a negative one has a rest.
   const Tensor down = floor_divide(a, b);
   const Tensor rest = remainder(a, b);

@@ -42,7 +42,7 @@ Tensor full_like(const Tensor& x, Scalar value, DTypeOpt dtype = {});
 Tensor zeros_like(const Tensor& x, DTypeOpt dtype = {});
 Tensor ones_like(const Tensor& x, DTypeOpt dtype = {});
 Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype = {}, DeviceOpt device = {});
-Tensor linspace(double start, double end, int64_t steps, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor linspace(Scalar start, Scalar end, int64_t steps, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor eye(int64_t n, std::optional<int64_t> m = {}, DTypeOpt dtype = {}, DeviceOpt device = {});
 // Copies nbytes = numel * itemsize bytes from host memory.
 Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt device = {});

@@ -425,7 +425,8 @@ PF_DEVICE T zeta(T x, T q) {
   if (x == 1) return m.inf();
   if (!(x > 1) || m_nan(q)) return m.nan();
   if (q <= 0 && m_floor(q) == q) return m.inf();
-  if (q <= 0 && m_floor(x) != x) return m.nan();  // q^-x is not real
+  if (q <= 0 && m_floor(x) != x) return m.nan();                // q^-x is not real
+  if (q * half_ulp<T>() > x) return m_pow(q, 1 - x) / (x - 1);  // the integral; the powers of large q underflow
   T sum = 0, at = q, term = 0;
   for (int k = 0; k < 10 || at <= 9; ++k, at += 1) {
     term = m_pow(at, -x);
@@ -467,7 +468,8 @@ PF_DEVICE T gamma_weight(T a, T x) {
   const T spread = m_exp(-a * above_log((x - a) / a) - stirling(ScalarMath<T>(), a));
   return spread / m_sqrt((T)6.28318530717958647693 * a);
 }
-constexpr int kMostGammaTerms = 100000;  // enough for a up to 1e8
+constexpr int kMostGammaTerms = 100000;  // enough for a up to the next number
+constexpr float kLargestGammaSum = 1e8f;
 template <class T>
 PF_DEVICE T lower_gamma_series(T a, T x) {
   T sum = 1, term = 1;
@@ -507,6 +509,15 @@ PF_DEVICE T upper_gamma_small(T a, T x) {
   }
   return -m_expm1(log) - m_exp(log) * a * sum;
 }
+// The upper part for a large a, by the error function and Temme's first correction (DLMF 8.12.4). It differs from 0 and 1
+// only near x = a.
+template <class T>
+PF_DEVICE T upper_gamma_large(T a, T x) {
+  T eta = m_sqrt(2 * above_log((x - a) / a));
+  if (x < a) eta = -eta;
+  const T c = (T)-0.33333333333333333 + eta / 12 - eta * eta * (T)0.014814814814814815;
+  return (T)0.5 * m_erfc(eta * m_sqrt(a / 2)) + c * m_exp(-a * eta * eta / 2) / m_sqrt((T)6.28318530717958647693 * a);
+}
 // Where one of the numbers is 0, infinite, negative or NaN: whether that decides, and the lower part.
 template <class T>
 PF_DEVICE bool gamma_at_limits(T a, T x, T* lower) {
@@ -520,12 +531,14 @@ template <class T>
 PF_DEVICE T igamma(T a, T x) {
   T limit;
   if (gamma_at_limits(a, x, &limit)) return limit;
+  if (a > kLargestGammaSum) return 1 - upper_gamma_large(a, x);
   return x < a + 1 ? lower_gamma_series(a, x) : 1 - upper_gamma_fraction(a, x);
 }
 template <class T>
 PF_DEVICE T igammac(T a, T x) {
   T limit;
   if (gamma_at_limits(a, x, &limit)) return 1 - limit;
+  if (a > kLargestGammaSum) return upper_gamma_large(a, x);
   if (x < (T)1.1 && a < 1) return upper_gamma_small(a, x);
   return x < a + 1 ? 1 - lower_gamma_series(a, x) : upper_gamma_fraction(a, x);
 }

@@ -35,6 +35,7 @@ struct DrawWeight {
 PF_DEVICE int draw_place(const float* sums, int first, int last, float target, float& before) {
   int found = first;
   float in_front = before;
+#pragma unroll 1
   for (int i = first; i < last; ++i) {
     if (sums[i] > 0) found = i, in_front = before;
     if (sums[i] > 0 && before + sums[i] > target) break;
@@ -62,6 +63,7 @@ PF_DEVICE DrawKept draw_fewest(const float* x, int known, const DrawKept& in, co
                                typename M::T* shared, int* counts) {
   using T = typename M::T;
   u32 key = 0;
+#pragma unroll 1
   for (int bit = 30; bit >= 0; bit -= 2) {
     T sums[3] = {0, 0, 0};
     for (int i = (int)thread(); i < known; i += kThreads) {
@@ -92,6 +94,7 @@ PF_DEVICE DrawKept draw_fewest(const float* x, int known, const DrawKept& in, co
   const int take = wanted - larger <= each ? 1 : (int)m_ceil((float)(wanted - larger) / (float)each);
   if (take >= equal) return DrawKept{key, in.key == key ? in.ids : known};
   int low = 0;  // fewer than `take` of them have a lower id
+#pragma unroll 1
   for (int step = 1 << 30; step > 0; step >>= 1) {
     if (low + step > known || low + step < 0) continue;
     if (draw_count<kThreads>(x, low + step, in, key, counts) < take) low += step;
