@@ -33,3 +33,22 @@ def test_a_program_that_is_not_there():
     run = subprocess.run([sys.executable, "-m", "pyflame.torch", "nofile.py"], capture_output=True, text=True, timeout=120)
     assert run.returncode == 2 and run.stdout == ""
     assert run.stderr == "python -m pyflame.torch: can't open file 'nofile.py': no such file\n"
+
+
+def test_channels_in_the_last_dim():
+    conv = nn.Conv2d(3, 8, 3)
+    with pytest.raises(ValueError, match=r"^conv2d: input channels do not fit the weight; got input \(2, 16, 16, 3\) .*; hint: channels stand before the spatial dims, as in \(N, C, H, W\); movedim\(-1, 1\)"):
+        conv(pf.ones(2, 16, 16, 3))
+    with pytest.raises(ValueError, match="expected 3 channels$"):
+        conv(pf.ones(2, 4, 16, 16))
+    assert conv(pf.ones(2, 16, 16, 3).movedim(-1, 1)).shape == (2, 8, 14, 14)
+
+
+def test_cat_of_different_numbers_of_dims():
+    with pytest.raises(ValueError, match=r"^cat: the tensors have different numbers of dims; got \(2, 3\) and \(3,\); expected 2 dims each; hint: unsqueeze\(\) adds a dim$"):
+        pf.cat([pf.ones(2, 3), pf.ones(3)])
+
+
+def test_a_tensor_of_none():
+    with pytest.raises(TypeError, match=r"^tensor: wrong arguments; got \(NoneType\); .*; hint: the data are None, which a function without a return statement returns$"):
+        pf.tensor(None)
