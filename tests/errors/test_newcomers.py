@@ -35,6 +35,11 @@ def test_a_program_that_is_not_there():
     assert run.stderr == "python -m pyflame.torch: can't open file 'nofile.py': no such file\n"
 
 
+def test_one_tensor_as_the_parameters():
+    with pytest.raises(TypeError, match="^optimizer: params is a tensor; expected an iterable of tensors or of dicts; hint: put it into a list$"):
+        pf.optim.SGD(pf.ones(2, requires_grad=True), lr=0.1)
+
+
 def test_channels_in_the_last_dim():
     conv = nn.Conv2d(3, 8, 3)
     with pytest.raises(ValueError, match=r"^conv2d: input channels do not fit the weight; got input \(2, 16, 16, 3\) .*; hint: channels stand before the spatial dims, as in \(N, C, H, W\); movedim\(-1, 1\)"):
