@@ -146,7 +146,9 @@ def _old_name(name):
         from . import _refused
 
         return _refused.function(name, _compile.REFUSED[name])
-    raise AttributeError(f"module 'pyflame' has no attribute '{name}'")
+    from ._misspelt import missing
+
+    raise missing(__name__, name)
 
 
 def _accept_other_keywords():

@@ -105,6 +105,8 @@ class Elementwise:
             results = self._call(*(values[n] for n in self.inputs))
         except Exception as error:
             rename(self.name, error, values.values())
+            if isinstance(error, TypeError) and "only for integers" in str(error) and "^" in self.text:
+                raise TypeError(f"{str(error).partition('; hint: ')[0]}; hint: ^ is the exclusive or of bits; a power is **, as in x ** 2") from None
             raise
         return tuple(_whole(r, tensors) for r in results) if isinstance(results, tuple) else _whole(results, tensors)
 

@@ -50,6 +50,8 @@ std::string rewritten(const std::string& text) {
                     without_module(signatures(text.substr(list, types - list)));
   if (got.find("ndarray") != std::string::npos || got.find("list") != std::string::npos)
     out += "; hint: pyflame.tensor() makes tensors of arrays and lists";
+  if (out.starts_with("tensor: ") && got.starts_with("NoneType"))
+    out += "; hint: the data are None, which a function without a return statement returns";
   return out;
 }
 

@@ -672,7 +672,7 @@ void bind_convert(nb::module_& m, TensorClass& c) {
       "TypeError for bfloat16\n"
       "(use float()). force=True detaches and copies to the CPU as needed.");
   c.def("__array__", &array_protocol, "dtype"_a.none() = nb::none(), "copy"_a.none() = nb::none());
-  // `numpy_array * tensor` calls our method, which refuses it, instead of making an array of objects.
+  // `numpy_array * tensor` calls our method, which makes a tensor of the array, instead of making an array of objects.
   c.attr("__array_priority__") = 1000;
   c.def("__dlpack__", &to_dlpack, nb::kw_only(), "stream"_a.none() = nb::none(), "max_version"_a.none() = nb::none(),
         "dl_device"_a.none() = nb::none(), "copy"_a.none() = nb::none());

@@ -157,8 +157,8 @@ void bind_unary(nb::module_& m, TensorClass& c) {
 }
 
 template <auto Fn>
-Tensor reversed(const Tensor& x, const Value& other) {
-  return Fn(other, x);
+Tensor reversed(const Tensor& x, const Operand& other) {
+  return Fn(other.with(x), x);
 }
 
 template <auto Fn>
@@ -203,7 +203,7 @@ void bind_operators(TensorClass& c) {
       "__pow__", [](const Tensor& x, const Operand& e, nb::handle) { return pyflame::pow(x, e.with(x)); }, "exponent"_a,
       "modulo"_a.none() = nb::none(), nb::is_operator());
   c.def(
-      "__rpow__", [](const Tensor& x, const Value& b, nb::handle) { return pyflame::pow(b, x); }, "base"_a,
+      "__rpow__", [](const Tensor& x, const Operand& b, nb::handle) { return pyflame::pow(b.with(x), x); }, "base"_a,
       "modulo"_a.none() = nb::none(), nb::is_operator());
   c.def(
       "__ipow__",

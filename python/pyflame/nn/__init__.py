@@ -137,4 +137,6 @@ def __getattr__(name):
         from importlib import import_module
 
         return import_module(".grad", __name__)
-    raise AttributeError(f"module 'pyflame.nn' has no attribute '{name}'")
+    from .._misspelt import missing
+
+    raise missing(__name__, name)

@@ -25,7 +25,8 @@ class _BinaryCrossEntropy(Function):
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     """-(y log x + (1 - y) log(1 - x)) for probabilities x, the input, and the target y, of one shape, times weight, which broadcasts.
 
-    A logarithm is at least -100. reduction: 'mean', 'sum' or 'none'. The input is not checked to be within [0, 1].
+    A logarithm is at least -100. reduction: 'mean', 'sum' or 'none'. The input is not checked to be within [0, 1]: outside, the loss is NaN.
+    For logits, which have any value, binary_cross_entropy_with_logits is the function.
     ValueError where shapes differ."""
     if input.shape != target.shape:
         raise ValueError(f"binary_cross_entropy: shapes differ; got {input.shape} and {target.shape}")

@@ -513,7 +513,9 @@ def __getattr__(name):
         from . import functional_private
 
         return getattr(functional_private, name)
-    raise AttributeError(f"module 'pyflame.nn.functional' has no attribute '{name}'")
+    from .._misspelt import missing
+
+    raise missing(__name__, name)
 
 
 # Functions of one or two ops stay as they are: a wrapped call costs a part of theirs. Their errors may begin with the name of such an op.

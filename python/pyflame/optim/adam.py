@@ -12,7 +12,8 @@ class Adam(Optimizer):
     weight_decay is added to the gradient; with decoupled_weight_decay, p *= 1 - lr weight_decay instead, as AdamW does. With amsgrad, v' is
     made of the largest v so far. Kingma and Ba, "Adam: a method for stochastic optimization", 2014; Reddi et al., "On the convergence
     of Adam and beyond", 2018 (amsgrad). foreach, capturable and fused are accepted and change nothing: every step is fused and reads
-    nothing back. differentiable=True is NotImplementedError."""
+    nothing back. differentiable=True is NotImplementedError. ValueError for no parameters, negative lr, eps or weight_decay, and a beta outside of
+    [0, 1); TypeError where params is a tensor or has what is no tensor."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False,
                  capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):

@@ -139,7 +139,7 @@ class Optimizer:
         self.state = collections.defaultdict(dict)
         self.param_groups = []
         if isinstance(params, Tensor) or hasattr(params, "_as_parameter"):
-            raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts{'; hint: .parameters()' if hasattr(params, 'parameters') else ''}")
+            raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts; hint: put it into a list")
         if not hasattr(params, "__iter__"):
             raise TypeError(f"optimizer: params cannot be iterated; got {type(params).__name__}; expected an iterable of tensors or of dicts{'; hint: .parameters()' if hasattr(params, 'parameters') else ''}")
         params = list(params)

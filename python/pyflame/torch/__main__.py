@@ -10,6 +10,9 @@ def main():
         print("usage: python -m pyflame.torch PROGRAM.py [ARGUMENT...]\n       python -m pyflame.torch -m MODULE [ARGUMENT...]\n\n"
               "Runs a program in which `import torch` means PyFlame. docs/from-pytorch.md says what differs.")
         return 0 if arguments and arguments[0] != "-m" else 2
+    if arguments[0] != "-m" and not os.path.exists(arguments[0]):
+        print(f"python -m pyflame.torch: can't open file '{arguments[0]}': no such file", file=sys.stderr)
+        return 2
     import pyflame.torch.as_torch  # noqa: F401
 
     if arguments[0] == "-m":

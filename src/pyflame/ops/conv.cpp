@@ -90,9 +90,13 @@ Dims check_conv(const ConvCall& c) {
            "{}: groups does not divide the {} channels; got groups {} and weight {}; expected {} % groups == 0", op,
            transposed ? "input" : "output", groups, weight.shape().str(), weight.size(0));
   const int64_t fits = transposed ? weight.size(0) : weight.size(1) * groups;
-  PF_CHECK(channels == fits, Value,
-           "{}: input channels do not fit the weight; got input {} and weight {} with groups {}; expected {} channels",
-           op, x.shape().str(), weight.shape().str(), groups, fits);
+  PF_CHECK(
+      channels == fits, Value,
+      "{}: input channels do not fit the weight; got input {} and weight {} with groups {}; expected {} channels{}", op,
+      x.shape().str(), weight.shape().str(), groups, fits,
+      x.size(-1) == fits ? "; hint: channels stand before the spatial dims, as in (N, C, H, W); movedim(-1, 1) "
+                           "moves those of a batch there"
+                         : "");
   Dims size;
   for (int d = 0; d < spatial; ++d) {
     const int64_t in = x.size(d - spatial), kernel = weight.size(d + 2);

@@ -87,6 +87,10 @@ Tensor cat(const Tensors& xs, int64_t dim) {
     if (is_legacy_empty(x)) continue;
     bool fits = x.dim() == first->dim();
     for (int i = 0; fits && i < x.dim(); ++i) fits = i == d || x.shape()[i] == first->shape()[i];
+    PF_CHECK(x.dim() == first->dim(), Value,
+             "cat: the tensors have different numbers of dims; got {} and {}; expected {} dims each; hint: unsqueeze() "
+             "adds a dim",
+             first->shape().str(), x.shape().str(), first->dim());
     PF_CHECK(fits, Value, "cat: the shapes do not fit; got {} and {}; expected equal sizes except in dim {}",
              first->shape().str(), x.shape().str(), d);
     shape[d] += x.shape()[d];

@@ -38,7 +38,9 @@ void check_device(const char* op, Device d) {
       if (device_available(type)) others += fmt::format("{}'{}'", others.empty() ? "" : ", ", Device{type, 0}.str());
     // 'cuda' is the habit from PyTorch, where it names AMD's GPUs too.
     std::string hint = d.type == DeviceType::rocm ? "; hint: `pyflame doctor` says what to do" : "";
-    if (d.type == DeviceType::cuda) hint = "; hint: on an AMD GPU write 'rocm'";
+    if (d.type == DeviceType::cuda)
+      hint = device_available(DeviceType::rocm) ? "; hint: on an AMD GPU write 'rocm'"
+                                                : "; hint: no GPU was found; `pyflame doctor` says what to do";
     if (d.type == DeviceType::rocm && device_available(DeviceType::cuda))
       hint = "; hint: on an NVIDIA GPU write 'cuda'";
     PF_FAIL(Device, "{}: the device is not available; got '{}' ({}); expected one of those found here: {}{}", op,

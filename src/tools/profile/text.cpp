@@ -96,7 +96,7 @@ std::string head(const json& d, const Style& s) {
     line("device", value);
   } else if (d["signals"].value("operators", false)) {
     line("device", "CPU: the trace has operators, and no work of a GPU");
-  } else if (device_would_help(d)) {
+  } else if (!d["signals"].value("own", false) && device_would_help(d)) {
     line("device", "not named in the profile; --gfx or --product names it, for the roofline");
   }
   const json& t = d["time"];

@@ -1,0 +1,59 @@
+"""Errors that people meet in their first hour name what to write instead."""
+import subprocess
+import sys
+
+import pytest
+
+import pyflame as pf
+import pyflame.nn as nn
+import pyflame.nn.functional as F
+
+
+@pytest.mark.parametrize("module, name, meant", [(F, "softpls", "softplus"), (pf, "sofmax", "softmax"), (nn, "Liner", "Linear"), (nn, "conv2d", "Conv2d")])
+def test_misspelt_names(module, name, meant):
+    with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute '{name}'; did you mean '{meant}'\\?$"):
+        getattr(module, name)
+
+
+def test_names_that_resemble_none_and_private_names():
+    for name in ("qqqqqqqq", "_sofmax"):
+        assert not hasattr(pf, name)
+        with pytest.raises(AttributeError, match=f"^module 'pyflame' has no attribute '{name}'$"):
+            getattr(pf, name)
+
+
+def test_a_power_is_two_asterisks():
+    square = pf.elementwise("x^2")
+    with pytest.raises(TypeError, match=r"^elementwise: only for integers; got float32; .*; hint: \^ is the exclusive or of bits; a power is \*\*, as in x \*\* 2$"):
+        square(pf.ones(3))
+    assert square(pf.arange(3)).tolist() == [2, 3, 0]
+
+
+def test_a_program_that_is_not_there():
+    run = subprocess.run([sys.executable, "-m", "pyflame.torch", "nofile.py"], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 2 and run.stdout == ""
+    assert run.stderr == "python -m pyflame.torch: can't open file 'nofile.py': no such file\n"
+
+
+def test_one_tensor_as_the_parameters():
+    with pytest.raises(TypeError, match="^optimizer: params is a tensor; expected an iterable of tensors or of dicts; hint: put it into a list$"):
+        pf.optim.SGD(pf.ones(2, requires_grad=True), lr=0.1)
+
+
+def test_channels_in_the_last_dim():
+    conv = nn.Conv2d(3, 8, 3)
+    with pytest.raises(ValueError, match=r"^conv2d: input channels do not fit the weight; got input \(2, 16, 16, 3\) .*; hint: channels stand before the spatial dims, as in \(N, C, H, W\); movedim\(-1, 1\)"):
+        conv(pf.ones(2, 16, 16, 3))
+    with pytest.raises(ValueError, match="expected 3 channels$"):
+        conv(pf.ones(2, 4, 16, 16))
+    assert conv(pf.ones(2, 16, 16, 3).movedim(-1, 1)).shape == (2, 8, 14, 14)
+
+
+def test_cat_of_different_numbers_of_dims():
+    with pytest.raises(ValueError, match=r"^cat: the tensors have different numbers of dims; got \(2, 3\) and \(3,\); expected 2 dims each; hint: unsqueeze\(\) adds a dim$"):
+        pf.cat([pf.ones(2, 3), pf.ones(3)])
+
+
+def test_a_tensor_of_none():
+    with pytest.raises(TypeError, match=r"^tensor: wrong arguments; got \(NoneType\); .*; hint: the data are None, which a function without a return statement returns$"):
+        pf.tensor(None)
