@@ -63,7 +63,7 @@ view_as_complex_copy = _copy_of("view_as_complex", lambda input: _C.view_as_comp
                                 "TypeError for dtypes other than float32 and float64, ValueError where the last dim is not of size 2.")
 view_as_real_copy = _copy_of("view_as_real", lambda input: _C.view_as_real(input),
                              "TypeError for an input that is not complex.")
-view_copy = _copy_of("view", lambda input, size: input.view(size),
+view_copy = _copy_of("view", lambda input, size: input.reshape(size),
                      "size: the sizes, of which one may be -1. ValueError for another number of elements, TypeError for what is no size.")
 
 

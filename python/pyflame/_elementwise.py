@@ -423,10 +423,12 @@ def _slope(x, dim, step, edge_order):
     n = x.shape[dim]
     part = lambda t, start, length: t if not isinstance(t, Tensor) or t.ndim == 0 else t.narrow(dim, start, length)  # noqa: E731
     difference = (x.narrow(dim, 1, n - 1) - x.narrow(dim, 0, n - 1)) / step
-    # The slope of the parabola through three neighbours: weights are the distances to the other side.
-    before, after = part(step, 0, n - 2), part(step, 1, n - 2)
-    left, right = difference.narrow(dim, 0, n - 2), difference.narrow(dim, 1, n - 2)
-    inner = (left * after + right * before) / (before + after)
+    if not isinstance(step, Tensor) or step.ndim == 0:  # equal distances: the element itself does not count
+        inner = (x.narrow(dim, 2, n - 2) - x.narrow(dim, 0, n - 2)) / (2 * step)
+    else:  # the slope of the parabola through three neighbours: weights are the distances to the other side
+        before, after = part(step, 0, n - 2), part(step, 1, n - 2)
+        left, right = difference.narrow(dim, 0, n - 2), difference.narrow(dim, 1, n - 2)
+        inner = (left * after + right * before) / (before + after)
     first, last = difference.narrow(dim, 0, 1), difference.narrow(dim, n - 2, 1)
     if edge_order == 2:
         b, a = part(step, 0, 1), part(step, 1, 1)

@@ -175,12 +175,22 @@ def column_stack(tensors):
     return _C.cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors], 1)
 
 
+def _parts(op, *words):
+    """The one argument of three words that says where to split."""
+    given = [w for w in words if w is not None]
+    if len(given) != 1:
+        raise TypeError(f"{op}: no single number of parts or list of indices; got {len(given)} of indices_or_sections, indices and sections; expected one of them")
+    return given[0]
+
+
 @method
-def tensor_split(input, indices_or_sections, dim=0):
+def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None):
     """Views of parts along a dim: that many parts, the first ones longer by one where they are not equal; or parts that end at the indices.
 
-    ValueError for fewer than 1 part. IndexError for a dim that is not there, and for an input without dims.
+    indices_or_sections: a number of parts, or a sequence of indices; indices and sections are other words for it.
+    ValueError for fewer than 1 part. IndexError for a dim that is not there, and for an input without dims. TypeError without indices_or_sections.
     """
+    indices_or_sections = _parts("tensor_split", indices_or_sections, indices, sections)
     if not input.ndim:
         raise IndexError("tensor_split: a tensor without dims has no parts; got shape (); expected one dim or more")
     dim = _wrap("tensor_split", dim, input.ndim)
@@ -208,21 +218,27 @@ def _split_evenly(op, input, parts, dim):
 
 
 @method
-def hsplit(input, indices_or_sections):
-    """tensor_split along the second dim (of a vector: the first). ValueError for a number of parts that does not divide the size, and for no dims."""
-    return _split_evenly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
+def hsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+    """tensor_split along the second dim (of a vector: the first). ValueError for a number of parts that does not divide the size, and for no dims.
+
+    indices and sections: other words for indices_or_sections. TypeError without one of them."""
+    return _split_evenly("hsplit", input, _parts("hsplit", indices_or_sections, indices, sections), 0 if input.ndim == 1 else 1)
 
 
 @method
-def vsplit(input, indices_or_sections):
-    """tensor_split along the first dim. ValueError for a number of parts that does not divide the size, and for fewer than two dims."""
-    return _split_evenly("vsplit", input, indices_or_sections, 0)
+def vsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+    """tensor_split along the first dim. ValueError for a number of parts that does not divide the size, and for fewer than two dims.
+
+    indices and sections: other words for indices_or_sections. TypeError without one of them."""
+    return _split_evenly("vsplit", input, _parts("vsplit", indices_or_sections, indices, sections), 0)
 
 
 @method
-def dsplit(input, indices_or_sections):
-    """tensor_split along the third dim. ValueError for a number of parts that does not divide the size, and for fewer than three dims."""
-    return _split_evenly("dsplit", input, indices_or_sections, 2)
+def dsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+    """tensor_split along the third dim. ValueError for a number of parts that does not divide the size, and for fewer than three dims.
+
+    indices and sections: other words for indices_or_sections. TypeError without one of them."""
+    return _split_evenly("dsplit", input, _parts("dsplit", indices_or_sections, indices, sections), 2)
 
 
 # ---- repetitions and reversals

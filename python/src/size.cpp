@@ -21,6 +21,24 @@ PyObject* as_size(PyObject* tuple) {
   return size;
 }
 
+// The tuple of an iterable of integers, and of what stands for one, such as a tensor with one integer.
+PyObject* make_size(PyTypeObject* type, PyObject* args, PyObject* keywords) {
+  PyObject* size = PyTuple_Type.tp_new(type, args, keywords);
+  for (Py_ssize_t i = 0; size && i < PyTuple_GET_SIZE(size); ++i) {
+    PyObject* entry = PyTuple_GET_ITEM(size, i);
+    if (PyLong_CheckExact(entry)) continue;
+    PyObject* number = PyNumber_Index(entry);
+    if (!number) {
+      PyErr_Format(PyExc_TypeError, "Size: not a size; got %R at place %zd; expected integers", entry, i);
+      Py_DECREF(size);
+      return nullptr;
+    }
+    PyTuple_SET_ITEM(size, i, number);
+    Py_DECREF(entry);
+  }
+  return size;
+}
+
 PyObject* numel(PyObject* self, PyObject*) {
   nb::object product = nb::int_(1);
   for (nb::handle entry : nb::borrow<nb::tuple>(self)) product = product * entry;
@@ -48,13 +66,14 @@ void bind_size(nb::module_& m) {
   static PyMethodDef methods[] = {{"numel", &numel, METH_NOARGS, "The product of the sizes."},
                                   {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
+      {Py_tp_new, reinterpret_cast<void*>(&make_size)},
       {Py_tp_methods, methods},
       {Py_sq_concat, reinterpret_cast<void*>(&sum)},
       {Py_sq_repeat, reinterpret_cast<void*>(&repeated)},
       {Py_mp_subscript, reinterpret_cast<void*>(&item)},
       {Py_tp_doc,
        const_cast<char*>("The sizes of a tensor, a tuple of ints with numel(). Slices and sums of it are sizes, too. "
-                         "TypeError for what is no sequence; its entries are not checked.")},
+                         "TypeError for what is no sequence of integers.")},
       {0, nullptr}};
   static PyType_Spec spec{"pyflame._C.Size", 0, 0, Py_TPFLAGS_DEFAULT, slots};
   const nb::object type = nb::steal(

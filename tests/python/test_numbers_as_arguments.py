@@ -63,3 +63,31 @@ def test_rounded_quotients_have_the_gradient_zero_also_at_infinities(rounding):
     z = pf.div(x, y, rounding_mode=rounding)
     z.sum().backward()
     assert x.grad.tolist() == [0, 0, 0] and y.grad.tolist() == [0, 0, 0]
+
+
+def test_places_of_a_split_have_two_words():
+    x = pf.arange(4)
+    for parts in (pf.tensor_split(x, indices=(1,)), x.tensor_split(indices=[1]), pf.hsplit(x, indices=(1,)), x.hsplit(indices=(1,))):
+        assert [p.tolist() for p in parts] == [[0], [1, 2, 3]]
+    assert [p.tolist() for p in x.tensor_split(sections=2)] == [p.tolist() for p in x.hsplit(sections=2)] == [[0, 1], [2, 3]]
+    assert [p.shape for p in pf.vsplit(pf.ones(4, 2), sections=2)] == [(2, 2)] * 2 and [p.shape for p in pf.dsplit(pf.ones(1, 1, 4), indices=[1])] == [(1, 1, 1), (1, 1, 3)]
+    for split in (pf.tensor_split, pf.hsplit, pf.vsplit, pf.dsplit):
+        for wrong in ({}, {"sections": 2, "indices": [1]}):
+            with pytest.raises(TypeError, match=f"{split.__name__}: no single number of parts"):
+                split(pf.ones(4, 4, 4), **wrong)
+
+
+def test_sizes_are_integers():
+    assert pf.Size([1, np.int64(2), pf.tensor(3)]) == (1, 2, 3) and type(pf.Size([np.int64(2)])[0]) is int and pf.Size(()) == () and pf.Size() == ()
+    for wrong in (["a"], [1.5], [None]):
+        with pytest.raises(TypeError, match="Size: not a size; got .* at place 0; expected integers"):
+            pf.Size(wrong)
+
+
+def test_the_slope_beside_an_infinity_does_not_read_it():
+    np.testing.assert_array_equal(pf.gradient(pf.tensor([1.0, 2.0, math.inf, 3.0, 4.0]))[0].numpy(), np.float32([1, math.inf, 0.5, -math.inf, 1]))
+    assert pf.gradient(pf.tensor([1.0, 4.0, 9.0]), spacing=2.0)[0].tolist() == [1.5, 2, 2.5]
+
+
+def test_a_copy_of_a_view_takes_any_strides():
+    assert pf.view_copy(pf.arange(6).view(2, 3).t(), (6,)).tolist() == [0, 3, 1, 4, 2, 5]
