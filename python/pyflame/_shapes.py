@@ -221,7 +221,7 @@ def _split_evenly(op, input, parts, dim):
 def hsplit(input, indices_or_sections=None, *, indices=None, sections=None):
     """tensor_split along the second dim (of a vector: the first). ValueError for a number of parts that does not divide the size, and for no dims.
 
-    indices and sections: other words for indices_or_sections. TypeError without one of them."""
+    input: of any shape and dtype. indices and sections: other words for indices_or_sections. TypeError without one of them."""
     return _split_evenly("hsplit", input, _parts("hsplit", indices_or_sections, indices, sections), 0 if input.ndim == 1 else 1)
 
 
@@ -229,7 +229,7 @@ def hsplit(input, indices_or_sections=None, *, indices=None, sections=None):
 def vsplit(input, indices_or_sections=None, *, indices=None, sections=None):
     """tensor_split along the first dim. ValueError for a number of parts that does not divide the size, and for fewer than two dims.
 
-    indices and sections: other words for indices_or_sections. TypeError without one of them."""
+    input: of any shape and dtype. indices and sections: other words for indices_or_sections. TypeError without one of them."""
     return _split_evenly("vsplit", input, _parts("vsplit", indices_or_sections, indices, sections), 0)
 
 
@@ -237,7 +237,7 @@ def vsplit(input, indices_or_sections=None, *, indices=None, sections=None):
 def dsplit(input, indices_or_sections=None, *, indices=None, sections=None):
     """tensor_split along the third dim. ValueError for a number of parts that does not divide the size, and for fewer than three dims.
 
-    indices and sections: other words for indices_or_sections. TypeError without one of them."""
+    input: of any shape and dtype. indices and sections: other words for indices_or_sections. TypeError without one of them."""
     return _split_evenly("dsplit", input, _parts("dsplit", indices_or_sections, indices, sections), 2)
 
 
