@@ -26,11 +26,20 @@ def lines_of(path, cases, pages=()):
 
 
 def test_of_a_case():
-    shapes, dtypes, refused = lines_of("pyflame.lgamma", special.cases())
+    shapes, dtypes, refused, ops = lines_of("pyflame.lgamma", special.cases())
     assert shapes.startswith("Shapes, for example: `[") and "[31, 33] -> [31, 33]" in shapes
     assert "`bfloat16`" in dtypes.partition(" → the same")[0] and "`bool` → `float32`" in dtypes
     assert refused.startswith("`TypeError` for `complex64`, `complex128`: `lgamma: ")
+    assert ops == "Ops of the engine: `lgamma`."
     assert "→ `int64`" in lines_of("pyflame.sum", reduce.cases())[1]
+
+
+def test_the_ops_of_a_function_that_is_made_of_several(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nimport pyflame as pf\nx = pf.ones(2, 2)\npf.addmm(x, x, x)\npf.swapdims(x, 0, 1)\n```\n")
+    found = tried.tried(pf, entries("pyflame.addmm", "pyflame.swapdims"), [], [page])
+    assert found["pyflame.addmm"][-1] == "Ops of the engine: `matmul`, `add`."
+    assert found["pyflame.swapdims"][-1] == "Ops of the engine: none."  # a view
 
 
 def test_of_an_example_and_of_a_layer(tmp_path):

@@ -6,6 +6,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128"
 VARIED = ("float32", "float64", "complex64", "complex128", "int64", "bool")  # of a call, inputs of the first of these dtypes are given in all of DTYPES
 MOST_SHAPES = 3
 LONGEST = 160  # characters of an error
+NODE = re.compile(r"^    (\w+)\(.*\) .*-> ", re.M)  # of an explanation: the line of an op
 
 
 class Call:
@@ -130,6 +131,18 @@ def call_line(pf, args, kwargs, result):
     """One call with types of arguments and result."""
     text = f"{arguments(pf, args, kwargs)} → {shown(pf, result)}"
     return f"A call, for example: `{text}`." if len(text) <= LONGEST else f"Returns, for example: `{shown(pf, result)}`."
+
+
+def ops_line(pf, call):
+    """The ops of the engine that one call runs, in their order, each once. Empty where it raises."""
+    try:
+        found = call.make(call.dtype if call.inputs else None)
+        pf.synchronize()  # the inputs were computed before
+        text = pf.explain(found)
+    except Exception:  # the other lines say what it raises
+        return ""
+    ops = list(dict.fromkeys(NODE.findall(text)))
+    return f"Ops of the engine: {', '.join(f'`{op}`' for op in ops) or 'none'}."
 
 
 def refusal_line(function, args, kwargs):

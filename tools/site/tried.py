@@ -1,8 +1,9 @@
 """Facts of public functions that were found by calling them: tried.py FOLDER writes FOLDER/tried.json, {path: [line, ...]}.
 
 The calls are those of the case tables of pyflame.testing, whose values CI compares with NumPy, and otherwise the first call in the pages of docs/examples. A
-call with tensors, or of a function that makes one, is repeated in each dtype; what the function returns, or the error, is a fact of the reference. Of other
-functions one call is shown, with the types of arguments and result, and the error for an argument of a wrong type. Of layers the shapes are noted.
+call with tensors, or of a function that makes one, is repeated in each dtype; what the function returns, or the error, is a fact of the reference, and so
+are the ops that the call runs. Of other functions one call is shown, with the types of arguments and result, and the error for an argument of a wrong type.
+Of layers the shapes are noted.
 """
 import contextlib
 import functools
@@ -18,7 +19,7 @@ import tempfile
 import warnings
 
 import names
-from calls import MOST_SHAPES, Call, arguments, call_line, dtypes_lines, error_line, recorded, refusal_line, results, shape_text, shapes_line
+from calls import MOST_SHAPES, Call, arguments, call_line, dtypes_lines, error_line, ops_line, recorded, refusal_line, results, shape_text, shapes_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -150,12 +151,12 @@ def layer_line(calls):
     return "Shapes, for example: " + ", ".join(seen[:MOST_SHAPES]) + "."
 
 
-def facts(repeated, line, given):
+def facts(pf, repeated, line, given):
     """The lines of one function: of the first of `repeated`, lists of calls, that shows anything; otherwise of its first call, and of one with a wrong argument."""
     for calls in repeated:
         lines = [shapes_line(calls) if calls[0].inputs else line, *dtypes_lines(calls[0])]
         if len(lines) > 1 and all(lines):
-            return lines
+            return [*lines, ops_line(pf, calls[0])]
     return [line, refusal_line(*given) if given else ""]
 
 
@@ -173,7 +174,7 @@ def tried(pf, inventory, cases, pages, last_pages=()):
         if path:
             every[path] = [its, *every.get(path, ())]
     asked = {path: given for path, given in notes.given.items() if not NOT_REFUSED.match(path)}
-    found = {path: facts(every.get(path, ()), notes.lines.get(path, ""), asked.get(path)) for path in {**every, **notes.lines}}
+    found = {path: facts(pf, every.get(path, ()), notes.lines.get(path, ""), asked.get(path)) for path in {**every, **notes.lines}}
     found.update({path: [layer_line(its)] for path, its in notes.layers.items()})
     with watched(pf, {path: entry for path, entry in inventory.items() if path not in found}, repeated=False) as last:
         run_examples(last_pages)
