@@ -179,11 +179,12 @@ class Augmented(Dataset):
         return i + pf.rand(()), random.random(), np.random.rand()
 
 
-def test_a_dataset_that_draws_is_reproducible_by_default():
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=forks)])
+def test_a_dataset_that_draws_is_reproducible_by_default(workers):
     def run():
         pf.manual_seed(3)
         out = []
-        for batch in DataLoader(Augmented(), 4, shuffle=True):
+        for batch in DataLoader(Augmented(), 4, shuffle=True, num_workers=workers, **({"multiprocessing_context": "fork"} if workers else {})):
             out.append([part.tolist() for part in batch] + pf.randn(2).tolist() + [random.Random(0).random()])
         return out
 
