@@ -151,6 +151,24 @@ def test_errors(make, message):
         make(one())
 
 
+@pytest.mark.parametrize("make, message", [
+    (lambda p: optim.Adam([p], betas=3), "Adam: betas are not two numbers; got 3"),
+    (lambda p: optim.ASGD([p], lambd="x"), "ASGD: lambd is not a number; got 'x'"),
+    (lambda p: optim.ASGD([p], alpha=None), "ASGD: alpha is not a number; got None"),
+    (lambda p: optim.ASGD([p], t0="x"), "ASGD: t0 is not a number; got 'x'"),
+    (lambda p: optim.Rprop([p], etas=(0.5,)), "Rprop: etas are not two numbers; got"),
+    (lambda p: optim.Rprop([p], step_sizes=3), "Rprop: step_sizes are not two numbers; got 3"),
+    (lambda p: optim.Adafactor([p], eps=1e-3), "Adafactor: eps is not a pair; got 0.001"),
+    (lambda p: optim.Adafactor([p], beta2_decay="x"), "Adafactor: beta2_decay is not a number; got 'x'"),
+    (lambda p: optim.Muon([one(2, 2)], ns_coefficients=3), "Muon: ns_coefficients are not numbers; got 3"),
+    (lambda p: optim.Muon([one(2, 2)], ns_steps="x"), "Muon: ns_steps is not a number; got 'x'"),
+    (lambda p: optim.LBFGS([p]).step(None), "LBFGS.step: closure is not a function; got NoneType"),
+])
+def test_what_is_no_number(make, message):
+    with pytest.raises(TypeError, match=message):
+        make(one())
+
+
 def test_a_set_of_parameters():
     with pytest.raises(TypeError, match="params is a set"):
         optim.SGD([{"params": {one()}}])

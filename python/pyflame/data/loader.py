@@ -3,6 +3,7 @@ one background thread (the core releases the GIL, so this overlaps with computin
 import contextlib
 import itertools
 import multiprocessing
+import numbers
 import queue
 import threading
 
@@ -44,11 +45,25 @@ def _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_las
         raise ValueError("DataLoader: batch_sampler and batch_size, shuffle, sampler or drop_last exclude each other")
 
 
+def _check_kinds(sampler, batch_sampler, collate_fn, worker_init_fn, seed):
+    for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if value is not None and not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+            raise TypeError(f"DataLoader: {name} cannot be iterated; got {value!r}; expected a sampler of pf.data, or any iterable of indices")
+    for name, value in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):
+        if value is not None and not callable(value):
+            raise TypeError(f"DataLoader: {name} is not a function; got {value!r}; expected a function or None")
+    if seed is not None and not hasattr(seed, "__int__"):
+        raise TypeError(f"DataLoader: seed is not a number; got {seed!r}; expected an int or None")
+
+
 def _check_workers(num_workers, prefetch_factor, timeout, context, persistent):
     """Returns the multiprocessing context; None without workers."""
     if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 0:
         raise ValueError(f"DataLoader: num_workers must be an integer that is not negative; got {num_workers!r}")
     least = 1 if num_workers else 0
+    for name, value in (("prefetch_factor", prefetch_factor), ("timeout", timeout)):
+        if value is not None and not isinstance(value, numbers.Real):
+            raise TypeError(f"DataLoader: {name} is not a number; got {value!r}")
     if prefetch_factor is not None and prefetch_factor < least:
         raise ValueError(f"DataLoader: prefetch_factor is too small; got {prefetch_factor}; expected at least {least} with num_workers={num_workers}")
     if timeout < 0:
@@ -108,7 +123,19 @@ class DataLoader:
     - Workers compute on the CPU with one thread.
 
     pin_memory, pin_memory_device and in_order are accepted and change nothing: copies to a GPU go through pinned memory anyway, and batches come in
-    order."""
+    order.
+
+    The constructor raises
+    - ValueError: batch_size is neither a positive int nor None; num_workers is no int or negative; two arguments exclude each other; an IterableDataset
+      gets an order; prefetch_factor is too small; timeout is negative; timeout, persistent_workers or multiprocessing_context is given without workers;
+      there is no start method of that name.
+    - TypeError: dataset is no dataset; prefetch_factor, timeout or seed is no number; collate_fn or worker_init_fn is no function; sampler or
+      batch_sampler cannot be iterated; generator is no Generator; multiprocessing_context is neither a name nor a context.
+
+    Iterating raises what the dataset raises; TypeError where default_collate cannot make a batch of the samples, and ValueError where their shapes
+    differ; RuntimeError where a worker ends or takes longer than timeout; the error of pickle where workers cannot be sent what they need. len() raises
+    TypeError for an IterableDataset without `__len__`.
+    """
 
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False,
                  drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None, *, seed=None, prefetch_factor=None, persistent_workers=False,
@@ -119,6 +146,7 @@ class DataLoader:
         if not self._iterable and not (hasattr(dataset, "__getitem__") and sized):
             raise TypeError(f"DataLoader: not a dataset; got {type(dataset).__name__}; expected __getitem__ and __len__, or an IterableDataset")
         _check_order(self._iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        _check_kinds(sampler, batch_sampler, collate_fn, worker_init_fn, seed)
         self._context = _check_workers(num_workers, prefetch_factor, timeout, multiprocessing_context, persistent_workers)
         if seed is None and generator is not None:
             seed = draw_seed(generator)

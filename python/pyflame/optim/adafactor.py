@@ -3,7 +3,7 @@ import math
 
 from .. import _C
 from .._elementwise import lerp
-from .optimizer import Optimizer
+from .optimizer import Optimizer, _is_number
 
 
 class Adafactor(Optimizer):
@@ -18,7 +18,9 @@ class Adafactor(Optimizer):
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach is accepted for PyTorch's programs and changes
     nothing.
 
-    Raises ValueError for no parameters, a negative lr, weight_decay or eps, a positive beta2_decay and a d below 1; TypeError for what is no tensor.
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, weight_decay or eps, a positive beta2_decay,
+    and a d below 1; TypeError for params that are one tensor or not all tensors, and for an option that is no number, or an eps that is no pair.
+    step() raises TypeError for complex parameters, and NotImplementedError for parts of parameters (fully_shard).
     """
 
     _other_shapes = ("row_var", "col_var")
@@ -30,9 +32,11 @@ class Adafactor(Optimizer):
 
     def _check(self, group):
         super()._check({k: v for k, v in group.items() if k != "eps"})
-        if group["beta2_decay"] > 0:
-            raise ValueError(f"Adafactor: beta2_decay must not be positive; got {group['beta2_decay']}")
-        eps1, eps2 = group["eps"]
+        self._check_number(group, "beta2_decay", lambda v: v <= 0, "must not be positive")
+        eps = group["eps"]
+        if not isinstance(eps, (tuple, list)) or len(eps) != 2 or not _is_number(eps[1]) or not (eps[0] is None or _is_number(eps[0])):
+            raise TypeError(f"Adafactor: eps is not a pair; got {eps!r}; expected a number or None, and a number")
+        eps1, eps2 = eps
         if (eps1 is not None and eps1 < 0) or eps2 < 0:
             raise ValueError(f"Adafactor: eps must not be negative; got {group['eps']}")
         self._check_number(group, "d", lambda v: v >= 1, "must be at least 1")
@@ -83,9 +87,13 @@ class Muon(Optimizer):
     None or 'original'), or s = 0.2 sqrt(max(n, m)) ('match_rms_adamw').
 
     Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; Liu et al., "Muon is scalable for LLM training", 2025.
-    ValueError for a parameter that is not 2-d.
 
     params: matrices, or dicts of groups with values of their own.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a parameter that is not 2-d, a negative lr, weight_decay,
+    momentum or eps, coefficients that are not three, steps outside of 1 to 99, and an unknown adjust_lr_fn; TypeError for params that are one tensor
+    or not all tensors, and for an option that is no number.
+    step() raises TypeError for complex parameters, and NotImplementedError for parts of parameters (fully_shard).
     """
 
     _needs_whole = True
@@ -99,7 +107,11 @@ class Muon(Optimizer):
 
     def _check(self, group):
         super()._check(group)
-        if len(group["ns_coefficients"]) != 3 or not 0 < group["ns_steps"] < 100:
+        self._check_number(group, "ns_steps", lambda v: True, "")
+        coefficients = group["ns_coefficients"]
+        if not isinstance(coefficients, (tuple, list)) or not all(map(_is_number, coefficients)):
+            raise TypeError(f"Muon: ns_coefficients are not numbers; got {coefficients!r}; expected a tuple of three numbers")
+        if len(coefficients) != 3 or not 0 < group["ns_steps"] < 100:
             raise ValueError(f"Muon: got ns_coefficients {group['ns_coefficients']} and ns_steps {group['ns_steps']}; expected three numbers and 1 to 99 steps")
         for p in group["params"]:
             if p.ndim != 2:

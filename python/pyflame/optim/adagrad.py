@@ -10,7 +10,11 @@ class Adagrad(Optimizer):
     Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization", 2011. weight_decay is added to the gradient.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and fused are accepted for PyTorch's programs
-    and change nothing. differentiable=True is NotImplementedError.
+    and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, and a negative lr, lr_decay, eps, weight_decay or
+    initial_accumulator_value; TypeError for params that are one tensor or not all tensors, and for an option that is no number; NotImplementedError
+    for differentiable=True.
     """
 
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
@@ -44,7 +48,11 @@ class Adadelta(Optimizer):
     Zeiler, "ADADELTA: an adaptive learning rate method", 2012. weight_decay is added to the gradient.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
-    programs and change nothing. differentiable=True is NotImplementedError.
+    programs and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, eps or weight_decay, and a rho outside of 0
+    to 1; TypeError for params that are one tensor or not all tensors, and for an option that is no number; NotImplementedError for
+    differentiable=True.
     """
 
     def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
@@ -76,7 +84,10 @@ class RMSprop(Optimizer):
     neural networks", 2013. weight_decay is added to the gradient.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
-    programs and change nothing. differentiable=True is NotImplementedError.
+    programs and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, and a negative lr, alpha, eps, weight_decay or momentum;
+    TypeError for params that are one tensor or not all tensors, and for an option that is no number; NotImplementedError for differentiable=True.
     """
 
     def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None,

@@ -12,8 +12,12 @@ class Adam(Optimizer):
     weight_decay is added to the gradient; with decoupled_weight_decay, p *= 1 - lr weight_decay instead, as AdamW does. With amsgrad, v' is
     made of the largest v so far. Kingma and Ba, "Adam: a method for stochastic optimization", 2014; Reddi et al., "On the convergence
     of Adam and beyond", 2018 (amsgrad). foreach, capturable and fused are accepted and change nothing: every step is fused and reads
-    nothing back. differentiable=True is NotImplementedError. ValueError for no parameters, negative lr, eps or weight_decay, and a beta outside of
-    [0, 1); TypeError where params is a tensor or has what is no tensor."""
+    nothing back.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, eps or weight_decay, and a beta outside of
+    [0, 1); TypeError for params that are one tensor or not all tensors, and for an option that is no number, or betas that are not two numbers;
+    NotImplementedError for differentiable=True.
+    """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False,
                  capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
@@ -46,9 +50,11 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay: p *= 1 - lr weight_decay before the update. Loshchilov and Hutter, "Decoupled weight decay regularization", 2017.
 
-    params: tensors, or dicts of groups with values of their own; floating dtypes, any shapes. ValueError for no parameters, for a negative lr, eps or
-    weight_decay, and for betas outside of [0, 1); TypeError for what is no tensor. differentiable=True is NotImplementedError. The other arguments are
-    those of Adam.
+    params: tensors, or dicts of groups with values of their own. The other arguments are those of Adam.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, eps or weight_decay, and a beta outside of
+    [0, 1); TypeError for params that are one tensor or not all tensors, and for an option that is no number, or betas that are not two numbers;
+    NotImplementedError for differentiable=True.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None,
@@ -95,7 +101,11 @@ class Adamax(Optimizer):
     Kingma and Ba, "Adam: a method for stochastic optimization", 2014, section 7. weight_decay is added to the gradient.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. betas: (b1, b2). foreach and capturable are accepted
-    for PyTorch's programs and change nothing. differentiable=True is NotImplementedError.
+    for PyTorch's programs and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, eps or weight_decay, and a beta outside of
+    [0, 1); TypeError for params that are one tensor or not all tensors, and for an option that is no number, or betas that are not two numbers;
+    NotImplementedError for differentiable=True.
     """
 
     def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False,
@@ -124,7 +134,11 @@ class NAdam(Optimizer):
     Dozat, "Incorporating Nesterov momentum into Adam", 2016. weight_decay is added to the gradient, or decoupled as in AdamW.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. betas: (b1, b2). decoupled_weight_decay: p *= 1 - lr
-    weight_decay instead. foreach and capturable are accepted for PyTorch's programs and change nothing. differentiable=True is NotImplementedError.
+    weight_decay instead. foreach and capturable are accepted for PyTorch's programs and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, eps, weight_decay or momentum_decay, and a
+    beta outside of [0, 1); TypeError for params that are one tensor or not all tensors, and for an option that is no number, or betas that are not
+    two numbers; NotImplementedError for differentiable=True.
     """
 
     _numbers = ("step", "mu_product")
@@ -160,7 +174,11 @@ class RAdam(Optimizer):
     Liu et al., "On the variance of the adaptive learning rate and beyond", 2019. weight_decay is added to the gradient, or decoupled as in AdamW.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. betas: (b1, b2). decoupled_weight_decay: p *= 1 - lr
-    weight_decay instead. foreach and capturable are accepted for PyTorch's programs and change nothing. differentiable=True is NotImplementedError.
+    weight_decay instead. foreach and capturable are accepted for PyTorch's programs and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, eps or weight_decay, and a beta outside of
+    [0, 1); TypeError for params that are one tensor or not all tensors, and for an option that is no number, or betas that are not two numbers;
+    NotImplementedError for differentiable=True.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *, foreach=None, maximize=False,

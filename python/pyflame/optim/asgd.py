@@ -11,7 +11,10 @@ class ASGD(Optimizer):
     Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992. weight_decay is added to the gradient.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
-    programs and change nothing. differentiable=True is NotImplementedError.
+    programs and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, and a negative lr or weight_decay; TypeError for params
+    that are one tensor or not all tensors, and for an option that is no number; NotImplementedError for differentiable=True.
     """
 
     _numbers = ("step", "eta", "mu")
@@ -20,6 +23,11 @@ class ASGD(Optimizer):
                  capturable=False):
         super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
                                       differentiable=differentiable, capturable=capturable))
+
+    def _check(self, group):
+        super()._check(group)
+        for key in ("lambd", "alpha", "t0"):
+            self._check_number(group, key, lambda v: True, "")
 
     def _begin(self, p, group):
         return {"eta": float(group["lr"]), "mu": 1.0, "ax": _C.zeros_like(p)}
@@ -43,7 +51,11 @@ class Rprop(Optimizer):
     Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP algorithm", 1993.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and capturable are accepted for PyTorch's
-    programs and change nothing. differentiable=True is NotImplementedError.
+    programs and change nothing.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, and etas that are not 0 < etas[0] < 1 <
+    etas[1]; TypeError for params that are one tensor or not all tensors, and for an lr that is no number, or etas or step_sizes that are not two
+    numbers; NotImplementedError for differentiable=True.
     """
 
     def __init__(self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False, foreach=None, maximize=False, differentiable=False):
@@ -52,6 +64,8 @@ class Rprop(Optimizer):
 
     def _check(self, group):
         super()._check(group)
+        for key in ("etas", "step_sizes"):
+            self._check_pair(key, group[key])
         if not 0 < group["etas"][0] < 1 < group["etas"][1]:
             raise ValueError(f"Rprop: etas are out of range; got {group['etas']}; expected 0 < etas[0] < 1 < etas[1]")
 

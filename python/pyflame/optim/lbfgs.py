@@ -25,8 +25,9 @@ class LBFGS(Optimizer):
 
     Nocedal and Wright, "Numerical optimization", 2006: algorithm 7.4 (direction), 3.5 and 3.6 (line search), equation 3.59 (interpolation).
 
-    Raises ValueError for no parameters, a second group, a negative lr and an unknown line_search_fn; TypeError for what is no tensor. step() without a
-    closure is a TypeError.
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a second group, a negative lr, and an unknown
+    line_search_fn; TypeError for params that are one tensor or not all tensors, and for an lr that is no number.
+    step() raises TypeError where closure is no function or returns no number, and NotImplementedError for parts of parameters (fully_shard).
     """
 
     _numbers = ("n_iter", "func_evals", "t", "prev_loss")
@@ -49,7 +50,9 @@ class LBFGS(Optimizer):
         super().add_param_group(param_group)
 
     def step(self, closure):
-        """Up to max_iter moves. Returns the loss before the first of them."""
+        """Up to max_iter moves. Returns the loss before the first of them. TypeError where closure is no function, or what it returns is no number."""
+        if not callable(closure):
+            raise TypeError(f"LBFGS.step: closure is not a function; got {type(closure).__name__}; expected a function that computes the loss, calls backward() and returns the loss")
         with no_grad():
             return self._minimize(closure)
 

@@ -232,8 +232,13 @@ class Adam8bit(_LowBitAdam):
     makes the draws repeatable. No effect on parameters of other dtypes.
     params, lr, betas, eps, weight_decay (added to the gradient), amsgrad, maximize: as Adam. block_size: elements with a common scale.
     state: exp_avg, exp_avg_sq uint8 of the parameter's shape, exp_avg_scale, exp_avg_sq_scale float32 [ceil(elements / block_size)]; with amsgrad also max_exp_avg_sq.
-    Dettmers et al., "8-bit optimizers via block-wise quantization", 2021. ValueError for a block_size that is not positive, TypeError for parameters without a floating dtype,
-    NotImplementedError for parts of parameters (fully_shard)."""
+    Dettmers et al., "8-bit optimizers via block-wise quantization", 2021.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, eps or weight_decay, a beta outside of [0,
+    1), and a block_size that is not a positive int; TypeError for params that are one tensor or not all tensors, and for an option that is no
+    number, betas that are not two numbers, or a parameter without a floating dtype.
+    step() raises NotImplementedError for parts of parameters (fully_shard).
+    """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, block_size=256, bf16_stochastic_round=False, maximize=False):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, block_size, bf16_stochastic_round, maximize)

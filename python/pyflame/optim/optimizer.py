@@ -199,11 +199,14 @@ class Optimizer:
             raise ValueError(f"{type(self).__name__}: {key} {what}; got {v}")
 
     def _check_betas(self, betas):
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(map(_is_number, betas)):
-            raise TypeError(f"{type(self).__name__}: betas are not two numbers; got {betas!r}")
+        self._check_pair("betas", betas)
         for i, b in enumerate(betas):
             if not 0 <= b < 1:
                 raise ValueError(f"{type(self).__name__}: beta{i + 1} is out of range; got {b}; expected 0 <= beta < 1")
+
+    def _check_pair(self, key, pair):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(map(_is_number, pair)):
+            raise TypeError(f"{type(self).__name__}: {key} are not two numbers; got {pair!r}")
 
     def zero_grad(self, set_to_none=True):
         """Removes the gradients of all parameters, so that .grad is None. set_to_none=False fills them with zeros instead."""

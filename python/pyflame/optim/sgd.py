@@ -9,9 +9,13 @@ class SGD(Optimizer):
     g += wd p; b = momentum b + (1 - dampening) g; p -= lr (g + momentum b if nesterov else b). The first b is g.
 
     Nesterov's form is that of Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
-    foreach and fused are accepted: a step is always one fused update. differentiable=True is NotImplementedError.
+    foreach and fused are accepted and change nothing: a step is always one fused update.
 
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. weight_decay: the wd of the formula.
+
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a negative lr, momentum or weight_decay, and nesterov
+    without a momentum or with dampening; TypeError for params that are one tensor or not all tensors, and for an option that is no number;
+    NotImplementedError for differentiable=True.
     """
 
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,

@@ -93,10 +93,13 @@ class LambdaScheduler(LRScheduler):
     """A schedule of lr_lambda: one function, or one per group. Its state has the attributes of the objects among them, and None for functions."""
 
     def __init__(self, optimizer, lr_lambda, last_epoch=-1):
-        n = len(optimizer.param_groups)
+        n = len(groups_of(type(self).__name__, optimizer))
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
         if len(self.lr_lambdas) != n:
             raise ValueError(f"{type(self).__name__}: got {len(self.lr_lambdas)} functions; expected {n}, one for each group")
+        for f in self.lr_lambdas:
+            if not callable(f):
+                raise TypeError(f"{type(self).__name__}: lr_lambda is not a function; got {f!r}; expected a function of the step that returns a factor, or a list of them")
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self):

@@ -1,22 +1,37 @@
 """Schedules made of schedules, and the one that looks at a metric."""
 import math
+import numbers
 from bisect import bisect_right
 
 from .base import LRScheduler, for_each_group, rates_of, set_rate
 
 
+def check_schedulers(owner, schedulers, optimizer):
+    """TypeError for an object that has no optimizer, ValueError for a scheduler of another optimizer."""
+    for s in schedulers:
+        if not hasattr(s, "optimizer"):
+            raise TypeError(f"{owner}: not a scheduler; got {type(s).__name__}; expected a learning-rate schedule of pf.optim.lr_scheduler")
+        if s.optimizer is not optimizer:
+            raise ValueError(f"{owner}: a scheduler belongs to another optimizer")
+
+
 class SequentialLR(LRScheduler):
     """Runs several schedules one after the other: scheduler k + 1 starts at milestones[k], from its own step 0.
 
-    schedulers: of the same optimizer; one more than milestones, which are numbers of steps that rise (ValueError). Steps are counted from last_epoch + 1.
+    schedulers: of the same optimizer; one more than milestones, which are numbers of steps that rise. Steps are counted from last_epoch + 1.
+
+    Raises ValueError for another number of milestones, milestones that fall, and a scheduler of another optimizer; TypeError for what is no scheduler and
+    milestones that are no numbers.
     """
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         if len(schedulers) != len(milestones) + 1:
             raise ValueError(f"SequentialLR: got {len(schedulers)} schedulers and {len(milestones)} milestones; expected one milestone less than schedulers")
-        for s in schedulers:
-            if s.optimizer is not optimizer:
-                raise ValueError("SequentialLR: a scheduler belongs to another optimizer")
+        check_schedulers("SequentialLR", schedulers, optimizer)
+        if not all(isinstance(m, numbers.Real) for m in milestones):
+            raise TypeError(f"SequentialLR: milestones are not numbers; got {milestones!r}; expected a list of steps")
+        if any(a > b for a, b in zip(milestones, milestones[1:])):
+            raise ValueError(f"SequentialLR: the milestones fall; got {milestones!r}; expected numbers of steps that rise")
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         self.optimizer, self.last_epoch = optimizer, last_epoch + 1
         for g in optimizer.param_groups:
@@ -63,17 +78,18 @@ class SequentialLR(LRScheduler):
 class ChainedScheduler:
     """Steps several schedules of one optimizer together, so that their factors multiply.
 
-    schedulers: a list of schedules, in the order in which they are stepped. optimizer: that of all of them; None: that of the first. ValueError for an
-    empty list and for a schedule of another optimizer. state_dict() has the states of all.
+    schedulers: a list of schedules, in the order in which they are stepped. optimizer: that of all of them; None: that of the first. state_dict() has the
+    states of all.
+
+    Raises ValueError for an empty list and for a scheduler of another optimizer; TypeError for what is no list and what is no scheduler.
     """
 
     def __init__(self, schedulers, optimizer=None):
         self._schedulers = list(schedulers)
         if not self._schedulers:
             raise ValueError("ChainedScheduler: the list of schedulers is empty")
-        self.optimizer = optimizer or self._schedulers[0].optimizer
-        if any(s.optimizer is not self.optimizer for s in self._schedulers):
-            raise ValueError("ChainedScheduler: a scheduler belongs to another optimizer")
+        self.optimizer = optimizer or getattr(self._schedulers[0], "optimizer", None)
+        check_schedulers("ChainedScheduler", self._schedulers, self.optimizer)
         self._last_lr = self._schedulers[-1].get_last_lr()
 
     def step(self):
@@ -96,8 +112,8 @@ class ReduceLROnPlateau(LRScheduler):
 
     optimizer: the one whose groups get the rate. threshold_mode: 'rel' or 'abs'.
 
-    Raises ValueError for an unknown mode or threshold_mode, a factor of 1 or more, and a min_lr that does not fit the groups; TypeError for what is no
-    optimizer. step(metric) raises ValueError for a tensor of several elements.
+    Raises ValueError for an unknown mode or threshold_mode, a factor of 1 or more, and a min_lr that does not fit the groups; TypeError for a factor that
+    is no number and for what is no optimizer. step(metric) raises ValueError for a tensor of several elements and a text that is no number.
     """
 
     def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0, eps=1e-8):

@@ -10,8 +10,11 @@ from .base import LambdaScheduler, LRScheduler, positive
 class LambdaLR(LambdaScheduler):
     """The rate is base * lr_lambda(step), where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    lr_lambda: one function, or a list of one for each group (ValueError for another number). optimizer: the one whose groups get the rate; TypeError for
-    anything else. last_epoch: the number of the last step of a run that goes on, a KeyError unless the groups have 'initial_lr'; -1: a new one.
+    lr_lambda: one function, or a list of one for each group. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a
+    run that goes on; -1: a new one.
+
+    Raises ValueError for a list of another length; TypeError for what is no optimizer and for an lr_lambda that is no function; KeyError for a
+    last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def _rate(self, i, step):
@@ -21,8 +24,11 @@ class LambdaLR(LambdaScheduler):
 class StepLR(LRScheduler):
     """The rate is base * gamma ^ (step // step_size), where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    step_size: after how many steps the rate falls, a positive int (ValueError otherwise). optimizer: the one whose groups get the rate; TypeError for
-    anything else. last_epoch: the number of the last step of a run that goes on, a KeyError unless the groups have 'initial_lr'; -1: a new one.
+    step_size: after how many steps the rate falls, a positive int. optimizer: the one whose groups get the rate. last_epoch: the number of the last step
+    of a run that goes on; -1: a new one.
+
+    Raises ValueError for a step_size that is not a positive int; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where
+    the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
@@ -41,8 +47,11 @@ class LinearLR(LRScheduler):
     """base (start_factor + (end_factor - start_factor) min(step, total_iters) / total_iters): a factor that changes linearly within total_iters steps.
 
     base is the rate that the group has at first, and step counts the calls of step(), from 0. start_factor: above 0 and at most 1; end_factor: from 0 to
-    1; total_iters: a positive int; ValueError otherwise. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run
-    that goes on; -1: a new one.
+    1; total_iters: a positive int. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new
+    one.
+
+    Raises ValueError for a start_factor, an end_factor or a total_iters outside of these; TypeError for factors that are no numbers and for what is
+    no optimizer; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
@@ -70,9 +79,12 @@ class LinearLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """The rate is eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2: half a cosine from base, the rate that the group has at first, to eta_min.
 
-    T_max: the step at which the rate is eta_min, a positive int (ValueError otherwise); after it, the rate rises again. step counts the calls of step(),
-    from 0. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one. Loshchilov and
+    T_max: the step at which the rate is eta_min, a positive int; after it, the rate rises again. step counts the calls of step(), from 0.
+    optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one. Loshchilov and
     Hutter, "SGDR: stochastic gradient descent with warm restarts", 2016, without the restarts.
+
+    Raises ValueError for a T_max that is not a positive int; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the
+    groups have no initial_lr.
     """
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
@@ -98,8 +110,11 @@ class CosineAnnealingLR(LRScheduler):
 class MultiplicativeLR(LambdaScheduler):
     """The rate becomes rate * lr_lambda(step) at each step() but the first, which the constructor makes: the product of all factors so far times base.
 
-    lr_lambda: one function, or a list of one for each group (ValueError for another number). step counts the calls of step(), from 0. optimizer: the one
-    whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+    lr_lambda: one function, or a list of one for each group. step counts the calls of step(), from 0. optimizer: the one whose groups get the rate.
+    last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises ValueError for a list of another length; TypeError for what is no optimizer and for an lr_lambda that is no function; KeyError for a
+    last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def _next(self, i, lr):
@@ -136,8 +151,11 @@ class MultiStepLR(LRScheduler):
 class ConstantLR(LRScheduler):
     """base * factor for total_iters steps, then base: the rate that the group has at first.
 
-    factor: from 0 to 1, a ValueError otherwise; 0 is a ZeroDivisionError at step total_iters. optimizer: the one whose groups get the rate. last_epoch:
-    the number of the last step of a run that goes on; -1: a new one.
+    factor: from 0 to 1. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises ValueError for a factor outside of 0 to 1; TypeError for a factor that is no number and for what is no optimizer; KeyError for a
+    last_epoch other than -1 where the groups have no initial_lr.
+    step() raises ZeroDivisionError at step total_iters where factor is 0.
     """
 
     def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
@@ -158,8 +176,10 @@ class ConstantLR(LRScheduler):
 class ExponentialLR(LRScheduler):
     """The rate is base * gamma ^ step, where base is the rate that the group has at first and step counts the calls of step(), from 0.
 
-    gamma: a number. optimizer: the one whose groups get the rate; TypeError for anything else.
-    last_epoch: the number of the last step of a run that goes on, a KeyError unless the groups have 'initial_lr'; -1: a new one.
+    gamma: a number. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
+
+    Raises TypeError for what is no optimizer, and at step() for a gamma that is no number; KeyError for a last_epoch other than -1 where the groups
+    have no initial_lr.
     """
 
     def __init__(self, optimizer, gamma, last_epoch=-1):
