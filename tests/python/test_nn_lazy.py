@@ -42,6 +42,11 @@ def test_states_of_lazy_layers():
     assert type(lazy.state_dict()["weight"]) is nn.UninitializedParameter and repr(lazy.weight) == "<UninitializedParameter>"
     with pytest.raises(RuntimeError, match="UninitializedParameter: it has no shape yet; hint: call the lazy module"):
         lazy.weight.shape
+    for name in ("ndim", "nbytes", "T", "mT", "H", "mH"):
+        with pytest.raises(RuntimeError, match=f"^{name}: the tensor has no shape yet; got UninitializedParameter"):
+            getattr(lazy.weight, name)
+    with pytest.raises(ValueError, match="size: the tensor has no shape yet; got UninitializedParameter"):
+        lazy.weight.size()
     with pytest.raises(RuntimeError, match="got a tensor without a shape"):
         nn.Linear(7, 3).load_state_dict(lazy.state_dict())
     with pytest.raises(RuntimeError, match="LazyConv2d: the input has 2 dimensions; expected 3 without a batch or 4 with one"):
@@ -136,3 +141,10 @@ def test_a_lazy_layer_is_not_saved(tmp_path):
     """The file had empty tensors, which an ordinary layer could not load."""
     with pytest.raises(ValueError, match="save: a tensor has no shape yet; got UninitializedParameter at weight"):
         pf.save(nn.LazyLinear(3).state_dict(), tmp_path / "lazy.pf")
+
+
+def test_a_snapshot_while_a_parameter_has_no_shape():
+    lazy, t = nn.LazyLinear(3), pf.ones(1000)
+    t.tolist()
+    held = [row["holder"] for row in pf.memory.snapshot("cpu").document["blocks"]]
+    assert lazy.has_uninitialized_params() and any("t in test_a_snapshot" in name for name in held)

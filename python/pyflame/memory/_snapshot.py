@@ -9,6 +9,7 @@ import tempfile
 from .. import _C
 from .._C import Tensor
 from ..nn import Module
+from ..nn.parameter import is_lazy
 from ..optim import Optimizer
 from . import _architecture, _machine, _text, stats
 
@@ -88,6 +89,8 @@ def _holders(device, frame):
     _named_by_optimizers(objects, names, note)
     _named_by_variables(frame, note)
     for t in _of_type(objects, Tensor):
+        if is_lazy(t):  # it has no memory, and no shape to name
+            continue
         note(t, "other tensors", f"{tuple(t.shape)} {str(t.dtype).rpartition('.')[2]}")
     return found
 

@@ -115,13 +115,24 @@ class _Uninitialized:
         return f"<{type(self).__name__}>"
 
 
+def _without_a_shape(name):
+    def refuse(self):
+        raise RuntimeError(f"{name}: the tensor has no shape yet; got {type(self).__name__}; expected an ordinary tensor; hint: call the lazy module with an input first")
+
+    return property(refuse)
+
+
+for _name in ("ndim", "nbytes", "T", "mT", "H", "mH"):  # what follows from the shape
+    setattr(_Uninitialized, _name, _without_a_shape(_name))
+
+
 def _rebuild_uninitialized(kind, device, dtype, requires_grad):
     return kind(device=device, dtype=dtype).requires_grad_(requires_grad)
 
 
 # What a tensor without a shape can do: what modules ask of all their tensors, and what does not look at elements.
 _WITHOUT_A_SHAPE = frozenset(
-    "bfloat16 copy_ cpu cuda double float half is_complex is_contiguous is_floating_point is_same requires_grad_ share_memory_ size to type xpu "
+    "bfloat16 copy_ cpu cuda double float half is_complex is_contiguous is_floating_point is_same requires_grad_ share_memory_ to type xpu "
     "register_hook register_post_accumulate_grad_hook".split())
 _OPERATORS = frozenset(
     f"__{side}{name}__" for side in ("", "r", "i") for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
@@ -157,8 +168,10 @@ def _refusing_elements(cls):
 class UninitializedParameter(Parameter):
     """A Parameter without a shape, which lazy modules give it when they see their first input.
 
-    Raises RuntimeError when its shape is asked for before that; ValueError for operators and methods that compute with elements, for a device that does
-    not exist and a dtype of integers; TypeError for what is no dtype.
+    Before that, functions such as pf.exp see a tensor without elements and do not raise. Its shape and what follows from it, such as ndim, nbytes and
+    T, raise RuntimeError. Operators and methods that compute with elements raise ValueError, and so does size().
+
+    The constructor raises ValueError for a device that does not exist and a dtype of integers, and TypeError for what is no dtype.
     """
 
     _becomes = Parameter
@@ -176,8 +189,10 @@ class UninitializedBuffer(Tensor):
 
     persistent: it is part of the state dict. requires_grad is accepted for PyTorch's programs and changes nothing.
 
-    Raises RuntimeError when its shape is asked for before that, and ValueError for operators and methods that compute with elements and for a device that
-    does not exist.
+    Before that, functions such as pf.exp see a tensor without elements and do not raise. Its shape and what follows from it, such as ndim, nbytes and
+    T, raise RuntimeError. Operators and methods that compute with elements raise ValueError, and so does size().
+
+    The constructor raises ValueError for a device that does not exist.
     """
 
     _becomes = Tensor
