@@ -1,5 +1,5 @@
 """Makes one document, a dict that json can write, of what the engine found. Text and page only render it."""
-from .. import _C
+from .. import _C, _cells
 from ..profiler.ceilings import ceilings
 
 MOST_COSTS, MOST_ENDS = 8, 12
@@ -116,6 +116,7 @@ def _total(programs, what):
 def make(found, averages=None, measure=True, by_steps=None, whole=False):
     """The document. found: of _C._explain_end(); averages: the rows of a profile, by shapes, or None. whole: the profile has exactly the runs that are explained. by_steps: why recurrent layers on GPUs went step by
     step, and how often."""
+    found = _cells.in_text(found)
     programs = found["programs"]
     limits = _of_devices(programs, measure)
     _add_times(programs, limits, _measured(averages), whole)

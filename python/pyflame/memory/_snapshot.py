@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-from .. import _C
+from .. import _C, _cells
 from .._C import Tensor
 from ..nn import Module
 from ..nn.parameter import is_lazy
@@ -169,7 +169,7 @@ def snapshot(device=None):
     """
     name = _machine.name_of(device)
     _C.synchronize()
-    s, log = stats(name), _C._memory_log(name)
+    s, log = stats(name), _cells.in_text(_C._memory_log(name))
     rows = _blocks(log, _holders(name, sys._getframe(1)))
     return Snapshot({
         "tool": "memory snapshot", "device": name, "stats": {k: v for k, v in s.items() if k != "device"}, "recorded": log["recorded"], "dropped": log["dropped"],

@@ -18,7 +18,7 @@ import json
 import threading
 import weakref
 
-from .. import _C, _gpu
+from .. import _C, _cells, _gpu
 from .memory import MemoryRecorder
 from .ranges import emit_nvtx, emit_ranges
 from .stacks import StackSampler, name_of
@@ -360,7 +360,7 @@ class profile:
         if metric == "self_cpu_time_total":
             if self._sampler is None:
                 raise RuntimeError("export_stacks: no stacks were recorded; hint: profile(with_stack=True)")
-            totals = {";".join(f"{name_of(code).rpartition(': ')[2]} ({code.co_filename}:{line})" for code, line in stack): seconds * 1e6 for stack, seconds in self._sampler.seconds.items()}
+            totals = {";".join(f"{name_of(code).rpartition(': ')[2]} ({_cells.shown(code.co_filename)}:{line})" for code, line in stack): seconds * 1e6 for stack, seconds in self._sampler.seconds.items()}
         elif metric in ("self_device_time_total", "self_cuda_time_total"):
             rows = [FunctionEventAvg(d) for d in recording.averages(False, True)]
             totals = {";".join(a.stack + [a.key]): a.self_device_time_total for a in rows if a.self_device_time_total}

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 
-from .. import _C
+from .. import _C, _cells
 
 INTERVAL = 0.002  # seconds
 MOST_FRAMES = 64
@@ -24,7 +24,7 @@ def _frames(frame):
 
 def name_of(code):
     """As PyTorch's traces name functions: the file, the line of the `def`, the name."""
-    return f"{code.co_filename}({code.co_firstlineno}): {getattr(code, 'co_qualname', code.co_name)}"
+    return f"{_cells.shown(code.co_filename)}({code.co_firstlineno}): {getattr(code, 'co_qualname', code.co_name)}"
 
 
 class StackSampler:

@@ -2,6 +2,8 @@
 import bisect
 import json
 
+from .. import _cells
+
 _ALIASES = {"cuda_time_total": "device_time_total", "cuda_time": "device_time", "self_cuda_time_total": "self_device_time_total",
             "xpu_time_total": "device_time_total", "xpu_time": "device_time", "self_xpu_time_total": "self_device_time_total", "cuda_memory_usage": "device_memory_usage"}
 _SORT_KEYS = ("self_cpu_time_total", "cpu_time_total", "cpu_time", "self_device_time_total", "device_time_total", "device_time", "cpu_memory_usage", "device_memory_usage", "count", "bytes", "flops")
@@ -75,7 +77,7 @@ class FunctionEventAvg:
     def stack(self):
         """With group_by_stack_n, the line that recorded the step, in a list; otherwise empty."""
         args = json.loads(self._args)
-        return [args["recorded at"]] if "recorded at" in args else []
+        return [_cells.in_text(args["recorded at"])] if "recorded at" in args else []
 
     def __getattr__(self, name):
         if name in _ALIASES:
