@@ -79,6 +79,7 @@ def test_cnn_and_resnet(tmp_path, capsys):
     assert code == 0 and float(re.search(r"val_accuracy ([.\d]+)", out.splitlines()[-1])[1]) > 0.8
     code, out, _ = call(capsys, "resnet", "--data", data, "--data_fraction", 0.2, "--batch_size", 5, "--epochs", 3, "--smoke", "--out", tmp_path / "run")
     assert code == 0 and "smoke: passed" in out and not (tmp_path / "run").exists()
+    assert out.count(" samples/s, memory ") == 2 and max(map(len, out.splitlines())) <= 80
     assert call(capsys, "mlp", "--data", data, "--task", "classification", "--epochs", 1)[0] == 0
 
 

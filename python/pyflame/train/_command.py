@@ -6,6 +6,7 @@ import json
 import os
 import runpy
 import sys
+import textwrap
 import time
 
 import numpy as np
@@ -195,13 +196,13 @@ def parse(argv):
     option("epochs", type=int, default=10, help="passes over the training samples")
     option("batch_size", type=int, default=32, help="samples in a batch of each process")
     option("lr", type=float, default=1e-3, help="learning rate of AdamW")
-    option("gradient_accumulation_steps", type=int, default=1, help="batches in an optimizer step")
-    option("use_mixed_precision", nargs="?", const="bfloat16", default=False, choices=("bfloat16", "float16"), help="compute in this type; bfloat16 if none is named")
+    option("gradient_accumulation_steps", type=int, metavar="N", default=1, help="batches in an optimizer step")
+    option("use_mixed_precision", metavar="TYPE", nargs="?", const="bfloat16", default=False, choices=("bfloat16", "float16"), help="compute in this type, bfloat16 or float16; bfloat16 if none is named")
     option("clip", type=float, help="largest norm of the gradients")
     option("num_workers", type=int, default=0, help="processes that make batches")
     option("pin_memory", action="store_true", help="accepted: copies to a GPU go through pinned memory anyway")
-    option("resume_from_checkpoint", nargs="?", const=True, default=False, help="continue from this file, or from the checkpoint in --out; without one, begin")
-    option("checkpoint_interval", type=int, help="optimizer steps between checkpoints; there is one at the end of each epoch anyway")
+    option("resume_from_checkpoint", metavar="FILE", nargs="?", const=True, default=False, help="continue from this file, or from the checkpoint in --out; without one, begin")
+    option("checkpoint_interval", type=int, metavar="N", help="optimizer steps between checkpoints; there is one at the end of each epoch anyway")
     option("smoke", action="store_true", help="a short run that tests the long one, and writes nothing")
     option("distributed", action="store_true", help="data-parallel: pyflame run --nproc N -m pyflame.train ...")
     option("device", help="cpu, rocm, cuda, cuda:1 and so on; the default device unless given")
@@ -262,4 +263,5 @@ def _train_as_json(a, settings):
 
 
 def _say(line):
-    print(line, flush=True)
+    """Prints a line; one that is too long for a terminal goes on in the next, indented."""
+    print(textwrap.fill(line, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False), flush=True)

@@ -40,8 +40,8 @@ class Logs:
             self.write(text)
 
     def step(self, epoch, epochs, step, loss, lr, rate, memory, said):
-        """memory: a dict of bytes; said: the same as text."""
-        self.line(f"epoch {epoch}/{epochs} step {step}: loss {loss:.6g}, lr {lr:.3g}, {rate:.4g} samples/s; {said}")
+        """memory: a dict of bytes; said: what the line has of them."""
+        self.line(f"epoch {epoch}/{epochs} step {step}: loss {loss:.4g}, lr {lr:.3g}, {rate:{'.0f' if rate >= 1000 else '.3g'}} samples/s, {said}")
         self._keep({"epoch": epoch, "step": step, "loss": loss, "lr": lr, "memory": memory}, {"loss": loss, "lr": lr}, step, "train/")
         self._draw(memory, step, "memory/")
 
@@ -52,8 +52,8 @@ class Logs:
         self._keep({"epoch": epoch, "step": step, "warning": text}, {}, step, "")
 
     def epoch(self, numbers, epochs):
-        text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items() if name not in ("epoch", "step", "seconds", "samples_per_second"))
-        self.line(f"epoch {numbers['epoch']}/{epochs} done: {text}, {numbers['seconds']:.3g} s, {numbers['samples_per_second']:.4g} samples/s")
+        text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items() if name not in ("epoch", "step", "seconds", "samples_per_second"))
+        self.line(f"epoch {numbers['epoch']}/{epochs} done: {text}, {numbers['seconds']:.3g} s")
         self._keep({"end_of_epoch": True, **numbers}, {k: v for k, v in numbers.items() if k not in ("epoch", "step")}, numbers["step"], "epoch/")
 
     def _keep(self, record, numbers, step, prefix):

@@ -46,8 +46,12 @@ class MemoryMonitor:
         return {"allocated": s["allocated"], "peak": s["peak_allocated"], "reserved": s["reserved"], "total": total, "left": max(0, left),
                 "host": resident, "host_peak": peak, "host_total": host_total, "host_left": free}
 
+    def short(self, found):
+        """What a line of a step says: the device's peak since the run began."""
+        return f"memory {size(found['peak'])}"
+
     def text(self, found):
-        """What a line of the run says."""
+        """What the line at the end of a short run says."""
         where = "tensors" if self.on_host else self.device
         return (f"memory: {where} {size(found['allocated'])}, peak {size(found['peak'])} of {size(found['total'])}; "
                 f"process {size(found['host'])}, peak {size(found['host_peak'])} of {size(found['host_total'])}")

@@ -253,7 +253,7 @@ class Trainer:
                 value = self._finite(loss.item())
                 rate = samples * self._world / (time.perf_counter() - begin)
                 memory = self._memory.look()
-                logs.step(self.epoch + 1, self.epochs, self.step, value, self.optimizer.param_groups[0]["lr"], rate, memory, self._memory.text(memory))
+                logs.step(self.epoch + 1, self.epochs, self.step, value, self.optimizer.param_groups[0]["lr"], rate, memory, self._memory.short(memory))
                 for text in self._memory.warnings(memory, self.step):
                     logs.warning(self.epoch + 1, self.step, text, self._rank)
             if most_steps is None and self.checkpoint_interval and self.step % self.checkpoint_interval == 0:
