@@ -19,30 +19,52 @@ _WITHOUT_KERNELS = ("cpu", "reference")  # types of devices
 
 def kernel(source, name, *, inputs, outputs=("out",), scalars=None, result=None, grid=None, threads=256, shared_bytes=0, header="", fill=None, reference=None,
            backward=None):
-    """A function of tensors that a GPU kernel of yours computes. It is compiled at its first call, kept on disk, recorded like any op, and replayed.
+    """Makes a function of tensors from the text of a GPU kernel. The same text runs on AMD GPUs, through ROCm, and on NVIDIA GPUs, through CUDA.
 
-    source: statements that every thread runs, in the C++ of docs/kernels.md, the same text for ROCm and CUDA. They see each input as ``const T* name`` and
-    each output as ``T* name``, contiguous; ``name_t`` is T, and ``name_size``, ``name_rank`` and ``name_shape[d]`` are the tensor's sizes. They must write
-    every element of the outputs, unless `fill` is given.
-    name: an identifier; profilers show the kernel as ``pf_<name>``.
-    inputs, outputs: names of tensors. scalars: name -> "float32", "float64", "int32", "int64" or "bool"; their values are arguments by keyword and may
-    change from call to call without another compilation.
-    result: a function of the inputs and scalars that gives (shape, dtype) of the output, or a list of these; None: as the first input.
-    grid: the number of workgroups, an int or up to three, or a function of the inputs and scalars; None: a thread for each element of the first output.
-    threads: of a workgroup, a multiple of 32, at most 1024. shared_bytes: the size of ``pf::dynamic_shared<T>()``, a number or a function.
-    header: functions that the source calls; they begin with PF_DEVICE. fill: a number that outputs hold before the kernel runs, for atomic additions.
-    reference: a function of the same arguments made of tensor ops. It computes where there is no GPU, and check() compares with it.
-    backward: a function (gradients of the outputs, inputs, outputs, **scalars) -> a gradient or None for each input; gradients, inputs and outputs are tuples.
-    Without it, inputs that require a gradient are an error.
+    A GPU runs the text in many threads at once, and each thread usually computes one element of the output. Threads come in workgroups of equal size,
+    and all workgroups together are the grid. docs/kernels.md has the language and longer examples.
 
-    Returns a Kernel: call it with the inputs by position and the scalars by keyword. Its result is a tensor, or a tuple if there are several outputs.
-    Errors: ValueError and TypeError for arguments; RuntimeError with the compiler's messages at the first read of a result of a text that does not compile;
-    NotImplementedError on the CPU without a reference.
+    What the kernel computes:
+
+    - source: the body of the kernel, statements in C++, without a function around them. Every thread runs it. In it, ``i`` is the number of the thread,
+      from 0. The last workgroup may have threads for which there is no element, so the text compares: ``if (i < out_size) ...``. An input named x is a
+      pointer ``x`` to its elements, one after the other in the order of the shape. Also there are their type ``x_t``, their number ``x_size``, the number
+      of dims ``x_rank`` and the size of a dim ``x_shape[d]``. An output has the same, and the text writes all of its elements, unless fill is given.
+    - name: how reports and profilers call the kernel, there as ``pf_<name>``; letters, digits and _.
+    - inputs, outputs: the names that the tensors have in the text, in a list; one name may stand alone.
+    - scalars: a dict from the names of numbers in the text to their types: "float32", "float64", "int32", "int64" or "bool".
+    - header: functions that the text calls; each begins with PF_DEVICE.
+
+    How it runs:
+
+    - result: the shape and dtype of the output, a pair, or a list of pairs for several outputs; or a function that returns this from the inputs and
+      scalars. None: as the first input.
+    - threads: how many a workgroup has, a multiple of 32 up to 1024.
+    - grid: how many workgroups there are: an int, a tuple of up to three, or a function that returns this from the inputs and scalars. None: so many that
+      each element of the first output has a thread.
+    - shared_bytes: the memory that the threads of a workgroup share, which the text gets from ``pf::dynamic_shared<T>()``; a number, or a function of the
+      inputs and scalars.
+    - fill: the number that outputs hold before the kernel runs, for texts that add to them. None: nothing is written before.
+
+    Where there is no GPU, and gradients:
+
+    - reference: a function of the inputs and scalars that computes the same with tensor ops. It runs in place of the kernel on the CPU, and check()
+      compares the kernel with it.
+    - backward: a function (gradients of the outputs, inputs, outputs, **scalars) that returns the gradient of each input, or None for an input without
+      one. The first three arguments are tuples.
+
+    Returns a Kernel. It is called with the inputs by position and the scalars by keyword, and returns a tensor, or a tuple for several outputs. The text
+    is compiled at the first call, which can take seconds, and kept on disk. Other shapes and other values of scalars need no compilation; other dtypes do.
+
+    Raises ValueError for a name, a source, a number of threads or a type of a scalar that cannot be used, and TypeError where inputs or outputs are no
+    names. A call raises TypeError for other tensors or scalars than were named and for a result or grid of the wrong kind; ValueError for an integer
+    that is too large for its type; NotImplementedError on the CPU without a reference, and on a GPU for an input that requires a gradient if there is no
+    backward. If the text does not compile, the first read of a result raises RuntimeError with the messages of the compiler.
 
         >>> saxpy = pf.kernel("if (i < out_size) out[i] = a * x[i] + y[i];", "saxpy", inputs=["x", "y"], scalars={"a": "float32"},
         ...                   reference=lambda x, y, a: a * x + y)
         >>> saxpy(pf.ones(3), pf.arange(3.0), a=2.0)
-        tensor([2., 3., 4.])
+        tensor([2., 3., 4.], dtype=pyflame.float32)
     """
     return Kernel(source, name, inputs, outputs, scalars or {}, result, grid, threads, shared_bytes, header, fill, reference, backward)
 
