@@ -43,7 +43,8 @@ def test_a_tensor_and_an_array_give_a_tensor():
     x.requires_grad_()
     (x * a).sum().backward()
     assert x.grad.tolist() == a.tolist()
-    for wrong in (lambda: a * x.detach(), lambda: x @ 3, lambda: x * "a", lambda: x + [1, 2, 3]):
+    assert type(a * x.detach()) is pf.Tensor and (a * x.detach()).tolist() == [0, 2, 6]
+    for wrong in (lambda: a @ x.detach(), lambda: x @ 3, lambda: x * "a", lambda: x + [1, 2, 3]):
         with pytest.raises(TypeError):
             wrong()
 

@@ -198,11 +198,11 @@ def _binary():
         # Far arguments, from the integrals to 20 digits.
         a, x, upper = (np.array(v) for v in ([1e9, 1e9, 1e30], [1e9, 1e9 + 4e4, 1e30], [0.49999579477912994304, 0.10295273902284886248, 0.5]))
         far = (Spec(a.shape, dtype, literal(a)), Spec(x.shape, dtype, literal(x)))
-        yield Case(f"igammac-far-{dtype}", ("igammac",), ("igammac",), far, lambda pf, a, x: pf.igammac(a, x), lambda a, x, v=upper: v, c=8 * _cost(dtype), magnitude=lambda a, x: np.ones_like(x))
-        yield Case(f"igamma-far-{dtype}", ("igamma",), ("igamma",), far, lambda pf, a, x: pf.igamma(a, x), lambda a, x, v=1 - upper: v, c=8 * _cost(dtype), magnitude=lambda a, x: np.ones_like(x))
+        yield Case(f"igammac-far-{dtype}", ("igammac",), ("igammac",), far, lambda pf, a, x: pf.igammac(a, x), lambda a, x, v=upper: v, c=8 * _cost(dtype), magnitude=lambda a, x: np.ones_like(x), own_values=True)
+        yield Case(f"igamma-far-{dtype}", ("igamma",), ("igamma",), far, lambda pf, a, x: pf.igamma(a, x), lambda a, x, v=1 - upper: v, c=8 * _cost(dtype), magnitude=lambda a, x: np.ones_like(x), own_values=True)
         s, q = np.array([1.5, 3.0]), np.array([1e30, 1e9])
         yield Case(f"zeta-far-{dtype}", ("zeta",), ("zeta",), (Spec(s.shape, dtype, literal(s)), Spec(q.shape, dtype, literal(q))), lambda pf, s, q: pf.special_zeta(s, q),
-                   lambda s, q: np.array([1.99999999999999998e-15, 5.0000000050000000025e-19]), c=4 * _cost(dtype))
+                   lambda s, q: np.array([1.99999999999999998e-15, 5.0000000050000000025e-19]), c=4 * _cost(dtype), own_values=True)
         a, b = (m.ravel() for m in np.meshgrid(np.array([0.0, -0.0, 1.0, -1.0, 1e-40, 3e38, np.inf, np.nan]), np.array([0.0, 2.0, -2.0, np.inf, -np.inf, np.nan])))
         a, b = a.astype(dtype), b.astype(dtype)
         yield Case(f"nextafter-{dtype}", ("nextafter",), ("nextafter",), (Spec(a.shape, dtype, any_of(a)), Spec(b.shape, dtype, any_of(b))), lambda pf, a, b: pf.nextafter(a, b),
