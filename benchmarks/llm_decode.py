@@ -140,8 +140,8 @@ def measure(model, shape, kind, count, a):
     return row
 
 
-def measure_engine(model, shape, kind, count, a):
-    """The same through pf.llm.Engine: texts with prompts, greedy; the steps in which all of them write."""
+def measure_engine(model, shape, kind, count, temperature, a):
+    """The same through pf.llm.Engine: texts with prompts, whose tokens are drawn at this temperature; the steps in which all of them write."""
     moments, written, budget = [], [0] * count, max(2048, count)
     length = a.warmup + a.steps + -(-count * a.context // budget)  # the first texts write while prompts are read
 
@@ -153,12 +153,12 @@ def measure_engine(model, shape, kind, count, a):
 
     with pf.llm.Engine(model, max_num_seqs=count, max_num_batched_tokens=budget, max_model_len=a.context + length + 16, kv_cache_bytes=int(2e10)) as engine:
         rng = np.random.default_rng(0)
-        done = [engine.submit(rng.integers(0, 1000, a.context).tolist(), pf.llm.Sampling(temperature=0), length, stop_ids=(), receive=receive(i)) for i in range(count)]
+        done = [engine.submit(rng.integers(0, 1000, a.context).tolist(), pf.llm.Sampling(temperature=temperature, seed=i), length, stop_ids=(), receive=receive(i)) for i in range(count)]
         while any(r.finished is None for r in done):
             time.sleep(0.05)
     steps = [t for t, least, most in moments if least > 0 and most < length][::count]  # every text gets one token in a step
     gaps = [after - before for before, after in zip(steps, steps[1:])]
-    return summary("pyflame engine", shape, kind, count, a.context, gaps[-a.steps:])
+    return {**summary(f"pyflame engine at temperature {temperature:g}", shape, kind, count, a.context, gaps[-a.steps:]), "program": "pyflame engine", "temperature": temperature}
 
 
 def measure_chunks(model, shape, kind, count, a):
@@ -297,6 +297,7 @@ def main():
     p.add_argument("--warmup", type=int, default=16)
     p.add_argument("--profile", type=int, default=0, help="so many more steps under the profiler")
     p.add_argument("--engine", action="store_true", help="through pf.llm.Engine, too")
+    p.add_argument("--temperature", default="0", help="of the texts of --engine; several with commas; 0 takes the likeliest token")
     p.add_argument("--torch", action="store_true", help="PyTorch, too")
     p.add_argument("--chunk", type=int, default=0, metavar="N", help="steps of N tokens that read a long prompt beside the texts that write, and nothing else")
     p.add_argument("--chunk_context", type=int, default=8192, metavar="N", help="tokens of that prompt")
@@ -317,7 +318,7 @@ def main():
                     continue
                 rows.append(measure(model, shape, kind, count, a))
                 if a.engine:
-                    rows.append(measure_engine(model, shape, kind, count, a))
+                    rows += [measure_engine(model, shape, kind, count, float(t), a) for t in a.temperature.split(",")]
             del model
         if a.torch:
             rows += [measure_torch(shape, count, a) for count in counts]
