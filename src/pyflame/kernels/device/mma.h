@@ -33,6 +33,14 @@ constexpr int kLineDepth = 8;
 #define PF_MATRIX_SYNC 1
 #endif
 
+// The least depth of a step of a product with tiles of 128 x 128. A step of 64 halves the barriers where the shared
+// memory of a compute unit holds the tiles of several workgroups.
+#if defined(PF_MATRIX_SYNC)
+constexpr int kLeastStep = 64;
+#else
+constexpr int kLeastStep = 32;
+#endif
+
 // --- two adjacent 16-bit values in a word, the first one in the low half
 template <class T>
 PF_DEVICE u32 pair(T low, T high) {

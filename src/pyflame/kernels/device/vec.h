@@ -33,9 +33,24 @@ PF_DEVICE Vec<T, N> load_once(const T* p) {
 #endif
   return load_vec<N>(p);
 }
+// A vector that is being loaded, as 32-bit words. A compiler that merges elements of 16 bits after a load waits for the load right there; words can be left in flight.
+template <class T, int N>
+union InFlight {
+  static constexpr int kCount = sizeof(T) * N / 4;
+  Vec<unsigned, kCount> words;
+  Vec<T, N> elements;
+  PF_DEVICE InFlight() : words{} {}
+  // The words at p, which must be aligned to the whole vector.
+  PF_DEVICE void load(const T* p) { words = load_vec<kCount>((const unsigned*)p); }
+  PF_DEVICE const T& operator[](int i) const { return elements.v[i]; }
+};
 template <class T, int N>
 PF_DEVICE void store_vec(T* p, const Vec<T, N>& x) {
   *(Vec<T, N>*)p = x;
+}
+template <class T, int N>
+PF_DEVICE void store_vec(T* p, const InFlight<T, N>& x) {
+  store_vec((unsigned*)p, x.words);
 }
 
 }  // namespace pf

@@ -14,17 +14,18 @@ struct Stage {
   static constexpr int kPitch = (kAlong ? kDepth : kLines) + 8, kSize = kPitch * (kAlong ? kLines : kDepth);
   In in;
   PF_DEVICE void put(S* to) {
-    in.each(
-        [&](int l, int d, const Vec<S, kVec>& x) { store_vec(to + (kAlong ? l * kPitch + d : d * kPitch + l), x); });
+    in.each([&](int l, int d, const auto& x) { store_vec(to + (kAlong ? l * kPitch + d : d * kPitch + l), x); });
   }
 };
 
 // kHigh x kLong: the blocks of 16 x 16 that a wave computes together. out: as in matmul_tile, and for kMany adjacent
 // elements.
-template <class S, int kRows, int kCols, int kDepth, int kHigh, int kLong, int kSlices, int kThreads, bool kAlongA,
+template <class S, int kRows, int kCols, int kGivenDepth, int kHigh, int kLong, int kSlices, int kThreads, bool kAlongA,
           bool kAlongB, int kVecA, int kVecB, class Out, class Parts = WholeProduct>
 PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const Out& out, const Parts& of = {}) {
   using M = Mma<S>;
+  // The order of a sum depends on the depth of a step only if there are slices.
+  constexpr int kDepth = kSlices == 1 && kGivenDepth < kLeastStep ? kLeastStep : kGivenDepth;
   using StageA = Stage<S, kRows, kDepth, kThreads, kAlongA, kVecA>;
   using StageB = Stage<S, kCols, kDepth, kThreads, kAlongB, kVecB>;
   constexpr int kAcross = kCols / (16 * kLong), kParts = kRows / (16 * kHigh) * kAcross, kItems = kParts * kSlices;

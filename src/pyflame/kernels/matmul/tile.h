@@ -26,7 +26,7 @@ struct Fetch {
   static constexpr bool kHeld =
       // Single elements would take too many registers, so they are loaded when they are stored to shared memory.
       kVec > 1;
-  Vec<S, kVec> held[kHeld ? kEach : 1];
+  InFlight<S, kHeld ? kVec : 8> held[kHeld ? kEach : 1];
   const S* at = nullptr;
   i64 line_stride = 0, depth_stride = 0;
   int lines = 0, depths = 0;  // the size of the rectangle that exists
@@ -40,19 +40,24 @@ struct Fetch {
     lines = have < kLines ? (int)have : kLines;
     at = p + line((int)thread()) * line_stride + depth((int)thread()) * depth_stride;
   }
-  PF_DEVICE Vec<S, kVec> one(int i) const {
-    const int e = (int)thread() + i * kThreads, l = line(e), d = depth(e);
-    Vec<S, kVec> x{};
-    if ((kWhole || e < kVecs) && l < lines && d < depths)
-      x = load_vec<kVec>(at + (l - line((int)thread())) * line_stride + (d - depth((int)thread())) * depth_stride);
-    return x;
+  // The i-th vector of this thread: whether it exists, and where.
+  PF_DEVICE bool exists(int i) const {
+    const int e = (int)thread() + i * kThreads;
+    return (kWhole || e < kVecs) && line(e) < lines && depth(e) < depths;
+  }
+  PF_DEVICE const S* place(int i) const {
+    const int e = (int)thread() + i * kThreads;
+    return at + (line(e) - line((int)thread())) * line_stride + (depth(e) - depth((int)thread())) * depth_stride;
   }
   // Loads the rectangle at `at`. Depths from `have` on do not exist and are zero.
   PF_DEVICE void fetch(i64 have) {
     depths = have < kDepth ? (int)have : kDepth;
     if constexpr (kHeld) {
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) held[i] = one(i);
+      for (int i = 0; i < kEach; ++i) {
+        held[i] = {};
+        if (exists(i)) held[i].load(place(i));
+      }
     }
   }
   // Calls use(line, depth, elements) for all elements of this thread.
@@ -68,7 +73,9 @@ struct Fetch {
 #pragma unroll 4
       for (int i = 0; i < kEach; ++i) {
         const int e = (int)thread() + i * kThreads;
-        if (kWhole || e < kVecs) use(line(e), depth(e), one(i));
+        Vec<S, kVec> x{};
+        if (exists(i)) x = load_vec<kVec>(place(i));
+        if (kWhole || e < kVecs) use(line(e), depth(e), x);
       }
     }
     at += kDepth * depth_stride;
@@ -76,9 +83,9 @@ struct Fetch {
   // Stores as [depth][line], in the type of the computation.
   template <class T>
   PF_DEVICE void put(T* to, int pitch) {
-    each([&](int l, int d, const Vec<S, kVec>& x) {
+    each([&](int l, int d, const auto& x) {
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) to[(kAlong ? d + j : d) * pitch + (kAlong ? l : l + j)] = load(&x.v[j]);
+      for (int j = 0; j < kVec; ++j) to[(kAlong ? d + j : d) * pitch + (kAlong ? l : l + j)] = load(&x[j]);
     });
   }
 };

@@ -53,13 +53,15 @@ class GroupedMm final : public Executable {
   }
 
  private:
-  // The smallest tile that has the rows of an average group.
+  // The largest tile that an average group fills and that gives enough workgroups; otherwise the smallest.
   MatmulTile tile(DType dtype) const {
     const std::span<const MatmulTile> all = matmul_tiles(dtype, units_);
     const int64_t rows = of_rows_ ? ceil_div(shape_.m, groups_) : shape_.m;
-    for (size_t i = all.size(); i-- > 0;)
-      if (all[i].rows >= rows) return all[i];
-    return all[0];
+    for (size_t i = 0; i + 1 < all.size(); ++i) {
+      const int64_t tiles = groups_ * ceil_div(rows, all[i].rows) * ceil_div(shape_.n, all[i].cols);
+      if (all[i + 1].rows < rows && tiles >= kEnough) return all[i];
+    }
+    return all.back();
   }
   Kernel& kernel(bool va, bool vb) {
     std::optional<Kernel>& k = kernels_[(va ? 1 : 0) + (vb ? 2 : 0)];

@@ -20,9 +20,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-// Workgroups that keep a large GPU busy.
-constexpr int64_t kEnough = 128;
-
 struct Plan {
   MatmulTile tile;
   int64_t tiles, each, splits;  // workgroups per matrix; steps of `tile.depth` per split; number of splits

@@ -7,6 +7,9 @@
 
 namespace pyflame::gpu {
 
+// Workgroups that keep a large GPU busy.
+constexpr int64_t kEnough = 128;
+
 // In the kernel's template, a configuration's own numbers follow rows, cols and depth.
 struct MatmulTile {
   int rows, cols, depth;
