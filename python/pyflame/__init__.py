@@ -24,14 +24,6 @@ Submodules that are written in Python are imported when they are first used, so 
 """
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:  # names that are imported when they are first used; and functions that _C has, too: the first one that a type checker sees counts
-    from . import (
-        accelerator as accelerator, amp as amp, autograd as autograd, backend as backend, backends as backends, benchmarking as benchmarking, compiler as compiler, cpu as cpu,
-        cuda as cuda, data as data, distributed as distributed, distributions as distributions, export as export, fft as fft, finance as finance, float8 as float8, func as func,
-        functional as functional, fx as fx, hub as hub, io as io, jit as jit, llm as llm, memory as memory, models as models, mps as mps, mtia as mtia,
-        multiprocessing as multiprocessing, nn as nn, onnx as onnx, optim as optim, optimizing as optimizing, overrides as overrides, profiler as profiler,
-        quantization as quantization, random as random, return_types as return_types, rewrites as rewrites, serialization as serialization, signal as signal, sparse as sparse,
-        special as special, storage as storage, testing as testing, torch_version as torch_version, train as train, tuning as tuning, types as types, utils as utils, xpu as xpu
-    )
     from ._compile import compile as compile, is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled, set_anomaly_enabled as set_anomaly_enabled
     from ._configuration import load_settings as load_settings, no_fuse as no_fuse, settings as settings
     from ._einsum import einsum as einsum
