@@ -40,6 +40,12 @@ class Size(tuple[builtins.int, ...]):
 
 
 class ArgumentError(ValueError, RuntimeError): ...
+
+
+class DeviceError(RuntimeError): ...
+
+
+class OutOfMemoryError(MemoryError): ...
 """
 
 

@@ -31,12 +31,14 @@ if TYPE_CHECKING:  # names that are imported when they are first used; and funct
     from ._explain import explain as explain
     from ._functions import allclose as allclose, equal as equal, is_floating_point as is_floating_point, is_tensor as is_tensor, numel as numel, outer as outer
     from ._further_names import (
-        adjoint as adjoint, compiled_with_cxx11_abi as compiled_with_cxx11_abi, detach as detach, eig as eig, get_deterministic_debug_mode as get_deterministic_debug_mode,
-        get_device_module as get_device_module, get_num_interop_threads as get_num_interop_threads, hash_tensor as hash_tensor,
-        is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled, is_warn_always_enabled as is_warn_always_enabled, lstsq as lstsq,
-        matrix_rank as matrix_rank, norm_except_dim as norm_except_dim, range as range, set_deterministic_debug_mode as set_deterministic_debug_mode,
-        set_flush_denormal as set_flush_denormal, set_num_interop_threads as set_num_interop_threads, set_warn_always as set_warn_always, solve as solve, sym_float as sym_float,
-        sym_int as sym_int, sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum, symeig as symeig
+        adjoint as adjoint, arccos as arccos, arccosh as arccosh, arcsin as arcsin, arcsinh as arcsinh, arctan as arctan, arctan2 as arctan2, arctanh as arctanh,
+        compiled_with_cxx11_abi as compiled_with_cxx11_abi, detach as detach, eig as eig, ger as ger, get_deterministic_debug_mode as get_deterministic_debug_mode,
+        get_device_module as get_device_module, get_num_interop_threads as get_num_interop_threads, greater as greater, greater_equal as greater_equal,
+        hash_tensor as hash_tensor, is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+        is_warn_always_enabled as is_warn_always_enabled, less as less, less_equal as less_equal, lstsq as lstsq, matrix_rank as matrix_rank, norm_except_dim as norm_except_dim,
+        not_equal as not_equal, range as range, set_deterministic_debug_mode as set_deterministic_debug_mode, set_flush_denormal as set_flush_denormal,
+        set_num_interop_threads as set_num_interop_threads, set_warn_always as set_warn_always, solve as solve, sym_float as sym_float, sym_int as sym_int, sym_ite as sym_ite,
+        sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum, symeig as symeig, unsafe_split_with_sizes as unsafe_split_with_sizes
     )
     from ._generator import Generator as Generator, default_generator as default_generator, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed
     from ._grad_mode import enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled
@@ -65,7 +67,8 @@ if TYPE_CHECKING:  # names that are imported when they are first used; and funct
     from .func import vmap as vmap
     from .io import load as load, load_checkpoint as load_checkpoint, load_gguf as load_gguf, save as save, save_checkpoint as save_checkpoint
     from .jit import fork as fork, wait as wait
-    from .memory import checkpoint_policy as checkpoint_policy, find_batch_size as find_batch_size
+    from .memory._batch_size import find_batch_size as find_batch_size
+    from .memory._policy import checkpoint_policy as checkpoint_policy
     from .nn.functional import (
         adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_max_pool1d as adaptive_max_pool1d, avg_pool1d as avg_pool1d, bilinear as bilinear, conv1d as conv1d,
         conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d,

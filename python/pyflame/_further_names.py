@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._annotations import DType, Device
+    from ._aliases import split_with_sizes as unsafe_split_with_sizes
+    from ._functions import outer as ger
+
+    # The second names, which complete() adds when a program runs.
+    arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, greater, greater_equal, less, less_equal, not_equal = (
+        _C.acos, _C.acosh, _C.asin, _C.asinh, _C.atan, _C.atan2, _C.atanh, _C.gt, _C.ge, _C.lt, _C.le, _C.ne
+    )
 
 _SAME = {
     "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh",
