@@ -20,11 +20,12 @@ PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pyflame")
 RETURNS = {
     "dtype": "dtype", "shape": "Size", "grad": "Tensor | None", "grad_fn": "GradFn | None", "size": "Any", "stride": "Any", "item": "Any", "tolist": "Any",
     "numpy": "np.ndarray", "__array__": "np.ndarray", "__dlpack__": "Any", "__reduce__": "Any", "__reduce_ex__": "Any", "type": "Any",
-    "max": "Any", "min": "Any", "topk": "Any", "sort": "Any", "max_pool2d": "Any", "__int__": "builtins.int", "__index__": "builtins.int",
+    "max": "Any", "min": "Any", "topk": "ValuesIndices", "sort": "ValuesIndices", "cummax": "ValuesIndices", "cummin": "ValuesIndices", "max_pool2d": "Any", "__int__": "builtins.int", "__index__": "builtins.int",
     "__format__": "builtins.str", "unbind": "tuple[Tensor, ...]", "__complex__": "builtins.complex", "index": "builtins.int | None",
+    "__enter__": "device", "read_torch_file": "Any", "read_gguf_file": "Any",
 }  # fmt: skip
 ARGUMENTS = "data|obj|value|key|device|dtype|ndarray|buffer|gradient|hook|other|grad|src|retain_graph|modulo|copy|split_size|stream|max_version|dl_device|dim|split_size_or_sections|ext_tensor"
-HEADER = "import builtins\nfrom typing import Any, NoReturn\n\nimport numpy as np\n"
+HEADER = "import builtins\nfrom typing import Any, NoReturn\n\nimport numpy as np\n\nfrom ._named_tuples import ValuesIndices\n"
 # Properties of Tensor that are written in Python and are no bools.
 PROPERTIES = {"H": "Tensor", "mH": "Tensor", "layout": "Any", "names": "tuple[None, ...]", "name": "None", "output_nr": "builtins.int"}
 # Classes that nanobind did not make.
@@ -179,7 +180,7 @@ def with_python_members(text, tensor):
         known = {**definitions_in(tree.body), **definitions_in(of_tensor.body)}
         written = [stub_of(name, value, known, imports) for name, value in members.items() if in_place == (getattr(value, "__name__", "") == name and value.__code__.co_name == "method")]
         lines[of_tensor.end_lineno : of_tensor.end_lineno] = ["", *"\n".join(written).rstrip("\n").split("\n")]
-    return "\n".join(lines).replace(HEADER, HEADER + "".join(f"{line}\n" for line in sorted(imports)), 1)
+    return "\n".join(lines).replace(HEADER, HEADER + "".join(f"{line}\n" for line in sorted(imports) if line not in HEADER), 1)
 
 
 def main():

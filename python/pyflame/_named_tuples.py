@@ -6,7 +6,7 @@ from ._C import Tensor
 
 
 class ValuesIndices(NamedTuple):
-    """Of max, min, median, nanmedian, mode and kthvalue along a dim."""
+    """Of max, min, median, nanmedian, mode and kthvalue along a dim, and of sort, topk, cummax and cummin."""
 
     values: Tensor
     indices: Tensor
