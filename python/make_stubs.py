@@ -66,6 +66,7 @@ def correct(text):
         line = returned(line)
         if is_definition:
             line = re.sub(rf"\b({ARGUMENTS}): object( \| None)?", r"\1: Any", line)
+            line = re.sub(r"-> pyflame\.(dtype|device)\b", r"-> \1", line)
             line = line.replace("pyflame.dtype", "Any").replace("pyflame.device", "Any").replace("Any | str", "Any").replace("Any | None", "Any")
         if in_tensor and (is_definition or re.match(r"    \w+: ", line)):
             line = re.sub(r"(?<!def )(?<![.\w])(float|int|bool)\b", r"builtins.\1", line)
