@@ -24,6 +24,8 @@ Submodules that are written in Python are imported when they are first used, so 
 """
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:  # names that are imported when they are first used; and functions that _C has, too: the first one that a type checker sees counts
+    from typing import Any
+
     from ._compile import compile as compile, is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled, set_anomaly_enabled as set_anomaly_enabled
     from ._configuration import load_settings as load_settings, no_fuse as no_fuse, settings as settings
     from ._einsum import einsum as einsum
@@ -88,15 +90,18 @@ if TYPE_CHECKING:  # names that are imported when they are first used; and funct
 del TYPE_CHECKING
 from . import _C
 from . import _configuration
-from ._configuration import load_settings, no_fuse, settings
+from ._configuration import load_settings as load_settings, no_fuse as no_fuse, settings as settings
 from ._C import *  # noqa: F401,F403
 from ._C import __version__
-from ._C import bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8  # noqa: F401
-from ._C import float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz  # noqa: F401
-from ._generator import Generator, default_generator, initial_seed, manual_seed, seed
-from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
-from ._explain import explain
-from ._functions import allclose, equal, is_floating_point, is_tensor, numel, outer
+from ._C import (
+    bfloat16 as bfloat16, bool_ as bool_, complex64 as complex64, complex128 as complex128, float16 as float16, float32 as float32, float64 as float64, int8 as int8,
+    int16 as int16, int32 as int32, int64 as int64, uint8 as uint8
+)
+from ._C import float8_e4m3fn as float8_e4m3fn, float8_e4m3fnuz as float8_e4m3fnuz, float8_e5m2 as float8_e5m2, float8_e5m2fnuz as float8_e5m2fnuz  # noqa: F401
+from ._generator import Generator as Generator, default_generator as default_generator, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed
+from ._grad_mode import enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled
+from ._explain import explain as explain
+from ._functions import allclose as allclose, equal as equal, is_floating_point as is_floating_point, is_tensor as is_tensor, numel as numel, outer as outer
 
 from ._elementwise import *  # noqa: F401,F403
 from ._random import *  # noqa: F401,F403
@@ -113,7 +118,7 @@ from ._matrices import *  # noqa: F401,F403
 from ._dtypes import *  # noqa: F401,F403
 from ._dtypes import ABSENT as _ABSENT
 from . import _compile, _further_names, _gpu, _keywords, _tensor_methods  # noqa: F401
-from ._tensor_methods import empty_permuted, empty_strided
+from ._tensor_methods import empty_permuted as empty_permuted, empty_strided as empty_strided
 from ._spectra import *  # noqa: F401,F403
 
 bool, half, float, double = bool_, float16, float32, float64
@@ -168,7 +173,7 @@ _ATTRIBUTES = {
 del conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, max_pool2d  # noqa: F821 - nn.functional has these with more arguments
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     if name in _SUBMODULES:

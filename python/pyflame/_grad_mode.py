@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Literal, overload
 
+    from typing_extensions import Self  # type checkers have it, of whichever version of Python
+
     from ._annotations import Function
 else:
     from ._public import overload
@@ -18,6 +20,12 @@ else:
 class _Mode:
     _grad = True
     _inference = False
+
+    @overload
+    def __new__(cls, fn: Function) -> Function: ...
+
+    @overload
+    def __new__(cls, fn: None = None) -> Self: ...
 
     def __new__(cls, fn=None):
         if callable(fn):  # @no_grad without parentheses
@@ -80,6 +88,12 @@ class inference_mode(_Mode):
     _grad = False
     _inference = True
 
+    @overload
+    def __new__(cls, mode: bool = True) -> Self: ...
+
+    @overload
+    def __new__(cls, mode: Function) -> Function: ...
+
     def __new__(cls, mode=True):
         if callable(mode):
             return cls()(mode)
@@ -99,7 +113,7 @@ class set_grad_enabled(_Mode):
     """Turns the recording of gradients on or off immediately. As a context manager, it restores the previous mode at the end. Any value is taken
     as a bool; TypeError without one."""
 
-    def __new__(cls, mode):
+    def __new__(cls, mode: bool) -> Self:
         return object.__new__(cls)
 
     def __init__(self, mode: bool) -> None:
