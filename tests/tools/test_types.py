@@ -85,9 +85,21 @@ def test_methods_in_the_stub_have_annotations(stub):
     assert not wrong, ", ".join(wrong)
 
 
-def test_names_that_type_checkers_need():
+@pytest.fixture(scope="module")
+def entry_module():
+    return ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8")).body
+
+
+def test_names_are_exported(entry_module):
+    """`from ._x import y as y` exports y; without the second y, type checkers take it for a private name."""
+    imported = [alias for node in entry_module if isinstance(node, ast.ImportFrom) and node.module for alias in node.names]
+    private = [alias.name for alias in imported if alias.name != "*" and (alias.asname or alias.name)[0] != "_" and alias.asname != alias.name]
+    assert len(imported) > 40 and not private, f"write {', '.join(f'{name} as {name}' for name in private)}"
+
+
+def test_names_that_type_checkers_need(entry_module):
     """A type checker takes the first import of a name: of a function that _C has, too, and of one that is imported when it is first used."""
-    block = next(node for node in ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8")).body if isinstance(node, ast.If))
+    block = next(node for node in entry_module if isinstance(node, ast.If))
     assert block.test.id == "TYPE_CHECKING"
     listed = {alias.asname for node in block.body for alias in node.names}
     replaced = {name for name in vars(pf._C) if name[0] != "_" and python_function(getattr(pf, name, None))}
@@ -181,6 +193,7 @@ def test_mypy(tmp_path):
     lines += ["", "x = pf.rand(3, 4)", "", "", "def f(a: pf.Tensor) -> int:", "    return a.get_device()", "", ""]
     begin = len(lines)
     lines += [f"assert_type({call}, {kind})" for call, kind in TYPES.items()] + list(REFUSED)
+    lines += [f"pf.{name}" for name, _ in names.names_of(pf)]  # each is there, and not private
     program = tmp_path / "program.py"
     program.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--show-error-codes", "--no-color-output", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), program.name]
