@@ -22,17 +22,86 @@ pf.linalg, pf.fft, pf.special and pf.distributions are further mathematics. Modu
 
 Submodules that are written in Python are imported when they are first used, so that `import pyflame` is fast.
 """
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used; and functions that _C has, too: the first one that a type checker sees counts
+    from typing import Any
+
+    from ._compile import compile as compile, is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled, set_anomaly_enabled as set_anomaly_enabled
+    from ._configuration import load_settings as load_settings, no_fuse as no_fuse, settings as settings
+    from ._einsum import einsum as einsum
+    from ._elementwise_text import elementwise as elementwise
+    from ._explain import explain as explain
+    from ._functions import allclose as allclose, equal as equal, is_floating_point as is_floating_point, is_tensor as is_tensor, numel as numel, outer as outer
+    from ._further_names import (
+        adjoint as adjoint, arccos as arccos, arccosh as arccosh, arcsin as arcsin, arcsinh as arcsinh, arctan as arctan, arctan2 as arctan2, arctanh as arctanh,
+        compiled_with_cxx11_abi as compiled_with_cxx11_abi, detach as detach, eig as eig, ger as ger, get_deterministic_debug_mode as get_deterministic_debug_mode,
+        get_device_module as get_device_module, get_num_interop_threads as get_num_interop_threads, greater as greater, greater_equal as greater_equal,
+        hash_tensor as hash_tensor, is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+        is_warn_always_enabled as is_warn_always_enabled, less as less, less_equal as less_equal, lstsq as lstsq, matrix_rank as matrix_rank, norm_except_dim as norm_except_dim,
+        not_equal as not_equal, range as range, set_deterministic_debug_mode as set_deterministic_debug_mode, set_flush_denormal as set_flush_denormal,
+        set_num_interop_threads as set_num_interop_threads, set_warn_always as set_warn_always, solve as solve, sym_float as sym_float, sym_int as sym_int, sym_ite as sym_ite,
+        sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum, symeig as symeig, unsafe_split_with_sizes as unsafe_split_with_sizes
+    )
+    from ._generator import Generator as Generator, default_generator as default_generator, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed
+    from ._grad_mode import enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled
+    from ._kernels import kernel as kernel
+    from ._native import (
+        max_pool2d_with_indices_backward as max_pool2d_with_indices_backward, native_batch_norm as native_batch_norm, native_dropout as native_dropout,
+        native_dropout_backward as native_dropout_backward, native_group_norm as native_group_norm, native_layer_norm as native_layer_norm
+    )
+    from ._random import bernoulli as bernoulli
+    from ._reductions import all as all, any as any, max as max, min as min, std as std, var as var
+    from ._segments import segment_reduce as segment_reduce
+    from ._selections import where as where
+    from ._statistics import norm as norm
+    from ._tensor_methods import empty_permuted as empty_permuted, empty_strided as empty_strided
+    from .amp import (
+        GradScaler as GradScaler, autocast as autocast, autocast_decrement_nesting as autocast_decrement_nesting, autocast_increment_nesting as autocast_increment_nesting,
+        clear_autocast_cache as clear_autocast_cache, get_autocast_cpu_dtype as get_autocast_cpu_dtype, get_autocast_dtype as get_autocast_dtype,
+        get_autocast_gpu_dtype as get_autocast_gpu_dtype, is_autocast_cache_enabled as is_autocast_cache_enabled, is_autocast_cpu_enabled as is_autocast_cpu_enabled,
+        is_autocast_enabled as is_autocast_enabled, set_autocast_cache_enabled as set_autocast_cache_enabled, set_autocast_cpu_dtype as set_autocast_cpu_dtype,
+        set_autocast_cpu_enabled as set_autocast_cpu_enabled, set_autocast_dtype as set_autocast_dtype, set_autocast_enabled as set_autocast_enabled,
+        set_autocast_gpu_dtype as set_autocast_gpu_dtype
+    )
+    from .autograd import checkpoint as checkpoint
+    from .benchmarking import bench as bench
+    from .cuda import Event as Event, Stream as Stream
+    from .func import vmap as vmap
+    from .io import load as load, load_checkpoint as load_checkpoint, load_gguf as load_gguf, save as save, save_checkpoint as save_checkpoint
+    from .jit import fork as fork, wait as wait
+    from .memory._batch_size import find_batch_size as find_batch_size
+    from .memory._policy import checkpoint_policy as checkpoint_policy
+    from .nn.functional import (
+        adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_max_pool1d as adaptive_max_pool1d, avg_pool1d as avg_pool1d, bilinear as bilinear, conv1d as conv1d,
+        conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d,
+        max_pool1d as max_pool1d, max_pool1d_with_indices as max_pool1d_with_indices, max_pool2d as max_pool2d, max_pool3d as max_pool3d
+    )
+    from .nn.functional_convs import convolution as convolution
+    from .nn.functional_grids import (
+        affine_grid_generator as affine_grid_generator, grid_sampler as grid_sampler, grid_sampler_2d as grid_sampler_2d, grid_sampler_3d as grid_sampler_3d
+    )
+    from .nn.functional_recurrent import gru as gru, lstm as lstm, rnn_relu as rnn_relu, rnn_tanh as rnn_tanh
+    from .nn.recurrent import gru_cell as gru_cell, lstm_cell as lstm_cell, rnn_relu_cell as rnn_relu_cell, rnn_tanh_cell as rnn_tanh_cell
+    from .random import fork_rng as fork_rng
+    from .signal.windows import (
+        bartlett_window as bartlett_window, blackman_window as blackman_window, hamming_window as hamming_window, hann_window as hann_window, kaiser_window as kaiser_window
+    )
+    from .utils.dlpack import to_dlpack as to_dlpack
+del TYPE_CHECKING
 from . import _C
 from . import _configuration
-from ._configuration import load_settings, no_fuse, settings
+from ._configuration import load_settings as load_settings, no_fuse as no_fuse, settings as settings
 from ._C import *  # noqa: F401,F403
 from ._C import __version__
-from ._C import bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8  # noqa: F401
-from ._C import float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz  # noqa: F401
-from ._generator import Generator, default_generator, initial_seed, manual_seed, seed
-from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
-from ._explain import explain
-from ._functions import allclose, equal, is_floating_point, is_tensor, numel, outer
+from ._C import (
+    bfloat16 as bfloat16, bool_ as bool_, complex64 as complex64, complex128 as complex128, float16 as float16, float32 as float32, float64 as float64, int8 as int8,
+    int16 as int16, int32 as int32, int64 as int64, uint8 as uint8
+)
+from ._C import float8_e4m3fn as float8_e4m3fn, float8_e4m3fnuz as float8_e4m3fnuz, float8_e5m2 as float8_e5m2, float8_e5m2fnuz as float8_e5m2fnuz  # noqa: F401
+from ._generator import Generator as Generator, default_generator as default_generator, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed
+from ._grad_mode import enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled
+from ._explain import explain as explain
+from ._functions import allclose as allclose, equal as equal, is_floating_point as is_floating_point, is_tensor as is_tensor, numel as numel, outer as outer
 
 from ._elementwise import *  # noqa: F401,F403
 from ._random import *  # noqa: F401,F403
@@ -49,7 +118,7 @@ from ._matrices import *  # noqa: F401,F403
 from ._dtypes import *  # noqa: F401,F403
 from ._dtypes import ABSENT as _ABSENT
 from . import _compile, _further_names, _gpu, _keywords, _tensor_methods  # noqa: F401
-from ._tensor_methods import empty_permuted, empty_strided
+from ._tensor_methods import empty_permuted as empty_permuted, empty_strided as empty_strided
 from ._spectra import *  # noqa: F401,F403
 
 bool, half, float, double = bool_, float16, float32, float64
@@ -104,7 +173,7 @@ _ATTRIBUTES = {
 del conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, max_pool2d  # noqa: F821 - nn.functional has these with more arguments
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     if name in _SUBMODULES:

@@ -1,8 +1,19 @@
 """pf.compile, which has nothing to do, and names of torch that are constants or refused."""
+from __future__ import annotations
+
 import math
 
 from . import _C
 from ._notes import once
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, overload
+
+    from ._annotations import Function
+else:
+    from ._public import overload
 
 _SPARSE = "sparse tensors are not available; dense ones and index ops (index_add, scatter_add) do their work"
 _QUANTIZED = "quantized tensors are not available; float16 and bfloat16 take half of the memory"
@@ -19,7 +30,18 @@ CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newa
              "has_spectral": True, "has_cuda": False, "has_mps": False, "torch_version": None, "AcceleratorError": _C.DeviceError}
 
 
-def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False, **kwargs):
+@overload
+def compile(model: Function, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor", mode: str | None = None,
+            options: dict[str, Any] | None = None, disable: bool = False, **kwargs: Any) -> Function: ...
+
+
+@overload
+def compile(model: None = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor", mode: str | None = None,
+            options: dict[str, Any] | None = None, disable: bool = False, **kwargs: Any) -> Callable[[Function], Function]: ...
+
+
+def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor", mode: str | None = None,
+            options: dict[str, Any] | None = None, disable: bool = False, **kwargs: Any) -> Any:
     """Returns its argument, and says so in one message: PyFlame compiles all ops without being asked, so there is nothing to do. Also a decorator.
 
     model: a module or a function. fullgraph, dynamic, backend, mode, options, disable and kwargs are accepted for PyTorch's programs and change
@@ -31,12 +53,12 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     return model
 
 
-def set_anomaly_enabled(mode, check_nan=True):
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Turns the detection of NaN gradients on or off, as autograd.set_detect_anomaly does: with it, a NaN in a gradient is a RuntimeError. With check_nan=False it is off.
     """
     _C._set_anomaly(bool(mode and check_nan))
 
 
-def is_anomaly_check_nan_enabled():
+def is_anomaly_check_nan_enabled() -> bool:
     """Whether a NaN in a gradient is an error: True after set_anomaly_enabled(True) and inside autograd.detect_anomaly()."""
     return _C.is_anomaly_enabled()

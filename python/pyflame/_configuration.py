@@ -10,11 +10,19 @@ A file is TOML:
     [force]                             # pf.tuning.force
     matmul = "gpu.matmul_units"
 """
+from __future__ import annotations
+
 import contextlib
 import functools
 import os
 
 from . import _C
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from ._annotations import Function
 
 __all__ = ["load_settings", "no_fuse", "settings"]
 
@@ -180,7 +188,7 @@ class settings(contextlib.ContextDecorator):
             y = model(x)
     """
 
-    def __init__(self, **values):
+    def __init__(self, **values: Any) -> None:
         for name, value in values.items():
             _check(name, value, "settings")
         self._values, self._before = values, []
@@ -188,11 +196,11 @@ class settings(contextlib.ContextDecorator):
     def _recreate_cm(self):
         return type(self)(**self._values)
 
-    def __enter__(self):
+    def __enter__(self) -> settings:
         self._before.append(_apply(self._values))
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> Literal[False]:
         _restore(self._before.pop())
         return False
 
@@ -214,7 +222,7 @@ def _apply(values):
     return before
 
 
-def no_fuse(function):
+def no_fuse(function: Function) -> Function:
     """A decorator: each op of this function is computed by itself: none is fused with what is before or after it, and no rewrite (pf.rewrites) replaces it. The gradients are computed when
     backward() runs, which is outside of the function, and are fused as always. For a part of a function: `with pf.settings(fuse=False):`.
     TypeError if it cannot be called."""
@@ -293,7 +301,7 @@ def read_settings(path):
     return {table: dict(found.get(table, {})) for table in _TABLES}
 
 
-def load_settings(path):
+def load_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """Makes the settings of a file hold for this process, and returns them as a dict with the tables 'environment', 'engine' and 'force'.
 
     Call it right after `import pyflame`: a variable that was read already can no longer change. PYFLAME_SETTINGS=FILE loads the file during the import, before

@@ -1,6 +1,13 @@
 """Names of dtypes that PyFlame does not have, so that programs can compare with them; limits of dtypes; layouts."""
+from __future__ import annotations
+
 from . import _C
 from ._C import Tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._C import device, dtype
+    from ._annotations import Device, Operand
 
 __all__ = ["finfo", "iinfo", "can_cast", "result_type", "is_complex", "is_nonzero", "is_same_size", "is_signed", "is_inference", "is_storage", "is_distributed", "is_conj", "is_neg",
            "layout", "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "qscheme", "typename", "set_printoptions", "set_default_tensor_type",
@@ -70,7 +77,7 @@ class finfo:
                   "float8_e4m3fn": (3, 8, -6), "float8_e5m2": (2, 15, -14), "float8_e4m3fnuz": (3, 7, -7), "float8_e5m2fnuz": (2, 15, -15)}
     _RESOLUTION = {"float64": 1e-15, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}
 
-    def __init__(self, type=None):
+    def __init__(self, type: dtype | None = None) -> None:
         dtype = _C.get_default_dtype() if type is None else type
         name = getattr(dtype, "name", str(dtype))
         name = {"complex64": "float32", "complex128": "float64"}.get(name, name)
@@ -94,7 +101,7 @@ class iinfo:
     type: a signed or unsigned integer dtype. TypeError for others.
     """
 
-    def __init__(self, type):
+    def __init__(self, type: dtype) -> None:
         if _category(type) != 1:
             raise TypeError(f"iinfo: not an integer dtype; got {type}; expected one; hint: finfo")
         self.dtype, self.bits = type.name, 8 * type.itemsize
@@ -108,7 +115,7 @@ def _category(dtype):
     return 0 if dtype == _C.bool_ else 3 if dtype.name.startswith("complex") else 2 if dtype.is_floating_point else 1
 
 
-def can_cast(from_, to):
+def can_cast(from_: dtype, to: dtype) -> bool:
     """Whether a dtype can be cast to another one under the rules of promotion: never to a narrower category.
 
     from_ and to are dtypes: TypeError for anything else, also for the name of a dtype. Returns a bool.
@@ -116,7 +123,7 @@ def can_cast(from_, to):
     return _category(from_) <= _category(to)
 
 
-def result_type(tensor1, tensor2):
+def result_type(tensor1: Operand, tensor2: Operand) -> dtype:
     """The dtype of tensor1 + tensor2 by PyTorch's rules of promotion. Both are tensors or numbers.
 
     A number or a tensor without dims does not change the dtype of a tensor with dims, unless its category (bool, integer, floating, complex) is
@@ -134,7 +141,7 @@ def result_type(tensor1, tensor2):
     return (a + b).dtype
 
 
-def is_complex(input):
+def is_complex(input: Tensor) -> bool:
     """A bool: whether the elements of the input are complex numbers. It depends on the dtype alone, not on imaginary parts.
 
     TypeError for what is not a tensor.
@@ -142,14 +149,14 @@ def is_complex(input):
     return input.dtype.name.startswith("complex")
 
 
-def is_nonzero(input):
+def is_nonzero(input: Tensor) -> bool:
     """Whether the only element is not zero. RuntimeError unless there is exactly one."""
     if input.numel() != 1:
         raise RuntimeError(f"is_nonzero: not one element; got shape {tuple(input.shape)}; expected exactly one element")
     return bool(input)
 
 
-def is_same_size(input, other):
+def is_same_size(input: Tensor, other: Tensor) -> bool:
     """A bool: whether two tensors have the same shape. Dtypes, devices and strides do not count, and nothing broadcasts.
 
     TypeError where one of them is not a tensor.
@@ -157,34 +164,34 @@ def is_same_size(input, other):
     return input.shape == other.shape
 
 
-def is_signed(input):
+def is_signed(input: Tensor) -> bool:
     """A bool: whether the dtype of the input has negative numbers. False for bool and for unsigned integers. TypeError for what is not a tensor."""
     return input.dtype.is_signed
 
 
-def is_inference(input):
+def is_inference(input: Tensor) -> bool:
     """A bool: whether the tensor was made under inference_mode. False for a tensor that requires a gradient. TypeError for what is not a tensor."""
     return False if input.requires_grad or input.grad_fn is not None else input._is_inference()
 
 
-def is_storage(obj):
+def is_storage(obj: object) -> bool:
     """A bool: whether obj is a Storage, which Tensor.storage() returns. False for any other object, also for a tensor. It raises nothing."""
     from ._tensor_methods import Storage
 
     return isinstance(obj, Storage)
 
 
-def is_distributed(input):
+def is_distributed(input: object) -> bool:
     """Always False: a tensor is in one process. pyflame.distributed divides modules over processes. It raises nothing, whatever the argument is."""
     return False
 
 
-def is_conj(input):
+def is_conj(input: object) -> bool:
     """Always False. conj() computes the conjugate; no tensor only has a mark that it is one. It raises nothing, whatever the argument is."""
     return False
 
 
-def is_neg(input):
+def is_neg(input: object) -> bool:
     """Always False. neg() computes the negative; no tensor only has a mark that it is one. It raises nothing, whatever the argument is."""
     return False
 
@@ -195,7 +202,7 @@ class layout:
     layout(name) raises no error: any name gives a layout, but tensors have only strided.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self._name = name
 
     def __repr__(self):
@@ -212,7 +219,7 @@ sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged = (
 qscheme = type("qscheme", (), {"__doc__": "The type of PyTorch's ways of quantizing, for programs that name it. PyFlame quantizes no tensors and has none of them. TypeError where it is called with an argument."})
 
 
-def typename(obj):
+def typename(obj: object) -> str:
     """The name of a tensor's type, such as 'torch.FloatTensor', or of a class with its module.
 
     It raises nothing: any other object gives the name of its class.
@@ -226,7 +233,8 @@ def typename(obj):
 _PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, 2**62, 3, 80)}
 
 
-def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
+def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None, linewidth: int | None = None,
+                     profile: str | None = None, sci_mode: bool | None = None) -> None:
     """How tensors are printed. precision: digits after the point. threshold: the number of elements above which a middle is left out, also inf; edgeitems: how many
     are then shown at each end. linewidth: characters in a line. None leaves these as they are. profile: 'default', 'short' or 'full', which sets these four; what is
     given besides it goes first.
@@ -246,7 +254,7 @@ def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=N
     _C._set_printoptions(*now[:4], None if sci_mode is None else bool(sci_mode))
 
 
-def set_default_tensor_type(t):
+def set_default_tensor_type(t: type | str) -> None:
     """The dtype and device of a type such as pf.DoubleTensor or 'torch.cuda.FloatTensor' for new tensors.
 
     TypeError for anything that is no such type, also for a dtype, and for types of integers. DeviceError where there is no GPU for a type of the GPU.
@@ -261,17 +269,17 @@ def set_default_tensor_type(t):
         _C.set_device(_gpu.name_of())
 
 
-def set_default_device(device):
+def set_default_device(device: Device | None) -> None:
     """Sets the device on which new tensors are made where no device is given. None is the CPU. ArgumentError for an unknown device."""
     _C.set_device("cpu" if device is None else device)
 
 
-def get_default_device():
+def get_default_device() -> device:
     """The device on which new tensors are made where no device is given, as a device object. It takes no arguments and raises nothing."""
     return _C.device(_C.get_device())
 
 
-def check_layout(op, given):
+def check_layout(op: str, given: object) -> None:
     """ArgumentError for a layout that tensors cannot have."""
     if given not in (None, strided):
         raise _C.ArgumentError(f"{op}: layout is not available; got {given}; expected pyflame.strided or None")

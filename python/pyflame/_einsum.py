@@ -1,9 +1,18 @@
 """einsum: operands are combined from left to right. Each pair needs one batched matrix product (or one elementwise product if no dim is
 summed), so einsum is not an op of its own."""
+from __future__ import annotations
+
 import math
 
 from . import _C
 from ._error_names import named
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ._C import Tensor
 
 _SUBLIST = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -104,7 +113,7 @@ def _pair(a, la, b, lb, needed):
     return product.reshape([size[c] for c in batch + rows + columns]), batch + rows + columns
 
 
-def einsum(equation, *operands):
+def einsum(equation: str | Tensor, *operands: Tensor | Sequence[Any]) -> Tensor:
     """Sums of products by labels: einsum('bij,bjk->bik', a, b) is a batch of matrix products. '...' stands for any number of dims. Without '->', the output
     has the labels that occur once, in alphabetical order. A label twice in one operand takes its diagonal. Labels may also be lists of numbers behind
     each operand: einsum(a, [0, 1], b, [1, 2], [0, 2]).

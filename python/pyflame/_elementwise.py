@@ -2,6 +2,8 @@
 
 All of them broadcast, promote dtypes as PyTorch's functions of the same name, and have the gradients of their parts.
 """
+from __future__ import annotations
+
 import collections
 import math
 
@@ -10,6 +12,13 @@ from ._C import Tensor
 from ._dtypes import result_type as _result_type
 from ._grad_mode import no_grad as _no_grad
 from ._public import floating, method
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._annotations import Dim, Number, Operand
+    from ._named_tuples import Frexp
 
 _Frexp = collections.namedtuple("frexp", ["mantissa", "exponent"])
 
@@ -28,32 +37,32 @@ def _both_tensors(op, input, other):
 
 
 @method
-def fix(input):
+def fix(input: Tensor) -> Tensor:
     """The same as trunc: each element without its fraction, towards 0. Any shape and integer or floating dtype, which the result has;
     TypeError for bool and complex."""
     return _C.trunc(input)
 
 
 @method
-def frac(input):
+def frac(input: Tensor) -> Tensor:
     """x - trunc(x): what follows the decimal point, with the sign of x. input: of any shape and integer or floating dtype, which the result has; of integers it is 0. TypeError for bool and complex."""
     return input - _C.trunc(input)
 
 
 @method
-def deg2rad(input):
+def deg2rad(input: Tensor) -> Tensor:
     """Degrees as radians: x * pi / 180 for each element. Integers and bool become float32; other dtypes stay. TypeError for what is not a tensor."""
     return floating(input) * (math.pi / 180)
 
 
 @method
-def rad2deg(input):
+def rad2deg(input: Tensor) -> Tensor:
     """Radians as degrees: x * 180 / pi for each element. Integers and bool become float32; other dtypes stay. TypeError for what is not a tensor."""
     return floating(input) * (180 / math.pi)
 
 
 @method
-def positive(input):
+def positive(input: Tensor) -> Tensor:
     """Returns the input as it is: the same object, of any shape and numeric dtype. TypeError for a bool tensor."""
     if input.dtype == _C.bool_:
         raise TypeError("positive: not defined for bool; got a bool tensor; expected integers or floats")
@@ -61,7 +70,7 @@ def positive(input):
 
 
 @method
-def signbit(input):
+def signbit(input: Tensor) -> Tensor:
     """Whether the sign bit is set, as bool: true for negative numbers and for -0.0. TypeError for complex numbers and for what is not a tensor."""
     if input.dtype == _C.bool_:
         return _C.zeros(input.shape, dtype=_C.bool_, device=input.device)
@@ -70,7 +79,7 @@ def signbit(input):
 
 
 @method
-def copysign(input, other):
+def copysign(input: Tensor, other: Tensor | float) -> Tensor:
     """|input| with the sign of other, which may be that of -0.0. Integers become float32.
 
     The shapes broadcast: ValueError where they cannot. TypeError for a complex other and for an input that is not a tensor.
@@ -83,7 +92,7 @@ def copysign(input, other):
 
 
 @method
-def heaviside(input, values):
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 where input < 0, values where input is 0, and 1 where input > 0. Both have one dtype (RuntimeError otherwise)."""
     if input.dtype != values.dtype:
         raise RuntimeError(f"heaviside: two dtypes; got {input.dtype} and {values.dtype}; expected the same")
@@ -91,7 +100,7 @@ def heaviside(input, values):
 
 
 @method
-def fmod(input, other):
+def fmod(input: Tensor | float, other: Tensor | float) -> Tensor:
     """The rest of a division that rounds towards zero: input - trunc(input / other) * other. Its sign is that of input.
 
     ValueError where the shapes do not broadcast. TypeError for complex numbers, for two bools, and for an input that is not a tensor. RuntimeError for
@@ -112,7 +121,7 @@ def fmod(input, other):
 
 
 @method
-def fmax(input, other):
+def fmax(input: Tensor | float, other: Tensor | float) -> Tensor:
     """The larger of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. One of them may be a number. TypeError for
     complex numbers."""
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
@@ -121,7 +130,7 @@ def fmax(input, other):
 
 
 @method
-def fmin(input, other):
+def fmin(input: Tensor | float, other: Tensor | float) -> Tensor:
     """The smaller of both, element by element; where one is NaN, the other. The shapes broadcast and the dtypes promote. One of them may be a number. TypeError for
     complex numbers."""
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
@@ -130,7 +139,7 @@ def fmin(input, other):
 
 
 @method
-def clamp_min(input, min):
+def clamp_min(input: Tensor, min: Tensor | float) -> Tensor:
     """Values below min become min; min is a number or a tensor that broadcasts.
 
     ValueError where the shapes do not broadcast, or where min is None. TypeError for complex numbers and for a min that is neither number nor tensor.
@@ -139,7 +148,7 @@ def clamp_min(input, min):
 
 
 @method
-def clamp_max(input, max):
+def clamp_max(input: Tensor, max: Tensor | float) -> Tensor:
     """Values above max become max; max is a number or a tensor that broadcasts.
 
     ValueError where the shapes do not broadcast, or where max is None. TypeError for complex numbers and for a max that is neither number nor tensor.
@@ -148,7 +157,7 @@ def clamp_max(input, max):
 
 
 @method
-def float_power(input, exponent):
+def float_power(input: Operand, exponent: Operand) -> Tensor:
     """input to the power exponent, computed in float64, or in complex128 where one of them is complex.
 
     The shapes broadcast: ValueError where they cannot. Two numbers give a tensor without dims.
@@ -164,7 +173,7 @@ def float_power(input, exponent):
     return _C.pow(base, power)
 
 
-def rsub(input, other, *, alpha=1):
+def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input for each element. other is a tensor or a number; the shapes broadcast and the dtypes promote.
 
     ValueError where the shapes do not broadcast. TypeError for two bool tensors and for an other that is neither number nor tensor.
@@ -176,7 +185,7 @@ _INTEGERS = (_C.uint8, _C.int8, _C.int16, _C.int32, _C.int64)
 
 
 @method
-def lerp(input, end, weight):
+def lerp(input: Tensor, end: Operand, weight: Operand) -> Tensor:
     """input + weight * (end - input): linear interpolation. The weight is a number or a tensor.
 
     input, end, weight: number dtypes; they broadcast to the shape of the result, whose dtype is the promoted one of all three: of
@@ -194,7 +203,7 @@ def lerp(input, end, weight):
 
 
 @method
-def addcmul(input, tensor1, tensor2, *, value=1):
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2, elementwise. The three broadcast, an ArgumentError otherwise.
 
     tensors of any number dtypes, which are promoted; integers stay integers. value: a number.
@@ -204,7 +213,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
 
 
 @method
-def addcdiv(input, tensor1, tensor2, *, value=1):
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2, elementwise. The three broadcast, an ArgumentError otherwise.
 
     tensors of any number dtypes, which are promoted; the quotient of integers is float32. A division by 0 gives infinity or NaN. value: a number.
@@ -218,7 +227,7 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.
 
 
 @method
-def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+def nan_to_num(input: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN of input becomes nan, infinity posinf, and minus infinity neginf. The defaults of the last two are the dtype's largest finite numbers and their negative.
 
     Shape and dtype: those of the input; integers stay as they are. TypeError for what is not a tensor, and for a nan that is no number where the input is
@@ -236,25 +245,25 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
 
 
 @method
-def isposinf(input):
+def isposinf(input: Tensor) -> Tensor:
     """Whether each element is positive infinity, as a bool tensor of the same shape. False for integers. TypeError for complex numbers."""
     return _C.logical_and(_C.isinf(input), input > 0)
 
 
 @method
-def isneginf(input):
+def isneginf(input: Tensor) -> Tensor:
     """Whether each element is negative infinity, as a bool tensor of the same shape. False for integers. TypeError for complex numbers."""
     return _C.logical_and(_C.isinf(input), input < 0)
 
 
 @method
-def isreal(input):
+def isreal(input: Tensor) -> Tensor:
     """Whether the imaginary part is 0, as bool: true everywhere for real dtypes. TypeError for what is not a tensor."""
     return input.imag == 0 if input.is_complex() else _C.ones(input.shape, dtype=_C.bool_, device=input.device)
 
 
 @method
-def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Whether |input - other| <= atol + rtol * |other|, elementwise, as bool. Equal infinities are close; NaN is close to NaN with equal_nan.
 
     ValueError where the shapes do not broadcast and for a negative tolerance, RuntimeError for two dtypes, TypeError where one of them is not a tensor,
@@ -273,7 +282,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 @method
-def sinc(input):
+def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0. Integers become float32. TypeError for what is not a tensor."""
     angle = floating(input) * math.pi
     near = _C.abs(angle) < 0.3  # sin(angle) / angle loses digits of the derivatives there: a series in the square
@@ -285,7 +294,7 @@ def sinc(input):
 
 
 @method
-def logit(input, eps=None):
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)). With eps, x is first clamped to [eps, 1 - eps]. Integers become float32.
 
     Shape: that of the input. TypeError for what is not a tensor. An eps outside of [0, 1/2] is not refused.
@@ -305,7 +314,7 @@ def _log_add(input, other, more):
 
 
 @method
-def logaddexp(input, other):
+def logaddexp(input: Operand, other: Operand) -> Tensor:
     """log(exp(input) + exp(other)), without overflow. Floating and complex dtypes; the imaginary part is right up to a multiple of 2 pi. One of them may be a number.
 
     Integers become the default dtype. ValueError where the shapes do not broadcast; TypeError for two bool tensors and for two numbers of Python.
@@ -318,13 +327,13 @@ def logaddexp(input, other):
 
 
 @method
-def logaddexp2(input, other):
+def logaddexp2(input: Tensor | float, other: Tensor | float) -> Tensor:
     """log2(2^input + 2^other) for each element, without overflow on the way. The shapes broadcast. Integers become float32; TypeError for complex numbers."""
     return _log_add(input, other, lambda x: _C.log1p(_C.exp2(x)) * (1 / math.log(2)))
 
 
 @method
-def hypot(input, other):
+def hypot(input: Tensor | float, other: Tensor | float) -> Tensor:
     """sqrt(input^2 + other^2) for each element, without overflow on the way. The shapes broadcast. One of them may be a number. Integers become float32; TypeError for
     bool."""
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
@@ -338,7 +347,7 @@ def hypot(input, other):
 
 
 @method
-def xlogy(input, other):
+def xlogy(input: Tensor | float, other: Tensor | float) -> Tensor:
     """input * log(other), and 0 where input is 0 and other is not NaN. Integers become float32.
 
     ValueError where the shapes do not broadcast. TypeError for complex numbers and for two numbers of Python.
@@ -353,7 +362,7 @@ def xlogy(input, other):
     return x * _C.log(_C.where(outside, 1.0, y))
 
 
-def fill(input, value):
+def fill(input: Tensor, value: Operand) -> Tensor:
     """A tensor like input with value, a number or a tensor without dims, in every element; the gradient of a tensor is the sum.
 
     RuntimeError for a value with dims. TypeError for a complex value and a real input, and for a value that is neither number nor tensor.
@@ -366,7 +375,7 @@ def fill(input, value):
 
 
 @method
-def ldexp(input, other):
+def ldexp(input: Tensor | float, other: Tensor | float) -> Tensor:
     """input * 2^other for each element. The shapes broadcast. Integers become float32; complex numbers stay complex.
 
     The dtype is that of the promoted inputs otherwise. ValueError where the shapes do not broadcast.
@@ -381,7 +390,7 @@ def ldexp(input, other):
 
 
 @method
-def frexp(input):
+def frexp(input: Tensor) -> Frexp:
     """(mantissa, exponent) with input = mantissa * 2^exponent and 1/2 <= |mantissa| < 1; the exponent is int32. 0 for zero; an infinite number or NaN
     is its own mantissa.
 
@@ -391,7 +400,7 @@ def frexp(input):
 
 
 @method
-def mvlgamma(input, p):
+def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p: log(pi) p (p - 1) / 4 plus the sum of lgamma(x - i / 2) for i from 0 to p - 1.
     Digital Library of Mathematical Functions, 35.3.
 
@@ -439,7 +448,8 @@ def _slope(x, dim, step, edge_order):
 
 
 @method
-def gradient(input, *, spacing=None, dim=None, edge_order=1):
+def gradient(input: Tensor, *, spacing: Tensor | float | Sequence[Tensor | float] | None = None, dim: Dim | None = None,
+             edge_order: int = 1) -> tuple[Tensor, ...]:
     """The slope along each dim (or those given), a tuple: central differences inside, of second order for any distances, and one-sided ones of
     edge_order 1 or 2 at the ends. spacing: a number, a number for each dim, or a vector of coordinates for each dim.
     input: with edge_order + 1 elements or more along each of these dims (RuntimeError otherwise)."""

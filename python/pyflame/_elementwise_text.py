@@ -4,6 +4,8 @@ The formula is translated into calls of PyFlame's own ops. The engine fuses thes
 dtypes, which the text of a kernel would need once more. A Python function is translated from its source and not traced: `if`, `and` and chained comparisons of
 scalars have a meaning in the source, whereas an object that stands for a tensor cannot see them.
 """
+from __future__ import annotations
+
 import ast
 import builtins
 import copy
@@ -19,6 +21,13 @@ from ._C import Tensor
 from ._error_names import rename
 from ._shapes import broadcast_shapes
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ._annotations import Operand
+
 FUNCTIONS = tuple("""
 abs acos acosh asin asinh atan atan2 atanh ceil clamp copysign cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor fmod frac heaviside hypot isfinite isinf isnan
 lerp lgamma log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor logit maximum minimum nan_to_num pow rad2deg reciprocal relu remainder round rsqrt
@@ -32,7 +41,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Po
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def elementwise(function, name=None, *, inputs=None):
+def elementwise(function: str | Callable[..., Any], name: str | None = None, *, inputs: Sequence[str] | None = None) -> Elementwise:
     """A function of tensors from a formula of one element of each: text such as ``"a * x + y"``, or a Python function of scalars. As CuPy's ElementwiseKernel and
     PyTorch's jiterator; it works on every device, has gradients, and the engine computes it in one loop with the elementwise ops around it.
 
@@ -61,7 +70,7 @@ def elementwise(function, name=None, *, inputs=None):
 class Elementwise:
     """What pf.elementwise returns. name: of the function; inputs: the names of its arguments; text: the formula as it was understood."""
 
-    def __init__(self, function, name, inputs):
+    def __init__(self, function: str | Callable[..., Any], name: str | None, inputs: Sequence[str] | None) -> None:
         self.name = name if name is not None else getattr(function, "__name__", "elementwise").replace("<lambda>", "elementwise")
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ValueError(f"elementwise: the name is no identifier; got {name!r}; expected letters, digits and _")
@@ -79,7 +88,7 @@ class Elementwise:
     def __repr__(self):
         return f"pyflame.elementwise({self.name}({', '.join(self.inputs)}) = {self.text})"
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Operand, **kwargs: Operand) -> Any:
         """The result for tensors and numbers: a tensor, or a tuple if the formula has several results."""
         values = dict(zip(self.inputs, args))
         expected = f"expected {', '.join(self.inputs)}"

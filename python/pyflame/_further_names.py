@@ -1,9 +1,26 @@
 """Further names of what is there: PyTorch has many functions under two names, and those of nn.functional in the package itself. A name that has its own
 function keeps it."""
+from __future__ import annotations
+
 import builtins
 
 from . import _C, _refused
 from ._C import Tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+    from typing import Any
+
+    from ._annotations import DType, Device
+    from ._aliases import split_with_sizes as unsafe_split_with_sizes
+    from ._functions import outer as ger
+
+    # The second names, which complete() adds when a program runs.
+    arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, greater, greater_equal, less, less_equal, not_equal = (
+        _C.acos, _C.acosh, _C.asin, _C.asinh, _C.atan, _C.atan2, _C.atanh, _C.gt, _C.ge, _C.lt, _C.le, _C.ne
+    )
 
 _SAME = {
     "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh",
@@ -30,17 +47,18 @@ def complete(functions):
         Tensor.adjoint = adjoint
 
 
-def adjoint(input):
+def adjoint(input: Tensor) -> Tensor:
     """The last two dims swapped, and conjugated where the elements are complex."""
     return input.mH
 
 
-def detach(input):
+def detach(input: Tensor) -> Tensor:
     """The same elements without history."""
     return input.detach()
 
 
-def range(start=0, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+def range(start: float = 0, end: float | None = None, step: float = 1, *, dtype: DType | None = None, device: Device | None = None,
+          requires_grad: bool = False) -> Tensor:
     """start, start + step, ... up to end, which is included: PyTorch's old function. float32 unless dtype says otherwise. arange excludes the end."""
     if end is None:
         raise TypeError("range: no end; expected range(start, end)")
@@ -52,47 +70,47 @@ def range(start=0, end=None, step=1, *, dtype=None, device=None, requires_grad=F
     return values.requires_grad_() if requires_grad else values
 
 
-def get_num_interop_threads():
+def get_num_interop_threads() -> int:
     """1: ops run one after the other, each on all threads."""
     return 1
 
 
-def set_num_interop_threads(num):
+def set_num_interop_threads(num: int) -> None:
     """Does nothing: ops run one after the other, each on all threads."""
 
 
-def set_flush_denormal(mode):
+def set_flush_denormal(mode: bool) -> bool:
     """False: denormal numbers are kept."""
     return False
 
 
-def set_warn_always(b):
+def set_warn_always(b: bool) -> None:
     """Does nothing: notes are given once."""
 
 
-def is_warn_always_enabled():
+def is_warn_always_enabled() -> bool:
     """Always False: notes are given once."""
     return False
 
 
-def is_deterministic_algorithms_warn_only_enabled():
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Always False: no op is without a deterministic way."""
     return False
 
 
-def get_deterministic_debug_mode():
+def get_deterministic_debug_mode() -> int:
     """2 with deterministic algorithms, which is the start, otherwise 0."""
     return 2 if _C.are_deterministic_algorithms_enabled() else 0
 
 
-def set_deterministic_debug_mode(debug_mode):
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """'default' or 0 allows algorithms that are not deterministic; 'warn', 'error', 1 and 2 do not."""
     if debug_mode not in ("default", "warn", "error", 0, 1, 2):
         raise RuntimeError(f"set_deterministic_debug_mode: no such mode; got {debug_mode!r}; expected 'default', 'warn', 'error' or 0, 1, 2")
     _C.use_deterministic_algorithms(debug_mode not in ("default", 0))
 
 
-def get_device_module(device=None):
+def get_device_module(device: Device | None = None) -> ModuleType:
     """The module of a device's type: pyflame.cpu or pyflame.cuda."""
     from importlib import import_module
 
@@ -100,7 +118,7 @@ def get_device_module(device=None):
     return import_module("pyflame.cpu" if where.startswith(("cpu", "reference", "null")) else "pyflame.cuda")
 
 
-def compiled_with_cxx11_abi():
+def compiled_with_cxx11_abi() -> bool:
     """Always True."""
     return True
 
@@ -113,7 +131,7 @@ matrix_rank = _refused.function("matrix_rank", "PyTorch removed it; use linalg.m
 hash_tensor = _refused.function("hash_tensor", "compare tensors with pyflame.equal")
 
 
-def _assert(condition, message):
+def _assert(condition: object, message: object) -> None:
     """AssertionError with the message unless the condition is true; the value of a tensor is read."""
     if not condition:
         raise AssertionError(message)
@@ -123,42 +141,42 @@ _SIZES = "sizes are numbers of Python: there is no tracing"
 SymInt, SymFloat, SymBool = (_refused.cls(name, _SIZES) for name in ("SymInt", "SymFloat", "SymBool"))
 
 
-def sym_int(a):
+def sym_int(a: float) -> int:
     """int(a)."""
     return int(a)
 
 
-def sym_float(a):
+def sym_float(a: float) -> float:
     """float(a)."""
     return float(a)
 
 
-def sym_not(a):
+def sym_not(a: object) -> bool:
     """not a."""
     return not a
 
 
-def sym_max(a, b):
+def sym_max(a: float, b: float) -> float:
     """The larger number."""
     return max(a, b)
 
 
-def sym_min(a, b):
+def sym_min(a: float, b: float) -> float:
     """The smaller number."""
     return min(a, b)
 
 
-def sym_sum(args):
+def sym_sum(args: Iterable[float]) -> float:
     """The sum of numbers."""
     return sum(args)
 
 
-def sym_ite(b, t, f):
+def sym_ite(b: object, t: Any, f: Any) -> Any:
     """t if b, otherwise f."""
     return t if b else f
 
 
-def norm_except_dim(v, pow=2, dim=0):
+def norm_except_dim(v: Tensor, pow: float = 2, dim: int = 0) -> Tensor:
     """The norms of the slices of v along dim, with the other dims kept at size 1: sum(|v|^pow)^(1 / pow). dim -1: one norm of all elements, without dims."""
     if dim == -1:
         return v.norm(pow)

@@ -1,11 +1,17 @@
 """The GPU there is, whoever made it: what pf.cuda, pf.accelerator and x.cuda() stand for."""
+from __future__ import annotations
+
 from . import _C
 from ._C import Tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._annotations import Device, MemoryFormat
 
 _COUNTS = {"rocm": lambda: _C.rocm_device_count(), "cuda": lambda: _C.cuda_device_count()}
 
 
-def kind():
+def kind() -> str | None:
     """'rocm' or 'cuda': the type of the current device if it is a GPU, otherwise of the one that is there; None without a GPU."""
     current = _C.get_device().partition(":")[0]
     if current in _COUNTS:
@@ -13,13 +19,13 @@ def kind():
     return next((name for name, count in _COUNTS.items() if count() > 0), None)
 
 
-def count():
+def count() -> int:
     """How many GPUs of that type there are."""
     name = kind()
     return _COUNTS[name]() if name else 0
 
 
-def index_of(device=None):
+def index_of(device: Device | None = None) -> int:
     """The number of a GPU: of a device, its name or its number; None is the current one."""
     if device is None:
         name, _, number = _C.get_device().partition(":")
@@ -32,7 +38,7 @@ def index_of(device=None):
     return where.index
 
 
-def select(index):
+def select(index: int) -> None:
     """From now on a GPU's name without a number, and x.cuda(), mean this one."""
     current = _C.get_device().partition(":")[0]
     name_of(index)
@@ -41,13 +47,13 @@ def select(index):
     _C._select_gpu(index)
 
 
-def check(device):
+def check(device: Device | None) -> None:
     """ArgumentError for a name that no device has, and TypeError for what is none; whether there is a GPU does not matter. None and numbers are not looked at."""
     if device is not None and not isinstance(device, int):
         _C.device(device)
 
 
-def name_of(device=None):
+def name_of(device: Device | None = None) -> str:
     """The name of a GPU, such as 'rocm:0'. DeviceError with the reason if there is none."""
     check(device)
     found = kind()
@@ -59,7 +65,7 @@ def name_of(device=None):
     return f"{found}:{index_of(device)}"
 
 
-def _cuda(self, device=None, non_blocking=False, memory_format=None):
+def _cuda(self: Tensor, device: Device | None = None, non_blocking: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """On the GPU there is, of any vendor. DeviceError with the reason if there is none."""
     return self.to(name_of(device), memory_format=memory_format)
 

@@ -1,29 +1,54 @@
 """Turns the recording of gradients on and off: context managers that are also decorators."""
+from __future__ import annotations
+
 import functools
 
 from . import _C
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal, overload
+
+    from typing_extensions import Self  # type checkers have it, of whichever version of Python
+
+    from ._annotations import Function
+else:
+    from ._public import overload
 
 
 class _Mode:
     _grad = True
     _inference = False
 
+    @overload
+    def __new__(cls, fn: Function) -> Function: ...
+
+    @overload
+    def __new__(cls, fn: None = None) -> Self: ...
+
     def __new__(cls, fn=None):
         if callable(fn):  # @no_grad without parentheses
             return cls()(fn)
         return super().__new__(cls)
 
-    def __init__(self, fn=None):
+    def __init__(self, fn: Callable[..., Any] | None = None) -> None:
         self._before = []
 
-    def __enter__(self):
+    def __enter__(self) -> _Mode:
         self._before.append(_C._grad_mode())
         _C._set_grad_mode(self._grad, self._inference)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> Literal[False]:
         _C._set_grad_mode(*self._before.pop())
         return False
+
+    @overload
+    def __call__(self, fn: Function) -> Function: ...
+
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...  # of what @no_grad without parentheses gives
 
     def __call__(self, fn):
         mode = type(self)
@@ -63,12 +88,18 @@ class inference_mode(_Mode):
     _grad = False
     _inference = True
 
+    @overload
+    def __new__(cls, mode: bool = True) -> Self: ...
+
+    @overload
+    def __new__(cls, mode: Function) -> Function: ...
+
     def __new__(cls, mode=True):
         if callable(mode):
             return cls()(mode)
         return object.__new__(cls)
 
-    def __init__(self, mode=True):
+    def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
         super().__init__()
         self._inference = bool(mode)
         self._grad = not mode
@@ -82,15 +113,15 @@ class set_grad_enabled(_Mode):
     """Turns the recording of gradients on or off immediately. As a context manager, it restores the previous mode at the end. Any value is taken
     as a bool; TypeError without one."""
 
-    def __new__(cls, mode):
+    def __new__(cls, mode: bool) -> Self:
         return object.__new__(cls)
 
-    def __init__(self, mode):
+    def __init__(self, mode: bool) -> None:
         self._before = [_C._grad_mode()]
         self._grad = bool(mode)
         _C._set_grad_mode(self._grad, False)
 
-    def __enter__(self):
+    def __enter__(self) -> set_grad_enabled:
         return self
 
     def __call__(self, fn):

@@ -1,10 +1,17 @@
 """pf.kernel: GPU kernels from source text, one text for AMD and NVIDIA. docs/kernels.md has the language."""
+from __future__ import annotations
+
 import keyword
 import re
 
 from . import _C
 from ._C import Tensor
 from ._grad_mode import no_grad
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALARS = {"float32": float, "float64": float, "int32": int, "int64": int, "bool": bool}
@@ -17,8 +24,9 @@ _ROWS_OF_LANES = 32  # a workgroup is a multiple of this, so that it is whole wa
 _WITHOUT_KERNELS = ("cpu", "reference")  # types of devices
 
 
-def kernel(source, name, *, inputs, outputs=("out",), scalars=None, result=None, grid=None, threads=256, shared_bytes=0, header="", fill=None, reference=None,
-           backward=None):
+def kernel(source: str, name: str, *, inputs: str | Sequence[str], outputs: str | Sequence[str] = ("out",), scalars: Mapping[str, str] | None = None,
+           result: Any = None, grid: int | Sequence[int] | Callable[..., Any] | None = None, threads: int = 256, shared_bytes: int | Callable[..., int] = 0,
+           header: str = "", fill: float | None = None, reference: Callable[..., Any] | None = None, backward: Callable[..., Any] | None = None) -> Kernel:
     """Makes a function of tensors from the text of a GPU kernel. The same text runs on AMD GPUs, through ROCm, and on NVIDIA GPUs, through CUDA.
 
     A GPU runs the text in many threads at once, and each thread usually computes one element of the output. Threads come in workgroups of equal size,
@@ -77,7 +85,7 @@ class UserOp:
     def __repr__(self):
         return f"pyflame.{type(self).__name__.lower()}({self.name}({', '.join([*self._inputs, *self._scalars])}) -> {', '.join(self._outputs)})"
 
-    def __call__(self, *inputs, **scalars):
+    def __call__(self, *inputs: Tensor, **scalars: Any) -> Any:
         """The results for these tensors and numbers: a tensor, or a tuple if there are several outputs."""
         inputs, scalars = self._arguments(inputs, scalars)
         if not self._backward:
@@ -146,7 +154,7 @@ class Kernel(UserOp):
         body = f"{_INDEX if _mentions(source, 'i') and not _declares(source, 'i') else ''}{source}"
         self._number = _C._register_kernel(name, header, body, self._inputs, self._outputs, list(self._scalars), [_dtype(k) for k in self._scalars.values()], threads)
 
-    def check(self, *inputs, rtol=None, atol=None, **scalars):
+    def check(self, *inputs: Tensor, rtol: float | None = None, atol: float | None = None, **scalars: Any) -> None:
         """AssertionError unless the kernel computes on these arguments what its reference does, within assert_close's tolerances of the dtype or the given ones.
         ValueError without a reference, or for tensors on the CPU."""
         from .testing import assert_close

@@ -1,11 +1,19 @@
 """Keywords that PyTorch takes beside an op's own: NumPy's words for its arguments, out=, generator=, and those of memory. The compiled functions come
 here when they do not know a keyword, so that calls without one cost nothing; functions that are written in Python are wrapped by `accepting`."""
+from __future__ import annotations
+
 import functools
 import warnings
 
 from . import _C
 from ._C import Tensor
 from ._error_names import rename
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._annotations import Function
 
 RENAMED = {"axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memory_format", "names"}
@@ -22,7 +30,7 @@ def _category(dtype):
     return 0 if dtype == _C.bool_ else 3 if "complex" in dtype.name else 2 if dtype.is_floating_point else 1
 
 
-def write_out(op, result, out):
+def write_out(op: str, result: Any, out: Any) -> Any:
     """Writes a result to out= and returns it: numbers are cast within their category or to a wider one; an empty tensor takes the result's shape."""
     if isinstance(out, (tuple, list)):
         parts = list(result)
@@ -132,7 +140,7 @@ def _further(own):
     return frozenset(word for word in OTHERS - own if word not in RENAMED or RENAMED[word] in own)
 
 
-def accepting(function):
+def accepting(function: Function) -> Function:
     """The function, which also takes these keywords, except those that it has itself. Its errors begin with its name."""
     code = function.__code__
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

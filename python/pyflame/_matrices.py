@@ -1,4 +1,6 @@
 """Linear algebra by its names outside of pyflame.linalg, as functions and methods."""
+from __future__ import annotations
+
 from . import _C, linalg
 from ._C import Tensor, _linalg
 from ._keywords import accepting
@@ -7,6 +9,13 @@ from .linalg._common import named, raise_for
 from .linalg._factor import lu_unpack
 from .linalg._solve import cholesky_inverse, cholesky_solve, logdet
 from .linalg._spectral import pca_lowrank, svd_lowrank
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._annotations import Dim
+    from ._named_tuples import Geqrf, QR, SVD, TriangularSolve
 
 __all__ = ["cholesky", "cholesky_inverse", "cholesky_solve", "det", "geqrf", "inverse", "logdet", "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "orgqr", "ormqr",
            "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank", "triangular_solve", "frobenius_norm", "nuclear_norm"]
@@ -19,7 +28,7 @@ det, slogdet, matrix_exp, matrix_power, inverse, orgqr = linalg.det, linalg.slog
 
 
 @accepting
-def svd(input, some=True, compute_uv=True):
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     """input = U diag(S) V' of matrices: (U, S, V). some: U and V have K = min(M, N) columns; without compute_uv they are zeros.
 
     ValueError for fewer than 2 dims, NotImplementedError for integers, linalg.LinAlgError for numbers that are not finite.
@@ -33,7 +42,7 @@ def svd(input, some=True, compute_uv=True):
     return _Svd(U, S, Vh.mH)
 
 
-def cholesky(input, upper=False, *, out=None):
+def cholesky(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The same as linalg.cholesky: the lower triangular L with A = L L' for A = input [.., N, N]; with upper, its conjugated transpose.
 
     LinAlgError where a matrix is not positive-definite; ArgumentError unless the matrices are square.
@@ -41,7 +50,7 @@ def cholesky(input, upper=False, *, out=None):
     return linalg.cholesky(input, upper=upper, out=out)
 
 
-def qr(input, some=True, *, out=None):
+def qr(input: Tensor, some: bool = True, *, out: Sequence[Tensor] | None = None) -> QR:
     """linalg.qr of matrices [.., M, N]: (Q, R), with mode 'reduced' if some is true, otherwise 'complete'.
 
     ArgumentError for fewer than 2 dims.
@@ -49,13 +58,13 @@ def qr(input, some=True, *, out=None):
     return linalg.qr(input, "reduced" if some else "complete", out=out)
 
 
-def lu(A, pivot=True, get_infos=False):  # noqa: N803
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:  # noqa: N803
     """linalg.lu_factor_ex of A: (LU, pivots), with get_infos also info. RuntimeError for pivot=False."""
     result = linalg.lu_factor_ex(A, pivot=pivot)
     return tuple(result) if get_infos else tuple(result[:2])
 
 
-def lu_solve(b, LU_data, LU_pivots, *, out=None):  # noqa: N803
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:  # noqa: N803
     """X with A X = b [.., N, K], where lu_factor of A gave LU_data and LU_pivots: linalg.lu_solve(LU_data, LU_pivots, b).
 
     ValueError where LU_data is not square or has fewer than 2 dims. RuntimeError where the sizes or the dtypes of b and LU_data differ, and for pivots
@@ -65,7 +74,7 @@ def lu_solve(b, LU_data, LU_pivots, *, out=None):  # noqa: N803
 
 
 @accepting
-def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):  # noqa: N803
+def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> TriangularSolve:  # noqa: N803
     """X with A X = b for triangular A (with transpose: A' X = b), and a copy of A.
 
     b [.., N, K], A [.., N, N]. upper: the upper triangle of A counts, otherwise the lower one. unitriangular: its diagonal counts as ones.
@@ -78,7 +87,7 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):  #
 
 
 @accepting
-def geqrf(input):
+def geqrf(input: Tensor) -> Geqrf:
     """LAPACK's compact QR of matrices [.., M, N]: (a, tau), with R in the upper triangle of a and the vectors of the reflectors below it.
 
     a: [.., M, N], tau, the factors of the reflectors: [.., min(M, N)]. orgqr and ormqr take both. Dtypes: float32, float64, complex64 and complex128, which
@@ -89,7 +98,7 @@ def geqrf(input):
 
 
 @accepting
-def ormqr(input, tau, other, left=True, transpose=False):
+def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product Q @ other (left=False: other @ Q; with transpose Q' for Q) of the reflectors that geqrf gave, without making Q.
 
     input [.., M, N], tau [.., N]: the results of geqrf. other: [.., M, K], or [.., K, M] with left=False.
@@ -105,7 +114,7 @@ def ormqr(input, tau, other, left=True, transpose=False):
     return _linalg.apply_reflectors(input, tau, other.mH, not transpose).mH
 
 
-def pinverse(input, rcond=1e-15):
+def pinverse(input: Tensor, rcond: Tensor | float = 1e-15) -> Tensor:
     """The pseudoinverse of matrices [.., M, N], as [.., N, M]: linalg.pinv with rtol=rcond. Singular values up to rcond times the largest count as zero.
 
     ValueError for fewer than 2 dims. NotImplementedError for dtypes of integers and for half types.
@@ -113,7 +122,7 @@ def pinverse(input, rcond=1e-15):
     return linalg.pinv(input, rtol=rcond)
 
 
-def frobenius_norm(input, dim=(), keepdim=False):
+def frobenius_norm(input: Tensor, dim: Dim = (), keepdim: bool = False) -> Tensor:
     """sqrt(sum of |x|^2) over dim, a number or a tuple, or over all elements: linalg.vector_norm with ord 2.
 
     keepdim: these dims stay, with size 1. The result has input's dtype, or the real one of a complex dtype. RuntimeError for other dtypes; IndexError for a dim
@@ -122,7 +131,7 @@ def frobenius_norm(input, dim=(), keepdim=False):
     return linalg.vector_norm(input, 2, dim, keepdim)
 
 
-def nuclear_norm(input, dim=(-2, -1), keepdim=False):
+def nuclear_norm(input: Tensor, dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices in two dims: linalg.matrix_norm with ord 'nuc'.
 
     keepdim: both dims stay, with size 1. RuntimeError for fewer than 2 dims, and unless input is floating or complex.
@@ -130,7 +139,7 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
     return linalg.matrix_norm(input, "nuc", dim, keepdim)
 
 
-def _lu_method(self, pivot=True, get_infos=False):
+def _lu_method(self: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """The LU factors of matrices [.., M, N] as linalg.lu_factor_ex gives them: (LU, pivots), with get_infos (LU, pivots, info). RuntimeError for
     pivot=False.
     """

@@ -1,11 +1,18 @@
 """Layers as functions that also return what their gradients need, and gradients as functions: torch.native_layer_norm and others."""
+from __future__ import annotations
+
 from . import _C
 from ._keywords import naming
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._C import Tensor
+    from ._annotations import Shape
 
 __all__ = ["max_pool2d_with_indices_backward", "native_batch_norm", "native_dropout", "native_dropout_backward", "native_group_norm", "native_layer_norm"]
 
 
-def native_layer_norm(input, normalized_shape, weight, bias, eps):
+def native_layer_norm(input: Tensor, normalized_shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(layer_norm, mean, 1 / standard deviation); the last two have size 1 in the normalised dims.
 
     input: of a floating dtype. normalized_shape: the sizes of its last dims, over which it is normalised. weight, bias: of that shape, or None. eps: is added to the
@@ -22,7 +29,8 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     return y, mean.reshape(*shape).to(input.dtype), rstd.reshape(*shape).to(input.dtype)
 
 
-def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+def native_group_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
+                      eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(group_norm, mean, 1 / standard deviation) of N samples with C channels of HxW elements; the last two are [N, group].
 
     input: [N, C, ...], of a floating dtype. weight, bias: [C], or None. group: how many groups the channels are divided into; it divides C. eps: is added to the
@@ -38,7 +46,8 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     return y, rows.mean(-1).to(input.dtype), (rows.var(-1, correction=0) + eps).rsqrt().to(input.dtype)
 
 
-def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
+                      momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(batch_norm, mean, 1 / standard deviation) of each channel; the last two are empty where not training.
 
     input: [N, C, ...], of a floating dtype. weight, bias: [C], or None. running_mean, running_var: [C]; while training they are updated in place, and may be None;
@@ -56,7 +65,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     return y, wide.mean(dims), (wide.var(dims, correction=0) + eps).rsqrt()
 
 
-def native_dropout(input, p, train):
+def native_dropout(input: Tensor, p: float, train: bool) -> tuple[Tensor, Tensor]:
     """(dropout, the mask of what was kept). input: of a floating dtype. p: the probability of zeros. train: False returns the input and a mask of True.
 
     ValueError for a p outside of 0 to 1.
@@ -69,7 +78,7 @@ def native_dropout(input, p, train):
     return input * kept.to(input.dtype) * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 
-def native_dropout_backward(grad_output, mask, scale):
+def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
     """The gradient of native_dropout's input: grad_output * mask * scale, elementwise.
 
     mask: what native_dropout kept, a bool tensor of the same shape. scale: a number, 1 / (1 - p) of the dropout.
@@ -79,7 +88,8 @@ def native_dropout_backward(grad_output, mask, scale):
     return grad_output * mask * scale
 
 
-def max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
+def max_pool2d_with_indices_backward(grad_output: Tensor, self: Tensor, kernel_size: object, stride: object, padding: object, dilation: object,
+                                     ceil_mode: object, indices: Tensor) -> Tensor:
     """The gradient of max_pool2d: each number of grad_output is added to the element of `self` whose index it has.
 
     grad_output: of the shape of max_pool2d's result. self: the input of max_pool2d, of which only the shape counts. indices: the int64 indices that max_pool2d gave.

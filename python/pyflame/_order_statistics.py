@@ -1,4 +1,6 @@
 """Statistics by sorting: median, quantile, mode, k-th value; searches in sorted sequences, and histograms."""
+from __future__ import annotations
+
 import builtins
 import collections
 import functools
@@ -11,6 +13,17 @@ from ._public import method
 from ._reductions import OneOfAll
 from ._shapes import movedim
 from .linalg._norms import power_sum
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import overload
+
+    from ._annotations import TensorLike
+    from ._generator import Generator
+    from ._named_tuples import Histogram, HistogramOfPoints, ValuesIndices
+else:
+    from ._public import overload
 
 __all__ = ["bucketize", "histc", "histogram", "histogramdd", "kthvalue", "median", "mode", "multinomial", "nanmedian", "nanquantile", "quantile", "renorm", "searchsorted"]
 
@@ -79,8 +92,16 @@ def _middle_value(flat, ignore_nan):
     return _C.where(_C.isnan(last), last, ordered.select(0, (n - 1) // 2))
 
 
+@overload
+def median(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+
+
+@overload
+def median(input: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+
+
 @method
-def median(input, dim=None, keepdim=False):
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
     """The element in the middle of the sorted elements of input, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices). keepdim: the dim stays, with size 1.
 
     TypeError for complex numbers. IndexError for a dim that is not there, and for one of size 0; without dim, no elements give NaN.
@@ -88,8 +109,16 @@ def median(input, dim=None, keepdim=False):
     return _middle(_Median, "median", input, dim, keepdim, False)
 
 
+@overload
+def nanmedian(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+
+
+@overload
+def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+
+
 @method
-def nanmedian(input, dim=None, keepdim=False):
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
     """The median of the elements that are not NaN; NaN where there are none. Along a dim: a named pair (values, indices). The arguments are those of median.
 
     TypeError for complex numbers. IndexError for a dim that is not there, and for one of size 0.
@@ -98,7 +127,7 @@ def nanmedian(input, dim=None, keepdim=False):
 
 
 @method
-def kthvalue(input, k, dim=-1, keepdim=False):
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The k-th smallest element along a dim (the smallest is the first; NaN is the largest): a named pair (values, indices).
 
     input: of a real dtype. k: from 1 to the size of dim (RuntimeError otherwise). keepdim: the dim stays, with size 1.
@@ -115,7 +144,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 
 @method
-def mode(input, dim=-1, keepdim=False):
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The most frequent element of input along a dim, the smallest of several, and the last place where it is: a named pair (values, indices).
     NaN equals nothing, itself included, and is the largest. keepdim: the dim stays, with size 1.
     IndexError for a dim out of range and for no elements; TypeError for complex."""
@@ -193,7 +222,7 @@ def _between(lines, q, interpolation, ignore_nan):
 
 
 @method
-def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+def quantile(input: Tensor, q: Tensor | float | Sequence[float], dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The q-th quantile, of all or along a dim; q is a number or a vector, whose size is then in front. NaN where a line has one.
 
     input: float32 or float64. q: from 0 to 1; a vector has the input's dtype. keepdim: the dim stays, with size 1; all of them without dim.
@@ -204,7 +233,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 
 
 @method
-def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+def nanquantile(input: Tensor, q: Tensor | float | Sequence[float], dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The same as quantile of the elements that are not NaN. The arguments are those of quantile.
 
     RuntimeError for other dtypes than float32 and float64, for a q outside of 0 to 1 or of another dtype, for an unknown interpolation, and for no
@@ -216,7 +245,8 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 # ---- search in sorted sequences, histograms
 
 
-def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+def searchsorted(sorted_sequence: Tensor, input: TensorLike, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+                 sorter: Tensor | None = None) -> Tensor:
     """Where values belong in a sorted sequence: how many of its elements are less (right, or side='right': less or equal), as int64.
 
     Shapes of sorted_sequence and input: a vector and any values, or [.., N] and [.., M]. input may be a number. sorter holds the indices that sort the sequence, int64
@@ -240,7 +270,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     return found.to(_C.int32) if out_int32 else found
 
 
-def bucketize(input, boundaries, *, out_int32=False, right=False):
+def bucketize(input: TensorLike, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """The bucket of each value: the number of sorted boundaries that are less (right: less or equal), as int64.
 
     input: a number or a tensor; boundaries: a vector. Two dtypes are promoted. out_int32: as int32 instead. The result has
@@ -274,7 +304,7 @@ def _count(at, bins, weight, dtype):
 
 
 @method
-def histc(input, bins=100, min=0, max=0):
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements are in each of `bins` equal parts of [min, max], of the dtype of input. Without a range, and with one of a single number, that of the data, which is read: a sync point.
 
     input: of any shape and an integer or floating dtype, TypeError otherwise; the result is [bins]. Elements outside of the range do not count. RuntimeError for bins < 1, max < min, and a range of data that is not finite.
@@ -321,7 +351,7 @@ def _edges(op, bins, low, high, input):
 
 
 @method
-def histogram(input, bins, *, range=None, weight=None, density=False):
+def histogram(input: Tensor, bins: Tensor | int, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False) -> Histogram:
     """How many elements, or which sum of weights, are in each bin: a named pair (hist, bin_edges). bins is a number of equal bins of a range
     (that of the data unless given, which is read), or a sorted vector of edges. density: the integral is 1.
 
@@ -344,7 +374,8 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     return _Histogram(hist, edges)
 
 
-def histogramdd(input, bins, *, range=None, weight=None, density=False):
+def histogramdd(input: Tensor, bins: int | Sequence[Tensor | int], *, range: Sequence[float] | None = None, weight: Tensor | None = None,
+                density: bool = False) -> HistogramOfPoints:
     """histogram of points [.., D] in D dims: a named pair (hist, bin_edges); bins is a number, one for each dim, or edges for each dim.
 
     input: the points, of a floating dtype. range: the lowest and the highest of each dim one after the other, 2 D numbers; that of the data unless given, which is read.
@@ -389,7 +420,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
 
 
 @method
-def multinomial(input, num_samples, replacement=False, *, generator=None):
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Indices drawn with probabilities in proportion to the weights of a row: [N] or [rows, N] -> [num_samples] or [rows, num_samples], int64.
 
     input: the weights, of a floating dtype; they need not sum to 1. replacement: an index may be drawn again; without it, num_samples is at most N.
@@ -419,7 +450,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
 
 
 @method
-def renorm(input, p, dim, maxnorm):
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices of input along dim with a p-norm of at most maxnorm: longer ones are scaled. RuntimeError for fewer than two dims, and unless p > 0 and maxnorm >= 0."""
     dim = _dim_of("renorm", input, dim)
     others = tuple(d for d in builtins.range(input.ndim) if d != dim)

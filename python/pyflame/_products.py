@@ -1,9 +1,17 @@
 """Products of vectors and matrices that are composed of matmul."""
+from __future__ import annotations
+
 from . import _C
 from ._C import Tensor
 from ._error_names import check_dim
 from ._keywords import write_out
 from ._public import beside, method
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._annotations import Dim, Number
 
 __all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "chain_matmul", "cross", "inner", "mv", "tensordot", "vander", "vdot"]
 
@@ -19,7 +27,7 @@ def _sum_of(input, product, beta, alpha):
 
 
 @method
-def mv(input, vec):
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     """A matrix times a vector of its dtype, [N, M], [M] -> [N]. RuntimeError for other dims, ArgumentError for sizes that differ, TypeError for dtypes that differ."""
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"mv: not a matrix and a vector; got shapes {tuple(input.shape)} and {tuple(vec.shape)}; expected [N, M] and [M]")
@@ -27,7 +35,7 @@ def mv(input, vec):
 
 
 @method
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2): mat1 [N, K], mat2 [K, M] -> [N, M]. input has that shape, or broadcasts with it. With beta=0 the input's values do not count, not even NaN.
 
     mat1, mat2: of one number dtype, TypeError otherwise; with input the usual promotion holds. ArgumentError for other numbers of dims and sizes that do not fit.
@@ -36,7 +44,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 
 @method
-def addmv(input, mat, vec, *, beta=1, alpha=1):
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec): input [N], or what broadcasts to it, mat [N, M], vec [M] -> [N].
 
     mat, vec: of one dtype, a TypeError otherwise. RuntimeError for other numbers of dims; ArgumentError for sizes that do not fit.
@@ -45,7 +53,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
 
 
 @method
-def addr(input, vec1, vec2, *, beta=1, alpha=1):
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (the outer product of two vectors).
 
     vec1 [N], vec2 [M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
@@ -58,7 +66,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 
 
 @method
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (batch1 @ batch2): batch1 [B, N, K], batch2 [B, K, M] -> [B, N, M]. input has that shape, or broadcasts with it. With beta=0 the input's values do not count, not even NaN.
 
     batch1, batch2: of one number dtype, TypeError otherwise; with input the usual promotion holds. ArgumentError for other numbers of dims and sizes that do
@@ -68,7 +76,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 
 @method
-def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (the sum of the products of two batches of matrices).
 
     batch1 [B, N, K], batch2 [B, K, M]. input broadcasts to [N, M]. With beta=0 the input's values do not count, not even NaN.
@@ -78,7 +86,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 
 @method
-def vdot(input, other):
+def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The dot product of two vectors, the first of which is conjugated where it is complex.
 
     Both [N], of one dtype; the result has no dims. ValueError where they are no vectors of one length. TypeError where the dtypes differ.
@@ -87,7 +95,7 @@ def vdot(input, other):
 
 
 @method
-def inner(input, other):
+def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products over the last dims: [.., K], [.., K] -> [.., ..]. A scalar multiplies.
 
     RuntimeError where the last dims differ. TypeError where the dtypes differ, for bools, and where one of them is not a tensor.
@@ -100,7 +108,7 @@ def inner(input, other):
 
 
 @method
-def cross(input, other, dim=None):
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross product of vectors of three elements along a dim: (a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0). By default dim is input's first one of size 3.
 
     input, other: number dtypes; they broadcast to the shape of the result, whose dtype is that of input * other. RuntimeError for another size than 3; IndexError for a
@@ -127,7 +135,7 @@ def _summed(t, dims):
     return t.sum(dims, keepdim=True) if dims else t
 
 
-def tensordot(a, b, dims=2, out=None):
+def tensordot(a: Tensor, b: Tensor, dims: Tensor | int | Sequence[Dim] = 2, out: Tensor | None = None) -> Tensor:
     """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims. out: gets the result.
 
     a, b: of one number dtype, TypeError otherwise. The result has a's other dims, then b's. RuntimeError for dims whose sizes differ, and for too many.
@@ -163,7 +171,7 @@ def tensordot(a, b, dims=2, out=None):
     return product if out is None else write_out("tensordot", product, out)
 
 
-def chain_matmul(*matrices):
+def chain_matmul(*matrices: Tensor | Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order that needs the fewest multiplications (dynamic programming).
 
     matrices: of one dtype, each [M, K] with as many rows as the one before has columns; ValueError otherwise, and for none. TypeError where the dtypes
@@ -189,7 +197,7 @@ def chain_matmul(*matrices):
     return product(0, n - 1)
 
 
-def natural_power(input, n):
+def natural_power(input: Tensor, n: int) -> Tensor:
     """Square matrices to a whole power n >= 0, by squaring: [.., N, N]."""
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
         raise RuntimeError(f"matrix_power: not square matrices; got shape {tuple(input.shape)}; expected [.., N, N]")
@@ -205,7 +213,7 @@ def natural_power(input, n):
     return result.clone() if result is input else result
 
 
-def vander(x, N=None, increasing=False):  # noqa: N803 - NumPy's name
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 - NumPy's name
     """The powers of a vector as columns, of N columns (default: square): from the highest power, or with increasing from the power 0.
 
     x: [M], of an integer, floating or complex dtype; the result is [M, N]. RuntimeError unless x is a vector, and for N < 0.

@@ -1,5 +1,7 @@
 """Random numbers of further distributions, composed of uniform and normal ones. The numbers are functions of the seed, the same on every device;
 they are not PyTorch's. `generator` is a pyflame.Generator, None for the global one. No gradient passes through them."""
+from __future__ import annotations
+
 import math
 
 from . import _C
@@ -7,6 +9,11 @@ from ._C import Tensor
 from ._error_names import rename
 from ._generator import drawing_from
 from ._public import method
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._annotations import DType, Device, MemoryFormat, Number, Shape
+    from ._generator import Generator
 
 __all__ = ["bernoulli", "binomial", "normal", "poisson", "randint_like"]
 
@@ -22,7 +29,7 @@ def _wide(x):
 
 
 @method
-def uniform_(input, from_=0.0, to=1.0, *, generator=None, **other):
+def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None, **other: float) -> Tensor:
     """Uniform numbers in [from, to), in place; of a complex tensor, both parts. ArgumentError when from > to."""
     from_ = other.pop("from", from_)
     if other:
@@ -38,7 +45,7 @@ def uniform_(input, from_=0.0, to=1.0, *, generator=None, **other):
 
 
 @method
-def normal_(input, mean=0.0, std=1.0, *, generator=None):
+def normal_(input: Tensor, mean: Number = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Normal numbers of this mean and standard deviation, in place. The variance of a complex number is divided among its parts. ArgumentError for a negative std."""
     try:
         if not input.is_complex():
@@ -53,7 +60,7 @@ def normal_(input, mean=0.0, std=1.0, *, generator=None):
 
 
 @method
-def exponential_(input, lambd=1, *, generator=None):
+def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Numbers of the exponential distribution with the density lambd exp(-lambd x), in place. ArgumentError unless lambd > 0."""
     _need_floats("exponential_", input)
     if not lambd > 0:
@@ -63,7 +70,7 @@ def exponential_(input, lambd=1, *, generator=None):
 
 
 @method
-def geometric_(input, p, *, generator=None):
+def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """How many trials it takes until one of probability p succeeds: 1, 2, ..., in place. ArgumentError unless 0 < p < 1."""
     if not 0 < p < 1:
         raise _C.ArgumentError(f"geometric_: the probability is out of range; got p={p}; expected 0 < p < 1")
@@ -73,7 +80,7 @@ def geometric_(input, p, *, generator=None):
 
 
 @method
-def cauchy_(input, median=0, sigma=1, *, generator=None):
+def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Numbers of the Cauchy distribution, in place: median + sigma tan(pi (u - 1/2)) for a uniform u. ArgumentError unless sigma > 0."""
     try:
         _need_floats("cauchy_", input)
@@ -87,7 +94,7 @@ def cauchy_(input, median=0, sigma=1, *, generator=None):
 
 
 @method
-def log_normal_(input, mean=1, std=2, *, generator=None):
+def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
     """exp of normal numbers of this mean and standard deviation, in place. ArgumentError unless std > 0."""
     try:
         _need_floats("log_normal_", input)
@@ -106,7 +113,7 @@ _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53
 
 
 @method
-def random_(input, from_=None, to=None, *, generator=None, **other):
+def random_(input: Tensor, from_: int | None = None, to: int | None = None, *, generator: Generator | None = None, **other: int) -> Tensor:
     """Uniform integers in place: random_() from all that the dtype holds exactly and are not negative, random_(to) in [0, to),
     random_(from, to) in [from, to). ArgumentError for an empty range, and for one that an integer dtype cannot hold."""
     try:
@@ -129,7 +136,7 @@ def random_(input, from_=None, to=None, *, generator=None, **other):
         raise
 
 
-def bernoulli(input, p=None, *, generator=None):
+def bernoulli(input: Tensor, p: Tensor | float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that each element of input gives, or with probability p in the input's shape, otherwise 0.
 
     ArgumentError unless 0 <= p <= 1 for a number p. The probabilities of a tensor are not checked: one above 1 counts as 1, one below 0 as 0."""
@@ -154,7 +161,7 @@ Tensor.bernoulli = bernoulli
 
 
 @method
-def bernoulli_(input, p=0.5, *, generator=None):
+def bernoulli_(input: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """1 with probability p (a number or a tensor), otherwise 0, in place. ArgumentError unless 0 <= p <= 1."""
     try:
         return input.copy_(bernoulli(input.detach(), p, generator=generator))
@@ -163,7 +170,8 @@ def bernoulli_(input, p=0.5, *, generator=None):
         raise
 
 
-def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, device=None, requires_grad=False):
+def normal(mean: Tensor | float, std: Tensor | float = 1.0, size: int | Shape | None = None, *, generator: Generator | None = None, out: Tensor | None = None,
+           dtype: DType | None = None, device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """Normal numbers: normal(mean, std) of tensors or one tensor and a number, which broadcast; normal(mean, std, size) of two numbers.
     ArgumentError for a negative std that is a number."""
     if not isinstance(std, Tensor) and std < 0:
@@ -185,7 +193,9 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
     return result if out is None else out.copy_(result)
 
 
-def randint_like(input, low=None, high=None, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+def randint_like(input: Tensor, low: Tensor | int | None = None, high: Tensor | int | None = None, *, generator: Generator | None = None,
+                 dtype: DType | None = None, layout: object = None, device: Device | None = None, requires_grad: bool = False,
+                 memory_format: MemoryFormat | None = None) -> Tensor:
     """Uniform integers in [low, high), or in [0, low) without high, in the input's shape and dtype. ArgumentError for an empty range.
 
     low, high: numbers, or tensors of one element, which are read: a sync point. memory_format: of the result; None: that of the input. layout is accepted for PyTorch's
@@ -215,7 +225,7 @@ def _quantile(uniform, start, step, probability_up_to):
     return _C.where(uniform < probability_up_to(_C.zeros_like(at)), 0.0, at + 1)
 
 
-def poisson(input, generator=None):
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers of the Poisson distribution with the rates of input. They invert the distribution function, the upper incomplete gamma function
     igammac(k + 1, rate), by bisection, in float64. The largest rate is read: a sync point. RuntimeError for a negative rate."""
     _need_floats("poisson", input)
@@ -232,7 +242,7 @@ def poisson(input, generator=None):
     return _C.where(rate == 0, 0.0, counts).to(input.dtype)
 
 
-def binomial(count, prob, generator=None):
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """How many of `count` trials of probability `prob` succeed; both tensors of one floating dtype, which broadcast. The sum of single trials; the
     largest count is read, a sync point, and as many uniform numbers are drawn for each element.
 

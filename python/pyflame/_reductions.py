@@ -1,7 +1,19 @@
 """Reductions of the core where PyTorch's rules for arguments, dtypes or gradients need more."""
+from __future__ import annotations
+
 from . import _C
 from ._public import method
 from .autograd.function import Function
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import overload
+
+    from ._C import Tensor
+    from ._annotations import Dim
+    from ._named_tuples import ValuesIndices
+else:
+    from ._public import overload
 
 __all__ = ["all", "any", "max", "min", "std", "std_mean", "var", "var_mean"]
 
@@ -15,7 +27,7 @@ def _truth(reduce, input, dim, keepdim):
 
 
 @method
-def any(input, dim=None, keepdim=False):
+def any(input: Tensor, dim: Dim | None = None, keepdim: bool = False) -> Tensor:
     """Whether any element is not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone.
 
     input: of any dtype. IndexError for a dim out of range.
@@ -24,7 +36,7 @@ def any(input, dim=None, keepdim=False):
 
 
 @method
-def all(input, dim=None, keepdim=False):
+def all(input: Tensor, dim: Dim | None = None, keepdim: bool = False) -> Tensor:
     """Whether all elements are not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone.
 
     input: of any dtype. IndexError for a dim out of range.
@@ -53,8 +65,24 @@ def _extreme(pick, input, dim, keepdim, other):
     return OneOfAll.apply(input, pick) if of_all else pick(input, dim if other is None else other, keepdim)
 
 
+@overload
+def max(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+
+
+@overload
+def max(input: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+
+
+@overload
+def max(input: Tensor, dim: Tensor, keepdim: bool = False) -> Tensor: ...
+
+
+@overload
+def max(input: Tensor, *, other: Tensor) -> Tensor: ...
+
+
 @method
-def max(input, dim=None, keepdim=False, *, other=None):
+def max(input: Tensor, dim: Tensor | int | None = None, keepdim: bool = False, *, other: Tensor | None = None) -> Tensor | ValuesIndices:
     """max(input): the maximum of all. max(input, dim, keepdim): (values, indices) along a dim. max(input, other): maximum(). NaN wins.
 
     TypeError for complex numbers and for a dim that is no integer; amax takes several dims. IndexError for a dim that is not there, and where there are no
@@ -63,8 +91,24 @@ def max(input, dim=None, keepdim=False, *, other=None):
     return _extreme(_C.max, input, dim, keepdim, other)
 
 
+@overload
+def min(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+
+
+@overload
+def min(input: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+
+
+@overload
+def min(input: Tensor, dim: Tensor, keepdim: bool = False) -> Tensor: ...
+
+
+@overload
+def min(input: Tensor, *, other: Tensor) -> Tensor: ...
+
+
 @method
-def min(input, dim=None, keepdim=False, *, other=None):
+def min(input: Tensor, dim: Tensor | int | None = None, keepdim: bool = False, *, other: Tensor | None = None) -> Tensor | ValuesIndices:
     """min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): minimum(). NaN wins.
 
     TypeError for complex numbers and for a dim that is no integer; amin takes several dims. IndexError for a dim that is not there, and where there are no
@@ -83,7 +127,7 @@ def _moments(op, dim, unbiased, correction):
 
 
 @method
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var(input: Tensor, dim: Dim | None = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None) -> Tensor:
     """The variance, of all or along dims: squared deviations over n - correction (1 unless given; unbiased=False is 0). The first argument after input may be unbiased.
 
     input: of a floating or complex dtype. dim: a number or several; None and (): all. keepdim: the dims stay, with size 1. TypeError for unbiased and correction together.
@@ -93,7 +137,7 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 
 @method
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std(input: Tensor, dim: Dim | None = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None) -> Tensor:
     """The standard deviation: the root of var. The arguments are those of var.
 
     TypeError for integers and bools. IndexError for a dim that is not there, ValueError for one that appears twice.
@@ -103,7 +147,8 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 
 @method
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var_mean(input: Tensor, dim: Dim | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
     """The variance and the mean, as a tuple. The arguments are those of var.
 
     TypeError for integers and bools. IndexError for a dim that is not there.
@@ -113,7 +158,8 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 
 @method
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std_mean(input: Tensor, dim: Dim | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean, as a tuple. The arguments are those of var.
 
     TypeError for integers and bools. IndexError for a dim that is not there.

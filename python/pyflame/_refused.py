@@ -1,14 +1,20 @@
 """Names that exist so that programs import, and whose use says what to do instead."""
+from __future__ import annotations
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
 
 def _error(name, advice):
     return NotImplementedError(f"{name}: not available in PyFlame; {advice}")
 
 
-def function(name, advice):
+def function(name: str, advice: str) -> Callable[..., NoReturn]:
     """A function that raises."""
 
-    def refused(*args, **kwargs):
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
         raise _error(name, advice)
 
     refused.__name__ = refused.__qualname__ = name.rpartition(".")[2]
@@ -16,7 +22,7 @@ def function(name, advice):
     return refused
 
 
-def cls(name, advice):
+def cls(name: str, advice: str) -> Any:
     """A class without objects: isinstance() is false for everything, and making one raises."""
 
     def new(kind, *args, **kwargs):

@@ -1,10 +1,18 @@
 """Writing by index. The C++ functions behind them combine what an index leads to one place in order, so results repeat on every device."""
+from __future__ import annotations
+
 import math
 
 from . import _C
 from ._C import Tensor
 from ._error_names import check_dim, named, rename
 from ._public import method
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._annotations import Number, Operand
 
 __all__ = ["index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "masked_scatter", "put", "scatter", "scatter_reduce"]
 
@@ -63,7 +71,7 @@ def _scatter_how(reduce):
 
 
 @method
-def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+def scatter(input: Tensor, dim: int, index: Tensor, src: Operand | None = None, *, value: Number | None = None, reduce: str | None = None) -> Tensor:
     """A copy of input with src, a tensor or a number, written at index along dim: out[index[i][j]][j] = src[i][j] for dim 0.
 
     value: a number, in place of src. TypeError unless exactly one of them is given.
@@ -72,7 +80,7 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     return _C._scatter(input, dim, index, _scatter_arguments(src, value), _scatter_how(reduce), False)
 
 
-def _scatter_(input, dim, index, src=None, *, value=None, reduce=None):
+def _scatter_(input: Tensor, dim: int, index: Tensor, src: Operand | None = None, *, value: Number | None = None, reduce: str | None = None) -> Tensor:
     """Writes src, a tensor, or value, a number, at index along dim of the tensor itself, as scatter does to a copy. Returns the tensor itself.
 
     TypeError unless exactly one of src and value is given, and for a src of another dtype. IndexError for an index out of range. RuntimeError for a
@@ -82,7 +90,7 @@ def _scatter_(input, dim, index, src=None, *, value=None, reduce=None):
     return input
 
 
-def _scatter_add_(input, dim, index, src):
+def _scatter_add_(input: Tensor, dim: int, index: Tensor, src: Operand) -> Tensor:
     """Adds src at index along dim of the tensor itself, as scatter_add does to a copy. Returns the tensor itself.
 
     TypeError for a src of another dtype. IndexError for an index out of range. RuntimeError for a leaf that requires a gradient, except under no_grad.
@@ -100,7 +108,7 @@ Tensor.scatter_, Tensor.scatter_add_ = _scatter_, _scatter_add_
 
 
 @method
-def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Operand, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of input with elements of src combined at index along dim: reduce is 'sum', 'prod', 'mean', 'amax' or 'amin'. Without include_self, elements of
     input that an index leads to do not take part. The gradient of the extremes is shared evenly among equals.
 
@@ -131,7 +139,7 @@ def _as_slices(input, source):
 
 
 @method
-def index_copy(input, dim, index, source):
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of input with the slices of source at the entries of index along dim. Of several that go to one place, the last counts.
 
     index: a vector [K] of indices that are not negative. source: the shape of input with K along dim, and input's dtype; TypeError for another dtype. ArgumentError for
@@ -140,7 +148,7 @@ def index_copy(input, dim, index, source):
     return _C._put_slices(input, dim, index, _as_slices(input, source), _REPLACE, False)
 
 
-def _index_copy_(input, dim, index, source):
+def _index_copy_(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Writes the slices of source at the entries of index along dim of the tensor itself, as index_copy does to a copy. Returns the tensor itself.
 
     ArgumentError for a shape that does not fit, TypeError for a source of another dtype, IndexError for an index out of range. RuntimeError for a
@@ -173,7 +181,7 @@ def _filled(input, dim, index, value, in_place):
 
 
 @method
-def index_fill(input, dim, index, value):
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Tensor:
     """A copy of input with a number, or a 0-d tensor, in the slices at the entries of index along dim; negative ones count from the end.
 
     input: of any shape. index: a vector of integers. value: is cast to the dtype of input.
@@ -185,7 +193,7 @@ def index_fill(input, dim, index, value):
         return _filled(input, dim, index, value, False)
 
 
-def _index_fill_(input, dim, index, value):
+def _index_fill_(input: Tensor, dim: int, index: Tensor, value: Operand) -> Tensor:
     """Writes value, a number or a 0-d tensor, to the slices at the entries of index along dim of the tensor itself, as index_fill does to a copy.
     Returns the tensor itself.
 
@@ -198,7 +206,7 @@ def _index_fill_(input, dim, index, value):
         return input
 
 
-def _index_add_(input, dim, index, source, *, alpha=1):
+def _index_add_(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """Adds the slices of source, times alpha, at the entries of index along dim of the tensor itself, as index_add does to a copy. Returns the tensor
     itself.
 
@@ -217,7 +225,7 @@ Tensor.index_copy_, Tensor.index_fill_, Tensor.index_add_ = _index_copy_, _index
 
 
 @method
-def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+def index_reduce(input: Tensor, dim: int, index: Tensor, source: Operand, reduce: str, *, include_self: bool = True) -> Tensor:
     """Slices of source combined at the entries of index along dim: reduce is 'prod', 'mean', 'amax' or 'amin'; include_self as in scatter_reduce.
 
     input: of any shape; the result has its shape and dtype. index: a vector of integers from 0 to the size of dim - 1. source: of the dtype and
@@ -240,7 +248,7 @@ def _sequence(op, indices):
 
 
 @method
-def index_put(input, indices, values, accumulate=False):
+def index_put(input: Tensor, indices: Tensor | Sequence[Tensor | None], values: Operand, accumulate: bool = False) -> Tensor:
     """A copy of input with input[indices] = values; indices is a tuple of tensors of integers or bools, at least one. accumulate adds instead. values broadcast to input[indices].
 
     Of several values that go to one place, the last counts. A mask's true elements are counted: a sync point. IndexError without an index.
@@ -249,7 +257,7 @@ def index_put(input, indices, values, accumulate=False):
 
 
 @method
-def index_put_(input, indices, values, accumulate=False):
+def index_put_(input: Tensor, indices: Tensor | Sequence[Tensor | None], values: Operand, accumulate: bool = False) -> Tensor:
     """Writes values to input[indices] in place, as index_put does to a copy; with accumulate, adds them. Returns input.
 
     The arguments are those of index_put. RuntimeError for values of another dtype; for a leaf that requires a gradient,
@@ -260,7 +268,7 @@ def index_put_(input, indices, values, accumulate=False):
 
 
 @method
-def put(input, index, source, accumulate=False):
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of input with source at flat positions, which count from the end where they are negative. accumulate adds instead.
 
     index: the positions, integers. source: as many elements, of the dtype of input. IndexError where the numbers differ, or a position is out of range.
@@ -274,7 +282,7 @@ def put(input, index, source, accumulate=False):
 
 
 @method
-def masked_scatter(input, mask, source):
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of input with the elements of source, in order, where the bool mask is true. Input and mask broadcast to the shape of the result.
 
     source: of any shape and input's dtype, which the result has. RuntimeError where source has too few elements, for another dtype, and for a mask that is

@@ -1,10 +1,16 @@
 """Reductions of segments: parts of an axis that follow each other."""
+from __future__ import annotations
+
 import math
 
 from . import _C
 from ._keywords import naming
 from ._scatters import index_reduce
 from ._shapes import repeat_interleave
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._C import Tensor
 
 __all__ = ["segment_reduce"]
 
@@ -32,7 +38,8 @@ def _lengths(data, lengths, offsets, axis):
     return sizes.to(_C.int64), axis
 
 
-def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
+def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: None = None, offsets: Tensor | None = None, axis: int = 0,
+                   unsafe: bool = False, initial: float | None = None) -> Tensor:
     """The sum, mean, maximum, minimum or product of each segment of an axis.
 
     data: of a floating dtype. reduce: 'sum', 'mean', 'max', 'min' or 'prod'. lengths: how many entries each segment has, integers of the shape data.shape[:axis] and then

@@ -1,9 +1,19 @@
 """Functions whose results have as many elements as values say. They read that number, which is a sync point."""
+from __future__ import annotations
+
 import math
 
 from . import _C
 from ._C import Tensor
 from ._public import method
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any, Literal, overload
+
+    from ._annotations import Operand, Shape, TensorLike
+else:
+    from ._public import overload
 
 __all__ = ["argwhere", "bincount", "isin", "masked_select", "nonzero", "nonzero_static", "take", "unique", "unique_consecutive", "unravel_index", "where"]
 
@@ -21,8 +31,20 @@ def _coordinates(flat, shape):
     return tuple(reversed(parts))
 
 
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
+
+
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def nonzero(input: Tensor, *, as_tuple: bool) -> Tensor | tuple[Tensor, ...]: ...
+
+
 @method
-def nonzero(input, *, as_tuple=False):
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The indices of all elements that are not zero, in order: [number, dims] as int64, or with as_tuple one vector for each dim.
 
     The number of elements is read: a sync point.
@@ -38,7 +60,15 @@ def nonzero(input, *, as_tuple=False):
     return parts if as_tuple else _C.stack(list(parts), 1)
 
 
-def where(condition, input=None, other=None, **others):
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: Tensor, input: Operand, other: Operand, **others: Any) -> Tensor: ...
+
+
+def where(condition: Tensor, input: Operand | None = None, other: Operand | None = None, **others: Any) -> Tensor | tuple[Tensor, ...]:
     """input where the bool condition holds, otherwise other; all three broadcast. Of the condition alone: nonzero(condition, as_tuple=True).
 
     input, other: tensors or numbers. others: out, and NumPy's words for the arguments.
@@ -51,7 +81,7 @@ def where(condition, input=None, other=None, **others):
 
 
 @method
-def nonzero_static(input, *, size, fill_value=-1):
+def nonzero_static(input: Tensor, *, size: int, fill_value: float = -1) -> Tensor:
     """The indices of the first `size` elements that are not zero: [size, dims] as int64. Rows that are left are fill_value. Nothing is read.
 
     ValueError for a negative size. TypeError for a size that is no integer, for a fill_value that is no number, and for what is not a tensor.
@@ -63,7 +93,7 @@ def nonzero_static(input, *, size, fill_value=-1):
     return _C.stack([_C.where(there, part, fill_value) for part in _coordinates(flat, input.shape)], 1)
 
 
-def unravel_index(indices, shape):
+def unravel_index(indices: Tensor, shape: int | Shape) -> tuple[Tensor, ...]:
     """Flat positions as a tuple of indices for each dim of a shape: 5 in (2, 3) is (1, 2).
 
     indices: of any shape and integer dtype. Those outside of the shape are not an error: they count modulo its number of elements. ValueError for other dtypes
@@ -78,7 +108,7 @@ def unravel_index(indices, shape):
 
 
 @method
-def argwhere(input):
+def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not 0, as nonzero: int64 [K, ndim], in the order of the elements. Their number is read, a sync point.
 
     input: any shape and dtype.
@@ -89,7 +119,7 @@ def argwhere(input):
 
 
 @method
-def masked_select(input, mask):
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements of input where the bool mask is true, as a vector; both broadcast. Their number is read: a sync point.
 
     input: of any dtype, which the result has. RuntimeError for a mask that is not bool; ArgumentError for shapes that do not broadcast.
@@ -101,7 +131,7 @@ def masked_select(input, mask):
 
 
 @method
-def take(input, index):
+def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat positions, in the shape of index; negative ones count from the end. IndexError out of range, at the read."""
     n = input.numel()
     at = index.reshape(-1)
@@ -110,7 +140,7 @@ def take(input, index):
 
 
 @method
-def bincount(input, weights=None, minlength=0):
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number occurs in a vector of integers that are not negative, or the sum of their weights. Its size is read: a sync point.
 
     input: [N], of an integer dtype. weights: [N]; the result has their dtype if it is float32, otherwise float64; without weights it is int64. minlength: the least size.
@@ -134,7 +164,7 @@ def bincount(input, weights=None, minlength=0):
     return counts.scatter_add(0, input.to(_C.int64), values) if input.shape[0] else counts
 
 
-def isin(elements, test_elements, *, assume_unique=False, invert=False):
+def isin(elements: TensorLike, test_elements: TensorLike, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element is one of the test elements, as bool. Either may be a number. Many test elements are sorted and searched.
 
     elements, test_elements: at least one of them is a tensor. invert: whether each element is none of them. assume_unique is accepted for PyTorch's programs and changes nothing.
@@ -199,8 +229,24 @@ def _as_rows(op, input, dim):
     return input.transpose(0, dim).contiguous(), lambda t: t.transpose(0, dim).contiguous()
 
 
+@overload
+def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor: ...
+
+
+@overload
+def unique_consecutive(input: Tensor, *, return_inverse: Literal[True], return_counts: bool = False, dim: int | None = None) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def unique_consecutive(input: Tensor, return_inverse: bool = False, *, return_counts: Literal[True], dim: int | None = None) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Tensor | tuple[Tensor, ...]: ...
+
+
 @method
-def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Tensor | tuple[Tensor, ...]:
     """The elements, or the slices along dim, without those that equal the one before; with the group of each one, and the size of each group.
 
     input: any shape. return_inverse: the group of each one is asked for; it has the input's shape, or with dim the size of that dim. return_counts: the sizes are. The result
@@ -246,8 +292,25 @@ def _counted(flat, return_inverse, return_counts):
     return (values + least).to(dtype), inverse, sizes.index_select(0, values) if return_counts else None
 
 
+@overload
+def unique(input: Tensor, sorted: bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor: ...
+
+
+@overload
+def unique(input: Tensor, sorted: bool = True, *, return_inverse: Literal[True], return_counts: bool = False, dim: int | None = None) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, *, return_counts: Literal[True], dim: int | None = None) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Tensor | tuple[Tensor, ...]: ...
+
+
 @method
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+           dim: int | None = None) -> Tensor | tuple[Tensor, ...]:
     """The different elements in ascending order, or the different slices along dim in lexicographic order; with the place of each one among
     them (return_inverse), and how often each occurs (return_counts): one tensor, or a tuple with those that are asked for.
 

@@ -1,4 +1,6 @@
 """Functions on shapes that are composed of others: joins, splits, repetitions, diagonals, grids."""
+from __future__ import annotations
+
 import itertools
 import math
 
@@ -7,6 +9,16 @@ from ._C import Tensor
 from ._dtypes import result_type
 from ._error_names import rename
 from ._public import method
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import overload
+
+    from ._C import Size
+    from ._annotations import DType, Device, Dim, Operand, Shape
+else:
+    from ._public import overload
 
 __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "cartesian_prod", "column_stack", "combinations", "diag", "diag_embed", "diagflat",
            "diagonal", "diagonal_scatter", "dsplit", "dstack", "flip", "fliplr", "flipud", "hsplit", "hstack", "kron", "meshgrid", "moveaxis", "movedim", "narrow_copy", "ravel",
@@ -42,7 +54,7 @@ def _all_tensors(name, tensors):
             raise TypeError(f"{name}: an entry is not a tensor; got {type(t).__name__} at position {i}; expected tensors")
 
 
-def broadcast_shapes(*shapes):
+def broadcast_shapes(*shapes: int | Shape) -> Size:
     """The shape that tensors of these shapes broadcast to. RuntimeError where they do not."""
     shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     result = []
@@ -65,17 +77,53 @@ def _at_least(name, tensors, reshape):
     return tuple(reshape(t) for t in tensors)
 
 
-def atleast_1d(*tensors):
+@overload
+def atleast_1d(tensor: Tensor, /) -> Tensor: ...
+
+
+@overload
+def atleast_1d(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def atleast_1d(tensor1: Tensor, tensor2: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]: ...
+
+
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """Scalars as tensors of shape (1,); all others as they are. One tensor or several. TypeError for what is not a tensor."""
     return _at_least("atleast_1d", tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
 
 
-def atleast_2d(*tensors):
+@overload
+def atleast_2d(tensor: Tensor, /) -> Tensor: ...
+
+
+@overload
+def atleast_2d(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def atleast_2d(tensor1: Tensor, tensor2: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]: ...
+
+
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """A view with at least two dims: () becomes (1, 1), (n,) becomes (1, n), and other shapes stay. TypeError for what is not a tensor."""
     return _at_least("atleast_2d", tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
 
 
-def atleast_3d(*tensors):
+@overload
+def atleast_3d(tensor: Tensor, /) -> Tensor: ...
+
+
+@overload
+def atleast_3d(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def atleast_3d(tensor1: Tensor, tensor2: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]: ...
+
+
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """A view with at least three dims: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1). TypeError for what is not a tensor."""
     def view(t):
         return t.reshape(1, 1, 1) if t.ndim == 0 else t.unsqueeze(0).unsqueeze(-1) if t.ndim == 1 else t.unsqueeze(-1) if t.ndim == 2 else t
@@ -84,7 +132,7 @@ def atleast_3d(*tensors):
 
 
 @method
-def ravel(input):
+def ravel(input: Tensor) -> Tensor:
     """All elements in one dim, in the order of the input: a view where its strides allow one, otherwise a copy.
 
     TypeError for what is not a tensor.
@@ -93,7 +141,7 @@ def ravel(input):
 
 
 @method
-def unflatten(input, dim, sizes):
+def unflatten(input: Tensor, dim: int, sizes: Shape) -> Tensor:
     """One dim as several. One of the sizes may be -1. ValueError where their product is not the dim's size."""
     dim = _wrap("unflatten", dim, input.ndim)
     sizes, n = list(sizes), input.shape[dim]
@@ -108,7 +156,7 @@ def unflatten(input, dim, sizes):
 
 
 @method
-def movedim(input, source, destination):
+def movedim(input: Tensor, source: Dim, destination: Dim) -> Tensor:
     """A view of input with the dims source at the places destination, a number or several each; the others keep their order.
 
     IndexError for a dim out of range; ValueError unless there are as many different dims on both sides.
@@ -124,7 +172,7 @@ def movedim(input, source, destination):
 
 
 @method
-def moveaxis(input, source, destination):
+def moveaxis(input: Tensor, source: Dim, destination: Dim) -> Tensor:
     """The same as movedim: a view of input with the dims source at the places destination, and the others in their order.
 
     IndexError for a dim that is out of range; ValueError unless there is one destination for each source.
@@ -133,7 +181,7 @@ def moveaxis(input, source, destination):
 
 
 @method
-def swapdims(input, dim0, dim1):
+def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """The same as transpose: a view with dim0 and dim1 exchanged. IndexError for a dim that is not there."""
     return input.transpose(dim0, dim1)
 
@@ -141,23 +189,23 @@ def swapdims(input, dim0, dim1):
 # ---- joins and splits
 
 
-def hstack(tensors):
+def hstack(tensors: Iterable[Tensor]) -> Tensor:
     """Tensors joined along the second dim; vectors and single numbers along their only one. ArgumentError where the other sizes differ, and for no tensors."""
     tensors = [atleast_1d(t) for t in tensors]
     return _C.cat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
 
 
-def vstack(tensors):
+def vstack(tensors: Iterable[Tensor]) -> Tensor:
     """Tensors joined along the first dim; a vector [N] counts as a row [1, N]. ArgumentError where the other sizes differ, and for no tensors."""
     return _C.cat([atleast_2d(t) for t in tensors], 0)
 
 
-def row_stack(tensors):
+def row_stack(tensors: Iterable[Tensor]) -> Tensor:
     """The same as vstack: tensors joined along the first dim, vectors as rows. ArgumentError where the other sizes differ."""
     return vstack(tensors)
 
 
-def dstack(tensors):
+def dstack(tensors: Iterable[Tensor]) -> Tensor:
     """Tensors joined along the third dim, which is made where it is missing.
 
     ValueError for no tensors, and for sizes that differ outside of the third dim. TypeError for what is not a tensor.
@@ -167,7 +215,7 @@ def dstack(tensors):
     return _C.cat([atleast_3d(t) for t in tensors], 2)
 
 
-def column_stack(tensors):
+def column_stack(tensors: Iterable[Tensor]) -> Tensor:
     """Tensors joined along the second dim; vectors are columns: [N], [N, M] -> [N, 1 + M].
 
     tensors: a list of tensors of one first size. ArgumentError for none, and for sizes that differ outside of the second dim.
@@ -184,7 +232,8 @@ def _parts(op, *words):
 
 
 @method
-def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None):
+def tensor_split(input: Tensor, indices_or_sections: Tensor | Dim | None = None, dim: int = 0, *, indices: Tensor | Sequence[int] | None = None,
+                 sections: Tensor | int | None = None) -> tuple[Tensor, ...]:
     """Views of parts along a dim: that many parts, the first ones longer by one where they are not equal; or parts that end at the indices.
 
     indices_or_sections: a number of parts, or a sequence of indices; indices and sections are other words for it.
@@ -218,7 +267,8 @@ def _split_evenly(op, input, parts, dim):
 
 
 @method
-def hsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+def hsplit(input: Tensor, indices_or_sections: Tensor | Dim | None = None, *, indices: Tensor | Sequence[int] | None = None,
+           sections: int | None = None) -> tuple[Tensor, ...]:
     """tensor_split along the second dim (of a vector: the first). ValueError for a number of parts that does not divide the size, and for no dims.
 
     input: of any shape and dtype. indices and sections: other words for indices_or_sections. TypeError without one of them."""
@@ -226,7 +276,8 @@ def hsplit(input, indices_or_sections=None, *, indices=None, sections=None):
 
 
 @method
-def vsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+def vsplit(input: Tensor, indices_or_sections: Tensor | Dim | None = None, *, indices: Tensor | Sequence[int] | None = None,
+           sections: int | None = None) -> tuple[Tensor, ...]:
     """tensor_split along the first dim. ValueError for a number of parts that does not divide the size, and for fewer than two dims.
 
     input: of any shape and dtype. indices and sections: other words for indices_or_sections. TypeError without one of them."""
@@ -234,7 +285,8 @@ def vsplit(input, indices_or_sections=None, *, indices=None, sections=None):
 
 
 @method
-def dsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+def dsplit(input: Tensor, indices_or_sections: Tensor | Dim | None = None, *, indices: Tensor | Sequence[int] | None = None,
+           sections: int | None = None) -> tuple[Tensor, ...]:
     """tensor_split along the third dim. ValueError for a number of parts that does not divide the size, and for fewer than three dims.
 
     input: of any shape and dtype. indices and sections: other words for indices_or_sections. TypeError without one of them."""
@@ -244,7 +296,7 @@ def dsplit(input, indices_or_sections=None, *, indices=None, sections=None):
 # ---- repetitions and reversals
 
 
-def _repeat(input, *args, repeats=()):
+def _repeat(input: Tensor, *args: Dim, repeats: Dim = ()) -> Tensor:
     try:
         repeats = _sizes(args or (repeats,))
         if len(repeats) < input.ndim:
@@ -256,7 +308,7 @@ def _repeat(input, *args, repeats=()):
 
 
 @method
-def tile(input, *args, dims=()):
+def tile(input: Tensor, *args: Dim, dims: Dim = ()) -> Tensor:
     """The tensor repeated that often along each dim, counted from the last one. Missing numbers are 1, missing dims have size 1.
 
     input: of any dtype, which the result has. ArgumentError for a negative number.
@@ -292,7 +344,7 @@ Tensor.repeat = _repeat
 
 
 @method
-def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+def repeat_interleave(input: Tensor, repeats: Tensor | Dim | None = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element, or each slice along dim, repeated. repeats is a number, or a tensor with one number for each. Of repeats alone, as the only
     argument: the index of each number, as often as the number says.
 
@@ -332,7 +384,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 
 @method
-def flip(input, *args, dims=()):
+def flip(input: Tensor, *args: Dim, dims: Dim = ()) -> Tensor:
     """A copy with the order of elements reversed along these dims: numbers, or one sequence.
 
     input: of any dtype, which the result has. Without dims it is copied as it is. IndexError for a dim out of range; ValueError for one that is named twice.
@@ -347,13 +399,13 @@ def flip(input, *args, dims=()):
 
 
 @method
-def fliplr(input):
+def fliplr(input: Tensor) -> Tensor:
     """The order of elements reversed along the second dim. Shape and dtype stay. IndexError for fewer than two dims."""
     return flip(input, 1)
 
 
 @method
-def flipud(input):
+def flipud(input: Tensor) -> Tensor:
     """The order of elements reversed along the first dim. Shape and dtype stay; a tensor without dims stays as it is.
 
     TypeError for what is not a tensor.
@@ -362,7 +414,7 @@ def flipud(input):
 
 
 @method
-def roll(input, shifts, dims=None):
+def roll(input: Tensor, shifts: Tensor | Dim, dims: Dim | None = None) -> Tensor:
     """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim.
 
     input: of any shape and dtype, which the result has. shifts: integers, one or a sequence; a 0-d tensor of integers counts as one.
@@ -389,7 +441,7 @@ def roll(input, shifts, dims=None):
 
 
 @method
-def rot90(input, k=1, dims=(0, 1)):
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """The tensor turned k times by 90 degrees in the plane of two dims, from the first towards the second.
 
     dims: two different ones; ValueError otherwise. IndexError for a dim that is not there, and so for fewer than two dims.
@@ -409,7 +461,7 @@ def rot90(input, k=1, dims=(0, 1)):
 
 
 @method
-def diagonal(input, offset=0, dim1=0, dim2=1):
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of a diagonal of two dims; it is the last dim of the result. The offset is above the main diagonal, below where it is negative.
 
     input: with two dims or more. dim1, dim2: the dims of rows and of columns, different ones.
@@ -429,7 +481,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 
 @method
-def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices of zeros with the last dim of the input on a diagonal. Shape: [.., N] becomes [.., N + |offset|, N + |offset|].
 
     offset: above the main diagonal, below where it is negative. dim1, dim2: where the result has its rows and its columns; the last dims unless given.
@@ -449,7 +501,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 
 
 @method
-def diag(input, diagonal=0):
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix of zeros; of a matrix, a copy of its diagonal.
 
     ValueError for other numbers of dims. TypeError for what is not a tensor.
@@ -460,7 +512,7 @@ def diag(input, diagonal=0):
 
 
 @method
-def diagflat(input, offset=0):
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """All elements as the diagonal of a matrix of zeros: K elements -> [K + |offset|, K + |offset|], of the input's dtype.
 
     input: any shape. offset: above 0, the diagonal lies above the main one; below 0, below it. Never raises.
@@ -469,7 +521,7 @@ def diagflat(input, offset=0):
 
 
 @method
-def trace(input):
+def trace(input: Tensor) -> Tensor:
     """The sum of the main diagonal of a matrix [N, M], as a tensor without dims. Integers and bool become int64. ValueError for other shapes."""
     if input.ndim != 2:
         raise ValueError(f"trace: not a matrix; got shape {tuple(input.shape)}; expected two dims")
@@ -480,7 +532,7 @@ def trace(input):
 
 
 @method
-def select_scatter(input, src, dim, index):
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of input with src at one index of a dim.
 
     IndexError for a dim or an index that is not there. ValueError where src does not broadcast to the slice. TypeError where one of them is not a tensor.
@@ -494,7 +546,7 @@ def select_scatter(input, src, dim, index):
 
 
 @method
-def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+def slice_scatter(input: Tensor, src: Operand, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """A copy of input with src at the slice start:end:step of a dim.
 
     IndexError for a dim that is not there. ValueError for a step below 1, and where src does not broadcast to the slice.
@@ -506,7 +558,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
 
 
 @method
-def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of input with src on a diagonal of two dims.
 
     offset: 0 is the main diagonal, above 0 are those above it, below 0 those below it. dim1, dim2: the dims of rows and of columns.
@@ -521,7 +573,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 
 
 @method
-def narrow_copy(input, dim, start, length):
+def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
     """A copy of the slice of a dim of input that begins at start and has length entries: narrow, which returns a view, and a copy of that.
 
     input: of any dtype, which the result has. A negative start counts from the end. ArgumentError for a start and a length that do not fit the dim;
@@ -530,7 +582,7 @@ def narrow_copy(input, dim, start, length):
     return input.narrow(dim, start, length).clone()
 
 
-def _unfold(input, dimension, size, step):
+def _unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A view of all slices of that size along a dim, one for every step. The slice is the last dim of the result."""
     dim = _wrap("unfold", dimension, input.ndim)
     n = input.shape[dim] if input.ndim else 1
@@ -550,7 +602,7 @@ _unfold.__name__ = "unfold"
 Tensor.unfold = _unfold
 
 
-def unfold_copy(input, dimension, size, step):
+def unfold_copy(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A copy of what Tensor.unfold of input gives: slices of that size along dimension, one for every step. The slice is the last dim of the result.
 
     IndexError for a dimension that is not there. ValueError for a step below 1, and for a size below 0 or above that of the dim.
@@ -568,7 +620,7 @@ def _vectors(op, tensors):
     return [t.reshape(-1) for t in tensors]
 
 
-def meshgrid(*tensors, indexing="ij"):
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: a tuple with a view of each vector, of the shape of the grid: [N], [M] -> two of [N, M]. indexing 'xy' exchanges the first two dims.
 
     tensors: vectors and single numbers, one by one or as a list. Each view has the dtype of its vector. ValueError for another indexing, and for more dims.
@@ -583,7 +635,7 @@ def meshgrid(*tensors, indexing="ij"):
     return tuple(v.reshape(*[-1 if d == at else 1 for d in range(len(shape))]).expand(*shape) for v, at in zip(vectors, order))
 
 
-def cartesian_prod(*tensors):
+def cartesian_prod(*tensors: Tensor | Sequence[Tensor]) -> Tensor:
     """All tuples with one element of each vector: shape (product of sizes, number of vectors). Of one vector, that vector.
 
     The dtype is the promoted one of all. ValueError for a tensor of more than one dim, and for no tensors.
@@ -592,7 +644,7 @@ def cartesian_prod(*tensors):
     return vectors[0] if len(vectors) == 1 else _C.stack([g.reshape(-1) for g in meshgrid(*vectors)], -1)
 
 
-def combinations(input, r=2, with_replacement=False):
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All combinations of r elements of a vector [N], in the order of itertools.combinations: [number, r], and [0] for r = 0.
 
     input: of any dtype, which the result has. with_replacement: an element may be taken several times. RuntimeError unless input is a vector; ValueError for
@@ -629,7 +681,7 @@ def _check_sizes(op, row, col):
         raise _C.ArgumentError(f"{op}: negative size; got {row} rows and {col} columns; expected 0 or more")
 
 
-def tril_indices(row, col, offset=0, *, dtype=None, device=None):
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default.
 
     row, col: the sizes of the matrix. offset: of the diagonal that is still in the triangle: 0 is the main one, 1 the next one above it, -1 the next one below. ArgumentError
@@ -639,7 +691,7 @@ def tril_indices(row, col, offset=0, *, dtype=None, device=None):
     return _triangle([(0, min(max(i + offset + 1, 0), col)) for i in range(row)], dtype or _C.int64, device)
 
 
-def triu_indices(row, col, offset=0, *, dtype=None, device=None):
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default.
 
     row, col: the sizes of the matrix. offset: of the diagonal that is still in the triangle: 0 is the main one, 1 the next one above it, -1 the next one below. ArgumentError
@@ -649,7 +701,7 @@ def triu_indices(row, col, offset=0, *, dtype=None, device=None):
     return _triangle([(min(max(i + offset, 0), col), col) for i in range(row)], dtype or _C.int64, device)
 
 
-def block_diag(*tensors):
+def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix of zeros with these matrices along its diagonal. Vectors are rows, single numbers are 1 by 1. The dtype is the promoted one of all,
     as in arithmetic: a tensor without dims does not change it within its category.
 
@@ -682,7 +734,7 @@ def _common_dtype(tensors):
 
 
 @method
-def kron(input, other):
+def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: each element of input times all of other.
 
     input, other: of any shapes; the one of fewer dims gets dims of size 1 in front. Each size of the result is the product of both sizes: (2, 3) and (4, 5) give

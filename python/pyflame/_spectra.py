@@ -1,14 +1,22 @@
 """Short-time Fourier transforms: fft of overlapping, windowed frames, and its inverse; and small functions of complex numbers."""
+from __future__ import annotations
+
 from . import _C
 from ._C import Tensor
 from ._public import method
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from ._annotations import MemoryFormat
 
 __all__ = ["cdouble", "cfloat", "istft", "polar", "stft"]
 
 cfloat, cdouble = _C.complex64, _C.complex128
 
 
-def _chalf(self, memory_format=None):
+def _chalf(self: Tensor, memory_format: MemoryFormat | None = None) -> NoReturn:
     """Always a TypeError: the dtype complex32 is not available. cfloat() casts to complex64, cdouble() to complex128."""
     raise TypeError("chalf: complex32 is not available; got a cast to it; expected complex64 or complex128; hint: cfloat()")
 
@@ -17,7 +25,7 @@ _chalf.__name__ = "chalf"
 Tensor.chalf = _chalf
 
 
-def polar(abs, angle, *, out=None):
+def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Complex numbers of their absolute values and angles in radians; both float32 or float64 (RuntimeError otherwise)."""
     if abs.dtype != angle.dtype or abs.dtype not in (_C.float32, _C.float64):
         raise RuntimeError(f"polar: expected both inputs to be float32 or both float64; got {abs.dtype} and {angle.dtype}")
@@ -53,8 +61,9 @@ def _continued(batch, half, mode):
 
 
 @method
-def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None, return_complex=None,
-         align_to_window=None):
+def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None, center: bool = True,
+         pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,
+         align_to_window: bool | None = None) -> Tensor:
     """The transforms of frames of n_fft samples, one every hop_length (n_fft // 4): [B?, samples] -> complex [B?, frequencies, frames].
 
     A frame is multiplied with the window, which has win_length (n_fft) elements and zeros around it. center: frame t is around sample t * hop_length, of a
@@ -114,7 +123,8 @@ def _overlapped(frames, hop):
 
 
 @method
-def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None, length=None, return_complex=False):
+def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None, center: bool = True,
+          normalized: bool = False, onesided: bool | None = None, length: int | None = None, return_complex: bool = False) -> Tensor:
     """The inverse of stft by adding overlapping frames: complex [B?, frequencies, frames] -> [B?, samples].
 
     The sum is divided by that of the squared windows, which must not be 0 anywhere (RuntimeError; it is read, so this is a sync point). length: of the result.

@@ -1,4 +1,6 @@
 """Reductions and statistics that are composed of others."""
+from __future__ import annotations
+
 import collections
 import math
 
@@ -8,13 +10,19 @@ from ._keywords import write_out
 from ._public import floating, method
 from .linalg._norms import matrix_norm, power_sum
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._C import Tensor
+    from ._annotations import DType, Dim
+    from ._named_tuples import MinMax
+
 __all__ = ["aminmax", "cdist", "corrcoef", "count_nonzero", "cov", "cumulative_trapezoid", "diff", "dist", "nanmean", "nansum", "norm", "pdist", "trapezoid", "trapz"]
 
 _MinMax = collections.namedtuple("aminmax", ["min", "max"])
 
 
 @method
-def aminmax(input, *, dim=None, keepdim=False):
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The smallest and the largest element, of all or along a dim, as a named tuple (min, max). NaN wins.
 
     input: of a real dtype, which both have. TypeError for complex; IndexError for a dim out of range and for no elements.
@@ -24,7 +32,7 @@ def aminmax(input, *, dim=None, keepdim=False):
 
 
 @method
-def count_nonzero(input, dim=None):
+def count_nonzero(input: Tensor, dim: Dim | None = None) -> Tensor:
     """The number of elements that are not zero, of all or along one dim or several, as int64.
 
     input: of any shape and dtype. IndexError for a dim out of range.
@@ -34,7 +42,7 @@ def count_nonzero(input, dim=None):
 
 
 @method
-def nansum(input, dim=None, keepdim=False, *, dtype=None):
+def nansum(input: Tensor, dim: Dim | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """The sum in which NaN counts as 0.
 
     input: of any dtype; it is cast to dtype, if given, before it is summed. dim: a number or several; None: all. keepdim: the dims stay, with size 1.
@@ -47,7 +55,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 
 
 @method
-def nanmean(input, dim=None, keepdim=False, *, dtype=None):
+def nanmean(input: Tensor, dim: Dim | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """The mean of the elements that are not NaN; NaN where there are none. The arguments are those of nansum.
 
     IndexError for a dim that is not there, ValueError for one that appears twice.
@@ -57,7 +65,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 @method
-def diff(input, n=1, dim=-1, prepend=None, append=None):
+def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The differences of neighbours along a dim, taken n times: x[i + 1] - x[i]; of bool whether they differ. prepend and append are joined to the input first.
 
     The result has n elements less along dim, at least 0, and the dtype of all that is joined. RuntimeError for n < 0 and for a single number; IndexError for
@@ -93,7 +101,7 @@ def _areas(op, y, x, dx, dim):
     return (left + right) * diff(x, dim=dim if x.ndim == y.ndim else -1) / 2
 
 
-def trapezoid(y, x=None, *, dx=None, dim=-1):
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Tensor | float | None = None, dim: int = -1) -> Tensor:
     """The integral of y along a dim by the trapezoidal rule: the sum of (y[i] + y[i + 1]) / 2 times the distance of both points.
 
     y: of any shape; the result has no dim. Integers become float32. x: the places, a vector or of the shape of y. dx: their distance, default 1; it does not
@@ -105,7 +113,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
 trapz = trapezoid
 
 
-def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Tensor | float | None = None, dim: int = -1) -> Tensor:
     """The integrals along a dim up to each point, by the trapezoidal rule. The result has one element less along dim.
 
     y: the values. x: their places, a vector or of the shape of y; dx: the distance of neighbours where there is no x, 1 unless given.
@@ -114,7 +122,7 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     return _C.cumsum(_areas("cumulative_trapezoid", y, x, 1 if dx is None else dx, dim), dim)
 
 
-def cdist(x1, x2, p=2.0, compute_mode=None):
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """The distances of all pairs of rows in the p-norm: [.., P, M], [.., R, M] -> [.., P, R]. Euclidean distances of more than 25 rows
     are computed by a matrix product, unless compute_mode forbids it.
 
@@ -147,7 +155,7 @@ def _distances_by_product(x1, x2):
     return _C.where(zero, 0.0, _C.sqrt(_C.where(zero, 1.0, squares)))
 
 
-def pdist(input, p=2.0):
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The distances of all pairs of rows i < j in the p-norm: [N, M] -> [N (N - 1) / 2].
 
     input: of any dtype; integers become float32. Raises RuntimeError for what is no matrix and for a negative p; TypeError for what is
@@ -171,7 +179,7 @@ def pdist(input, p=2.0):
 
 
 @method
-def dist(input, other, p=2):
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of input - other, of all elements: (sum |input - other|^p)^(1/p), a scalar.
 
     input, other: tensors that broadcast, an ArgumentError otherwise; integers become float32. p: a number, also infinity.
@@ -190,7 +198,7 @@ def _check_weights(name, weights, integers, number):
 
 
 @method
-def cov(input, *, correction=1, fweights=None, aweights=None):
+def cov(input: Tensor, *, correction: float = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """The covariance of variables: rows are variables, columns observations. fweights: how often each was seen; aweights: how much each counts;
     both are read.
 
@@ -224,7 +232,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
 
 
 @method
-def corrcoef(input):
+def corrcoef(input: Tensor) -> Tensor:
     """The correlation coefficients of variables: rows are variables, columns observations: [N, K] -> [N, N], [K] -> a scalar.
 
     Element i, j is cov(i, j) / sqrt(cov(i, i) cov(j, j)). Floating or complex; integers become float32. NaN for a variable without variance. RuntimeError for more than 2 dims.
@@ -241,7 +249,8 @@ _norm_of_all = _C.norm
 
 
 @method
-def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+def norm(input: Tensor, p: float | str | None = "fro", dim: Dim | None = None, keepdim: bool = False, out: Tensor | None = None,
+         dtype: DType | None = None) -> Tensor:
     """The p-norm over dims (of all elements without dim): (sum of |x|^p)^(1/p); inf and -inf are the largest and the smallest |x|, 0 counts.
 
     'fro' is the 2-norm; 'nuc' is the sum of the singular values of the matrices in two dims. Floating dtypes.

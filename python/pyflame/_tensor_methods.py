@@ -1,9 +1,23 @@
 """Methods and properties of Tensor that are no ops: where it is, its memory, and names that programs ask for."""
+from __future__ import annotations
+
 import weakref
 
 from . import _C, _dtypes, _refused
 from ._C import Tensor
 from ._error_names import rename
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, NoReturn, TypeVar
+
+    import numpy as np
+
+    from ._annotations import DType, Device, Function, MemoryFormat, Shape
+
+    SubclassOfTensor = TypeVar("SubclassOfTensor", bound=Tensor)
 
 _SPARSE = "sparse tensors are not available; dense ones and index ops (index_add, scatter_add) do their work"
 _QUANTIZED = "quantized tensors are not available; float16 and bfloat16 take half of the memory"
@@ -13,7 +27,7 @@ def _property(name, get, doc):
     setattr(Tensor, name, property(get, doc=doc))
 
 
-def _method(function):
+def _method(function: Function) -> Function:
     setattr(Tensor, function.__name__, function)
     return function
 
@@ -36,13 +50,13 @@ for _name in ("is_complex", "is_nonzero", "is_same_size", "is_signed", "is_infer
 
 
 @_method
-def get_device(self):
+def get_device(self: Tensor) -> int:
     """The number of the GPU on which the tensor is, an int; -1 for a tensor on a device without a number, such as the CPU."""
     return -1 if self.device.index is None else self.device.index
 
 
 @_method
-def prelu(self, weight):
+def prelu(self: Tensor, weight: Tensor) -> Tensor:
     """Where it is negative, multiplied with the weight: one number, or one for each channel."""
     from .nn import functional
 
@@ -50,7 +64,7 @@ def prelu(self, weight):
 
 
 @_method
-def hardshrink(self, lambd=0.5):
+def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
     """nn.functional.hardshrink: 0 where the absolute value of an element is at most lambd, and the element elsewhere. Shape and dtype are those of the tensor."""
     from .nn import functional
 
@@ -61,7 +75,7 @@ _retain_grad = Tensor.retain_grad
 
 
 @_method
-def retain_grad(self):
+def retain_grad(self: Tensor) -> None:
     """Keeps .grad of a tensor that is no leaf. Nothing changes for a leaf, which has its gradient in any case. RuntimeError for a tensor that requires none."""
     if not self.requires_grad:
         raise RuntimeError(f"retain_grad: the tensor does not require grad; got shape {tuple(self.shape)}; expected one that does; hint: requires_grad=True on what it was computed from")
@@ -74,13 +88,13 @@ _round_ = Tensor.round_
 
 
 @_method
-def round_(self, *, decimals=0):
+def round_(self: Tensor, *, decimals: int = 0) -> Tensor:
     """round in place, to decimals digits behind the point; before it where that is negative."""
     return _round_(self) if not decimals else self.copy_(self.round(decimals=decimals))
 
 
 @_method
-def conv_tbc(self, weight, bias, pad=0):
+def conv_tbc(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """nn.functional.conv_tbc of the tensor: a convolution over time. The tensor is [time, batch, channels]; weight is [width, channels, outputs], bias [outputs]. pad: zeros at both ends."""
     from .nn import functional
 
@@ -88,25 +102,25 @@ def conv_tbc(self, weight, bias, pad=0):
 
 
 @_method
-def __array_wrap__(self, array, context=None, return_scalar=False):
+def __array_wrap__(self: Tensor, array: np.ndarray, context: object = None, return_scalar: bool = False) -> Tensor:
     """What NumPy's functions of a tensor give: a tensor with the memory of the result."""
     return _C.from_numpy(array)
 
 
 @_method
-def pin_memory(self, device=None):
+def pin_memory(self: Tensor, device: Device | None = None) -> Tensor:
     """Returns the tensor as it is. Copies to a GPU go through page-locked memory of PyFlame in any case. device is not used."""
     return self
 
 
 @_method
-def is_pinned(self, device=None):
+def is_pinned(self: Tensor, device: Device | None = None) -> bool:
     """Always False: no tensor is in page-locked memory. Copies to a GPU go through such memory in any case. device is not used."""
     return False
 
 
 @_method
-def is_shared(self):
+def is_shared(self: Tensor) -> bool:
     """Always False: the memory of a tensor belongs to one process. A queue or a pipe sends tensors to other processes."""
     return False
 
@@ -125,7 +139,7 @@ for _name, _instead in {"eig": "linalg.eig(A)", "symeig": "linalg.eigh(A)", "lst
 
 
 @_method
-def to_dense(self, dtype=None, *, masked_grad=True):
+def to_dense(self: Tensor, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:
     """Itself: every tensor is dense. masked_grad is about gradients of sparse tensors, and changes nothing."""
     try:
         return self if dtype is None else self.to(dtype)
@@ -135,30 +149,30 @@ def to_dense(self, dtype=None, *, masked_grad=True):
 
 
 @_method
-def dequantize(self):
+def dequantize(self: Tensor) -> Tensor:
     """The tensor as float32, of the same shape. PyFlame has no quantized tensors, so that there is no scale to apply."""
     return self.float()
 
 
 @_method
-def resolve_conj(self):
+def resolve_conj(self: Tensor) -> Tensor:
     """Returns the tensor as it is. conj() computes the conjugate, and no tensor only has a mark that it is one."""
     return self
 
 
 @_method
-def resolve_neg(self):
+def resolve_neg(self: Tensor) -> Tensor:
     """Returns the tensor as it is. neg() computes the negative, and no tensor only has a mark that it is one."""
     return self
 
 
 @_method
-def record_stream(self, stream):
+def record_stream(self: Tensor, stream: object) -> None:
     """Does nothing. A device of PyFlame computes in one order, so that memory cannot be used again too early. stream is not used."""
 
 
 @_method
-def dim_order(self, *, ambiguity_check=False):
+def dim_order(self: Tensor, *, ambiguity_check: bool | list[MemoryFormat] = False) -> tuple[int, ...]:
     """The dims from the outermost in memory to the innermost.
 
     ambiguity_check: True: a RuntimeError if several orders describe the memory, because a dim has size 1 or stride 0, or two dims have one stride. A list of memory formats: then the order
@@ -177,7 +191,7 @@ def dim_order(self, *, ambiguity_check=False):
 
 
 @_method
-def as_subclass(self, cls):
+def as_subclass(self: Tensor, cls: builtins.type[SubclassOfTensor]) -> SubclassOfTensor:
     """The same elements in the same memory, as an object of cls, a subclass of Tensor. TypeError for anything else than such a class."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"as_subclass: not a subclass of Tensor; got {cls!r}")
@@ -185,7 +199,7 @@ def as_subclass(self, cls):
 
 
 @_method
-def detach_(self):
+def detach_(self: Tensor) -> Tensor:
     """The tensor forgets what it was computed from: it has no grad_fn any more, and requires no gradient. Its elements stay. Returns the tensor."""
     if self.grad_fn is not None:
         self._become(self, False)
@@ -195,7 +209,7 @@ def detach_(self):
 
 
 @_method
-def resize_(self, *sizes, memory_format=None):
+def resize_(self: Tensor, *sizes: int | Shape, memory_format: MemoryFormat | None = None) -> Tensor:
     """Takes another shape in place; elements are kept in order. More elements than before have arbitrary contents.
 
     memory_format: contiguous_format (None), or channels_last for 4 sizes and channels_last_3d for 5: the elements are kept in the order of the memory.
@@ -218,7 +232,7 @@ def resize_(self, *sizes, memory_format=None):
 
 
 @_method
-def resize_as_(self, the_template, memory_format=None):
+def resize_as_(self: Tensor, the_template: Tensor, memory_format: MemoryFormat | None = None) -> Tensor:
     """resize_ to the shape of another tensor. memory_format: that of resize_, or preserve_format: that of the other tensor."""
     if memory_format == _C.preserve_format:
         formats = (_C.contiguous_format, {4: _C.channels_last, 5: _C.channels_last_3d}.get(the_template.ndim))
@@ -227,19 +241,19 @@ def resize_as_(self, the_template, memory_format=None):
 
 
 @_method
-def resize(self, *sizes):
+def resize(self: Tensor, *sizes: int | Shape) -> Tensor:
     """The same as reshape: a tensor of these sizes with the same elements in the same order. ArgumentError for another number of elements."""
     return self.reshape(*sizes)
 
 
 @_method
-def resize_as(self, tensor):
+def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
     """reshape to the shape of another tensor: the same elements in the same order. ArgumentError for another number of elements."""
     return self.reshape(tensor.shape)
 
 
 @_method
-def set_(self, source=None, storage_offset=0, size=None, stride=None):
+def set_(self: Tensor, source: Tensor | Storage | None = None, storage_offset: int = 0, size: Shape | None = None, stride: Shape | None = None) -> Tensor:
     """Refers to the elements of another tensor, in place; without one it is empty."""
     if source is None:
         source = _C.empty(0, dtype=self.dtype, device=self.device)
@@ -261,14 +275,14 @@ def _contiguous(size):
 
 
 @_method
-def apply_(self, callable):
+def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     """Each element becomes callable(element), in place. A Python call for each element: slow."""
     self.copy_(_C.tensor([callable(v) for v in self.reshape(-1).tolist()], dtype=self.dtype, device=self.device).reshape(self.shape))
     return self
 
 
 @_method
-def map_(self, tensor, callable):
+def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
     """Each element becomes callable(element, element of tensor), in place. A Python call for each element: slow."""
     other = tensor.expand_as(self).reshape(-1).tolist()
     self.copy_(_C.tensor([callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other)], dtype=self.dtype, device=self.device).reshape(self.shape))
@@ -281,7 +295,7 @@ class Storage:
     tensor: whose memory. as_bytes: the elements are bytes. Raises AttributeError for what is no tensor; an index beyond the elements is an IndexError.
     """
 
-    def __init__(self, tensor, as_bytes):
+    def __init__(self, tensor: Tensor, as_bytes: bool) -> None:
         self._tensor, self._itemsize = tensor, 1 if as_bytes else tensor.itemsize
         self.dtype, self.device = _C.uint8 if as_bytes else tensor.dtype, tensor.device
 
@@ -289,51 +303,51 @@ class Storage:
     def _flat(self):
         return self._tensor.reshape(-1)
 
-    def data_ptr(self):
+    def data_ptr(self) -> int:
         """The address of the first byte of the memory, an int. The call waits until pending work on the tensor has ended."""
         return self._tensor.data_ptr() - self._tensor.storage_offset() * self._tensor.itemsize
 
-    def nbytes(self):
+    def nbytes(self) -> int:
         """The size of the memory in bytes, an int: of all elements that were allocated, also of those that no view shows."""
         return self._tensor._storage_nbytes()
 
-    def element_size(self):
+    def element_size(self) -> int:
         """The bytes of an element, an int: those of the tensor's dtype, and 1 for a storage of bytes."""
         return self._itemsize
 
-    def size(self):
+    def size(self) -> int:
         """The number of elements that the memory has room for, an int: nbytes() divided by element_size()."""
         return self.nbytes() // self._itemsize
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size()
 
-    def tolist(self):
+    def tolist(self) -> list[Any]:
         """The elements of the tensor of which this is the storage, as a list of Python numbers in the order of its shape."""
         return self._flat.tolist()
 
-    def untyped(self):
+    def untyped(self) -> Storage:
         """The same memory as a storage of bytes: its dtype is uint8, and element_size() is 1. Nothing is copied."""
         return Storage(self._tensor, True)
 
     _cdata = property(data_ptr)
     is_cuda = property(lambda self: self._tensor.is_cuda, doc="A bool: whether the memory is on a GPU, of AMD (device rocm) or of NVIDIA (device cuda).")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         return self._flat[index].item()
 
 
 @_method
-def storage(self):
+def storage(self: Tensor) -> Storage:
     """The memory of the tensor, as a Storage of elements of its dtype. Tensors that are views of one another have the same memory."""
     return Storage(self, False)
 
 
 @_method
-def untyped_storage(self):
+def untyped_storage(self: Tensor) -> Storage:
     """The memory of the tensor, as a Storage of bytes. Tensors that are views of one another have the same memory."""
     return Storage(self, True)
 
@@ -342,19 +356,20 @@ Tensor.typed_storage = storage
 
 
 @_method
-def storage_type(self):
+def storage_type(self: Tensor) -> builtins.type[Storage]:
     """The class of what storage() returns, for programs that compare it: pyflame.storage.Storage for every dtype and device."""
     return Storage
 
 
 @_method
-def is_set_to(self, tensor):
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether it refers to the same elements of the same memory with the same shape and strides."""
     return self.shape == tensor.shape and self.stride() == tensor.stride() and self.data_ptr() == tensor.data_ptr()
 
 
 @_method
-def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False):
+def new_empty_strided(self: Tensor, size: Shape, stride: Shape, dtype: DType | None = None, device: Device | None = None,
+                      requires_grad: bool = False) -> Tensor:
     """A tensor of this size and these strides with the dtype and device of self."""
     try:
         return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
@@ -363,7 +378,8 @@ def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad
         raise
 
 
-def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def empty_strided(size: Shape, stride: Shape, *, dtype: DType | None = None, layout: object = None, device: Device | None = None, requires_grad: bool = False,
+                  pin_memory: bool = False) -> Tensor:
     """A tensor of this size and these strides with arbitrary contents.
 
     size, stride: sequences of equal length; a stride is how many elements of the memory are between neighbours along a dim, 0 or more.
@@ -377,7 +393,8 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, require
     return result.requires_grad_() if requires_grad else result
 
 
-def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def empty_permuted(size: Shape, physical_layout: Sequence[int], *, dtype: DType | None = None, layout: object = None, device: Device | None = None,
+                   requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A tensor of this size whose dims lie in memory in this order, the outermost first.
 
     physical_layout: the numbers of all dims, each once; (0, 1, 2) is the usual order. layout and pin_memory are accepted for PyTorch's programs and change nothing.
@@ -394,22 +411,22 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
 
 
 @_method
-def reinforce(self, reward):
+def reinforce(self: Tensor, reward: object) -> NoReturn:
     """Always a RuntimeError, which says what to write instead: PyTorch removed this method. reward is not used."""
     raise RuntimeError("reinforce: removed from PyTorch; use distributions: loss = -dist.log_prob(action) * reward")
 
 
 class _PostHook:
-    def __init__(self, tensor, number):
+    def __init__(self, tensor: Tensor, number: int) -> None:
         self._tensor, self._number = tensor, number
 
-    def remove(self):
+    def remove(self) -> None:
         """The hook is called no more."""
         _C._remove_post_hook(self._tensor, self._number)
 
 
 @_method
-def register_post_accumulate_grad_hook(self, hook):
+def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], object]) -> _PostHook:
     """hook(tensor) after its gradient was added to .grad, at the end of backward()."""
     if self.grad_fn is not None or not self.requires_grad:
         raise RuntimeError("register_post_accumulate_grad_hook: not a leaf that requires a gradient; expected one; hint: register_hook")
@@ -421,7 +438,7 @@ def register_post_accumulate_grad_hook(self, hook):
 
 
 @_method
-def fill_diagonal_(self, fill_value, wrap=False):
+def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
     """Writes a number to the diagonal, in place. With wrap, the diagonal of a tall matrix begins again after each square and a row between."""
     try:
         if self.ndim < 2:
@@ -495,7 +512,7 @@ def _in_place(name, function):
 _cast = Tensor.type
 
 
-def type(self, dtype=None, non_blocking=False, **kwargs):  # noqa: A001
+def type(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:  # noqa: A001
     """PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype or old type; of one of pf.cuda, on the GPU.
 
     dtype: pf.Tensor itself, as a type, means the default dtype, in memory of the CPU.

@@ -7,6 +7,8 @@
     scaler.step(optimizer)
     scaler.update()
 """
+from __future__ import annotations
+
 import functools
 import math
 import sys
@@ -14,6 +16,13 @@ import threading
 import warnings
 
 from . import _C
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from ._C import dtype
+    from ._annotations import Function
 
 _thread = threading.local()  # .chosen: the types of devices whose autocast was entered or set in this thread
 __path__ = []  # PyTorch has files below it, which are found as this module
@@ -38,7 +47,7 @@ class autocast:
 
     ValueError for an unknown device_type; TypeError for one that is no str, and for another dtype."""
 
-    def __init__(self, device_type=None, dtype=None, enabled=True, cache_enabled=None):
+    def __init__(self, device_type: str | None = None, dtype: dtype | None = None, enabled: bool = True, cache_enabled: object = None) -> None:
         if device_type is not None and not isinstance(device_type, str):
             raise TypeError(f"autocast: device_type is no str; got {device_type!r}; expected such as 'cpu' or 'cuda'; hint: x.device.type")
         self.device_type = (device_type or _C.get_device()).split(":")[0]
@@ -52,7 +61,7 @@ class autocast:
         _check_half("autocast", self.dtype)
         self._before = []
 
-    def __enter__(self):
+    def __enter__(self) -> autocast:
         # The null device stands for any device while a step is planned on it (pf.memory).
         kinds = {self.device_type, "null"} if _C.get_device().startswith("null") else {self.device_type}
         self._before.append({kind: (_C._autocast(kind)[0], get_autocast_dtype(kind)) for kind in kinds})
@@ -60,17 +69,17 @@ class autocast:
             _set(kind, self.enabled, self.dtype)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> Literal[False]:
         for kind, mode in self._before.pop().items():
             _C._set_autocast(kind, *mode)
         return False
 
     @property
-    def fast_dtype(self):
+    def fast_dtype(self) -> dtype:
         """The dtype to which autocast casts: the attribute `dtype`, under the name that PyTorch's class has for it."""
         return self.dtype
 
-    def __call__(self, fn):
+    def __call__(self, fn: Function) -> Function:
         @functools.wraps(fn)
         def wrapped(*args, **kwargs):
             with autocast(self.device_type, self.dtype, self.enabled):
@@ -79,7 +88,7 @@ class autocast:
         return wrapped
 
 
-def is_autocast_enabled(device_type=None):
+def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Whether autocast is on in this thread for a device type (default: the current device's).
 
     Returns a bool. ValueError for a device type that does not exist, TypeError for what is no string.
@@ -87,7 +96,7 @@ def is_autocast_enabled(device_type=None):
     return _C._autocast(_kind_of("is_autocast_enabled", device_type or _C.get_device()))[0]
 
 
-def get_autocast_dtype(device_type):
+def get_autocast_dtype(device_type: str) -> dtype:
     """The dtype that autocast uses in this thread unless one is given: that of set_autocast_dtype() or of an autocast around; otherwise bfloat16 on the CPU,
     float16 on a GPU.
 
@@ -112,7 +121,7 @@ def _set(kind, enabled, dtype):
     _thread.chosen.add(kind)
 
 
-def set_autocast_enabled(device_type, enabled=None):
+def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
     """set_autocast_enabled(device_type, enabled) turns autocast on or off in this thread, without a context; set_autocast_enabled(enabled) that of the
     current device's type. The dtype stays that of get_autocast_dtype(). TypeError if `enabled` is no bool."""
     if enabled is None:
@@ -123,39 +132,39 @@ def set_autocast_enabled(device_type, enabled=None):
     _set(kind, enabled, get_autocast_dtype(kind))
 
 
-def set_autocast_dtype(device_type, dtype):
+def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
     """Sets the dtype that autocast of a device type uses in this thread unless one is given: float16 or bfloat16. TypeError for another."""
     _check_half("set_autocast_dtype", dtype)
     kind = _kind_of("set_autocast_dtype", device_type)
     _set(kind, _C._autocast(kind)[0], dtype)
 
 
-def autocast_increment_nesting():
+def autocast_increment_nesting() -> int:
     """Counts a context of autocast that a program makes by hand, in this thread; the count with it, an int. Never raises."""
     _thread.nesting = getattr(_thread, "nesting", 0) + 1
     return _thread.nesting
 
 
-def autocast_decrement_nesting():
+def autocast_decrement_nesting() -> int:
     """Counts the end of a context of autocast_increment_nesting(), in this thread; the count without it, an int. Never raises, also for a count below 0."""
     _thread.nesting = getattr(_thread, "nesting", 0) - 1
     return _thread.nesting
 
 
-def clear_autocast_cache():
+def clear_autocast_cache() -> None:
     """Does nothing: autocast keeps no cast copies of parameters between ops, so that there is no cache to clear."""
 
 
-def set_autocast_cache_enabled(enabled):
+def set_autocast_cache_enabled(enabled: object) -> None:
     """Does nothing: autocast keeps no cast copies of parameters between ops, with either value of enabled. It raises nothing."""
 
 
-def is_autocast_cache_enabled():
+def is_autocast_cache_enabled() -> bool:
     """Always False: autocast keeps no cast copies of parameters between ops. PyTorch's default is True."""
     return False
 
 
-def is_autocast_available(device_type):
+def is_autocast_available(device_type: object) -> bool:
     """Whether autocast can be used for a type of device: True for 'cpu', 'rocm' and 'cuda', with or without a GPU; False for everything else. Never raises."""
     return device_type in ("cpu", "rocm", "cuda")
 
@@ -224,7 +233,8 @@ class GradScaler:
     growth_factor is above 1, backoff_factor between 0 and 1, init_scale above 0 and finite, and growth_interval at least 1 (ValueError). enabled=False: the factor is 1, and step() is the optimizer's. device is accepted
     for PyTorch's programs and changes nothing."""
 
-    def __init__(self, device=None, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
+    def __init__(self, device: object = None, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000,
+                 enabled: bool = True) -> None:
         if growth_factor <= 1.0:
             raise ValueError(f"GradScaler: growth_factor is out of range; got {growth_factor}; expected a number above 1")
         if not 0.0 < backoff_factor < 1.0:
@@ -320,12 +330,12 @@ class GradScaler:
         self._interval, self._good = int(state["growth_interval"]), int(state["_growth_tracker"])
 
 
-def is_autocast_cpu_enabled():
+def is_autocast_cpu_enabled() -> bool:
     """Whether autocast is on in this thread for tensors on the CPU: is_autocast_enabled('cpu'). Returns a bool."""
     return is_autocast_enabled("cpu")
 
 
-def set_autocast_cpu_enabled(enabled):
+def set_autocast_cpu_enabled(enabled: bool) -> None:
     """Turns autocast on or off in this thread for tensors on the CPU: set_autocast_enabled('cpu', enabled), a name of older programs.
 
     TypeError if enabled is no bool.
@@ -333,22 +343,22 @@ def set_autocast_cpu_enabled(enabled):
     set_autocast_enabled("cpu", enabled)
 
 
-def set_autocast_cpu_dtype(dtype):
+def set_autocast_cpu_dtype(dtype: dtype) -> None:
     """Sets the dtype of autocast on the CPU in this thread: set_autocast_dtype('cpu', dtype). float16 or bfloat16; TypeError for another."""
     set_autocast_dtype("cpu", dtype)
 
 
-def set_autocast_gpu_dtype(dtype):
+def set_autocast_gpu_dtype(dtype: dtype) -> None:
     """Sets the dtype of autocast for 'cuda' in this thread: set_autocast_dtype('cuda', dtype). float16 or bfloat16; TypeError for another."""
     set_autocast_dtype("cuda", dtype)
 
 
-def get_autocast_cpu_dtype():
+def get_autocast_cpu_dtype() -> dtype:
     """The dtype of autocast on the CPU: bfloat16 unless another was set."""
     return get_autocast_dtype("cpu")
 
 
-def get_autocast_gpu_dtype():
+def get_autocast_gpu_dtype() -> dtype:
     """The dtype of autocast on a GPU: float16 unless another was set."""
     return get_autocast_dtype("cuda")
 

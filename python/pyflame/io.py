@@ -1,6 +1,8 @@
 """Files. pf.save writes the tensors of a nested structure to one safetensors file, which other programs can read, and the structure itself
 as JSON to its metadata. Saves are atomic: either the new file is complete, or the old one is unchanged. pf.load also reads the files of
 other programs (_foreign_files.py)."""
+from __future__ import annotations
+
 import errno
 import json
 import math
@@ -10,6 +12,13 @@ import tempfile
 from . import _C, _foreign_files
 from ._C import Tensor
 from ._error_names import named as _named
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, IO
+
+    from ._annotations import Device
 
 _FORMAT = "pyflame-1"
 
@@ -131,7 +140,7 @@ def _umask():
     return mask
 
 
-def save(obj, f, *, format="safetensors"):
+def save(obj: object, f: str | os.PathLike[str] | IO[bytes], *, format: str = "safetensors") -> None:
     """Writes a nested structure of tensors, numbers, strings, dicts, lists and tuples to a file, atomically. f: a path, or a binary file that is
     open for writing, such as io.BytesIO.
 
@@ -168,7 +177,8 @@ def _copy(op, source, target):
             _check_binary(op, "")
 
 
-def load(f, map_location=None, *, weights_only=True, mmap=None):
+def load(f: str | os.PathLike[str] | IO[bytes], map_location: Device | dict[str, Any] | Callable[[Tensor, str], Any] | None = None, *,
+         weights_only: object = True, mmap: object = None) -> Any:
     """Reads a file with tensors. What it is, its first bytes say:
 
     - a file of save: the structure that was saved; any other safetensors file: a dict of tensors. A tensor that the file's metadata names as
@@ -214,7 +224,7 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
         raise ValueError(f"load: '{path}' is damaged: its structure cannot be read ({type(e).__name__}: {e})") from None
 
 
-def load_gguf(path, device=None):
+def load_gguf(path: str | os.PathLike[str], device: Device | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads a GGUF file (versions 2 and 3): (dict of tensors, dict of metadata). Tensors of F32, F16, BF16, F64 and integers keep their dtype;
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4 become float32. Shapes are outermost dim first.
     OSError; ValueError for a damaged file; NotImplementedError for other types of blocks."""
@@ -222,7 +232,8 @@ def load_gguf(path, device=None):
     return tensors, json.loads(metadata)
 
 
-def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None, extra=None):
+def save_checkpoint(path: str | os.PathLike[str], model: Any = None, optimizer: Any = None, scheduler: Any = None, dataloader: Any = None,
+                    extra: object = None) -> None:
     """Saves everything that a run needs to continue exactly: the states of model, optimizer, scheduler and loader, and the random state.
 
     path: the file. model, optimizer, scheduler, dataloader: what has a state_dict(), or None for nothing. extra: further values, such as the number of the epoch;
@@ -237,7 +248,7 @@ def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader
     save(state, path)
 
 
-def load_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None):
+def load_checkpoint(path: str | os.PathLike[str], model: Any = None, optimizer: Any = None, scheduler: Any = None, dataloader: Any = None) -> Any:
     """Restores the state of save_checkpoint and returns its `extra`. ValueError or RuntimeError if a part is missing or does
     not fit; then nothing is changed.
 

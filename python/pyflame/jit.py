@@ -1,5 +1,7 @@
 """Names of torch.jit. PyFlame compiles every window of ops by itself, so there is nothing to script. Decorators of functions give the function back;
 what would make or read a file of TorchScript says what to do instead."""
+from __future__ import annotations
+
 import contextlib
 import types
 import typing
@@ -10,6 +12,11 @@ from ._refused import identity as ignore  # noqa: F401
 from ._refused import identity as interface  # noqa: F401
 from ._refused import identity as script_method  # noqa: F401
 from ._refused import identity as unused  # noqa: F401
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 __path__ = []  # PyTorch has files below it
 _ADVICE = "every window of ops is compiled by itself; call the module as it is, and save its state_dict()"
@@ -93,22 +100,22 @@ def _is_of(obj, target):
 
 
 class _Done:
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self._value = value
 
-    def value(self):
+    def value(self) -> Any:
         """The result."""
         return self._value
 
     wait = value
 
 
-def fork(func, *args, **kwargs):
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> _Done:
     """Calls func(*args, **kwargs) at once, in this thread, and returns an object whose wait() gives the result. An error of func is raised here."""
     return _Done(func(*args, **kwargs))
 
 
-def wait(future):
+def wait(future: Any) -> Any:
     """Returns the result of the function that fork called. future: what fork returned. It does not wait, as fork has run the function.
 
     TypeError for what fork did not return.

@@ -1,13 +1,20 @@
 """Random numbers: the seed and the state."""
+from __future__ import annotations
+
 import contextlib
 
 from . import _C
 from ._C import get_rng_state, set_rng_state  # noqa: F401
 from ._generator import default_generator, initial_seed, manual_seed, seed  # noqa: F401
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 @contextlib.contextmanager
-def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
+def fork_rng(devices: object = None, enabled: bool = True, _caller: object = "fork_rng", _devices_kw: object = "devices",
+             device_type: object = "cuda") -> Iterator[None]:
     """A context after which the random numbers continue as if it had drawn none.
 
     enabled=False: the context changes nothing. devices and device_type are accepted for PyTorch's programs and change nothing: the state is one for all devices.

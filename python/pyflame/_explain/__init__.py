@@ -1,5 +1,12 @@
 """pf.explain and `pyflame explain`: what was computed, how, what it should cost, and where and why it was divided."""
+from __future__ import annotations
+
 from .. import _C
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 def _synchronize():
@@ -7,7 +14,7 @@ def _synchronize():
         _C.synchronize()
 
 
-def explain(fn, *args, **kwargs):
+def explain(fn: Callable[..., object], *args: Any, **kwargs: Any) -> str:
     """Runs fn(*args, **kwargs) and returns a text on how it was computed. The most important comes first: totals with the time that they should take at the
     device's ceilings, the steps that cost most, why and where (file and line) windows were cut and fusion ended and what a fusion would save, which
     rewrites (pf.rewrites) fired on which line and why others nearly did, and what ran on a fallback. Then each window follows: its ops, the implementation of each step, and why others refused.

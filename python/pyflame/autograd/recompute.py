@@ -1,6 +1,13 @@
 """Recomputation of intermediates in the backward pass."""
+from __future__ import annotations
+
 from .. import _C
 from .._C import Tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 enabled = True  # the setting gradient_checkpointing = false switches it off
 used = False  # whether the program has asked for recomputation
@@ -12,7 +19,7 @@ def _checked(result):
     return result
 
 
-def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
+def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: object = None, preserve_rng_state: object = True) -> Any:
     """Runs function(*args) without keeping its intermediates. The backward pass computes them again, with the same random numbers and in the same
     mixed precision.
 

@@ -1,4 +1,6 @@
 """pf.bench: one figure with its interval, or the reasons why there is none."""
+from __future__ import annotations
+
 import math
 import statistics
 import time
@@ -6,6 +8,13 @@ from dataclasses import dataclass, field
 
 from .. import _C
 from . import environment
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .._annotations import Device
 
 SAMPLE_SECONDS = {"cpu": 5e-4, "gpu": 5e-3}  # least length of a sample: a clock and a synchronisation cost less than a thousandth of it. On the CPU most samples of
 # this length fall between two interruptions by other processes, which last longer.
@@ -267,7 +276,9 @@ def _reasons(samples, relative, warm, before, after, seconds, host_bound):
     return found or ["no cause was seen; hint: a larger max_seconds"]
 
 
-def bench(fn, *args, device=None, cache="warm", relative=0.01, min_samples=30, max_seconds=10.0, name=None, flops=None, bytes=None, tell=None, **kwargs):
+def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, cache: str = "warm", relative: float = 0.01, min_samples: int = 30,
+          max_seconds: float = 10.0, name: str | None = None, flops: float | None = None, bytes: float | None = None,
+          tell: Callable[[float, str], object] | None = None, **kwargs: Any) -> Measurement:
     """How long fn(*args, **kwargs) takes, as a Measurement.
 
     The first call, which may compile kernels, is apart. Then calls warm up until two groups of samples agree within 2 %, and samples are drawn

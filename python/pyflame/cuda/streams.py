@@ -1,5 +1,13 @@
 """Streams and events as far as they have a meaning: all work is in one order, so that there is nothing to wait for but its end."""
+from __future__ import annotations
+
 from .. import _C, _gpu
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .._annotations import Device
 
 
 class Stream:
@@ -8,20 +16,20 @@ class Stream:
     It raises nothing for a device that does not exist.
     """
 
-    def __init__(self, device=None, priority=0, **kwargs):
+    def __init__(self, device: Device | None = None, priority: int = 0, **kwargs: Any) -> None:
         self.device, self.priority, self.stream_id, self.cuda_stream = device, priority, 0, 0
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Returns when all work that was recorded is complete, on every device. An error of that work is raised."""
         _C.synchronize()
 
-    def wait_stream(self, stream):
+    def wait_stream(self, stream: object) -> None:
         """Does nothing: what is recorded later runs after what the other stream has recorded, in any case."""
 
-    def wait_event(self, event):
+    def wait_event(self, event: object) -> None:
         """Does nothing: what is recorded later runs after what came before the event, in any case."""
 
-    def record_event(self, event=None):
+    def record_event(self, event: Event | None = None) -> Event:
         """Marks this point of the work and returns the event. event: the Event to use; None makes one."""
         event = event or Event()
         event.record(self)
@@ -57,14 +65,14 @@ class Event:
     elapsed_time() raises ValueError without enable_timing, and RuntimeError before record() on both.
     """
 
-    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
+    def __init__(self, enable_timing: bool = False, blocking: object = False, interprocess: object = False, external: object = False) -> None:
         self._timed, self._event = enable_timing, _C._Event()
 
-    def record(self, stream=None):
+    def record(self, stream: Stream | None = None) -> None:
         """Marks the end of the work that was recorded so far, which starts to run."""
         self._event.record(None if stream is None else stream.device)
 
-    def elapsed_time(self, end_event):
+    def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to another one. Waits for both. Both need enable_timing=True."""
         if not (self._timed and end_event._timed):
             raise ValueError("Event.elapsed_time: an event keeps no time; expected Event(enable_timing=True) for both")

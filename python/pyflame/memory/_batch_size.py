@@ -1,10 +1,18 @@
 """pf.memory.find_batch_size: the largest batch that fits, from plans, then verified by a trial."""
+from __future__ import annotations
+
 import contextlib
 
 from .. import _C
 from .._grad_mode import no_grad
 from ..nn import Module
 from . import _machine, _null, _text, stats, trim
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._annotations import Device
 
 
 class BatchSize(int):
@@ -159,7 +167,8 @@ def _check(step, model, minimum, maximum, fraction):
         raise ValueError(f"find_batch_size: fraction is not a fraction; got {fraction}; expected more than 0 and at most 1")
 
 
-def find_batch_size(step, model=None, *, memory=None, fraction=0.9, minimum=1, maximum=65536, device=None, verify=True):
+def find_batch_size(step: Callable[..., object], model: Module | None = None, *, memory: float | str | None = None, fraction: float = 0.9, minimum: int = 1,
+                    maximum: int = 65536, device: Device | None = None, verify: bool = True) -> BatchSize:
     """The largest batch whose training step fits, as a BatchSize, which is an int.
 
     step: step(model, samples) does all that a training step does: it makes a batch of so many samples on the model's device and the optimizer, calls the

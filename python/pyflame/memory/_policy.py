@@ -1,4 +1,6 @@
 """pf.checkpoint_policy: which blocks to recompute so that a training step keeps within a number of bytes."""
+from __future__ import annotations
+
 import dataclasses
 
 from .. import _C
@@ -6,6 +8,11 @@ from ..nn import Module
 from ..nn.recompute import blocks as blocks_of
 from . import _null, _text
 from ._estimate import Estimate, _optimizer, _Plan, estimate
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +131,8 @@ def _names(model, modules):
     return found
 
 
-def checkpoint_policy(model, batch, *, bytes, loss=None, optimizer="adamw", modules=None):
+def checkpoint_policy(model: Any, batch: Any, *, bytes: float | str, loss: Any = None, optimizer: Any = "adamw",
+                      modules: Sequence[str] | None = None) -> CheckpointPolicy:
     """The fewest blocks to recompute so that the planned peak of a training step is at most `bytes` (or '24GiB'), as a CheckpointPolicy. Blocks that save most
     for their FLOPs come first. Nothing is computed, and the model is not changed: policy.apply(model) does that.
 

@@ -1,8 +1,10 @@
 """DLPack, by PyTorch's path."""
+from __future__ import annotations
+
 from .._C import Tensor, from_dlpack
 
 
-def to_dlpack(tensor):
+def to_dlpack(tensor: Tensor) -> object:
     """The tensor as a DLPack capsule, tensor.__dlpack__(), that from_dlpack of another library takes once. Memory is shared, not copied.
 
     TypeError for what is not a tensor, RuntimeError for a tensor that requires a gradient.

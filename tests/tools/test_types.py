@@ -1,0 +1,212 @@
+"""Type checkers and editors know the functions at the top of the package and the methods of Tensor: annotations, the stub of the compiled module, and mypy."""
+import ast
+import importlib.util
+import inspect
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+import pyflame as pf
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+import names  # noqa: E402
+
+PACKAGE = pathlib.Path(pf.__file__).parent
+STUB = PACKAGE / "_C.pyi"
+# Folders and files whose functions have no annotations yet.
+WITHOUT = ("nn", "linalg", "signal", "func.py")
+
+
+def python_function(value):
+    """The function that is written in Python, of a function or a wrapper around one; None for others."""
+    function = inspect.unwrap(value) if callable(value) else None
+    return function if isinstance(function, types.FunctionType) else None
+
+
+def part_of(function):
+    """The folder of the package, or the file in it, where a function is written."""
+    return pathlib.Path(function.__code__.co_filename).relative_to(PACKAGE).parts[0]
+
+
+def lacking(function):
+    """What has no annotation: names of parameters, and 'return'."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind not in kinds]
+    return [name for name in [*parameters, "return"] if name not in function.__annotations__]
+
+
+@pytest.fixture(scope="module")
+def functions():
+    """{path: function} of the functions at the top of the package that are written in Python."""
+    entries = names.inventory(pf)
+    found = {path: python_function(entry.value) for path, entry in entries.items() if entry.kind == "function" and any(p.count(".") == 1 for p in (path, *entry.aliases))}
+    return {path: function for path, function in found.items() if function is not None}
+
+
+def test_functions(functions):
+    annotated = {path: function for path, function in functions.items() if part_of(function) not in WITHOUT}
+    assert len(annotated) > 200
+    wrong = {path: lacking(function) for path, function in annotated.items() if lacking(function)}
+    assert not wrong, "these have no annotation: " + "; ".join(f"{path}: {', '.join(what)}" for path, what in wrong.items())
+
+
+@pytest.fixture(scope="module")
+def stub():
+    """{name: its definitions in class Tensor of the installed stub}."""
+    if not STUB.exists():
+        pytest.skip("this build has no stub of the compiled module")
+    tensor = next(node for node in ast.parse(STUB.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef) and node.name == "Tensor")
+    found = {}
+    for node in tensor.body:
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault(node.name, []).append(node)
+    return found
+
+
+def test_methods_are_in_the_stub(stub):
+    members = [name for name, value in vars(pf.Tensor).items() if python_function(value) or isinstance(value, property) and python_function(value.fget)]
+    assert len(members) > 250
+    missing = [name for name in members if name not in stub]
+    assert not missing, f"class Tensor of _C.pyi lacks {', '.join(missing)}; hint: build again"
+
+
+def test_methods_in_the_stub_have_annotations(stub):
+    wrong = []
+    for name, value in vars(pf.Tensor).items():
+        function = python_function(value)
+        if function and part_of(function) not in WITHOUT:
+            for node in stub.get(name, ()):
+                arguments = [*node.args.posonlyargs, *node.args.args][1:] + node.args.kwonlyargs
+                wrong += [f"{name}: {a.arg}" for a in arguments if a.annotation is None] + [f"{name}: the result"] * (node.returns is None)
+    assert not wrong, ", ".join(wrong)
+
+
+@pytest.fixture(scope="module")
+def entry_module():
+    return ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8")).body
+
+
+def test_names_are_exported(entry_module):
+    """`from ._x import y as y` exports y; without the second y, type checkers take it for a private name."""
+    imported = [alias for node in entry_module if isinstance(node, ast.ImportFrom) and node.module for alias in node.names]
+    private = [alias.name for alias in imported if alias.name != "*" and (alias.asname or alias.name)[0] != "_" and alias.asname != alias.name]
+    assert len(imported) > 40 and not private, f"write {', '.join(f'{name} as {name}' for name in private)}"
+
+
+def test_names_that_type_checkers_need(entry_module):
+    """A type checker takes the first import of a name: of a function that _C has, too, and of one that is imported when it is first used."""
+    block = next(node for node in entry_module if isinstance(node, ast.If))
+    assert block.test.id == "TYPE_CHECKING"
+    listed = {alias.asname for node in block.body for alias in node.names}
+    replaced = {name for name in vars(pf._C) if name[0] != "_" and python_function(getattr(pf, name, None))}
+    assert {"max", "where"} <= replaced
+    wanted = replaced | {name for name in (*pf._ATTRIBUTES, *pf._further_names._SAME) if name[0] != "_"}
+    assert not wanted - listed, f"add to `if TYPE_CHECKING:` of pyflame/__init__.py: {', '.join(sorted(wanted - listed))}"
+
+
+TENSOR, TENSORS = "pf.Tensor", "tuple[pf.Tensor, ...]"
+# Calls and the types of their results.
+TYPES = {
+    "pf.addmm(x, x, x, beta=0.5)": TENSOR,
+    "pf.cdist(x, x, p=1)": TENSOR,
+    "pf.stft(x, 4, return_complex=True)": TENSOR,
+    "pf.svd(x).S": TENSOR,
+    "pf.svd(x)": "named.SVD",
+    "pf.kthvalue(x, 2).indices": TENSOR,
+    "pf.max(x)": TENSOR,
+    "pf.max(x, 0)": "named.ValuesIndices",
+    "pf.max(x, x)": TENSOR,
+    "pf.min(x, 1, keepdim=True).values": TENSOR,
+    "pf.sort(x).indices": TENSOR,
+    "x.cummax(0).values": TENSOR,
+    "pf.topk(x, 2)": "named.ValuesIndices",
+    "pf.median(x)": TENSOR,
+    "pf.median(x, 0).values": TENSOR,
+    "pf.any(x, (0, 1))": TENSOR,
+    "pf.var_mean(x, 0)": "tuple[pf.Tensor, pf.Tensor]",
+    "pf.aminmax(x)": "named.MinMax",
+    "pf.histogram(x, 3).bin_edges": TENSOR,
+    "pf.where(x > 0)": TENSORS,
+    "pf.where(x > 0, x, 0.0)": TENSOR,
+    "pf.nonzero(x)": TENSOR,
+    "pf.nonzero(x, as_tuple=True)": TENSORS,
+    "pf.unique(x)": TENSOR,
+    "pf.unique(x, return_counts=True)": TENSORS,
+    "pf.atleast_2d(x)": TENSOR,
+    "pf.atleast_2d(x, x)": TENSORS,
+    "pf.tensor_split(x, 3)": TENSORS,
+    "pf.meshgrid(x, x, indexing='ij')": TENSORS,
+    "pf.tensordot(x, x, dims=([0], [1]))": TENSOR,
+    "pf.einsum('ij,jk->ik', x, x)": TENSOR,
+    "pf.segment_reduce(x, 'sum', lengths=x)": TENSOR,
+    "pf.allclose(x, x)": "bool",
+    "pf.numel(x)": "int",
+    "pf.result_type(x, 1.5)": "pf.dtype",
+    "pf.broadcast_shapes((2, 1), (3,))": "pf.Size",
+    "pf.norm(x, p='fro', dim=0)": TENSOR,
+    "pf.empty_strided((2, 2), (2, 1), dtype=pf.float16, device='cpu')": TENSOR,
+    "pf.normal(0.0, 1.0, (2, 3), generator=pf.Generator())": TENSOR,
+    "pf.manual_seed(1)": "pf.Generator",
+    "pf.get_default_device()": "pf.device",
+    "pf.load_gguf('a.gguf')": "tuple[dict[str, pf.Tensor], dict[str, Any]]",
+    "pf.compile(f)(x)": "int",
+    "pf.no_grad()(f)(x)": "int",
+    "pf.no_fuse(f)(x)": "int",
+    "pf.arccos(x)": TENSOR,
+    "x.kthvalue(2).values": TENSOR,
+    "x.max()": TENSOR,
+    "x.max(0).indices": TENSOR,
+    "x.addmm_(x, x, alpha=2)": TENSOR,
+    "x.unique(return_inverse=True)": TENSORS,
+    "x.tile(2, 2)": TENSOR,
+    "x.clamp_(0, 1)": TENSOR,
+    "x.H": TENSOR,
+    "x.is_cuda": "bool",
+    "x.get_device()": "int",
+    "x.storage().nbytes()": "int",
+    "x.resize_(2, 6)": TENSOR,
+    "x.svd().V": TENSOR,
+    "x.var(0, correction=0)": TENSOR,
+    "x.index_put_((x,), 1.0, accumulate=True)": TENSOR,
+}  # fmt: skip
+# The code of the error that mypy has for each.
+REFUSED = {
+    "pf.addmm('a')": "call-arg",
+    "pf.addmm(x, x, 'a')": "arg-type",
+    "pf.cdist(x, x, p='two')": "arg-type",
+    "pf.stft(x)": "call-arg",
+    "pf.max(x, 'rows')": "call-overload",
+    "pf.svd(x).W": "attr-defined",
+    "x.kthvalue()": "call-arg",
+    "x.fmax([1.0])": "arg-type",
+}  # fmt: skip
+
+
+def test_mypy(tmp_path):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed; hint: pip install mypy")
+    lines = ["from typing import Any", "", "import pyflame as pf", "from pyflame import _named_tuples as named", "from typing_extensions import assert_type"]  # mypy has the stubs of both
+    lines += ["", "x = pf.rand(3, 4)", "", "", "def f(a: pf.Tensor) -> int:", "    return a.get_device()", "", ""]
+    begin = len(lines)
+    lines += [f"assert_type({call}, {kind})" for call, kind in TYPES.items()] + list(REFUSED)
+    lines += [f"pf.{name}" for name, _ in names.names_of(pf)]  # each is there, and not private
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--show-error-codes", "--no-color-output", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), program.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1 and not done.stderr, done.stdout + done.stderr
+    errors = {}
+    for line in done.stdout.splitlines():
+        file, number, text = line.split(":", 2)
+        assert file == program.name, f"mypy reports an error inside of the package: {line}"
+        if text.startswith(" error:"):
+            errors.setdefault(int(number), []).append(text[len(" error: ") :])
+    refused = dict(enumerate(REFUSED, begin + len(TYPES) + 1))
+    wrong = [f"{lines[number - 1]}: {text}" for number, texts in errors.items() if number not in refused for text in texts]
+    assert not wrong, "\n".join(wrong)
+    for number, call in refused.items():
+        assert any(text.endswith(f"[{REFUSED[call]}]") for text in errors.get(number, [])), f"{call}: got {errors.get(number)}; expected an error [{REFUSED[call]}]"
