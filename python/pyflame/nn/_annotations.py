@@ -1,8 +1,9 @@
 """Names for the annotations of layers and of their functions. Type checkers and editors read this module; nothing imports it when a program runs."""
 from collections.abc import Iterable, Sequence
-from typing import Literal, Optional, Union
+from typing import Literal, Optional, TypeVar, Union
 
 from .._C import Tensor
+from .module import Module
 
 # What a loss makes of the losses of all elements.
 Reduction = Literal["none", "mean", "sum"]
@@ -21,3 +22,6 @@ GridPadding = Literal["zeros", "border", "reflection"]
 Lengths = Union[Tensor, Sequence[int]]
 # A tensor or several, such as the parameters of a model.
 Tensors = Union[Tensor, Iterable[Tensor]]
+# A module, or the class of one, which a function returns.
+ModuleT = TypeVar("ModuleT", bound=Module)
+TensorT = TypeVar("TensorT", bound=Tensor)

@@ -1,4 +1,6 @@
 """Recurrent layers and their cells: RNN, LSTM, GRU. Names of parameters, initial values and shapes are PyTorch's."""
+from __future__ import annotations
+
 import math
 import warnings
 
@@ -11,6 +13,12 @@ from .functional import dropout
 from .module import Module
 from .parameter import Parameter
 from .utils.rnn import PackedSequence
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._C import Tensor
 
 _MOST_LAYERS = 2**16  # each layer has parameters of its own, so a number without a bound would fill the memory before it ends
 _STEPS = {"LSTM": steps.LSTMStep, "GRU": steps.GRUStep, "RNN_TANH": steps.RNNStep, "RNN_RELU": steps.ReLUStep}
@@ -413,7 +421,7 @@ def _cell(op, kind, input, states, w_ih, w_hh, b_ih, b_hh):
     return kind(input.shape[0], *rest).forward(_C.linear(input, w_ih, bias), states)[0]
 
 
-def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def lstm_cell(input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One step of an LSTM, as LSTMCell: input [N, I] and hx = (h, c), each [N, H] -> (h', c').
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
@@ -423,7 +431,7 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return tuple(_cell("lstm_cell", steps.LSTMStep, input, tuple(hx), w_ih, w_hh, b_ih, b_hh))
 
 
-def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def gru_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
     """One step of a GRU, as GRUCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
@@ -433,7 +441,7 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _cell("gru_cell", steps.GRUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_tanh_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
     """One step of an RNN with tanh, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
@@ -443,7 +451,7 @@ def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _cell("rnn_tanh_cell", steps.RNNStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_relu_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
     """One step of an RNN with ReLU, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.

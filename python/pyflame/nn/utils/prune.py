@@ -1,9 +1,20 @@
 """Pruning: parameters times a mask of zeros and ones. A module gets name_orig and name_mask, and computes name before each forward."""
+from __future__ import annotations
+
 import numbers
 from abc import ABC, abstractmethod
 
 from ... import _C
 from ..._grad_mode import no_grad
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ..._C import Tensor
+    from .._annotations import ModuleT
+    from ..module import Module
 
 
 class BasePruningMethod(ABC):
@@ -250,7 +261,7 @@ class CustomFromMask(BasePruningMethod):
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
 
-def identity(module, name):
+def identity(module: ModuleT, name: str) -> ModuleT:
     """Adds mask and original without pruning. Returns the module, as all functions below do.
 
     Raises AttributeError for a name that the module lacks.
@@ -259,7 +270,7 @@ def identity(module, name):
     return module
 
 
-def random_unstructured(module, name, amount):
+def random_unstructured(module: ModuleT, name: str, amount: float) -> ModuleT:
     """Prunes an amount (a part, or a number) of elements of module.name at random.
 
     Raises AttributeError for a name that the module lacks; ValueError for an amount out of range; TypeError for one that is no number.
@@ -268,7 +279,7 @@ def random_unstructured(module, name, amount):
     return module
 
 
-def l1_unstructured(module, name, amount, importance_scores=None):
+def l1_unstructured(module: ModuleT, name: str, amount: float, importance_scores: Tensor | None = None) -> ModuleT:
     """Prunes the amount of elements of module.name with the smallest magnitudes.
 
     amount: a number of elements, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the magnitudes are those of these instead.
@@ -280,7 +291,7 @@ def l1_unstructured(module, name, amount, importance_scores=None):
     return module
 
 
-def random_structured(module, name, amount, dim):
+def random_structured(module: ModuleT, name: str, amount: float, dim: int) -> ModuleT:
     """Prunes an amount of slices of module.name along dim at random. amount: a number of slices, or a part of them, from 0 to 1.
 
     Raises AttributeError for a name that the module lacks; ValueError for an amount out of range and a parameter of one dim; TypeError for an amount that
@@ -290,7 +301,7 @@ def random_structured(module, name, amount, dim):
     return module
 
 
-def ln_structured(module, name, amount, n, dim, importance_scores=None):
+def ln_structured(module: ModuleT, name: str, amount: float, n: float, dim: int, importance_scores: Tensor | None = None) -> ModuleT:
     """Prunes the amount of slices along dim with the smallest n-norms.
 
     module.name is the parameter. amount: a number of slices, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the norms are taken of these
@@ -303,7 +314,7 @@ def ln_structured(module, name, amount, n, dim, importance_scores=None):
     return module
 
 
-def custom_from_mask(module, name, mask):
+def custom_from_mask(module: ModuleT, name: str, mask: Tensor) -> ModuleT:
     """Prunes module.name where the mask, of its shape, is 0. Returns the module.
 
     name: a parameter of the module, an AttributeError otherwise. mask: a tensor, bool or of zeros and ones; ArgumentError for another
@@ -313,7 +324,8 @@ def custom_from_mask(module, name, mask):
     return module
 
 
-def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
+def global_unstructured(parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
+                        importance_scores: Mapping[tuple[Module, str], Tensor] | None = None, **kwargs: Any) -> None:
     """Prunes all (module, name) pairs together by an unstructured method: an amount counts over all of them.
 
     parameters: the pairs. pruning_method: a class such as L1Unstructured (TypeError for others), made with kwargs, such as amount=0.5. importance_scores: {(module, name): a
@@ -342,7 +354,7 @@ def _hook(module, name):
     return next(((at, h) for at, h in module._forward_pre_hooks.items() if isinstance(h, BasePruningMethod) and h._tensor_name == name), None)
 
 
-def remove(module, name):
+def remove(module: ModuleT, name: str) -> ModuleT:
     """Makes the pruned values the parameter's own, and pruning is over. Returns the module.
 
     Raises ValueError where this name of the module is not pruned.
@@ -355,6 +367,6 @@ def remove(module, name):
     return module
 
 
-def is_pruned(module):
+def is_pruned(module: Module) -> bool:
     """Whether the module, or one in it, is pruned: a bool. It is False again after remove(). Never raises for a Module."""
     return any(isinstance(h, BasePruningMethod) for m in module.modules() for h in m._forward_pre_hooks.values())
