@@ -1,5 +1,5 @@
 """Names for the annotations of layers and of their functions. Type checkers and editors read this module; nothing imports it when a program runs."""
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Optional, TypeVar, Union
 
 from .._C import Tensor
@@ -25,3 +25,7 @@ Tensors = Union[Tensor, Iterable[Tensor]]
 # A module, or the class of one, which a function returns.
 ModuleT = TypeVar("ModuleT", bound=Module)
 TensorT = TypeVar("TensorT", bound=Tensor)
+# What a convolution pads its input with.
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
+# The activation of a transformer's layers.
+AttentionActivation = Union[Literal["relu", "gelu"], Callable[[Tensor], Tensor]]

@@ -17,8 +17,10 @@ from .utils.rnn import PackedSequence
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Literal
 
     from .._C import Tensor
+    from .._annotations import DType, Device
 
 _MOST_LAYERS = 2**16  # each layer has parameters of its own, so a number without a bound would fill the memory before it ends
 _STEPS = {"LSTM": steps.LSTMStep, "GRU": steps.GRUStep, "RNN_TANH": steps.RNNStep, "RNN_RELU": steps.ReLUStep}
@@ -40,8 +42,9 @@ class RNNBase(Module):
     or is given to another mode than 'LSTM'; TypeError for sizes that are not ints.
     """
 
-    def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
-                 device=None, dtype=None):
+    def __init__(self, mode: Literal["LSTM", "GRU", "RNN_TANH", "RNN_RELU"], input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size)
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
@@ -65,13 +68,13 @@ class RNNBase(Module):
                 self._all_weights.append(names)
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draws all parameters anew, uniformly between -1 / sqrt(hidden_size) and 1 / sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
         for p in self.parameters():
             init.uniform_(p, -bound, bound)
 
-    def flatten_parameters(self):
+    def flatten_parameters(self) -> None:
         """Does nothing. PyTorch puts the parameters into one block of memory for its kernels, which PyFlame's do not need."""
 
     @property
@@ -127,7 +130,8 @@ class RNNBase(Module):
         if x.shape[-1] != self.input_size:
             raise _C.ArgumentError(f"{type(self).__name__}: the input's last size does not fit; got {x.shape[-1]}; expected input_size {self.input_size}")
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor | PackedSequence,
+                hx: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor | PackedSequence, Tensor | tuple[Tensor, Tensor]]:
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         _tensor(type(self).__name__, "the input", input)
@@ -248,8 +252,9 @@ class RNN(RNNBase):
     parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False,
-                 device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: Literal["tanh", "relu"] = "tanh", bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNN: unknown nonlinearity; got '{nonlinearity}'; expected 'tanh' or 'relu'")
         super().__init__("RNN_TANH" if nonlinearity == "tanh" else "RNN_RELU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
@@ -270,8 +275,8 @@ class LSTM(RNNBase):
     than H; in forward for other dims, another I and a state of another shape. TypeError there for another dtype than that of the parameters.
     """
 
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None,
-                 dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+                 bidirectional: bool = False, proj_size: int = 0, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
 
 
@@ -288,7 +293,8 @@ class GRU(RNNBase):
     ValueError for an input or a state that does not fit and for a sequence without steps, and TypeError for another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+                 bidirectional: bool = False, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
 
 
@@ -301,7 +307,7 @@ class RNNCellBase(Module):
     Raises ValueError for a negative size, and TypeError for a size that is not an int.
     """
 
-    def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__()
         _integers(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
         if input_size < 0 or hidden_size < 0:
@@ -364,13 +370,14 @@ class RNNCell(RNNCellBase):
     state that does not fit, and TypeError for what is no tensor and another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: Literal["tanh", "relu"] = "tanh", device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNNCell: unknown nonlinearity; got {nonlinearity!r}; expected 'tanh' or 'relu'")
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         if self.nonlinearity not in ("tanh", "relu"):  # of a program that set it later
             raise RuntimeError(f"RNNCell: unknown nonlinearity; got '{self.nonlinearity}'; expected 'tanh' or 'relu'")
         return self._step(steps.RNNStep if self.nonlinearity == "tanh" else steps.ReLUStep, input, (hx,))[0]
@@ -385,10 +392,10 @@ class LSTMCell(RNNCellBase):
     TypeError for another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
         if hx is not None and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
             raise TypeError(f"LSTMCell: the state is not a pair (h, c); got {type(hx).__name__}; expected two tensors")
         return self._step(steps.LSTMStep, input, (None, None) if hx is None else tuple(hx))
@@ -403,10 +410,10 @@ class GRUCell(RNNCellBase):
     TypeError for another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         return self._step(steps.GRUStep, input, (hx,))[0]
 
 
