@@ -310,7 +310,7 @@ class ParameterList(Module):
         self.extend(values[i:])
         return value
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """One line for each value, with its index and what it is, for print(module)."""
         return "\n".join(f"  ({i}): {_described(v)}" for i, v in enumerate(self))
 
@@ -389,7 +389,7 @@ class ParameterDict(_Dict):
         self.update(other)
         return self
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """One line for each entry, with its key and what it is, for print(module)."""
         return "\n".join(f"  ({k}): {_described(v)}" for k, v in self.items())
 

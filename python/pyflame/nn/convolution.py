@@ -58,7 +58,7 @@ class _Conv(Module):
         if self.bias is not None:
             init._fan_in_uniform_(self.bias, _fan_in(self.weight))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         s = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         if isinstance(self.padding, str) or any(self.padding):
             s += f", padding={self.padding}"

@@ -20,7 +20,7 @@ class _DropoutNd(Module):
             raise ValueError(f"Dropout: the probability is out of range; got {p}; expected 0 to 1")
         self.p, self.inplace = p, inplace
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 

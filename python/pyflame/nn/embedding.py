@@ -50,7 +50,7 @@ class _Table(Module):
         table.weight.requires_grad_(not freeze)
         return table
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         s = f"{self.num_embeddings}, {self.embedding_dim}"
         padding, options = [("padding_idx", None)], [("max_norm", None), ("norm_type", 2), ("scale_grad_by_freq", False), ("sparse", False), ("mode", None)]
         for name, otherwise in options + padding if hasattr(self, "mode") else padding + options:

@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
     from typing import Any
 
+    from .._C import Tensor
     from .._annotations import DType, Device
     from ._annotations import Padding, PaddingMode, Size
 
@@ -25,7 +26,7 @@ class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like 
 
     cls_to_become = None
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._infer_hook = self.register_forward_pre_hook(LazyModuleMixin._infer_parameters, with_kwargs=True)
 
@@ -68,12 +69,12 @@ class LazyLinear(LazyModuleMixin, Linear):
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draws weight and bias again as Linear does, once they have shapes. Before the first input it does nothing."""
         if self.in_features and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input):
+    def initialize_parameters(self, input: Tensor) -> None:
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
             self.weight.materialize((self.out_features, self.in_features))
@@ -97,14 +98,14 @@ class _LazyConv(LazyModuleMixin):
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         if not self.has_uninitialized_params():
             super().reset_parameters()
 
     def _weight_shape(self):
         return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
-    def initialize_parameters(self, input, *args, **kwargs):
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
         if not self.has_uninitialized_params():
             return
         name, dims = type(self).__name__, len(self.kernel_size)
@@ -141,15 +142,15 @@ class _LazyNorm(LazyModuleMixin):
             self.running_mean, self.running_var = UninitializedBuffer(**where), UninitializedBuffer(**where)
             self.num_batches_tracked = _C.zeros((), dtype=_C.int64, device=device)
 
-    def reset_running_stats(self):
+    def reset_running_stats(self) -> None:
         if not self.has_uninitialized_params():
             super().reset_running_stats()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         if not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input):
+    def initialize_parameters(self, input: Tensor) -> None:
         if input.ndim not in self._ranks:
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
         self.num_features = input.shape[self._channel(input)]

@@ -108,7 +108,7 @@ class LinearCrossEntropyLoss(_Loss):
         return F.linear_cross_entropy(input, self.linear.weight.reshape(*sizes, self.linear.in_features), target, linear_bias=None if bias is None else bias.reshape(sizes), weight=self.weight,
                                       reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, options=self.options)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"in_features={self.linear.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, reduction={self.reduction}"
 
 

@@ -12,7 +12,7 @@ from .state import StateDict
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
+    from typing import Any, NoReturn
 
     from .._annotations import DType, Device
     from ._annotations import ModuleT
@@ -386,13 +386,13 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             dst_type = _old_types.dtype_of(getattr(dst_type, "_type_name", dst_type))
         return self._apply(lambda t: t.to(dtype=dst_type))
 
-    def compile(self, *args, **kwargs):
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         """Does nothing and says so once: PyFlame compiles all ops without being asked. The arguments are PyTorch's and change nothing."""
         from .._compile import compile
 
         compile(self, *args, **kwargs)
 
-    def share_memory(self):
+    def share_memory(self) -> NoReturn:
         """Always NotImplementedError, as processes do not share tensors. The message says how to send a state_dict() instead."""
         raise NotImplementedError("share_memory: processes do not share tensors; send the state_dict() through a queue or a file")
 

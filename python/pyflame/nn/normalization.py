@@ -70,7 +70,7 @@ class _BatchNorm(Module):
         if self.num_batches_tracked is not None and (local_metadata.get("version") or 1) < 2:
             state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
 
 
@@ -230,7 +230,7 @@ class GroupNorm(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
@@ -257,7 +257,7 @@ class LayerNorm(Module):
     def forward(self, input: Tensor) -> Tensor:
         return _C.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
 
 
@@ -283,5 +283,5 @@ class RMSNorm(Module):
     def forward(self, input: Tensor) -> Tensor:
         return _C.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

@@ -24,7 +24,7 @@ class _Pad(Module):
     def forward(self, input: Tensor) -> Tensor:
         return _C.pad(input, self.padding, type(self)._mode)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.padding}"
 
 
@@ -36,7 +36,7 @@ class _ConstantPad(_Pad):
     def forward(self, input: Tensor) -> Tensor:
         return _C.pad(input, self.padding, "constant", self.value)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"
 
 

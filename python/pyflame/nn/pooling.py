@@ -27,7 +27,7 @@ class _Pool(Module):
         for name in ("kernel_size", "stride", "padding"):
             setattr(self, name, tuple(type(self)._sizes(getattr(self, name), name)))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -40,7 +40,7 @@ class _MaxPool(_Pool):
     def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return type(self)._function(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{super().extra_repr()}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
 
@@ -141,7 +141,7 @@ class _AdaptivePool(Module):
     def forward(self, input: Tensor) -> Tensor:
         return type(self)._function(input, self.output_size)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
@@ -228,7 +228,7 @@ class _LPPool(Module):
     def forward(self, input: Tensor) -> Tensor:
         return type(self)._function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
 
 
@@ -346,7 +346,7 @@ class Unfold(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
 
 
@@ -363,6 +363,6 @@ class Fold(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return (f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
                 f"stride={self.stride}")

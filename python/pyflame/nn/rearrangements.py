@@ -23,7 +23,7 @@ class PixelShuffle(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.pixel_shuffle(input, self.upscale_factor)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
 
 
@@ -40,7 +40,7 @@ class PixelUnshuffle(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.pixel_unshuffle(input, self.downscale_factor)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
 
 
@@ -57,7 +57,7 @@ class ChannelShuffle(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.channel_shuffle(input, self.groups)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"groups={self.groups}"
 
 
@@ -76,7 +76,7 @@ class LocalResponseNorm(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 

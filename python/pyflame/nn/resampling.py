@@ -161,7 +161,7 @@ class Upsample(Module):
     def forward(self, input: Tensor) -> Tensor:
         return interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         given = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
         return f"{given}, mode={self.mode!r}"
 

@@ -11,7 +11,7 @@ from ..parameter import Parameter
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .._annotations import ModuleT
     from ..module import Module
@@ -53,7 +53,7 @@ class ParametrizationList(ModuleList):
     Raises ValueError for no modules, TypeError for what is no Module, and what the modules raise.
     """
 
-    def __init__(self, modules, original, unsafe=False):
+    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
         if not modules:
             raise ValueError("ParametrizationList: no parametrizations; expected at least one")
         super().__init__(modules)
@@ -94,7 +94,7 @@ class ParametrizationList(ModuleList):
             raise ValueError(f"register_parametrization: it changes the tensor; got {result.dtype} {tuple(result.shape)}; expected {original.dtype} "
                              f"{tuple(shape or result.shape)}; hint: unsafe=True")
 
-    def right_inverse(self, value):
+    def right_inverse(self, value: Tensor) -> None:
         """Makes the originals those that give this value. Every parametrization needs a right_inverse."""
         with no_grad():
             for m in reversed(list(self)):
@@ -112,7 +112,7 @@ class ParametrizationList(ModuleList):
                 else:
                     original._become(v.detach(), original.requires_grad)
 
-    def forward(self):
+    def forward(self) -> Tensor:
         modules = iter(self)
         x = next(modules)(*self._originals())
         for m in modules:

@@ -9,7 +9,7 @@ from ..._grad_mode import no_grad
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from ..._C import Tensor
@@ -30,18 +30,18 @@ class BasePruningMethod(ABC):
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The new mask, a tensor of the shape of t: 0 where the method prunes and where default_mask is 0, 1 elsewhere. t: the scores, by default the
         parameter.
         """
 
-    def apply_mask(self, module):
+    def apply_mask(self, module: Module) -> Tensor:
         """The pruned parameter of a module, a tensor: name_orig * name_mask, where name is the parameter that this method prunes."""
         original = getattr(module, self._tensor_name + "_orig")
         return getattr(module, self._tensor_name + "_mask").to(dtype=original.dtype) * original
 
     @classmethod
-    def apply(cls, module, name, *args, importance_scores=None, **kwargs):
+    def apply(cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any) -> BasePruningMethod:
         """Prunes module.name by this method; further methods prune what is left. Returns the method."""
         method = cls(*args, **kwargs)
         method._tensor_name = name
@@ -69,14 +69,14 @@ class BasePruningMethod(ABC):
         module.register_forward_pre_hook(method)
         return method
 
-    def prune(self, t, default_mask=None, importance_scores=None):
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """t times the mask that this method computes, a tensor; no module is changed. default_mask: as in compute_mask, by default ones. importance_scores:
         what the mask is computed from, by default t.
         """
         scores = t if importance_scores is None else importance_scores
         return t * self.compute_mask(scores, _C.ones_like(t) if default_mask is None else default_mask)
 
-    def remove(self, module):
+    def remove(self, module: Module) -> None:
         """Ends the pruning of the module's parameter: name is a parameter again, with the pruned values, and name_orig and name_mask are gone."""
         name = self._tensor_name
         weight = self.apply_mask(module)
@@ -93,13 +93,13 @@ class PruningContainer(BasePruningMethod):
 
     PRUNING_TYPE = "container"
 
-    def __init__(self, *args):
+    def __init__(self, *args: Any) -> None:
         self._pruning_methods = ()
         for method in args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args:
             self._tensor_name = self._tensor_name or method._tensor_name
             self.add_pruning_method(method)
 
-    def add_pruning_method(self, method):
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
         """Appends a method, which prunes what the earlier ones left. TypeError where it is none, ValueError where it is for another parameter."""
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"PruningContainer: not a pruning method; got {type(method).__name__}")
@@ -107,16 +107,16 @@ class PruningContainer(BasePruningMethod):
             raise ValueError(f"PruningContainer: for another parameter; got '{method._tensor_name}'; expected '{self._tensor_name}'")
         self._pruning_methods += (method,)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._pruning_methods)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[BasePruningMethod]:
         return iter(self._pruning_methods)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> BasePruningMethod:
         return self._pruning_methods[index]
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         method = self._pruning_methods[-1]
         mask = default_mask.to(dtype=t.dtype)
         if method.PRUNING_TYPE == "unstructured":  # among the elements that are left
@@ -137,7 +137,7 @@ class PruningContainer(BasePruningMethod):
 class Identity(BasePruningMethod):
     """Prunes nothing: the mask of a parameter is what it was, ones at first. apply(module, name) returns the method. Never raises."""
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
 
 
@@ -155,7 +155,7 @@ def _count(amount, size):
 
 
 class _ByAmount(BasePruningMethod):
-    def __init__(self, amount):
+    def __init__(self, amount: float) -> None:
         if not isinstance(amount, numbers.Integral):
             _count(amount, 0)
         elif amount < 0:
@@ -177,7 +177,7 @@ class RandomUnstructured(_ByAmount):
     for no number.
     """
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         n = _count(self.amount, t.numel())
         return default_mask.clone() if n == 0 else _without(default_mask, _C.topk(_C.rand(t.numel(), device=t.device), n)[1])
 
@@ -189,7 +189,7 @@ class L1Unstructured(_ByAmount):
     for no number.
     """
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         n = _count(self.amount, t.numel())
         return default_mask.clone() if n == 0 else _without(default_mask, _C.topk(_C.abs(t).reshape(-1), n, largest=False)[1])
 
@@ -197,11 +197,11 @@ class L1Unstructured(_ByAmount):
 class _Slices(_ByAmount):
     PRUNING_TYPE = "structured"
 
-    def __init__(self, amount, dim=-1):
+    def __init__(self, amount: float, dim: int = -1) -> None:
         super().__init__(amount)
         self.dim = dim
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if t.ndim <= 1:
             raise ValueError(f"prune: slices need at least 2 dimensions; got shape {tuple(t.shape)}")
         if not -t.ndim <= self.dim < t.ndim:
@@ -236,7 +236,7 @@ class LnStructured(_Slices):
     and ValueError for a tensor of one dim.
     """
 
-    def __init__(self, amount, n, dim=-1):
+    def __init__(self, amount: float, n: float, dim: int = -1) -> None:
         super().__init__(amount, dim)
         self.n = n
 
@@ -252,10 +252,10 @@ class CustomFromMask(BasePruningMethod):
 
     PRUNING_TYPE = "global"
 
-    def __init__(self, mask):
+    def __init__(self, mask: Tensor) -> None:
         self.mask = mask
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if tuple(self.mask.shape) != tuple(default_mask.shape):
             raise _C.ArgumentError(f"custom_from_mask: the mask has another shape than the parameter; got {tuple(self.mask.shape)}; expected {tuple(default_mask.shape)}")
         return default_mask * self.mask.to(dtype=default_mask.dtype)
