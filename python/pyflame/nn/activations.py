@@ -192,8 +192,8 @@ def _layer(name: str, function: str, base: type[_Activation] = _Activation, **se
         _Activation.__init__(self, *args, **kwargs)
 
     # help() and editors show the settings
-    __init__.__signature__ = _Signature([_Argument("self", _Argument.POSITIONAL_ONLY)] +
-                                        [_Argument(key, _Argument.POSITIONAL_OR_KEYWORD, default=value) for key, value in settings.items()])
+    taken = [_Argument(key, _Argument.POSITIONAL_OR_KEYWORD, default=value, annotation="int | None" if value is None else type(value).__name__) for key, value in settings.items()]
+    __init__.__signature__ = _Signature([_Argument("self", _Argument.POSITIONAL_ONLY), *taken], return_annotation="None")
     __init__.__qualname__, __init__.__module__ = f"{name}.__init__", __name__
     text = getattr(F, function).__doc__
     return type(name, (base,), {"__doc__": text, "__module__": __name__, "__init__": __init__, "_function": function, "_settings": settings})

@@ -153,7 +153,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return input.silu_() if inplace else _C.silu(input)
 
 
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: Tensor | float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, otherwise negative_slope * x. inplace writes the result over the input and returns that.
 
     input: of any shape, which the result has. Integers and bools become float32. TypeError for complex.

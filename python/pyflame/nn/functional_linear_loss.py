@@ -25,7 +25,7 @@ class LinearCrossEntropyOptions:
     """
 
     allow_retain_graph: bool = False
-    batch_chunk_size: int = None
+    batch_chunk_size: int | None = None
     chunking_method: str = "auto"
     acc_policy: str = "auto"
     acc_dtype: object = None
