@@ -7,12 +7,24 @@ the other one, and "ortho" both by the square root of n.
 Functions with an r are of real numbers, of whose frequencies only the first n // 2 + 1 are kept, as the others are their conjugates; those with an h have
 real numbers on the side of the frequencies.
 """
+from __future__ import annotations
+
 import math
 
 from ._keywords import naming
 from . import _C
 from ._dtypes import check_layout
 from ._keywords import write_out
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from ._C import Tensor
+    from ._annotations import DType, Device, Dim, Function, Out
+    from ._dtypes import layout as Layout
+
+    Norm = Literal["backward", "ortho", "forward"]
 
 __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft",
            "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"]
@@ -70,7 +82,7 @@ def _given(op, result, out):
     return result if out is None else write_out(op, result, out)
 
 
-def fft(input, n=None, dim=-1, norm=None, *, out=None):
+def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """X[k] = sum over j of x[j] exp(-2 pi i j k / n): the discrete Fourier transform along a dim, for k = 0, 1, .., n - 1.
 
     input: [..., N, ...], real or complex, of 32 or 64 bits; integers and bool become the default dtype. n: how many elements the dim gets, by zeros at
@@ -83,7 +95,7 @@ def fft(input, n=None, dim=-1, norm=None, *, out=None):
     return _given("fft", _C._fft(_complex(x), dim, False, scale), out)
 
 
-def ifft(input, n=None, dim=-1, norm=None, *, out=None):
+def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """x[j] = sum over k of X[k] exp(2 pi i j k / n) / n: the inverse of fft.
 
     input, n, dim, shapes, dtypes and errors: as in fft. norm: 'backward' or None, 'ortho' or 'forward': the sum is divided by n, sqrt(n) or 1.
@@ -93,7 +105,7 @@ def ifft(input, n=None, dim=-1, norm=None, *, out=None):
     return _given("ifft", _C._fft(_complex(x), dim, True, scale), out)
 
 
-def rfft(input, n=None, dim=-1, norm=None, *, out=None):
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """fft of real numbers: [..., N, ...] -> [..., n // 2 + 1, ...], the frequencies from 0 to n // 2. The others are conjugates of these.
 
     input, n, dim and norm: as in fft. Returns complex64, or complex128 for float64. RuntimeError for complex input; the other errors are those of fft.
@@ -111,7 +123,7 @@ def _back_to_real(op, x, n, dim, scale):
     return _C._irfft(_sized(op, _complex(x), dim, n // 2 + 1), dim, n, scale)
 
 
-def irfft(input, n=None, dim=-1, norm=None, *, out=None):
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """The inverse of rfft: [..., M, ...] -> n real numbers [..., n, ...], n being 2 (M - 1) unless given. Give an odd n, since M does not tell it.
 
     input, dim: as in fft. norm: as in ifft. Of the input, n // 2 + 1 frequencies count. Returns float32, or float64 for 64 bits.
@@ -120,7 +132,7 @@ def irfft(input, n=None, dim=-1, norm=None, *, out=None):
     return _given("irfft", _back_to_real("irfft", _number("irfft", input), n, dim, _scale("irfft", norm, True)), out)
 
 
-def hfft(input, n=None, dim=-1, norm=None, *, out=None):
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """fft of the first half of a signal whose other half is its conjugate: [..., M, ...] -> n real frequencies [..., n, ...], by default n = 2 (M - 1).
 
     input, dim and norm: as in fft. Returns float32, or float64 for 64 bits. RuntimeError for n < 1, which M = 1 leads to unless n is given; the other
@@ -129,7 +141,7 @@ def hfft(input, n=None, dim=-1, norm=None, *, out=None):
     return _given("hfft", _back_to_real("hfft", _number("hfft", input).conj(), n, dim, _scale("hfft", norm, False)), out)
 
 
-def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """The inverse of hfft: of n real frequencies [..., N, ...], the first half of their signal, [..., n // 2 + 1, ...].
 
     input, n, dim: as in fft. norm: as in ifft. Returns complex64, or complex128 for float64. RuntimeError for complex input; the other errors are those
@@ -178,7 +190,7 @@ def _many(op, input, s, dim, norm, inverse):
     return x if dims else x.clone()
 
 
-def fftn(input, s=None, dim=None, norm=None, *, out=None):
+def fftn(input: Tensor, s: Dim | None = None, dim: Dim | None = None, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """fft along several dims: all of them, or those of dim, or the last len(s) ones.
 
     input: any shape, dtypes as in fft. s: how many elements each of the dims gets, by zeros or a cut, -1 for as many as there are; None: -1 for each.
@@ -189,7 +201,7 @@ def fftn(input, s=None, dim=None, norm=None, *, out=None):
     return _given("fftn", _many("fftn", input, s, dim, norm, False), out)
 
 
-def ifftn(input, s=None, dim=None, norm=None, *, out=None):
+def ifftn(input: Tensor, s: Dim | None = None, dim: Dim | None = None, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """The inverse of fftn: ifft along several dims.
 
     input, s, dim, shapes, dtypes and errors: as in fftn. norm: as in ifft, n being the product of the sizes.
@@ -212,7 +224,7 @@ def _of_real(op, input, s, dim, norm, inverse):
     return x.conj() if inverse else x
 
 
-def rfftn(input, s=None, dim=None, norm=None, *, out=None):
+def rfftn(input: Tensor, s: Dim | None = None, dim: Dim | None = None, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """rfft along the last of several dims, and fft along the others. That dim has n // 2 + 1 elements in the result, n being its size in s or the input.
 
     input, s, dim and norm: as in fftn. Returns complex64, or complex128 for float64. RuntimeError for complex input and where there is no dim to
@@ -221,7 +233,7 @@ def rfftn(input, s=None, dim=None, norm=None, *, out=None):
     return _given("rfftn", _of_real("rfftn", input, s, dim, norm, False), out)
 
 
-def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
+def ihfftn(input: Tensor, s: Dim | None = None, dim: Dim | None = None, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """The inverse of hfftn: ihfft along the last of several dims, of which n // 2 + 1 elements are left, and ifft along the others.
 
     input, s, dim: as in fftn. norm: as in ifftn. Dtypes and errors are those of rfftn.
@@ -247,7 +259,7 @@ def _to_real(op, input, s, dim, norm, inverse):
     return _C._irfft(x, last, n, scale)
 
 
-def irfftn(input, s=None, dim=None, norm=None, *, out=None):
+def irfftn(input: Tensor, s: Dim | None = None, dim: Dim | None = None, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """The inverse of rfftn: ifft along all dims but the last one, and irfft along that. The last size of s is that of the result; by default 2 (M - 1) of M
     frequencies.
 
@@ -257,7 +269,7 @@ def irfftn(input, s=None, dim=None, norm=None, *, out=None):
     return _given("irfftn", _to_real("irfftn", input, s, dim, norm, True), out)
 
 
-def hfftn(input, s=None, dim=None, norm=None, *, out=None):
+def hfftn(input: Tensor, s: Dim | None = None, dim: Dim | None = None, norm: Norm | None = None, *, out: Out = None) -> Tensor:
     """fft along all dims but the last one, then hfft along that. The last size of s is that of the result; by default 2 (M - 1) of M elements.
 
     input, s, dim and norm: as in fftn. Dtypes and errors are those of irfftn.
@@ -272,8 +284,8 @@ _SHAPES_OF_TWO = {
 }
 
 
-def _of_two(name, function):
-    def two(input, s=None, dim=(-2, -1), norm=None, *, out=None):
+def _of_two(name: str, function: Function) -> Function:
+    def two(input: Tensor, s: Dim | None = None, dim: Dim | None = (-2, -1), norm: Norm | None = None, *, out: Out = None) -> Tensor:
         return function(input, s, dim, norm, out=out)
 
     two.__name__ = two.__qualname__ = name
@@ -294,7 +306,8 @@ def _one_over(x):
     return 1.0 / x if x else math.copysign(math.inf, x)
 
 
-def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+def fftfreq(n: int, d: float = 1.0, *, out: Out = None, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+            requires_grad: bool = False) -> Tensor:
     """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d.
 
     n: an integer from 0. d: a number, such as the seconds between two samples, which gives hertz. Returns [n], of the default dtype unless dtype is
@@ -306,7 +319,8 @@ def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, require
     return _given("fftfreq", k.requires_grad_() if requires_grad else k, out)
 
 
-def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+def rfftfreq(n: int, d: float = 1.0, *, out: Out = None, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+             requires_grad: bool = False) -> Tensor:
     """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d.
 
     n: an integer from 0. d: a number, such as the seconds between two samples, which gives hertz. Returns [n // 2 + 1], of the default dtype unless dtype
@@ -324,7 +338,7 @@ def _shifted(input, dim, by):
     return roll(input, [by(input.shape[d]) for d in dims], dims) if dims else input.clone()
 
 
-def fftshift(input, dim=None):
+def fftshift(input: Tensor, dim: Dim | None = None) -> Tensor:
     """Frequency 0 in the middle: the elements of each dim of size n move by n // 2, and those that leave at the end enter at the start.
 
     input: any shape and dtype, which the result has too. dim: a number or several; None: all dims. IndexError for a dim out of range.
@@ -332,7 +346,7 @@ def fftshift(input, dim=None):
     return _shifted(input, dim, lambda n: n // 2)
 
 
-def ifftshift(input, dim=None):
+def ifftshift(input: Tensor, dim: Dim | None = None) -> Tensor:
     """The inverse of fftshift: the elements of each dim of size n move by (n + 1) // 2.
 
     input: any shape and dtype, which the result has too. dim: a number or several; None: all dims. IndexError for a dim out of range.

@@ -2,6 +2,8 @@
 
 Arguments may be nested lists, tuples and dicts of tensors. There is no forward mode: jvp and jacfwd are composed of two backward passes, so that the
 function's gradient must have a gradient. vmap is a loop over the batch whose results are stacked."""
+from __future__ import annotations
+
 import contextlib
 import functools
 import threading
@@ -10,6 +12,15 @@ from . import _C, _notes, _tree
 from ._C import Tensor
 from ._grad_mode import enable_grad
 from .autograd.modes import grad as _gradients
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Literal
+
+    from ._annotations import Function
+    from .nn._annotations import ModuleT, TensorT
+    from .nn.module import Module
 
 _depth = threading.local()
 
@@ -85,7 +96,7 @@ def _positions(op, argnums, args):
     return [n % len(args) for n in numbers]
 
 
-def grad_and_value(func, argnums=0, has_aux=False):
+def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """A function that returns (gradient, value) of func, whose value is a tensor without dims. With has_aux, func returns (value, aux), and the function
     (gradient, (value, aux)).
 
@@ -127,7 +138,7 @@ def _detached(tree):
     return _tree.map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
 
 
-def grad(func, argnums=0, has_aux=False):
+def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """A function that returns the gradient of func with respect to its arguments argnums; with has_aux, func returns (value, aux), and the function
     (gradient, aux). The arguments and the errors are those of func.grad_and_value.
     """
@@ -141,7 +152,7 @@ def grad(func, argnums=0, has_aux=False):
     return wrapped
 
 
-def vjp(func, *primals, has_aux=False):
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """(func(*primals), a function that multiplies a cotangent by the Jacobian); with has_aux, func returns (result, aux), and aux is the third part.
 
     primals: tensors, or nests of them. A cotangent has the shape of the result; there is one for each tensor of it, nested as the result is. The function returns
@@ -167,7 +178,7 @@ def vjp(func, *primals, has_aux=False):
     return (result, back, aux) if has_aux else (result, back)
 
 
-def jvp(func, primals, tangents, *, strict=False, has_aux=False):
+def jvp(func: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
     """(func(*primals), the Jacobian times the tangents), by two backward passes; with has_aux also aux.
 
     func: of tensors, or of nests of them; with has_aux it returns (result, aux). primals, tangents: tuples of equal structure and shapes. strict is accepted for
@@ -261,7 +272,8 @@ def _check_randomness(op, randomness):
         raise RuntimeError(f"{op}: no such randomness; got {randomness!r}; expected 'error', 'same' or 'different'")
 
 
-def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
+def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None,
+           _preallocate_and_copy: bool = False) -> Callable[..., Any]:
     """A function that returns the Jacobian of func: one backward pass for each element of the output.
 
     func: of tensors, or of nests of them. argnums: the place of the argument that is differentiated, or a tuple of places, for which there is a tuple of Jacobians. has_aux: func
@@ -271,7 +283,8 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     return _jacobian("jacrev", func, argnums, has_aux, _reverse)
 
 
-def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=None):
+def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *, randomness: Literal["error", "same", "different"] = "error",
+           chunk_size: int | None = None) -> Callable[..., Any]:
     """A function that returns the Jacobian of func: two backward passes for each element of the input. jacrev is the better choice for most functions.
 
     The arguments are those of func.jacrev. randomness: 'error' refuses a func that draws random numbers (RuntimeError); 'same' uses the same ones for all columns; with
@@ -292,7 +305,7 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=Non
     return _jacobian("jacfwd", checked, argnums, has_aux, _columns)
 
 
-def hessian(func, argnums=0):
+def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
     """A function that returns the matrix of second derivatives of func with respect to the argument number argnums (or a tuple of numbers):
     jacrev(jacrev(func)). Its shape is that of func's result, followed twice by that of the argument.
 
@@ -302,7 +315,8 @@ def hessian(func, argnums=0):
     return jacrev(jacrev(func, argnums), argnums)
 
 
-def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
+def functional_call(module: Module, parameter_and_buffer_dicts: dict[str, TensorT] | Sequence[Mapping[str, Tensor]], args: Any = None,
+                    kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False) -> Any:
     """Calls the module with these tensors in the places of its parameters and buffers, which are unchanged afterwards. Tied ones are replaced together.
 
     parameter_and_buffer_dicts: tensors by dotted name, a dict or several. args: a tuple, or one argument. kwargs: a dict. tie_weights: a tensor
@@ -339,7 +353,7 @@ def _places(module):
                     yield (f"{path}.{key}" if path else key), (group, key)
 
 
-def stack_module_state(models):
+def stack_module_state(models: list[ModuleT] | tuple[ModuleT, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(parameters, buffers) of models of one kind, each stacked along a new first dim: dicts of tensors [models, ..] by name. The parameters require gradients
     as they did.
 
@@ -366,7 +380,7 @@ def stack_module_state(models):
     return stacked([dict(m.named_parameters()) for m in models]), stacked([dict(m.named_buffers()) for m in models])
 
 
-def linearize(func, *primals):
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """(func(*primals), a function of tangents that gives the Jacobian times them); each call is two backward passes.
 
     primals: tensors, or nests of them. A tangent has the shape of its primal, and the function's result that of func's. RuntimeError for primals that are no
@@ -375,7 +389,7 @@ def linearize(func, *primals):
     return func(*primals), lambda *tangents: jvp(func, primals, tangents)[1]
 
 
-def functionalize(func, *, remove="mutations"):
+def functionalize(func: Function, *, remove: Literal["mutations", "mutations_and_views"] = "mutations") -> Function:
     """func, which needs no change: in PyTorch the result records no writes in place, here a window's writes are resolved when it is planned. The values, and
     what func writes into its arguments, are those of func. remove: "mutations" or "mutations_and_views"; ValueError for others."""
     if remove not in ("mutations", "mutations_and_views"):
@@ -388,7 +402,7 @@ def functionalize(func, *, remove="mutations"):
     return same
 
 
-def replace_all_batch_norm_modules_(root):
+def replace_all_batch_norm_modules_(root: ModuleT) -> ModuleT:
     """Batch norms use the statistics of the batch only, in place; returns the module. root: a Module; TypeError for something else."""
     from .nn import Module
 
@@ -413,7 +427,9 @@ def _spread(op, dims, tree):
     raise ValueError(f"{op}: the dims do not fit the arguments; got {dims!r}; expected an int, None, or the same nesting")
 
 
-def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
+def vmap(func: Callable[..., Any], in_dims: int | tuple[Any, ...] | list[Any] | None = 0,
+         out_dims: int | tuple[Any, ...] | list[Any] | dict[Any, Any] | None = 0, randomness: Literal["error", "same", "different"] = "error", *,
+         chunk_size: int | None = None) -> Callable[..., Any]:
     """A function that calls func for each entry along a dim of its arguments and stacks the results: a loop, which the engine compiles once.
 
     in_dims: the dim for each argument, None for one that all calls share. out_dims: where the dim of the batch is in the results.

@@ -4,6 +4,8 @@ The functions of one argument broadcast nothing and keep the shape; integers and
 their recurrences, degree by degree; their gradient is that of the argument. Formulas: Digital Library of Mathematical Functions,
 chapters 5 to 10 and 18.
 """
+from __future__ import annotations
+
 import math
 
 from . import _C, logit, mvlgamma, sinc, xlogy
@@ -18,6 +20,10 @@ from ._C import (
 from ._keywords import accepting
 from ._public import floating
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._annotations import Function
+
 __all__ = ["airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
            "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln",
            "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr",
@@ -30,7 +36,7 @@ expit, psi, gammaln, multigammaln, gammainc, gammaincc = sigmoid, digamma, lgamm
 modified_bessel_i0, modified_bessel_i1 = i0, i1
 
 
-def ndtr(input):
+def ndtr(input: Tensor) -> Tensor:
     """The probability that a standard normal variable is below x: erfc(-x / sqrt 2) / 2.
 
     input: any shape, which the result has. Integers and bool become float32. TypeError for complex.
@@ -38,7 +44,7 @@ def ndtr(input):
     return erfc(input * (-math.sqrt(0.5))) * 0.5
 
 
-def xlog1py(input, other):
+def xlog1py(input: Tensor | float, other: Tensor | float) -> Tensor:
     """input * log(1 + other), and 0 where input is 0 and other is not NaN. Integers become float32.
 
     input, other: tensors whose shapes broadcast (ArgumentError otherwise), or one of them a number. NaN where other < -1 and input is not 0.
@@ -50,7 +56,7 @@ def xlog1py(input, other):
     return x * _C.log1p(_C.where(outside, 0.0, y))
 
 
-def spherical_bessel_j0(input):
+def spherical_bessel_j0(input: Tensor) -> Tensor:
     """sin(x) / x: 1 at 0, and 0 where x is infinite; the spherical Bessel function of the first kind of order 0.
 
     input: any shape, which the result has. Integers and bool become float32.
@@ -112,7 +118,7 @@ def _chebyshev(name, input, n, first):
     return _recurrence(name, input, n, first, lambda k, a, p, q: a * q - p, factor=lambda x: 2 * x)
 
 
-def chebyshev_polynomial_t(input, n):
+def chebyshev_polynomial_t(input: Tensor | float, n: Tensor | float) -> Tensor:
     """Chebyshev's polynomial of the first kind of degree n: cos(n arccos x). A tensor n is read: a sync point. 0 for a negative n.
 
     T_0 = 1, T_1 = x, T_(k+1) = 2 x T_k - T_(k-1). input, n: one of them a tensor, a TypeError otherwise; they broadcast. Integers become float32. The
@@ -121,7 +127,7 @@ def chebyshev_polynomial_t(input, n):
     return _chebyshev("chebyshev_polynomial_t", input, n, lambda x: x)
 
 
-def chebyshev_polynomial_u(input, n):
+def chebyshev_polynomial_u(input: Tensor | float, n: Tensor | float) -> Tensor:
     """Chebyshev's polynomial of the second kind of degree n: sin((n + 1) t) / sin t with x = cos t. A tensor n is read. 0 for a negative n.
 
     U_0 = 1, U_1 = 2 x, U_(k+1) = 2 x U_k - U_(k-1). input, n and the result: as in chebyshev_polynomial_t.
@@ -132,7 +138,7 @@ def chebyshev_polynomial_u(input, n):
     return _chebyshev("chebyshev_polynomial_u", input, n, lambda x: 2 * x)
 
 
-def chebyshev_polynomial_v(input, n):
+def chebyshev_polynomial_v(input: Tensor | float, n: Tensor | float) -> Tensor:
     """Chebyshev's polynomial of the third kind of degree n: cos((n + 1/2) t) / cos(t / 2) with x = cos t. A tensor n is read. 0 for a negative n.
 
     V_0 = 1, V_1 = 2 x - 1, V_(k+1) = 2 x V_k - V_(k-1). input, n and the result: as in chebyshev_polynomial_t.
@@ -143,7 +149,7 @@ def chebyshev_polynomial_v(input, n):
     return _chebyshev("chebyshev_polynomial_v", input, n, lambda x: 2 * x - 1)
 
 
-def chebyshev_polynomial_w(input, n):
+def chebyshev_polynomial_w(input: Tensor | float, n: Tensor | float) -> Tensor:
     """Chebyshev's polynomial of the fourth kind of degree n: sin((n + 1/2) t) / sin(t / 2) with x = cos t. A tensor n is read. 0 for a negative n.
 
     W_0 = 1, W_1 = 2 x + 1, W_(k+1) = 2 x W_k - W_(k-1). input, n and the result: as in chebyshev_polynomial_t.
@@ -154,8 +160,8 @@ def chebyshev_polynomial_w(input, n):
     return _chebyshev("chebyshev_polynomial_w", input, n, lambda x: 2 * x + 1)
 
 
-def _shifted(polynomial, kind):
-    def function(input, n):
+def _shifted(polynomial: Function, kind: str) -> Function:
+    def function(input: Tensor | float, n: Tensor | float) -> Tensor:
         return polynomial(2 * (floating(input) if isinstance(input, Tensor) else input) - 1, n)
 
     function.__name__ = function.__qualname__ = "shifted_" + polynomial.__name__
@@ -171,7 +177,7 @@ shifted_chebyshev_polynomial_v = _shifted(chebyshev_polynomial_v, "third")
 shifted_chebyshev_polynomial_w = _shifted(chebyshev_polynomial_w, "fourth")
 
 
-def hermite_polynomial_h(input, n):
+def hermite_polynomial_h(input: Tensor | float, n: Tensor | float) -> Tensor:
     """The physicist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
 
     H_0 = 1, H_1 = 2 x, H_(k+1) = 2 x H_k - 2 k H_(k-1). input, n: one of them a tensor, a TypeError otherwise; they broadcast. Integers become float32.
@@ -180,7 +186,7 @@ def hermite_polynomial_h(input, n):
     return _recurrence("hermite_polynomial_h", input, n, lambda x: 2 * x, lambda k, a, p, q: a * q - (2 * k) * p, factor=lambda x: 2 * x)
 
 
-def hermite_polynomial_he(input, n):
+def hermite_polynomial_he(input: Tensor | float, n: Tensor | float) -> Tensor:
     """The probabilist's Hermite polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
 
     He_0 = 1, He_1 = x, He_(k+1) = x He_k - k He_(k-1). input, n and the result: as in hermite_polynomial_h.
@@ -191,7 +197,7 @@ def hermite_polynomial_he(input, n):
     return _recurrence("hermite_polynomial_he", input, n, lambda x: x, lambda k, x, p, q: x * q - k * p)
 
 
-def laguerre_polynomial_l(input, n):
+def laguerre_polynomial_l(input: Tensor | float, n: Tensor | float) -> Tensor:
     """Laguerre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
 
     L_0 = 1, L_1 = 1 - x, (k + 1) L_(k+1) = (2 k + 1 - x) L_k - k L_(k-1). input, n and the result: as in hermite_polynomial_h.
@@ -202,7 +208,7 @@ def laguerre_polynomial_l(input, n):
     return _recurrence("laguerre_polynomial_l", input, n, lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * q - k * p) / (k + 1))
 
 
-def legendre_polynomial_p(input, n):
+def legendre_polynomial_p(input: Tensor | float, n: Tensor | float) -> Tensor:
     """Legendre's polynomial of degree n. A tensor n is read: a sync point. 0 for a negative n.
 
     P_0 = 1, P_1 = x, (k + 1) P_(k+1) = (2 k + 1) x P_k - k P_(k-1). input, n and the result: as in hermite_polynomial_h.

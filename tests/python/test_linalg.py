@@ -704,3 +704,14 @@ def test_a_negative_norm_of_nothing_is_refused():
     with pytest.raises(RuntimeError, match="norm: no elements; got"):
         pf.norm(pf.ones(0, 3), -1)
     assert pf.norm(pf.ones(0, 3), -1, 1).shape == (0,)
+
+
+def test_annotated_results_have_the_fields_of_real_ones():
+    from pyflame.linalg import _annotations
+
+    eye, one = pf.eye(2), pf.ones(2, 1)
+    results = [L.cholesky_ex(eye), L.qr(eye), L.lu(eye), L.lu_factor(eye), L.lu_factor_ex(eye), L.ldl_factor(eye), L.ldl_factor_ex(eye), L.solve_ex(eye, one), L.inv_ex(eye), L.slogdet(eye),
+               L.lstsq(eye, one), L.eig(eye), L.eigh(eye), L.svd(eye), L.polar(eye)]
+    annotated = {"linalg_" + name: value._fields for name, value in vars(_annotations).items() if hasattr(value, "_fields")}
+    real = {type(r).__name__: r._fields for r in results}
+    assert {name.replace("_", ""): fields for name, fields in real.items()} == {name.replace("_", "").lower(): fields for name, fields in annotated.items()}

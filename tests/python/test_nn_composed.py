@@ -200,7 +200,8 @@ def test_class_weights():
 
 def test_signatures_of_activations_show_their_settings():
     shown = {layer: str(inspect.signature(layer)) for layer in (nn.Hardtanh, nn.ReLU6, nn.Softsign)}
-    assert shown == {nn.Hardtanh: "(min_val=-1.0, max_val=1.0, inplace=False)", nn.ReLU6: "(inplace=False)", nn.Softsign: "()"}
+    assert shown == {nn.Hardtanh: "(min_val: 'float' = -1.0, max_val: 'float' = 1.0, inplace: 'bool' = False) -> 'None'", nn.ReLU6: "(inplace: 'bool' = False) -> 'None'", nn.Softsign: "() -> 'None'"}
+    assert str(inspect.signature(nn.Softmin)) == str(inspect.signature(nn.Softmax)) == "(dim: 'int | None' = None) -> 'None'"
     with pytest.raises(TypeError, match="ELU: no such setting; got beta; expected alpha, inplace"):
         nn.ELU(beta=2)
 

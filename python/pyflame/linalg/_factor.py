@@ -1,8 +1,17 @@
 """Factorizations: Cholesky, LU, QR, LDL'."""
+from __future__ import annotations
+
 from .. import _C
 from .._C import _linalg
 from .._keywords import accepting
 from ._common import check, named, raise_for
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .._C import Tensor
+    from ._annotations import CholeskyEx, LdlFactor, LdlFactorEx, Lu, LuFactor, LuFactorEx, Qr
 
 _CholeskyEx = named("linalg_cholesky_ex", "L info")
 _Qr = named("linalg_qr", "Q R")
@@ -35,7 +44,7 @@ def _with_nan(L, info):  # noqa: N803
 
 
 @accepting
-def cholesky(A, *, upper=False):  # noqa: N803
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803
     """The lower triangular L with A = L L', of symmetric (complex: Hermitian) positive-definite matrices [.., N, N]; only A's lower triangle is read. With upper, U with A = U' U.
 
     LinAlgError where a matrix is not positive-definite. Whether it is, is read: a sync point; cholesky_ex has none.
@@ -46,7 +55,7 @@ def cholesky(A, *, upper=False):  # noqa: N803
 
 
 @accepting
-def cholesky_ex(A, *, upper=False, check_errors=False):  # noqa: N803
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:  # noqa: N803
     """cholesky without its error: (L, info), where info is 0, or the order of the first leading minor that is not positive-definite.
 
     A: [.., N, N], float32, float64, complex64 or complex128 (NotImplementedError otherwise). L: [.., N, N]. info: int32 [..]. upper: U with A = U' U.
@@ -59,7 +68,7 @@ def cholesky_ex(A, *, upper=False, check_errors=False):  # noqa: N803
 
 
 @accepting
-def qr(A, mode="reduced"):  # noqa: N803
+def qr(A: Tensor, mode: Literal["reduced", "complete", "r"] = "reduced") -> Qr:  # noqa: N803
     """A = Q R of matrices [.., M, N]: Q has orthonormal columns, R is upper triangular. mode: 'reduced' (Q is [.., M, K], K = min(M, N)),
     'complete' (Q is square), or 'r' (Q is empty). By Householder's reflectors.
 
@@ -83,7 +92,7 @@ def _lu_factor(op, A, pivot):  # noqa: N803
 
 
 @accepting
-def lu_factor(A, *, pivot=True):  # noqa: N803
+def lu_factor(A: Tensor, *, pivot: bool = True) -> LuFactor:  # noqa: N803
     """The compact form of P L U: (LU, pivots), with L below LU's diagonal and U above it; pivots (int32) are the rows that changed places, from 1 on.
 
     LinAlgError where U has a zero on its diagonal: a sync point; lu_factor_ex has none. Gradients of LU, for every shape.
@@ -94,7 +103,7 @@ def lu_factor(A, *, pivot=True):  # noqa: N803
 
 
 @accepting
-def lu_factor_ex(A, *, pivot=True, check_errors=False):  # noqa: N803
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LuFactorEx:  # noqa: N803
     """lu_factor without its error: (LU, pivots, info), where info is 0, or the place of the first zero on U's diagonal.
 
     A: [.., M, N], float32, float64, complex64 or complex128. LU: [.., M, N]. pivots: int32 [.., K], K = min(M, N). info: int32 [..]. check_errors: True
@@ -119,7 +128,7 @@ def _permutation(pivots, rows, like):
 
 
 @accepting
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa: N803
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Lu:  # noqa: N803
     """P, L and U of what lu_factor gave; those that are not asked for are empty.
 
     LU_data, LU_pivots: the results of lu_factor. unpack_pivots: P is asked for. unpack_data: L and U are.
@@ -134,7 +143,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa
 
 
 @accepting
-def lu(A, *, pivot=True):  # noqa: N803
+def lu(A: Tensor, *, pivot: bool = True) -> Lu:  # noqa: N803
     """A = P L U of matrices [.., M, N]: a permutation, a lower triangle with ones on its diagonal, an upper triangle.
 
     A: float32, float64, complex64 or complex128. Returns P [.., M, M], L [.., M, K], U [.., K, N], K = min(M, N). pivot: True; RuntimeError otherwise.
@@ -145,7 +154,7 @@ def lu(A, *, pivot=True):  # noqa: N803
 
 
 @accepting
-def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
+def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> LdlFactorEx:  # noqa: N803
     """A = L D L^T of symmetric matrices, or with hermitian L D L' of Hermitian ones, in LAPACK's compact form (sytrf or hetrf, the lower triangle): (LD,
     pivots, info).
 
@@ -160,7 +169,7 @@ def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
 
 
 @accepting
-def ldl_factor(A, *, hermitian=False):  # noqa: N803
+def ldl_factor(A: Tensor, *, hermitian: bool = False) -> LdlFactor:  # noqa: N803
     """ldl_factor_ex that raises where D has a zero on its diagonal: (LD [.., N, N], pivots [.., N]). LinAlgError there: a sync point.
 
     A, hermitian and the other errors: as in ldl_factor_ex.
@@ -171,7 +180,7 @@ def ldl_factor(A, *, hermitian=False):  # noqa: N803
 
 
 @accepting
-def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
+def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:  # noqa: N803
     """X with A X = B [.., N, K]. LD, pivots: what ldl_factor gave for A; hermitian: as it was given there, whether A is hermitian and not symmetric.
 
     B: a matrix or more, of LD's dtype; the result has its shape. ArgumentError for vectors and for shapes that do not fit.
@@ -181,7 +190,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
 
 
 @accepting
-def householder_product(A, tau):  # noqa: N803
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803
     """The first N columns of the product of K reflectors I - tau v v', whose vectors are the columns of A [.., M, N] below its diagonal.
 
     tau: [.., K], of the dtype of A. ValueError for fewer than 2 dims. RuntimeError for M < N, for K > N, and where tau does not fit. NotImplementedError

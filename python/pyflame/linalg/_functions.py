@@ -1,4 +1,6 @@
 """Functions and products of matrices that are composed of matmul."""
+from __future__ import annotations
+
 import math
 
 from .. import _C, _products
@@ -7,6 +9,12 @@ from .._error_names import check_dim
 from .._keywords import accepting
 from ._common import identity, raise_for, real_dtype
 from ._solve import inv
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._C import Tensor
 
 # Of the Taylor polynomial of exp: the size up to which its remainder is below the precision, and the powers that are made.
 _EXPONENTIAL = {_C.float32: (2.8, 4, 16), _C.float64: (0.8, 4, 16)}
@@ -27,7 +35,7 @@ def _taylor(X, step, degree, like):  # noqa: N803
     return result
 
 
-def matrix_exp(A):  # noqa: N803
+def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803
     """The exponential of square matrices [.., N, N]: each is divided by a power of 2, its Taylor polynomial computed, and that squared as often.
 
     The largest norm is read: a sync point.
@@ -52,7 +60,7 @@ def matrix_exp(A):  # noqa: N803
 
 
 @accepting
-def matrix_power(A, n):  # noqa: N803
+def matrix_power(A: Tensor, n: int) -> Tensor:  # noqa: N803
     """Square matrices [.., N, N] to a whole power, by squaring; a negative power is that of the inverse, and power 0 is the identity.
 
     A: any numeric dtype, which the result has; for n < 0 one of inv. n: an int. RuntimeError for no square matrices; LinAlgError where n < 0 and a matrix
@@ -62,7 +70,7 @@ def matrix_power(A, n):  # noqa: N803
 
 
 @accepting
-def multi_dot(tensors):
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of two matrices or more, in the order that needs the fewest multiplications. The first and the last may be vectors.
 
     tensors: a list of [M, K], [K, L], .. [P, N] of one dtype -> [M, N]; a vector first or last leaves that dim out. RuntimeError for fewer than 2 tensors
@@ -84,7 +92,7 @@ def multi_dot(tensors):
 
 
 @accepting
-def matmul(input, other):
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, the same as pyflame.matmul: [.., M, K] and [.., K, N] -> [.., M, N]; vectors are a row on the left, a column on the right.
 
     input, other: of one dtype, a TypeError otherwise. The dims before the last two broadcast. ArgumentError for sizes that do not fit.
@@ -93,7 +101,7 @@ def matmul(input, other):
 
 
 @accepting
-def cross(input, other, *, dim=-1):
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three elements along a dim; both broadcast: (a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0).
 
     input, other: as many dims each, of size 3 along dim, integer, floating or complex. The result has the common shape. RuntimeError for another number
@@ -106,7 +114,7 @@ def cross(input, other, *, dim=-1):
 
 
 @accepting
-def vecdot(x, y, *, dim=-1):
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sums of products along a dim; both broadcast, and the first is conjugated where it is complex: sum of conj(x) y.
 
     x, y: integer, floating or complex. The result has the common shape without dim. ArgumentError for shapes that do not broadcast.
@@ -114,7 +122,7 @@ def vecdot(x, y, *, dim=-1):
     return (x.conj() * y).sum(dim)
 
 
-def diagonal(A, *, offset=0, dim1=-2, dim2=-1):  # noqa: N803
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803
     """The elements of A whose places in dim1 and dim2 differ by offset, as Tensor.diagonal, of the last two dims unless given. Positive offsets lie above
     the diagonal.
 
@@ -124,7 +132,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):  # noqa: N803
     return A.diagonal(offset, dim1, dim2)
 
 
-def vander(x, *, N=None):  # noqa: N803
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
     """The powers of vectors as columns: 1, x, x^2, .. of N columns (default: as many as elements). Vectors [.., M] -> [.., M, N] (Vandermonde).
 
     x: of any dtype; integers and bool become int64. N: an int from 2; RuntimeError otherwise, also where a vector of 1 element leaves it out.

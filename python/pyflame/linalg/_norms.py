@@ -1,10 +1,20 @@
 """Norms of vectors and matrices."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
 from .._error_names import check_dim
 from .._keywords import accepting
 from ._common import raise_for
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from .._C import Tensor
+    from .._annotations import DType, Dim
 
 
 def _floating(op, x):
@@ -63,7 +73,7 @@ def _dims(x, dim):
 
 
 @accepting
-def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+def vector_norm(x: Tensor, ord: float = 2, dim: Dim | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """(sum of |x|^ord)^(1/ord) over dims, or of all elements; inf and -inf are the largest and the smallest |x|, 0 counts what is not zero.
 
     x: floating or complex. dim: a number or a tuple; keepdim: these dims stay, with size 1. dtype: what x is cast to first.
@@ -90,7 +100,8 @@ def _check_order(ord, dims):
 
 
 @accepting
-def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # noqa: N803
+def matrix_norm(A: Tensor, ord: float | Literal["fro", "nuc"] = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,  # noqa: N803
+                dtype: DType | None = None) -> Tensor:
     """The norm of matrices in two dims: 'fro' (of all elements), 'nuc' (the sum of the singular values), 2 and -2 (the largest and the smallest of
     them), 1 and -1 (the largest and the smallest sum of |x| of a column), inf and -inf (of a row).
 
@@ -124,7 +135,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # no
 
 
 @accepting
-def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):  # noqa: N803
+def norm(A: Tensor, ord: float | Literal["fro", "nuc"] | None = None, dim: Dim | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:  # noqa: N803
     """vector_norm or matrix_norm: of matrices if ord is text, or if there are two dims and an order; of all elements as a vector without both.
 
     A: floating or complex. dim: one dim of vectors, or two of matrices. keepdim: they stay, with size 1. dtype: what A is cast to first. The result has the

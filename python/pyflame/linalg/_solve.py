@@ -1,4 +1,6 @@
 """Solutions of linear systems, inverses, determinants, least squares."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
@@ -6,6 +8,14 @@ from .._C import _linalg
 from .._grad_mode import no_grad
 from .._keywords import accepting
 from ._common import check, common_batch, epsilon, identity, named, raise_for, real_dtype
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from .._C import Tensor
+    from ._annotations import InvEx, Lstsq, Slogdet, SolveEx
 
 _SolveEx = named("linalg_solve_ex", "result info")
 _InvEx = named("linalg_inv_ex", "inverse info")
@@ -36,7 +46,7 @@ def _solve(op, A, B, left):  # noqa: N803
 
 
 @accepting
-def solve(A, B, *, left=True):  # noqa: N803
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
     """X with A X = B (or X A = B), by LU. A [.., N, N]; B [.., N, K] or [.., N]; batches broadcast.
 
     LinAlgError where a matrix is singular. Whether it is, is read: a sync point; solve_ex has none.
@@ -47,7 +57,7 @@ def solve(A, B, *, left=True):  # noqa: N803
 
 
 @accepting
-def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> SolveEx:  # noqa: N803
     """solve without its error: (result, info), where info is 0, or the place of the first zero on U's diagonal.
 
     A, B and left: as in linalg.solve. check_errors: True raises LinAlgError where an info is not 0, and so reads it: a sync point.
@@ -59,7 +69,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
 
 
 @accepting
-def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N803
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:  # noqa: N803
     """X with A X = B for triangular A [.., N, N] and B [.., N, K]; batches broadcast.
 
     upper: whether A is upper triangular; the other triangle is not read. left=False: X A = B. unitriangular: the diagonal counts as ones and is
@@ -73,7 +83,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N
 
 
 @accepting
-def lu_solve(LU, pivots, B, *, left=True, adjoint=False):  # noqa: N803
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803
     """X with A X = B, where LU and pivots are what lu_factor gave for A. B: [.., N, K]; batches broadcast.
 
     left=False: X A = B. adjoint: A' in place of A. The matrices are float32, float64, complex64 or complex128 (NotImplementedError otherwise), pivots int32.
@@ -108,7 +118,7 @@ def _no_inverse(n):
 
 
 @accepting
-def inv(A):  # noqa: N803
+def inv(A: Tensor) -> Tensor:  # noqa: N803
     """The inverse of square matrices [.., N, N]: X with A X = I, by LU. LinAlgError where one is singular: a sync point; inv_ex has none.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); the result has its shape and dtype. ArgumentError for no square
@@ -120,7 +130,7 @@ def inv(A):  # noqa: N803
 
 
 @accepting
-def inv_ex(A, *, check_errors=False):  # noqa: N803
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvEx:  # noqa: N803
     """inv without its error: (inverse [.., N, N], info [..]). info is int32: 0, or the place of the first zero on U's diagonal, from 1 on; the inverse is
     then NaN or infinite in places.
 
@@ -134,7 +144,7 @@ def inv_ex(A, *, check_errors=False):  # noqa: N803
 
 
 @accepting
-def det(A):  # noqa: N803
+def det(A: Tensor) -> Tensor:  # noqa: N803
     """The determinants [..] of square matrices [.., N, N], by LU: the product of U's diagonal, times -1 for each exchange of rows. 0 for a singular one.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); the result has its dtype. ArgumentError for no square matrices.
@@ -143,7 +153,7 @@ def det(A):  # noqa: N803
 
 
 @accepting
-def slogdet(A):  # noqa: N803
+def slogdet(A: Tensor) -> Slogdet:  # noqa: N803
     """The sign of the determinant (of a complex one: the determinant by its size) and the logarithm of its size: (sign [..], logabsdet [..]). A singular
     matrix has (0, -inf).
 
@@ -153,7 +163,7 @@ def slogdet(A):  # noqa: N803
 
 
 @accepting
-def logdet(A):  # noqa: N803
+def logdet(A: Tensor) -> Tensor:  # noqa: N803
     """The logarithm of the determinant; -inf where that is 0, and NaN where it is negative, of real matrices. Complex ones have a complex logarithm.
 
     ValueError where they are not square, and for fewer than 2 dims. NotImplementedError for integers.
@@ -182,7 +192,8 @@ def cutoff(values, shape, atol, rtol):
 
 
 @accepting
-def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
+def pinv(A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,  # noqa: N803
+         rtol: Tensor | float | None = None) -> Tensor:
     """The pseudoinverse of matrices A [.., M, N]: [.., N, M]. Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(M, N) times the
     precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle.
 
@@ -215,7 +226,7 @@ _DRIVERS = {"gels": 0, "gelsy": 1, "gelsd": 2, "gelss": 3}
 
 
 @accepting
-def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: Literal["gels", "gelsy", "gelsd", "gelss"] | None = None) -> Lstsq:  # noqa: N803
     """Least squares: X that makes |A X - B| smallest, (solution, residuals, rank, singular_values). A [.., M, N], B [.., M, K] or [.., M].
 
     driver: LAPACK's 'gelsy' (default), 'gels' (full rank), 'gelsd' or 'gelss'. The residuals are empty for gelsy, for M <= N, and where the rank is
@@ -255,7 +266,7 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
 
 
 @accepting
-def tensorinv(A, ind=2):  # noqa: N803
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803
     """The inverse of A as a map from its last dims to its first `ind`: tensordot(tensorinv(A), B, ind) solves A X = B.
 
     A: [*rows, *columns], rows being ind sizes, with one product, and the dtypes of inv. Returns [*columns, *rows]. RuntimeError for other products and
@@ -269,7 +280,7 @@ def tensorinv(A, ind=2):  # noqa: N803
 
 
 @accepting
-def tensorsolve(A, B, dims=None):  # noqa: N803
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:  # noqa: N803
     """X with tensordot(A, X, X.ndim) = B. dims are moved to A's end first.
 
     A: [*B's shape, *X's shape], with one product of sizes on both sides, a RuntimeError otherwise, and the dtypes of solve. B: any shape. Returns X.
@@ -290,7 +301,7 @@ def _differentiable(value, formula):
 
 
 @accepting
-def cholesky_solve(B, L, upper=False):  # noqa: N803
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:  # noqa: N803
     """X with A X = B, of the factor L with A = L L' (or with upper U with A = U' U).
 
     B: [.., N, K], L: [.., N, N], of one dtype. ValueError where they do not fit, TypeError where the dtypes differ, NotImplementedError for integers.
@@ -303,7 +314,7 @@ def cholesky_solve(B, L, upper=False):  # noqa: N803
 
 
 @accepting
-def cholesky_inverse(L, upper=False):  # noqa: N803
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:  # noqa: N803
     """The inverse of A, of the factor L with A = L L' (or with upper U with A = U' U).
 
     ValueError where the factor is not square, and for fewer than 2 dims. NotImplementedError for integers. A zero on the diagonal gives NaN.

@@ -1,4 +1,6 @@
 """Eigenvalues of symmetric matrices, singular values, and what is made of them."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
@@ -9,6 +11,13 @@ from ..autograd.function import Function
 from ._common import check, named, raise_for, real_dtype
 from ._norms import matrix_norm
 from ._solve import cutoff, inv_ex
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .._C import Tensor
+    from ._annotations import Eig, Eigh, Polar, Svd
 
 _Eig = named("linalg_eig", "eigenvalues eigenvectors")
 _Eigh = named("linalg_eigh", "eigenvalues eigenvectors")
@@ -32,7 +41,7 @@ def _eigh(op, A, UPLO, vectors):  # noqa: N803
 
 
 @accepting
-def eigh(A, UPLO="L"):  # noqa: N803
+def eigh(A: Tensor, UPLO: Literal["L", "U"] = "L") -> Eigh:  # noqa: N803
     """The eigenvalues, ascending, and the eigenvectors (columns) of symmetric (complex: Hermitian) matrices [.., N, N]; only the triangle UPLO is read.
 
     A matrix with NaN or infinity gives NaN. Whether LAPACK converged is read: a sync point. The gradient is a symmetric (complex: Hermitian) matrix. That of the vectors is infinite where values repeat. The phase
@@ -42,7 +51,7 @@ def eigh(A, UPLO="L"):  # noqa: N803
 
 
 @accepting
-def eigvalsh(A, UPLO="L"):  # noqa: N803
+def eigvalsh(A: Tensor, UPLO: Literal["L", "U"] = "L") -> Tensor:  # noqa: N803
     """The eigenvalues [.., N] of symmetric (complex: Hermitian) matrices [.., N, N], real, ascending.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). UPLO: 'L' or 'U', the triangle that is read; RuntimeError otherwise.
@@ -95,7 +104,7 @@ def _eig(op, A, vectors):  # noqa: N803
 
 
 @accepting
-def eig(A):  # noqa: N803
+def eig(A: Tensor) -> Eig:  # noqa: N803
     """The eigenvalues [.., N] and the eigenvectors (columns) of square matrices [.., N, N], both complex. A = V diag(w) V^-1.
 
     The values have no order. A vector has length 1, and its phase is arbitrary: the gradient of a result that depends on it is an error. Whether LAPACK
@@ -105,7 +114,7 @@ def eig(A):  # noqa: N803
 
 
 @accepting
-def eigvals(A):  # noqa: N803
+def eigvals(A: Tensor) -> Tensor:  # noqa: N803
     """The eigenvalues [.., N] of square matrices [.., N, N], complex, in no order: the roots of det(A - w I), repeated where they are multiple.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). Returns complex64, or complex128 for 64 bits. ArgumentError for no
@@ -122,7 +131,7 @@ def _svd(A, full, vectors):  # noqa: N803
 
 
 @accepting
-def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
+def svd(A: Tensor, full_matrices: bool = True, *, driver: None = None) -> Svd:  # noqa: N803
     """A = U diag(S) Vh of matrices [.., M, N], with S descending. Without full_matrices U is [.., M, K] and Vh [.., K, N], K = min(M, N).
 
     LinAlgError for a matrix with NaN or infinity: a sync point. driver: None; a name of PyTorch's GPU routines is a RuntimeError. The gradient of U and Vh is
@@ -133,7 +142,7 @@ def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
 
 
 @accepting
-def svdvals(A, *, driver=None):  # noqa: N803
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:  # noqa: N803
     """The singular values [.., K] of matrices [.., M, N], K = min(M, N), descending: the square roots of the eigenvalues of A' A.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). driver changes nothing. Returns float32, or float64 for 64 bits.
@@ -143,7 +152,8 @@ def svdvals(A, *, driver=None):  # noqa: N803
 
 
 @accepting
-def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
+def matrix_rank(A: Tensor, tol: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,  # noqa: N803
+                rtol: Tensor | float | None = None) -> Tensor:
     """The rank of matrices A [.., M, N]: the number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
     precision unless given. tol is the old name of atol, with rtol 0.
 
@@ -159,7 +169,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa:
 
 
 @accepting
-def cond(A, p=None):  # noqa: N803
+def cond(A: Tensor, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:  # noqa: N803
     """The condition number: the norm of A times that of its inverse, for p as of matrix_norm. None and 2: the largest singular value by the
     smallest; -2 the inverse of it. NaN for zeros.
 
@@ -180,7 +190,7 @@ def cond(A, p=None):  # noqa: N803
 
 
 @accepting
-def polar(A):  # noqa: N803
+def polar(A: Tensor) -> Polar:  # noqa: N803
     """A = U H of matrices [.., M, N] with M >= N: U has orthonormal columns, H is symmetric and not negative. By the singular values.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise). Returns U [.., M, N] and H [.., N, N] of A's dtype. ArgumentError for M
@@ -191,7 +201,7 @@ def polar(A):  # noqa: N803
     return _Polar(U, H)
 
 
-def matrix_sqrth(A):  # noqa: N803
+def matrix_sqrth(A: Tensor) -> Tensor:  # noqa: N803
     """The symmetric square root of symmetric positive-definite matrices: X with X X = A, both [.., N, N]; only the lower triangle of A is read.
 
     A: float32, float64, complex64 or complex128 (NotImplementedError otherwise); X has its dtype. NaN where an eigenvalue is negative. ArgumentError for
@@ -218,7 +228,7 @@ def _range_of(A, q, niter, M):  # noqa: N803
 
 
 @accepting
-def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:  # noqa: N803
     """About the q largest singular values and their vectors, (U, S, V), of A - M, by random products and niter iterations of subspaces.
 
     q: at most min(M, N) count. A: [.., M, N]. TypeError for integers, ValueError for a negative q or niter and for an M that does not broadcast to A, IndexError
@@ -239,7 +249,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
 
 
 @accepting
-def pca_lowrank(A, q=None, center=True, niter=2):  # noqa: N803
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Tensor, Tensor, Tensor]:  # noqa: N803
     """The principal components of rows: svd_lowrank of A without the mean of its columns (center).
 
     A [.., m, n], of a floating dtype. q: how many components; None: 6, or m or n where that is less. niter: iterations of subspaces. ValueError for q above m or n, and for

@@ -1,135 +1,176 @@
 """Layers, losses, containers, initial values, clipping."""
-from . import attention, functional, init, parallel, utils  # noqa: F401
-from .activations import (  # noqa: F401
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    SELU,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    Mish,
-    PReLU,
-    RReLU,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softmax2d,
-    Softmin,
-    Softplus,
-    Softshrink,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-    Threshold,
+from . import attention as attention, functional as functional, init as init, parallel as parallel, utils as utils
+from .activations import (
+    CELU as CELU,
+    ELU as ELU,
+    GELU as GELU,
+    GLU as GLU,
+    SELU as SELU,
+    Hardshrink as Hardshrink,
+    Hardsigmoid as Hardsigmoid,
+    Hardswish as Hardswish,
+    Hardtanh as Hardtanh,
+    LeakyReLU as LeakyReLU,
+    LogSigmoid as LogSigmoid,
+    LogSoftmax as LogSoftmax,
+    Mish as Mish,
+    PReLU as PReLU,
+    RReLU as RReLU,
+    ReLU as ReLU,
+    ReLU6 as ReLU6,
+    Sigmoid as Sigmoid,
+    SiLU as SiLU,
+    Softmax as Softmax,
+    Softmax2d as Softmax2d,
+    Softmin as Softmin,
+    Softplus as Softplus,
+    Softshrink as Softshrink,
+    Softsign as Softsign,
+    Tanh as Tanh,
+    Tanhshrink as Tanhshrink,
+    Threshold as Threshold,
 )
-from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential  # noqa: F401
-from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d  # noqa: F401
-from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout  # noqa: F401
-from .embedding import Embedding, EmbeddingBag  # noqa: F401
-from .flatten import Flatten, Unflatten  # noqa: F401
-from .linear import Bilinear, Identity, Linear  # noqa: F401
-from .functional_linear_loss import LinearCrossEntropyOptions  # noqa: F401
-from .adaptive import AdaptiveLogSoftmaxWithLoss  # noqa: F401
-from .losses import (  # noqa: F401
-    BCELoss,
-    BCEWithLogitsLoss,
-    CTCLoss,
-    CrossEntropyLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    LinearCrossEntropyLoss,
-    MSELoss,
-    NLLLoss,
-    NLLLoss2d,
-    SmoothL1Loss,
+from .containers import (
+    ModuleDict as ModuleDict,
+    ModuleList as ModuleList,
+    ParameterDict as ParameterDict,
+    ParameterList as ParameterList,
+    Sequential as Sequential,
 )
-from .margin_losses import (  # noqa: F401
-    CosineEmbeddingLoss,
-    CosineSimilarity,
-    GaussianNLLLoss,
-    HingeEmbeddingLoss,
-    MarginRankingLoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    PairwiseDistance,
-    PoissonNLLLoss,
-    SoftMarginLoss,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
+from .convolution import (
+    Conv1d as Conv1d,
+    Conv2d as Conv2d,
+    Conv3d as Conv3d,
+    ConvTranspose1d as ConvTranspose1d,
+    ConvTranspose2d as ConvTranspose2d,
+    ConvTranspose3d as ConvTranspose3d,
 )
-from .module import Module  # noqa: F401
-from .multihead_attention import MultiheadAttention  # noqa: F401
-from .normalization import (  # noqa: F401
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    RMSNorm,
-    SyncBatchNorm,
+from .dropout import (
+    AlphaDropout as AlphaDropout,
+    Dropout as Dropout,
+    Dropout1d as Dropout1d,
+    Dropout2d as Dropout2d,
+    Dropout3d as Dropout3d,
+    FeatureAlphaDropout as FeatureAlphaDropout,
+)
+from .embedding import Embedding as Embedding, EmbeddingBag as EmbeddingBag
+from .flatten import Flatten as Flatten, Unflatten as Unflatten
+from .linear import Bilinear as Bilinear, Identity as Identity, Linear as Linear
+from .functional_linear_loss import LinearCrossEntropyOptions as LinearCrossEntropyOptions
+from .adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
+from .losses import (
+    BCELoss as BCELoss,
+    BCEWithLogitsLoss as BCEWithLogitsLoss,
+    CTCLoss as CTCLoss,
+    CrossEntropyLoss as CrossEntropyLoss,
+    HuberLoss as HuberLoss,
+    KLDivLoss as KLDivLoss,
+    L1Loss as L1Loss,
+    LinearCrossEntropyLoss as LinearCrossEntropyLoss,
+    MSELoss as MSELoss,
+    NLLLoss as NLLLoss,
+    NLLLoss2d as NLLLoss2d,
+    SmoothL1Loss as SmoothL1Loss,
+)
+from .margin_losses import (
+    CosineEmbeddingLoss as CosineEmbeddingLoss,
+    CosineSimilarity as CosineSimilarity,
+    GaussianNLLLoss as GaussianNLLLoss,
+    HingeEmbeddingLoss as HingeEmbeddingLoss,
+    MarginRankingLoss as MarginRankingLoss,
+    MultiLabelMarginLoss as MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss,
+    MultiMarginLoss as MultiMarginLoss,
+    PairwiseDistance as PairwiseDistance,
+    PoissonNLLLoss as PoissonNLLLoss,
+    SoftMarginLoss as SoftMarginLoss,
+    TripletMarginLoss as TripletMarginLoss,
+    TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss,
+)
+from .module import Module as Module
+from .multihead_attention import MultiheadAttention as MultiheadAttention
+from .normalization import (
+    BatchNorm1d as BatchNorm1d,
+    BatchNorm2d as BatchNorm2d,
+    BatchNorm3d as BatchNorm3d,
+    GroupNorm as GroupNorm,
+    InstanceNorm1d as InstanceNorm1d,
+    InstanceNorm2d as InstanceNorm2d,
+    InstanceNorm3d as InstanceNorm3d,
+    LayerNorm as LayerNorm,
+    RMSNorm as RMSNorm,
+    SyncBatchNorm as SyncBatchNorm,
 )
 from .lazy import *  # noqa: F401,F403
-from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter  # noqa: F401
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase  # noqa: F401
-from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer  # noqa: F401
-from .resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d  # noqa: F401
-from .rearrangements import ChannelShuffle, CrossMapLRN2d, LocalResponseNorm, PixelShuffle, PixelUnshuffle  # noqa: F401
-from .padding import (  # noqa: F401
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
+from .parameter import Buffer as Buffer, Parameter as Parameter, UninitializedBuffer as UninitializedBuffer, UninitializedParameter as UninitializedParameter
+from .recurrent import (
+    GRU as GRU,
+    LSTM as LSTM,
+    RNN as RNN,
+    GRUCell as GRUCell,
+    LSTMCell as LSTMCell,
+    RNNBase as RNNBase,
+    RNNCell as RNNCell,
+    RNNCellBase as RNNCellBase,
 )
-from .pooling import (  # noqa: F401
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    Fold,
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-    Unfold,
+from .transformer import (
+    Transformer as Transformer,
+    TransformerDecoder as TransformerDecoder,
+    TransformerDecoderLayer as TransformerDecoderLayer,
+    TransformerEncoder as TransformerEncoder,
+    TransformerEncoderLayer as TransformerEncoderLayer,
 )
-from .parallel import DataParallel  # noqa: F401
-from . import modules  # noqa: E402,F401  it takes its names from here
+from .resampling import Upsample as Upsample, UpsamplingBilinear2d as UpsamplingBilinear2d, UpsamplingNearest2d as UpsamplingNearest2d
+from .rearrangements import (
+    ChannelShuffle as ChannelShuffle,
+    CrossMapLRN2d as CrossMapLRN2d,
+    LocalResponseNorm as LocalResponseNorm,
+    PixelShuffle as PixelShuffle,
+    PixelUnshuffle as PixelUnshuffle,
+)
+from .padding import (
+    CircularPad1d as CircularPad1d,
+    CircularPad2d as CircularPad2d,
+    CircularPad3d as CircularPad3d,
+    ConstantPad1d as ConstantPad1d,
+    ConstantPad2d as ConstantPad2d,
+    ConstantPad3d as ConstantPad3d,
+    ReflectionPad1d as ReflectionPad1d,
+    ReflectionPad2d as ReflectionPad2d,
+    ReflectionPad3d as ReflectionPad3d,
+    ReplicationPad1d as ReplicationPad1d,
+    ReplicationPad2d as ReplicationPad2d,
+    ReplicationPad3d as ReplicationPad3d,
+    ZeroPad1d as ZeroPad1d,
+    ZeroPad2d as ZeroPad2d,
+    ZeroPad3d as ZeroPad3d,
+)
+from .pooling import (
+    AdaptiveAvgPool1d as AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d as AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d as AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d as AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d as AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d as AdaptiveMaxPool3d,
+    AvgPool1d as AvgPool1d,
+    AvgPool2d as AvgPool2d,
+    AvgPool3d as AvgPool3d,
+    Fold as Fold,
+    FractionalMaxPool2d as FractionalMaxPool2d,
+    FractionalMaxPool3d as FractionalMaxPool3d,
+    LPPool1d as LPPool1d,
+    LPPool2d as LPPool2d,
+    LPPool3d as LPPool3d,
+    MaxPool1d as MaxPool1d,
+    MaxPool2d as MaxPool2d,
+    MaxPool3d as MaxPool3d,
+    MaxUnpool1d as MaxUnpool1d,
+    MaxUnpool2d as MaxUnpool2d,
+    MaxUnpool3d as MaxUnpool3d,
+    Unfold as Unfold,
+)
+from .parallel import DataParallel as DataParallel
+from . import modules as modules  # noqa: E402  it takes its names from here
 
 
 def __getattr__(name):

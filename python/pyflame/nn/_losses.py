@@ -1,7 +1,14 @@
 """Losses whose gradient is not that of their formula."""
+from __future__ import annotations
+
 from .. import _C
 from ..autograd import Function
 from .functional_losses import reduced
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from ._annotations import Reduction
 
 
 class _BinaryCrossEntropy(Function):
@@ -22,7 +29,7 @@ class _BinaryCrossEntropy(Function):
         return of_input, of_target
 
 
-def binary_cross_entropy(input, target, weight=None, reduction="mean"):
+def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     """-(y log x + (1 - y) log(1 - x)) for probabilities x, the input, and the target y, of one shape, times weight, which broadcasts.
 
     A logarithm is at least -100. reduction: 'mean', 'sum' or 'none'. The input is not checked to be within [0, 1]: outside, the loss is NaN.

@@ -1,5 +1,11 @@
 """size_average and reduce: what reduction says of a loss, in programs from before there was reduction. PyTorch takes both still."""
+from __future__ import annotations
+
 import functools
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._annotations import Function
 
 
 def _pytorchs_order(names):
@@ -28,7 +34,7 @@ def _by_name(op, order, args, kwargs):
     return {**named, **kwargs}
 
 
-def with_size_average(loss):
+def with_size_average(loss: Function) -> Function:
     """The function, or the __init__ of a class, with its positional arguments in PyTorch's order: size_average and reduce have places among them.
     A word in the place of size_average is reduction, if that follows it."""
     names = loss.__code__.co_varnames[: loss.__code__.co_argcount]

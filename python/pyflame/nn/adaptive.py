@@ -1,4 +1,6 @@
 """The softmax of many classes of which few are frequent."""
+from __future__ import annotations
+
 from collections import namedtuple
 from collections.abc import Iterable
 
@@ -7,7 +9,19 @@ from .containers import ModuleList, Sequential
 from .linear import Linear
 from .module import Module
 
-_ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    from .._C import Tensor
+    from .._annotations import DType, Device
+
+    class _ASMoutput(NamedTuple):
+        output: Tensor
+        loss: Tensor
+
+else:
+    _ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
@@ -18,7 +32,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     0, has int(D / div_value^(i + 1)) hidden features, at least one (ValueError). head_bias: the linear layer of the frequent classes has a bias; those of the clusters have none.
     """
 
-    def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
+    def __init__(self, in_features: int, n_classes: int, cutoffs: Iterable[int], div_value: float = 4.0, head_bias: bool = False, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         if not isinstance(cutoffs, Iterable) or isinstance(cutoffs, str):
             raise TypeError(f"AdaptiveLogSoftmaxWithLoss: cutoffs are not a list; got {cutoffs!r}; expected rising integers")
@@ -39,14 +54,14 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             size = self.cutoffs[i + 1] - self.cutoffs[i]
             self.tail.append(Sequential(Linear(in_features, hidden, False, **where), Linear(hidden, size, False, **where)))
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draws the parameters of the head and of both layers of each cluster again, as nn.Linear's reset_parameters does."""
         self.head.reset_parameters()
         for first, second in self.tail:
             first.reset_parameters()
             second.reset_parameters()
 
-    def log_prob(self, input):
+    def log_prob(self, input: Tensor) -> Tensor:
         """The log probabilities of all classes, input [N, in_features] -> [N, n_classes]: log_softmax of the head for the frequent classes; for a class of a
         cluster that of the cluster plus that within it.
         """
@@ -56,11 +71,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             parts.append(_C.log_softmax(tail(input), 1) + head.narrow(1, self.shortlist_size + i, 1))
         return _C.cat(parts, 1)
 
-    def predict(self, input):
+    def predict(self, input: Tensor) -> Tensor:
         """The class with the highest probability of each row, input [N, in_features] -> int64 [N]: log_prob(input).argmax(1)."""
         return self.log_prob(input).argmax(1)
 
-    def forward(self, input_, target_):
+    def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
         single = target_.ndim == 0
         x, target = (input_.unsqueeze(0), target_.unsqueeze(0)) if single else (input_, target_)
         if x.ndim != 2 or target.ndim != 1 or x.shape[0] != target.shape[0]:

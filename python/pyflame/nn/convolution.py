@@ -1,4 +1,6 @@
 """Convolutions. A 1-D input is an image of one row, so there is only one implementation."""
+from __future__ import annotations
+
 from .. import _C
 from . import functional as F
 from . import init
@@ -6,6 +8,14 @@ from ._arguments import _fan_in, _integers, _one, _pair, _triple
 from .functional_convs import same_padding
 from .module import Module
 from .parameter import Parameter
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._C import Tensor
+    from .._annotations import DType, Device
+    from ._annotations import Padding, PaddingMode, Size
 
 
 class _Conv(Module):
@@ -43,12 +53,12 @@ class _Conv(Module):
         ends = same_padding(self.kernel_size, self.dilation) if self.padding == "same" else [(p, p) for p in self.padding]
         return _C.pad(input, [n for end in reversed(ends) for n in end], self.padding_mode), 0
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         init._fan_in_uniform_(self.weight, _fan_in(self.weight))
         if self.bias is not None:
             init._fan_in_uniform_(self.bias, _fan_in(self.weight))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         s = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         if isinstance(self.padding, str) or any(self.padding):
             s += f", padding={self.padding}"
@@ -71,11 +81,11 @@ class Conv1d(_Conv):
     than the padded input; TypeError for another dtype than that of the weight.
     """
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
-                 device=None, dtype=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Padding = 0, dilation: Size = 1, groups: int = 1,
+                 bias: bool = True, padding_mode: PaddingMode = "zeros", device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(_one, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         input, padding = self._padded(input)
         return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
@@ -97,11 +107,11 @@ class Conv2d(_Conv):
     padded input and a negative padding, and TypeError for another dtype than the weight's.
     """
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
-                 device=None, dtype=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Padding = 0, dilation: Size = 1, groups: int = 1,
+                 bias: bool = True, padding_mode: PaddingMode = "zeros", device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(_pair, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         input, padding = self._padded(input)
         return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
@@ -114,11 +124,11 @@ class Conv3d(_Conv):
     than the padded input; TypeError for another dtype than that of the weight.
     """
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
-                 device=None, dtype=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Padding = 0, dilation: Size = 1, groups: int = 1,
+                 bias: bool = True, padding_mode: PaddingMode = "zeros", device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(_triple, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         input, padding = self._padded(input)
         return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
@@ -126,8 +136,8 @@ class Conv3d(_Conv):
 class _ConvTranspose(_Conv):
     _sizes = staticmethod(_pair)
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1,
-                 padding_mode="zeros", device=None, dtype=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size = 0, output_padding: Size = 0, groups: int = 1,
+                 bias: bool = True, dilation: Size = 1, padding_mode: PaddingMode = "zeros", device: Device | None = None, dtype: DType | None = None) -> None:
         name, sizes = type(self).__name__, type(self)._sizes
         if padding_mode != "zeros":
             raise ValueError(f"{name}: no such padding_mode; got '{padding_mode}'; expected 'zeros'")
@@ -153,7 +163,7 @@ class _ConvTranspose(_Conv):
             raise ValueError(f"{type(self).__name__}: output_size does not fit; got {tuple(output_size)}; expected sizes from {least} to {most}")
         return tuple(w - a for w, a in zip(wanted, least))
 
-    def forward(self, input, output_size=None):
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         more = self._output_padding(input, output_size)
         return type(self)._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 

@@ -1,12 +1,18 @@
 """Dropout."""
+from __future__ import annotations
+
 from . import functional as F
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
 
 
 class _DropoutNd(Module):
     """What the layers share: a probability."""
 
-    def __init__(self, p=0.5, inplace=False):
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not isinstance(p, (int, float)):
             raise TypeError(f"Dropout: the probability is not a number; got {p!r}; expected 0 to 1")
@@ -14,7 +20,7 @@ class _DropoutNd(Module):
             raise ValueError(f"Dropout: the probability is out of range; got {p}; expected 0 to 1")
         self.p, self.inplace = p, inplace
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
@@ -23,7 +29,7 @@ class Dropout(_DropoutNd):
 
     inplace: writes over the input. ValueError unless 0 <= p <= 1."""
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         # p = 0 makes no random call, so that it costs nothing and moves no random state.
         return F.dropout(input, self.p, True, self.inplace) if self.training and self.p > 0 else input
 
@@ -31,7 +37,7 @@ class Dropout(_DropoutNd):
 class _Masked(_DropoutNd):
     """Dropout with a mask of its own; `_mask` is the function."""
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return type(self)._mask(input, self.p, self.training, self.inplace)
 
 

@@ -1,4 +1,6 @@
 """Tables of vectors that are looked up by index."""
+from __future__ import annotations
+
 from .. import _C
 from .._grad_mode import no_grad
 from . import functional as F
@@ -6,6 +8,13 @@ from . import init
 from ._arguments import _integers
 from .module import Module
 from .parameter import Parameter
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .._C import Tensor
+    from .._annotations import DType, Device
 
 
 class _Table(Module):
@@ -27,7 +36,7 @@ class _Table(Module):
         self.weight = Parameter(_C.empty(num_embeddings, embedding_dim, dtype=dtype, device=device), requires_grad=not _freeze)
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():
@@ -41,7 +50,7 @@ class _Table(Module):
         table.weight.requires_grad_(not freeze)
         return table
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         s = f"{self.num_embeddings}, {self.embedding_dim}"
         padding, options = [("padding_idx", None)], [("max_norm", None), ("norm_type", 2), ("scale_grad_by_freq", False), ("sparse", False), ("mode", None)]
         for name, otherwise in options + padding if hasattr(self, "mode") else padding + options:
@@ -64,19 +73,21 @@ class Embedding(_Table):
     at the latest when the result is computed.
     """
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, _weight=None,
-                 _freeze=False, device=None, dtype=None):
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+                 scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         self._make(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, _freeze, device, dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+                        scale_grad_by_freq: bool = False, sparse: bool = False) -> Embedding:
         """An Embedding whose weight is embeddings, [num_embeddings, embedding_dim]. freeze: whether the weight gets no gradients. The other arguments are
         those of Embedding. ValueError unless embeddings has 2 dims.
         """
         return cls._pretrained(embeddings, freeze, padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         if self.max_norm is None and not self.scale_grad_by_freq:
             return _C.embedding(input, self.weight, self.padding_idx)
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
@@ -92,8 +103,9 @@ class EmbeddingBag(_Table):
     that is no row, and offsets that do not ascend or lie beyond the indices, are an IndexError when the result is computed.
     """
 
-    def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False, _weight=None,
-                 include_last_offset=False, padding_idx=None, device=None, dtype=None):
+    def __init__(self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+                 mode: Literal["sum", "mean", "max"] = "mean", sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
+                 padding_idx: int | None = None, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__()
         if mode not in ("sum", "mean", "max"):
             raise ValueError(f"EmbeddingBag: unknown mode; got {mode!r}; expected 'sum', 'mean' or 'max'")
@@ -101,14 +113,15 @@ class EmbeddingBag(_Table):
         self._make(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, False, device, dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
-                        include_last_offset=False, padding_idx=None):
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+                        mode: Literal["sum", "mean", "max"] = "mean", sparse: bool = False, include_last_offset: bool = False,
+                        padding_idx: int | None = None) -> EmbeddingBag:
         """An EmbeddingBag whose weight is embeddings, [num_embeddings, embedding_dim]. freeze: whether the weight gets no gradients. The other arguments are
         those of EmbeddingBag. ValueError unless embeddings has 2 dims.
         """
         return cls._pretrained(embeddings, freeze, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse,
                                include_last_offset=include_last_offset, padding_idx=padding_idx)
 
-    def forward(self, input, offsets=None, per_sample_weights=None):
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         return F.embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse, per_sample_weights,
                                self.include_last_offset, self.padding_idx)

@@ -1,7 +1,14 @@
 """Layers that change the shape only."""
+from __future__ import annotations
+
 from .. import _C
 from ._arguments import _integers, _sequence
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from .._annotations import Shape
 
 
 class Flatten(Module):
@@ -11,15 +18,15 @@ class Flatten(Module):
     ArgumentError for a start_dim behind end_dim.
     """
 
-    def __init__(self, start_dim=1, end_dim=-1):
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         _integers("Flatten", start_dim=start_dim, end_dim=end_dim)
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return _C.flatten(input, self.start_dim, self.end_dim)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
@@ -31,13 +38,13 @@ class Unflatten(Module):
     sizes that are no sequence of integers.
     """
 
-    def __init__(self, dim, unflattened_size):
+    def __init__(self, dim: int, unflattened_size: Shape) -> None:
         super().__init__()
         _integers("Unflatten", dim=dim)
         self.dim, self.unflattened_size = dim, _sequence(unflattened_size, "Unflatten: unflattened_size")
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return input.unflatten(self.dim, self.unflattened_size)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

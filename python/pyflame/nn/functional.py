@@ -1,116 +1,127 @@
 """The functions behind the layers, under PyTorch's names."""
+from __future__ import annotations
+
 from .. import _C
-from .._C import (  # noqa: F401
-    grouped_mm,
-    gelu,
-    layer_norm,
-    linear,
-    one_hot,
-    pad,
-    rms_norm,
-    scaled_dot_product_attention,
-    sigmoid,
-    softplus,
-    tanh,
+from .._C import (
+    grouped_mm as grouped_mm,
+    gelu as gelu,
+    layer_norm as layer_norm,
+    linear as linear,
+    one_hot as one_hot,
+    pad as pad,
+    rms_norm as rms_norm,
+    scaled_dot_product_attention as scaled_dot_product_attention,
+    sigmoid as sigmoid,
+    softplus as softplus,
+    tanh as tanh,
 )
 from .._error_names import check_dim as _check_dim
 from .._error_names import rename as _rename
 from .._keywords import accepting as _accepting
 from .._keywords import naming as _naming
-from .._statistics import pdist  # noqa: F401
+from .._statistics import pdist as pdist
 from ._implicit import softmax_dim as _softmax_dim
-from ._losses import binary_cross_entropy  # noqa: F401
+from ._losses import binary_cross_entropy as binary_cross_entropy
 from ._old_arguments import with_size_average as _with_size_average
-from .functional_attention import multi_head_attention_forward  # noqa: F401
-from .functional_ctc import ctc_loss  # noqa: F401
-from .functional_embedding import embedding, embedding_bag  # noqa: F401
-from .functional_linear_loss import linear_cross_entropy  # noqa: F401
-from .functional_scaled import ScalingType, SwizzleType, scaled_mm  # noqa: F401
-from .functional_losses import (  # noqa: F401
-    binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    cross_entropy,
-    gaussian_nll_loss,
-    hinge_embedding_loss,
-    l1_loss,
-    margin_ranking_loss,
-    mse_loss,
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    nll_loss,
-    pairwise_distance,
-    poisson_nll_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
+from .functional_attention import multi_head_attention_forward as multi_head_attention_forward
+from .functional_ctc import ctc_loss as ctc_loss
+from .functional_embedding import embedding as embedding, embedding_bag as embedding_bag
+from .functional_linear_loss import linear_cross_entropy as linear_cross_entropy
+from .functional_scaled import ScalingType as ScalingType, SwizzleType as SwizzleType, scaled_mm as scaled_mm
+from .functional_losses import (
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+    cosine_embedding_loss as cosine_embedding_loss,
+    cross_entropy as cross_entropy,
+    gaussian_nll_loss as gaussian_nll_loss,
+    hinge_embedding_loss as hinge_embedding_loss,
+    l1_loss as l1_loss,
+    margin_ranking_loss as margin_ranking_loss,
+    mse_loss as mse_loss,
+    multi_margin_loss as multi_margin_loss,
+    multilabel_margin_loss as multilabel_margin_loss,
+    multilabel_soft_margin_loss as multilabel_soft_margin_loss,
+    nll_loss as nll_loss,
+    pairwise_distance as pairwise_distance,
+    poisson_nll_loss as poisson_nll_loss,
+    soft_margin_loss as soft_margin_loss,
+    triplet_margin_loss as triplet_margin_loss,
+    triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
 from .functional_losses import reduced as _reduced
 from .functional_maps import _result
-from .functional_maps import (  # noqa: F401
-    alpha_dropout,
-    batch_norm,
-    bilinear,
-    channel_shuffle,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    feature_alpha_dropout,
-    gumbel_softmax,
-    hardshrink,
-    native_channel_shuffle,
-    instance_norm,
-    local_response_norm,
-    pixel_shuffle,
-    pixel_unshuffle,
-    rrelu,
-    softshrink,
-    threshold,
+from .functional_maps import (
+    alpha_dropout as alpha_dropout,
+    batch_norm as batch_norm,
+    bilinear as bilinear,
+    channel_shuffle as channel_shuffle,
+    dropout1d as dropout1d,
+    dropout2d as dropout2d,
+    dropout3d as dropout3d,
+    feature_alpha_dropout as feature_alpha_dropout,
+    gumbel_softmax as gumbel_softmax,
+    hardshrink as hardshrink,
+    native_channel_shuffle as native_channel_shuffle,
+    instance_norm as instance_norm,
+    local_response_norm as local_response_norm,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
+    rrelu as rrelu,
+    softshrink as softshrink,
+    threshold as threshold,
 )
-from .functional_adaptive_pools import (  # noqa: F401
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool1d_with_indices,
-    adaptive_max_pool2d,
-    adaptive_max_pool2d_with_indices,
-    adaptive_max_pool3d,
-    adaptive_max_pool3d_with_indices,
-    fractional_max_pool2d,
-    fractional_max_pool2d_with_indices,
-    fractional_max_pool3d,
-    fractional_max_pool3d_with_indices,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
+from .functional_adaptive_pools import (
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_avg_pool2d as adaptive_avg_pool2d,
+    adaptive_avg_pool3d as adaptive_avg_pool3d,
+    adaptive_max_pool1d as adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d as adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d as adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices,
+    fractional_max_pool2d as fractional_max_pool2d,
+    fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices,
+    fractional_max_pool3d as fractional_max_pool3d,
+    fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices,
+    max_unpool1d as max_unpool1d,
+    max_unpool2d as max_unpool2d,
+    max_unpool3d as max_unpool3d,
 )
-from .functional_convs import (  # noqa: F401
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    fold,
-    unfold,
+from .functional_convs import (
+    conv1d as conv1d,
+    conv2d as conv2d,
+    conv3d as conv3d,
+    conv_transpose1d as conv_transpose1d,
+    conv_transpose2d as conv_transpose2d,
+    conv_transpose3d as conv_transpose3d,
+    fold as fold,
+    unfold as unfold,
 )
-from .functional_grids import affine_grid, grid_sample  # noqa: F401
-from .functional_pools import (  # noqa: F401
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_pool1d,
-    max_pool1d_with_indices,
-    max_pool2d,
-    max_pool2d_with_indices,
-    max_pool3d,
-    max_pool3d_with_indices,
+from .functional_grids import affine_grid as affine_grid, grid_sample as grid_sample
+from .functional_pools import (
+    avg_pool1d as avg_pool1d,
+    avg_pool2d as avg_pool2d,
+    avg_pool3d as avg_pool3d,
+    lp_pool1d as lp_pool1d,
+    lp_pool2d as lp_pool2d,
+    lp_pool3d as lp_pool3d,
+    max_pool1d as max_pool1d,
+    max_pool1d_with_indices as max_pool1d_with_indices,
+    max_pool2d as max_pool2d,
+    max_pool2d_with_indices as max_pool2d_with_indices,
+    max_pool3d as max_pool3d,
+    max_pool3d_with_indices as max_pool3d_with_indices,
 )
-from .resampling import interpolate, upsample, upsample_bilinear, upsample_nearest  # noqa: F401
+from .resampling import interpolate as interpolate, upsample as upsample, upsample_bilinear as upsample_bilinear, upsample_nearest as upsample_nearest
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from .._C import Tensor
+    from .._annotations import DType, Dim
+    from ._annotations import Reduction
 
 
 def _source(input, inplace):
@@ -118,7 +129,7 @@ def _source(input, inplace):
     return input.clone() if inplace else input
 
 
-def relu(input, inplace=False):
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0). inplace writes the result over the input and returns that.
 
     input: of any shape and integer or floating dtype, which the result has. TypeError for bool and complex.
@@ -126,7 +137,7 @@ def relu(input, inplace=False):
     return input.relu_() if inplace else _C.relu(input)
 
 
-def relu_(input):
+def relu_(input: Tensor) -> Tensor:
     """relu in place: writes max(x, 0) over the input, of any shape, and returns it.
 
     TypeError for bool and complex. RuntimeError for a leaf that requires a gradient.
@@ -134,7 +145,7 @@ def relu_(input):
     return input.relu_()
 
 
-def silu(input, inplace=False):
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x) (Elfwing et al., 2017). inplace writes the result over the input and returns that.
 
     input: of any shape, which the result has. Integers and bools become float32; with inplace they are a RuntimeError.
@@ -142,7 +153,7 @@ def silu(input, inplace=False):
     return input.silu_() if inplace else _C.silu(input)
 
 
-def leaky_relu(input, negative_slope=0.01, inplace=False):
+def leaky_relu(input: Tensor, negative_slope: Tensor | float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, otherwise negative_slope * x. inplace writes the result over the input and returns that.
 
     input: of any shape, which the result has. Integers and bools become float32. TypeError for complex.
@@ -151,7 +162,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return _result(input, _C.leaky_relu(x, negative_slope), inplace)
 
 
-def dropout(input, p=0.5, training=True, inplace=False):
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes elements with probability p and scales the rest by 1 / (1 - p). Where not training, and for p = 0, it returns the input itself. inplace writes over the input.
 
     input: of any shape and a floating or complex dtype, which the result has; TypeError for others while training. ArgumentError for p outside of [0, 1].
@@ -161,7 +172,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
     return _result(input, _C.dropout(input, p, training), inplace)
 
 
-def softmax(input, dim=None, _stacklevel=3, dtype=None):
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along dim; dtype: what the input is cast to first. Without dim: 0 for 0, 1 or 3 dimensions, otherwise 1, and a warning.
 
     input: of any shape and a floating dtype, which the result has; TypeError for others, unless dtype is given. IndexError for a dim out of range.
@@ -170,7 +181,7 @@ def softmax(input, dim=None, _stacklevel=3, dtype=None):
     return _C.softmax(input if dtype is None else input.to(dtype), dim)
 
 
-def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) = x - log(sum(exp(x))) along dim, which does not overflow where exp(x) does.
 
     The arguments are those of softmax, and so are shape, dtypes and errors.
@@ -179,7 +190,7 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     return _C.log_softmax(input if dtype is None else input.to(dtype), dim)
 
 
-def softmin(input, dim=None, _stacklevel=3, dtype=None):
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """softmax(-x) = exp(-x) / sum(exp(-x)) along dim: the smallest element has the largest share.
 
     The arguments are those of softmax, and so are shape, dtypes and errors.
@@ -192,7 +203,7 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
         raise
 
 
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Each sample's groups of channels of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 
     num_groups: divides C. input: [N, C, ...]. eps: is added to the variance.
@@ -213,7 +224,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
 
 
 @_accepting
-def normalize(input, p=2.0, dim=1, eps=1e-12):
+def normalize(input: Tensor, p: float = 2.0, dim: Dim = 1, eps: float = 1e-12) -> Tensor:
     """input / max(its p-norm along dim, eps): vectors of length 1; those of zeros stay zeros.
 
     input: of any shape with the dim, and of a floating or complex dtype, which the result has; integers become float32, and bool is a TypeError. p: the
@@ -224,7 +235,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 
 
 @_accepting
-def logsigmoid(input):
+def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)) = -log(1 + exp(-input)).
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex.
@@ -232,7 +243,7 @@ def logsigmoid(input):
     return -_C.softplus(-input)
 
 
-def elu(input, alpha=1.0, inplace=False):
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, otherwise alpha * (exp(x) - 1), of input x (Clevert et al., 2015). inplace: the result is written to input, which is returned.
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex.
@@ -245,7 +256,7 @@ def elu(input, alpha=1.0, inplace=False):
         raise
 
 
-def celu(input, alpha=1.0, inplace=False):
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, otherwise alpha * (exp(x / alpha) - 1), of input x (Barron, 2017). inplace: the result is written to input, which is returned.
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. alpha: not 0 (ArgumentError).
@@ -256,7 +267,7 @@ def celu(input, alpha=1.0, inplace=False):
     return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0) / alpha), inplace)
 
 
-def selu(input, inplace=False):
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """1.0507 elu(x, 1.6733): elu scaled so that activations keep mean 0 and variance 1 (Klambauer et al., 2017).
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex. inplace: the result is written to input, which is
@@ -277,7 +288,7 @@ def _limited(x, low, high):
     return _C.where(x <= low, float(low), _C.where(x >= high, float(high), x))
 
 
-def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """input limited to [min_val, max_val]. ValueError where min_val is greater. inplace: the result is written to input, which is returned.
 
     input: of any shape and an integer or floating dtype, which the result has; the bounds of integers lose their fractions. The gradient at a bound is 0.
@@ -293,7 +304,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
         raise
 
 
-def relu6(input, inplace=False):
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6). inplace: the result is written to input, which is returned.
 
     input: of any shape and an integer or floating dtype, which the result has. The gradient at 0 and 6 is 0. TypeError for complex.
@@ -306,7 +317,7 @@ def relu6(input, inplace=False):
         raise
 
 
-def hardsigmoid(input, inplace=False):
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """x / 6 + 1 / 2, limited to [0, 1].
 
     input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
@@ -322,7 +333,7 @@ def hardsigmoid(input, inplace=False):
         raise
 
 
-def hardswish(input, inplace=False):
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x).
 
     input: of any shape, which the result has. Integers and bools become float32. inplace: the result is written to input, which is
@@ -338,7 +349,7 @@ def hardswish(input, inplace=False):
         raise
 
 
-def mish(input, inplace=False):
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x)).
 
     input: of any shape, which the result has. Integers and bools become float32.
@@ -354,7 +365,7 @@ def mish(input, inplace=False):
         raise
 
 
-def softsign(input):
+def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|).
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool.
@@ -366,7 +377,7 @@ def softsign(input):
         raise
 
 
-def tanhshrink(input):
+def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x).
 
     input: of any shape, which the result has. Integers and bools become float32.
@@ -376,7 +387,7 @@ def tanhshrink(input):
     return input - _C.tanh(input)
 
 
-def glu(input, dim=-1):
+def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along dim times the sigmoid of the second (Dauphin et al., 2017).
 
     input: of any shape with an even size along dim, a ValueError otherwise. The result has half of that size. Integers become float32. IndexError for a dim
@@ -389,7 +400,7 @@ def glu(input, dim=-1):
     return a * _C.sigmoid(b)
 
 
-def prelu(input, weight):
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where x > 0, otherwise weight * x; weight has one number, or one for each channel (dim 1).
 
     input: of any shape, which the result has, of a real dtype. weight: a tensor of 1 element, or of C. ValueError for another number of elements (He et
@@ -406,7 +417,7 @@ def _same_shape(op, input, target):
         raise ValueError(f"{op}: shapes differ; got {input.shape} and {target.shape}")
 
 
-def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: Reduction = "mean", beta: float = 1.0) -> Tensor:
     """d * d / (2 beta) where d = |input - target| < beta, d - beta / 2 beyond. reduction: 'mean', 'sum' or 'none' (the loss of each element).
 
     input, target: of one shape, a ValueError otherwise, integers become float32. beta: 0 gives l1_loss. ValueError for a negative beta
@@ -421,7 +432,7 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     return _reduced("smooth_l1_loss", _C.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
-def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+def huber_loss(input: Tensor, target: Tensor, reduction: Reduction = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
     """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond. weight, of the same shape, multiplies each; 'mean' is over all
     elements.
 
@@ -438,7 +449,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     return _reduced("huber_loss", loss if weight is None else loss * weight, reduction)
 
 
-def kl_div(input, target, reduction="mean", log_target=False):
+def kl_div(input: Tensor, target: Tensor, reduction: Literal["none", "mean", "sum", "batchmean"] = "mean", log_target: bool = False) -> Tensor:
     """target * (log(target) - input) for log-probabilities, 0 where the target is 0 and NaN where it is negative; reduction 'batchmean' divides the sum by the first size.
 
     input, target: of one shape and real dtypes. reduction: 'mean', over all elements, 'sum', 'none', which keeps the shape, or 'batchmean'. log_target: target
@@ -459,7 +470,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
     return _reduced("kl_div", loss, reduction)
 
 
-def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The inner product of x1 and x2, which broadcast, along dim over the product of the 2-norms, each at least eps. dim and norms are those of the common
     shape.
 
@@ -475,7 +486,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return _C.sum(unit(x1) * unit(x2), dim)
 
 
-def conv_tbc(input, weight, bias, pad=0):
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """conv1d of tensors whose time comes first: input [T, B, C], weight [K, C, O], bias [O]; the result is [T + 2 pad - K + 1, B, O].
 
     The three have one dtype, which the result has. Raises ValueError for shapes that do not fit, a negative pad and a kernel that is longer than the
@@ -486,8 +497,8 @@ def conv_tbc(input, weight, bias, pad=0):
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
 
-def _in_place(function):
-    def written(input, *args, **kwargs):
+def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def written(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return function(input, *args, inplace=True, **kwargs)
 
     name = function.__name__

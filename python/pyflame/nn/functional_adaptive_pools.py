@@ -1,9 +1,19 @@
 """Pools with a given number of windows: adaptive and fractional ones, and max_unpool. nn.functional has their names."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
 from .functional_convs import _sizes
 from .functional_pools import _Call, max_pool1d, max_pool2d, max_pool3d
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal, overload
+
+    from .._C import Tensor
+    from ._annotations import AdaptiveSize, Factor, Size
 
 _MAX_POOLS = (max_pool1d, max_pool2d, max_pool3d)
 
@@ -30,7 +40,7 @@ def _without_windows(op, input, sizes):
     return _C.zeros(*input.shape[:-len(sizes)], *sizes, dtype=input.dtype, device=input.device) + input.sum() * 0
 
 
-def adaptive_avg_pool1d(input, output_size):
+def adaptive_avg_pool1d(input: Tensor, output_size: AdaptiveSize) -> Tensor:
     """The means of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size].
 
     input: of a floating dtype, which the result has; TypeError otherwise. output_size: a number; None keeps L. ArgumentError for other dims and sizes.
@@ -41,7 +51,7 @@ def adaptive_avg_pool1d(input, output_size):
     return _C.adaptive_avg_pool2d(input.unsqueeze(-2), (1, *sizes)).squeeze(-2)
 
 
-def adaptive_avg_pool2d(input, output_size):
+def adaptive_avg_pool2d(input: Tensor, output_size: AdaptiveSize) -> Tensor:
     """The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Also [C, H, W].
 
     input: of a floating dtype, which the result has; TypeError otherwise. output_size: a number, or one for each dim. ArgumentError for other dims and
@@ -52,7 +62,7 @@ def adaptive_avg_pool2d(input, output_size):
     return _C.adaptive_avg_pool2d(input, sizes) if none is None else none
 
 
-def adaptive_avg_pool3d(input, output_size):
+def adaptive_avg_pool3d(input: Tensor, output_size: AdaptiveSize) -> Tensor:
     """The means of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
 
     input: floating, [N, C, D, H, W] or [C, D, H, W]. output_size: a number or three. Raises ValueError for another rank, another number of sizes or a size
@@ -138,7 +148,19 @@ def _adaptive_max(op, dims, input, output_size, return_indices):
     return (call.result(values), call.result(at)) if return_indices else call.result(values)
 
 
-def adaptive_max_pool1d(input, output_size, return_indices=False):
+if TYPE_CHECKING:
+
+    @overload
+    def adaptive_max_pool1d(input: Tensor, output_size: AdaptiveSize, return_indices: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def adaptive_max_pool1d(input: Tensor, output_size: AdaptiveSize, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def adaptive_max_pool1d(input: Tensor, output_size: AdaptiveSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: AdaptiveSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """The maxima of windows that cover input [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and with return_indices their int64 places.
 
     ValueError for other numbers of dims and for an output_size below 1. NotImplementedError for complex numbers.
@@ -146,7 +168,19 @@ def adaptive_max_pool1d(input, output_size, return_indices=False):
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
-def adaptive_max_pool2d(input, output_size, return_indices=False):
+if TYPE_CHECKING:
+
+    @overload
+    def adaptive_max_pool2d(input: Tensor, output_size: AdaptiveSize, return_indices: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def adaptive_max_pool2d(input: Tensor, output_size: AdaptiveSize, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def adaptive_max_pool2d(input: Tensor, output_size: AdaptiveSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def adaptive_max_pool2d(input: Tensor, output_size: AdaptiveSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """The maxima of windows that cover input [N, C, H, W] or [C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
 
     output_size: a number, or one for each of the 2 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the plane of its channel.
@@ -157,7 +191,19 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
-def adaptive_max_pool3d(input, output_size, return_indices=False):
+if TYPE_CHECKING:
+
+    @overload
+    def adaptive_max_pool3d(input: Tensor, output_size: AdaptiveSize, return_indices: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def adaptive_max_pool3d(input: Tensor, output_size: AdaptiveSize, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def adaptive_max_pool3d(input: Tensor, output_size: AdaptiveSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def adaptive_max_pool3d(input: Tensor, output_size: AdaptiveSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """The maxima of windows that cover input [N, C, D, H, W] or [C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size.
 
     output_size: a number, or one for each of the 3 dims. return_indices: (values, indices); an index is the int64 place of the maximum in the volume of its channel.
@@ -168,7 +214,7 @@ def adaptive_max_pool3d(input, output_size, return_indices=False):
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
 
-def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
+def adaptive_max_pool1d_with_indices(input: Tensor, output_size: AdaptiveSize, return_indices: bool = True) -> tuple[Tensor, Tensor]:
     """adaptive_max_pool1d with the indices: (maxima, indices), of [N, C, L] or [C, L]; both have the shape [N, C, *output_size], and the indices are int64.
 
     The other arguments are those of adaptive_max_pool1d, and so are the errors; return_indices changes nothing.
@@ -176,7 +222,7 @@ def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
     return adaptive_max_pool1d(input, output_size, True)
 
 
-def adaptive_max_pool2d_with_indices(input, output_size, return_indices=True):
+def adaptive_max_pool2d_with_indices(input: Tensor, output_size: AdaptiveSize, return_indices: bool = True) -> tuple[Tensor, Tensor]:
     """adaptive_max_pool2d with the indices: (maxima, indices), of [N, C, H, W] or [C, H, W]; both have the shape [N, C, *output_size], and the indices are
     int64.
 
@@ -185,7 +231,7 @@ def adaptive_max_pool2d_with_indices(input, output_size, return_indices=True):
     return adaptive_max_pool2d(input, output_size, True)
 
 
-def adaptive_max_pool3d_with_indices(input, output_size, return_indices=True):
+def adaptive_max_pool3d_with_indices(input: Tensor, output_size: AdaptiveSize, return_indices: bool = True) -> tuple[Tensor, Tensor]:
     """adaptive_max_pool3d with the indices: (maxima, indices), of [N, C, D, H, W] or [C, D, H, W]; both have the shape [N, C, *output_size], and the indices
     are int64.
 
@@ -232,7 +278,23 @@ def _fractional(op, dims, input, kernel_size, output_size, output_ratio, return_
     return (call.result(values), call.result(at)) if return_indices else call.result(values)
 
 
-def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+if TYPE_CHECKING:
+
+    @overload
+    def fractional_max_pool2d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None,
+                              return_indices: Literal[False] = False, _random_samples: Tensor | None = None) -> Tensor: ...
+
+    @overload
+    def fractional_max_pool2d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None, *,
+                              return_indices: Literal[True], _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def fractional_max_pool2d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None,
+                              return_indices: bool = False, _random_samples: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def fractional_max_pool2d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None, return_indices: bool = False,
+                          _random_samples: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """The maxima of windows at random distances, so many that they cover [N, C, H, W] or [C, H, W]: [N, C, *output_size] (Graham, 2014).
 
     input: of a floating dtype. kernel_size, output_size: a number, or one for each of the two dims. output_ratio: the output's sizes in relation to the input's,
@@ -242,7 +304,23 @@ def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=Non
     return _fractional("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
-def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+if TYPE_CHECKING:
+
+    @overload
+    def fractional_max_pool3d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None,
+                              return_indices: Literal[False] = False, _random_samples: Tensor | None = None) -> Tensor: ...
+
+    @overload
+    def fractional_max_pool3d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None, *,
+                              return_indices: Literal[True], _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def fractional_max_pool3d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None,
+                              return_indices: bool = False, _random_samples: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def fractional_max_pool3d(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None, return_indices: bool = False,
+                          _random_samples: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """The maxima of windows at random distances, so many that they cover [N, C, D, H, W] or [C, D, H, W]: [N, C, *output_size] (Graham, 2014).
 
     The arguments are those of fractional_max_pool2d, with three dims in place of two: output_size, output_ratio and kernel_size have one number, or
@@ -251,7 +329,8 @@ def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=Non
     return _fractional("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
-def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
+def fractional_max_pool2d_with_indices(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None,
+                                       return_indices: bool = True, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """fractional_max_pool2d with the indices, whatever return_indices says: (maxima, indices), both [N, C, *output_size], the indices int64.
 
     The other arguments are those of fractional_max_pool2d, and so are the errors.
@@ -259,7 +338,8 @@ def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, out
     return fractional_max_pool2d(input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
-def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
+def fractional_max_pool3d_with_indices(input: Tensor, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None,
+                                       return_indices: bool = True, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """fractional_max_pool3d with the indices, whatever return_indices says: (maxima, indices), both [N, C, *output_size], the indices int64.
 
     The other arguments are those of fractional_max_pool3d, and so are the errors.
@@ -295,7 +375,8 @@ def _unpool(op, dims, input, indices, kernel_size, stride, padding, output_size)
     return call.result(y.reshape(n, c, *sizes))
 
 
-def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+                 output_size: Sequence[int] | None = None) -> Tensor:
     """What max_pool1d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
 
     input: [N, C, L] or [C, L], the values. indices: int64, of the shape of input. kernel_size, stride, padding: a number, as of max_pool1d; stride is kernel_size
@@ -305,7 +386,8 @@ def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_siz
     return _unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
-def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+                 output_size: Sequence[int] | None = None) -> Tensor:
     """What max_pool2d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
 
     input: [N, C, H, W] or [C, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.
@@ -314,7 +396,8 @@ def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_siz
     return _unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
 
-def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+                 output_size: Sequence[int] | None = None) -> Tensor:
     """What max_pool3d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows.
 
     input: [N, C, D, H, W] or [C, D, H, W]. kernel_size, stride, padding: a number, or one for each dim. The arguments are those of max_unpool1d.

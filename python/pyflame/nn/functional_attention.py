@@ -1,9 +1,15 @@
 """Multi-head attention as a function. nn.functional has multi_head_attention_forward; the layer calls attend, too."""
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
 from .. import _C
 from ._arguments import _tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
 
 
 @dataclass
@@ -151,10 +157,13 @@ def attend(op, query, key, value, heads, p, masks, dropout_p=0.0, need_weights=T
     return (y.squeeze(batch) if single else y), weights
 
 
-def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p,
-                                 out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
-                                 use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None,
-                                 average_attn_weights=True, is_causal=False):
+def multi_head_attention_forward(query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
+                                 in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
+                                 out_proj_weight: Tensor, out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+                                 need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+                                 q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
+                                 static_k: None = None, static_v: None = None, average_attn_weights: bool = True,
+                                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
     """(output, weights) of multi-head attention: query [T, N, E], key [S, N, Ek], value [S, N, Ev], or without N. weights [N, T, S] are None without
     need_weights, which is faster. True in a bool attn_mask or key_padding_mask [N, S] hides; float masks are added. is_causal says that attn_mask hides
     the later keys.

@@ -1,6 +1,13 @@
 """Convolutions as functions: what the ops in C++ leave to do. nn.functional has their names."""
+from __future__ import annotations
+
 from .. import _C
 from ._arguments import _tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from ._annotations import Padding, Size
 
 
 def _sizes(op, name, value, dims):
@@ -67,7 +74,7 @@ def _one(v):
     return v[0] if isinstance(v, (tuple, list)) and len(v) == 1 else v
 
 
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Padding = 0, dilation: Size = 1, groups: int = 1) -> Tensor:
     """1-D cross-correlation. input [N, C, L] or [C, L], weight [O, C / groups, K], bias [O] -> [N, O, L'].
 
     padding: zeros at both ends, 'valid' (none) or 'same' (as many as keep the size; stride 1). Integers are computed in float64.
@@ -81,7 +88,7 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _computed(_C.conv1d, input, weight, bias, _one(stride), _one(padding), _one(dilation), groups)
 
 
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Padding = 0, dilation: Size = 1, groups: int = 1) -> Tensor:
     """2-D cross-correlation. input [N, C, H, W] or [C, H, W], weight [O, C / groups, kH, kW], bias [O] -> [N, O, H', W'],
     H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1. padding: as in conv1d.
 
@@ -92,7 +99,7 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _computed(_C.conv2d, input, weight, bias, stride, padding, dilation, groups)
 
 
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Padding = 0, dilation: Size = 1, groups: int = 1) -> Tensor:
     """3-D cross-correlation. input [N, C, D, H, W] or [C, D, H, W], weight [O, C / groups, kD, kH, kW], bias [O] -> [N, O, D', H', W'].
     padding: as in conv1d.
 
@@ -106,7 +113,8 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _computed(_C.conv3d, input, weight, bias, stride, padding, dilation, groups)
 
 
-def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0, groups: int = 1,
+                     dilation: Size = 1) -> Tensor:
     """What conv1d's gradient by its input does. input [N, C, L] or [C, L], weight [C, O / groups, K], bias [O] -> [N, O, L'],
     L' = (L - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1. output_padding is below stride or dilation.
 
@@ -116,7 +124,8 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return _computed(_C.conv_transpose1d, input, weight, bias, _one(stride), _one(padding), _one(output_padding), groups, _one(dilation))
 
 
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0, groups: int = 1,
+                     dilation: Size = 1) -> Tensor:
     """What conv2d's gradient by its input does. input [N, C, H, W] or [C, H, W], weight [C, O / groups, kH, kW], bias [O] -> [N, O, H', W'].
 
     bias: [O], or None. stride, padding, dilation: of the convolution whose gradient it is. output_padding: is added to the output's size at one end;
@@ -128,7 +137,8 @@ def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return _computed(_C.conv_transpose2d, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0, groups: int = 1,
+                     dilation: Size = 1) -> Tensor:
     """What conv3d's gradient by its input does. input [N, C, D, H, W] or [C, D, H, W], weight [C, O / groups, kD, kH, kW] -> [N, O, D', H', W'].
 
     bias: [O], or None. stride, padding, dilation: of the convolution whose gradient it is. output_padding: is added to the output's size at one end;
@@ -146,7 +156,7 @@ def _pairs(op, **sizes):
             raise TypeError(f"{op}: {name} is not a size; got {v!r}; expected an integer or two")
 
 
-def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+def unfold(input: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Tensor:
     """The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows].
 
     input: the image. kernel_size: of a window. dilation: between its elements. padding: zeros at both ends of the image. stride: between windows.
@@ -160,7 +170,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     return _C.im2col(input, kernel_size, dilation, padding, stride)
 
 
-def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+def fold(input: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Tensor:
     """Columns [N, C kH kW, windows] or [C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size].
 
     input: the columns. kernel_size: of a window. dilation: between its elements. padding: zeros at both ends of the image. stride: between windows.
@@ -174,7 +184,8 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     return _C.col2im(input, output_size, kernel_size, dilation, padding, stride)
 
 
-def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+def convolution(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Size, padding: Size, dilation: Size, transposed: bool, output_padding: Size,
+                groups: int) -> Tensor:
     """conv1d, conv2d or conv3d, or the transposed one, by the number of dims of the input.
 
     input: [N, C, ...] with one to three spatial dims. weight, bias: as of the function, where bias may be None. stride, padding, dilation, output_padding: sequences of one

@@ -1,4 +1,6 @@
 """Connectionist temporal classification (Graves et al., 2006): the loss of a sequence of labels whose alignment with the inputs is not known."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
@@ -7,6 +9,11 @@ from .._shapes import flip
 from ..autograd import Function
 from ._arguments import _tensor
 from .functional_losses import reduced
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from ._annotations import Lengths, Reduction
 
 _NONE = -1e30  # the logarithm of probability 0: finite, so that differences and sums of several are numbers
 _IMPOSSIBLE = -1e29  # what is less has probability 0
@@ -181,7 +188,8 @@ def _labels(op, targets, lengths, classes, blank):
     return out
 
 
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Lengths | int, target_lengths: Lengths | int, blank: int = 0, reduction: Reduction = "mean",
+             zero_infinity: bool = False) -> Tensor:
     """The negative log likelihood of sequences of labels: log_probs [T, N, C] (log_softmax over C), targets [N, S] or all labels one after the other, the
     lengths of both for each sample; without N for one sample. 'mean' divides each loss by its number of labels and takes the mean. zero_infinity makes
     losses and gradients 0 where the labels do not fit into the input. Reads targets and lengths.

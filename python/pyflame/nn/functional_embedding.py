@@ -1,8 +1,16 @@
 """Look-ups in tables of vectors with all of their options, and sums over bags of them. nn.functional has their names."""
+from __future__ import annotations
+
 from .. import _C
 from .._error_names import rename
 from ..autograd import Function
 from .._grad_mode import no_grad
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .._C import Tensor
 
 
 class _ScaledGradient(Function):
@@ -42,7 +50,8 @@ def _flat(index):
     return index.reshape(-1).to(_C.int64)
 
 
-def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+              scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """Rows of a table [V, D] by integer index: [..] -> [.., D]. The row padding_idx gets no gradient. max_norm shortens the rows that are looked up to that
     norm, in place. scale_grad_by_freq divides gradients by how often the row was looked up. sparse: the gradient is dense all the same.
 
@@ -90,8 +99,9 @@ def _check_bag(input, weight, offsets, mode, per_sample_weights, include_last_of
             raise ValueError(f"{op}: per_sample_weights do not fit; got shape {tuple(per_sample_weights.shape)}; expected {tuple(input.shape)}")
 
 
-def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False, per_sample_weights=None,
-                  include_last_offset=False, padding_idx=None):
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
+                  scale_grad_by_freq: bool = False, mode: Literal["sum", "mean", "max"] = "mean", sparse: bool = False,
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """The sum, mean or maximum of the rows of each bag: bags [B, N] of indices, or all indices [n] with the offsets [B] at which bags begin -> [B, D]. Empty
     bags give 0. With include_last_offset, the last offset says where the last bag ends. Indices equal to padding_idx do not count. per_sample_weights of the
     input's shape multiply the rows, for mode 'sum'. max_norm, norm_type, scale_grad_by_freq and sparse as for embedding.

@@ -1,13 +1,21 @@
 """Images and volumes read at any places: grid_sample, and the grids of affine maps. nn.functional has their names."""
+from __future__ import annotations
+
 from .. import _C
 from .._keywords import naming
 from ._arguments import _tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from .._annotations import Shape
+    from ._annotations import GridMode, GridPadding
 
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
 
-def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+def grid_sample(input: Tensor, grid: Tensor, mode: GridMode = "bilinear", padding_mode: GridPadding = "zeros", align_corners: bool | None = None) -> Tensor:
     """input [N, C, H, W] at the places of grid [N, H', W', 2], or [N, C, D, H, W] at [N, D', H', W', 3] -> [N, C, H', W'].
 
     The last dim of grid is (x, y) or (x, y, z), where -1 and 1 are the ends of the image: the centres of the outermost elements with
@@ -33,7 +41,7 @@ def _modes(op, interpolation_mode, padding_mode):
     return _MODES[interpolation_mode], _PADDINGS[padding_mode]
 
 
-def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
+def grid_sampler_2d(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool | None) -> Tensor:
     """grid_sample of images, with modes by number: 0 'bilinear', 1 'nearest', 2 'bicubic'; 0 'zeros', 1 'border', 2 'reflection'.
 
     interpolation_mode: the number of mode. padding_mode: that of the mode of the padding. The other arguments are those of nn.functional.grid_sample.
@@ -44,7 +52,7 @@ def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners
     return grid_sample(input, grid, *_modes("grid_sampler_2d", interpolation_mode, padding_mode), align_corners)
 
 
-def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
+def grid_sampler_3d(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool | None) -> Tensor:
     """grid_sample of volumes, with modes by number: 0 'bilinear' (trilinear), 1 'nearest', 2 'bicubic' (tricubic, which PyTorch lacks); 0 'zeros', 1 'border', 2 'reflection'. The arguments are those of grid_sampler_2d.
 
     ValueError for another number of a mode, and where input and grid do not fit. TypeError where the dtypes differ, for integers, and for what is not a
@@ -53,7 +61,7 @@ def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners
     return grid_sample(input, grid, *_modes("grid_sampler_3d", interpolation_mode, padding_mode), align_corners)
 
 
-def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool | None) -> Tensor:
     """grid_sample of images or volumes with modes by number. The arguments are those of grid_sampler_2d.
 
     ValueError for another number of a mode, and where input and grid do not fit. TypeError where the dtypes differ, for integers, and for what is not a
@@ -62,7 +70,7 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     return grid_sample(input, grid, *_modes("grid_sampler", interpolation_mode, padding_mode), align_corners)
 
 
-def affine_grid(theta, size, align_corners=None):
+def affine_grid(theta: Tensor, size: Shape, align_corners: bool | None = None) -> Tensor:
     """The grid with which grid_sample maps by theta: [N, 2, 3] for size (N, C, H, W) -> [N, H, W, 2]; [N, 3, 4] for (N, C, D, H, W).
 
     Place (x, y) of the result is theta @ (x, y, 1). align_corners: as in grid_sample.
@@ -85,7 +93,7 @@ def affine_grid(theta, size, align_corners=None):
     return _C.matmul(base, theta.transpose(1, 2)).reshape(size[0], *size[2:], dims)
 
 
-def affine_grid_generator(theta, size, align_corners):
+def affine_grid_generator(theta: Tensor, size: Shape, align_corners: bool | None) -> Tensor:
     """nn.functional.affine_grid(theta, size, align_corners), by a name that PyTorch has too. Shapes, dtypes and errors are those of affine_grid."""
     return affine_grid(theta, size, align_corners)
 

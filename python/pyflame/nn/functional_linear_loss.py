@@ -1,8 +1,15 @@
 """cross_entropy of a linear layer without its logits."""
+from __future__ import annotations
+
 import dataclasses
 import math
 
 from .. import _C
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from ._annotations import Reduction
 
 _LOGITS_BYTES = 64 << 20  # of a chunk; more than that are never there at one time
 
@@ -18,7 +25,7 @@ class LinearCrossEntropyOptions:
     """
 
     allow_retain_graph: bool = False
-    batch_chunk_size: int = None
+    batch_chunk_size: int | None = None
     chunking_method: str = "auto"
     acc_policy: str = "auto"
     acc_dtype: object = None
@@ -33,7 +40,9 @@ def _chunk_rows(input, classes, options):
     return chosen if chosen else max(1, _LOGITS_BYTES // max(1, classes * input.dtype.itemsize))
 
 
-def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None, label_smoothing=0.0, options=None):
+def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None, weight: Tensor | None = None,
+                         reduction: Reduction = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0,
+                         options: LinearCrossEntropyOptions | None = None) -> Tensor:
     """cross_entropy(linear(input, linear_weight, linear_bias), target) that never holds all logits.
 
     input [N, K] or [K], linear_weight [C, K], target [N] (classes). Where the logits [N, C] would be large, chunks of rows are computed one after the

@@ -2,10 +2,19 @@
 
 Each takes reduction 'mean', 'sum' or 'none'. What PyTorch's older arguments size_average and reduce said, reduction says.
 """
+from __future__ import annotations
+
 import math
 
 from .. import _C
 from .._error_names import named
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._C import Tensor
+    from ._annotations import Reduction
 
 REDUCTIONS = {"none": lambda loss: loss, "mean": lambda loss: loss.mean(), "sum": lambda loss: loss.sum()}
 
@@ -25,7 +34,7 @@ def _weighted(op, loss, weight, reduction):
     return total / weight.sum() if reduction == "mean" else total
 
 
-def mse_loss(input, target, reduction="mean", weight=None):
+def mse_loss(input: Tensor, target: Tensor, reduction: Reduction = "mean", weight: Tensor | None = None) -> Tensor:
     """(input - target)^2 for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean',
     'sum' or 'none'.
 
@@ -38,7 +47,7 @@ def mse_loss(input, target, reduction="mean", weight=None):
     return _weighted("mse_loss", _C.mse_loss(input, target, "none"), weight, reduction)
 
 
-def l1_loss(input, target, reduction="mean", weight=None):
+def l1_loss(input: Tensor, target: Tensor, reduction: Reduction = "mean", weight: Tensor | None = None) -> Tensor:
     """|input - target| for tensors of one shape. weight, of the same shape, is what each element counts: 'mean' divides by its sum. reduction: 'mean', 'sum'
     or 'none'.
 
@@ -51,7 +60,7 @@ def l1_loss(input, target, reduction="mean", weight=None):
     return _weighted("l1_loss", _C.l1_loss(input, target, "none"), weight, reduction)
 
 
-def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean") -> Tensor:
     """-input[i, target[i]] for log-probabilities [N, C] and classes [N], or [N, C, ...] and [N, ...]; places with ignore_index count nothing.
 
     weight [C] is what each class counts; 'mean' divides by the weights of the targets.
@@ -62,7 +71,8 @@ def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     return _C.nll_loss(input, target, weight, ignore_index, reduction)
 
 
-def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean",
+                  label_smoothing: float = 0.0) -> Tensor:
     """nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 or int32 classes [N], or probabilities [N, C]; also [N, C, ...] and [N, ...].
 
     weight [C] is what each class counts, or None. ignore_index: rows with this class count nothing; it is not for probabilities. reduction: 'mean', 'sum'
@@ -75,7 +85,8 @@ def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean
     return _C.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
-def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
+def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: Reduction = "mean",
+                                     pos_weight: Tensor | None = None) -> Tensor:
     """-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow; the first term times pos_weight, all times weight.
 
     input: the logits x, of a floating dtype. target: the t, of the same shape. weight, pos_weight: broadcast to that shape, or None. reduction: 'mean', 'sum' or 'none'
@@ -87,7 +98,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
     return _C.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
 
 
-def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps over the last dim: [.., D], [.., D] -> [..].
 
     keepdim: the last dim stays, with size 1.
@@ -98,7 +109,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 
-def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: Reduction = "mean") -> Tensor:
     """max(0, -target * (input1 - input2) + margin), where target is 1 or -1.
 
     The three broadcast (ArgumentError otherwise). reduction: 'mean', 'sum' or 'none' (the loss of each element); ValueError otherwise. Returns a scalar,
@@ -107,7 +118,7 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
     return reduced("margin_ranking_loss", _C.relu(-target * (input1 - input2) + margin), reduction)
 
 
-def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """input where target is 1, max(0, margin - input) where it is -1. reduction: 'mean', 'sum' or 'none' (the loss of each element).
 
     input and target broadcast (ArgumentError otherwise). ValueError for another reduction. Returns a scalar, or with 'none' the common shape.
@@ -117,7 +128,7 @@ def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
     return reduced("hinge_embedding_loss", loss, reduction)
 
 
-def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: Reduction = "mean") -> Tensor:
     """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1: [N, D], [N, D], [N], or [D], [D] and a scalar.
 
     reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. Returns a scalar, or with 'none' target's shape. ArgumentError for
@@ -131,7 +142,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
     return reduced("cosine_embedding_loss", loss, reduction)
 
 
-def soft_margin_loss(input, target, reduction="mean"):
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
     """log(1 + exp(-target * input)), where target is 1 or -1. reduction: 'mean', 'sum' or 'none' (the loss of each element).
 
     input and target broadcast (ArgumentError otherwise). ValueError for another reduction. Returns a scalar, or with 'none' the common shape.
@@ -139,7 +150,7 @@ def soft_margin_loss(input, target, reduction="mean"):
     return reduced("soft_margin_loss", _C.softplus(-target * input), reduction)
 
 
-def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
+def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     """Binary cross entropy of the logits of each class with 0 or 1, averaged over the classes: input [.., C], target [.., C].
 
     weight [C] is what each class counts, or None. reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. Returns a scalar, or
@@ -150,7 +161,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
     return reduced("multilabel_soft_margin_loss", loss.mean(-1), reduction)
 
 
-def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
+def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     """The sum over all other classes of max(0, margin - x[target] + x[class])^p, divided by C, of input x: [N, C] or [C], with classes [N] or one.
 
     weight [C] is what each class counts: that of the target. p is 1 or 2. reduction: 'mean', 'sum' or 'none' (the loss of each row). target: int64.
@@ -169,7 +180,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
     return reduced("multi_margin_loss", loss if input.ndim == 2 else loss.reshape(()), reduction)
 
 
-def multilabel_margin_loss(input, target, reduction="mean"):
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
     """The sum over labels and other classes of max(0, 1 - (x[label] - x[class])), divided by the number of classes.
 
     input [N, C] or [C]; target of the same shape, int64 or int32, has the labels of each row; they end before the first -1. reduction: 'mean', 'sum' or 'none'
@@ -187,7 +198,7 @@ def multilabel_margin_loss(input, target, reduction="mean"):
     return reduced("multilabel_margin_loss", loss if input.ndim == 2 else loss.reshape(()), reduction)
 
 
-def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: Reduction = "mean") -> Tensor:
     """The negative log likelihood of counts: exp(input) - target * input, or with log_input=False input - target * log(input + eps).
 
     full adds Stirling's approximation of log(target!) where target > 1. reduction: 'mean', 'sum' or 'none' (the loss of each element); ValueError
@@ -202,7 +213,7 @@ def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduct
     return reduced("poisson_nll_loss", loss, reduction)
 
 
-def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean") -> Tensor:
     """The negative log likelihood of a normal distribution: (log(var) + (input - target)^2 / var) / 2, with var at least eps.
 
     full adds log(2 pi) / 2. var is a number, or a tensor that broadcasts to the input, or has its shape without the last dim. ValueError for a negative
@@ -222,7 +233,9 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     return reduced("gaussian_nll_loss", loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
+def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *,
+                                      distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0, swap: bool = False,
+                                      reduction: Reduction = "mean") -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin). With swap, d(positive, negative) counts where it is the smaller one.
 
     anchor, positive, negative: [.., D], which broadcast. distance_function: of two tensors; pairwise_distance unless given. reduction: 'mean', 'sum' or
@@ -237,7 +250,8 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     return reduced("triplet_margin_with_distance_loss", _C.clamp(margin + near - far, min=0), reduction)
 
 
-def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"):
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False,
+                        reduction: Reduction = "mean") -> Tensor:
     """triplet_margin_with_distance_loss with d = pairwise_distance(p, eps): [.., D], [.., D], [.., D]. ArgumentError unless they have as many dims.
 
     p: the order of the norm. eps: is added to the differences. The other arguments are those of triplet_margin_with_distance_loss, and so are result and

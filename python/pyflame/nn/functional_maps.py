@@ -1,9 +1,15 @@
 """Activations, random masks and rearrangements of images. nn.functional has their names."""
+from __future__ import annotations
+
 from .. import _C
 from .._C import ArgumentError
 from .._error_names import rename
 from .._keywords import accepting
 from .._notes import once
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
 
 
 def _result(input, y, inplace):
@@ -15,7 +21,7 @@ def _zero(x):
     return _C.zeros((), dtype=x.dtype, device=x.device)
 
 
-def threshold(input, threshold, value, inplace=False):
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is above the threshold, otherwise value. inplace: the result is written to input, which is returned.
 
     input: of any shape and a real dtype, which the result has. threshold, value: numbers. TypeError for complex.
@@ -29,7 +35,7 @@ def threshold(input, threshold, value, inplace=False):
 
 
 @accepting
-def hardshrink(input, lambd=0.5):
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input where |input| > lambd, otherwise 0.
 
     input: of any shape and a real dtype, which the result has. lambd: a number that is not negative; a negative one gives the input. TypeError for
@@ -39,7 +45,7 @@ def hardshrink(input, lambd=0.5):
 
 
 @accepting
-def softshrink(input, lambd=0.5):
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input moved towards 0 by lambd, and 0 where |input| <= lambd. ValueError for a negative lambd.
 
     input: of any shape, which the result has. Integers become float32. TypeError for complex.
@@ -49,7 +55,7 @@ def softshrink(input, lambd=0.5):
     return _C.where(input > lambd, input - lambd, _C.where(input < -lambd, input + lambd, input * 0))
 
 
-def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
     """input where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise.
 
     input: of any shape and a floating dtype, which the result has (Xu et al., 2015); TypeError for integers while training. inplace: the result is
@@ -86,7 +92,7 @@ def _dropout_of_channels(op, input, p, training, inplace, dims):
     return _result(input, input * _C.dropout(_C.ones(shape, dtype=input.dtype, device=input.device), p, True), inplace)
 
 
-def dropout1d(input, p=0.5, training=True, inplace=False):
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes whole channels of [N, C, L] or [C, L] with probability p and scales the others by 1 / (1 - p).
 
     input: of a floating dtype. training: False returns the input. inplace: the result is written to input, which is returned. ValueError for p outside of [0, 1].
@@ -94,7 +100,7 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
     return _dropout_of_channels("dropout1d", input, p, training, inplace, (2, 3))
 
 
-def dropout2d(input, p=0.5, training=True, inplace=False):
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes whole channels of [N, C, H, W] or [C, H, W] with probability p and scales the others by 1 / (1 - p).
 
     Inputs of other dims than 3 or 4 give a warning, and their second dim counts as the channels; ArgumentError for fewer than 2. The other arguments are
@@ -103,7 +109,7 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     return _dropout_of_channels("dropout2d", input, p, training, inplace, (3, 4))
 
 
-def dropout3d(input, p=0.5, training=True, inplace=False):
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p and scales the others by 1 / (1 - p).
 
     Inputs of other dims than 4 or 5 give a warning, and their second dim counts as the channels; ArgumentError for fewer than 2. The other arguments are
@@ -127,7 +133,7 @@ def _alpha(op, input, p, training, inplace, shape):
     return _result(input, mixed * scale - scale * _SATURATION * p, inplace)
 
 
-def alpha_dropout(input, p=0.5, training=False, inplace=False):
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout for selu: elements become its saturation value with probability p; mean and variance are kept (Klambauer et al., 2017).
 
     input: of a floating dtype. training: False returns the input. inplace: the result is written to input, which is returned. ValueError for p outside of [0, 1].
@@ -135,7 +141,7 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     return _alpha("alpha_dropout", input, p, training, inplace, input.shape)
 
 
-def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """alpha_dropout of whole channels of [N, C, ...], the result having this shape: all elements of a channel become selu's saturation value, or none.
 
     The arguments are those of alpha_dropout, and so are dtypes and errors.
@@ -143,7 +149,7 @@ def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     return _alpha("feature_alpha_dropout", input, p, training, inplace, (*input.shape[:2], *(1,) * (input.ndim - 2)))
 
 
-def pixel_shuffle(input, upscale_factor):
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels as pixels: [.., C r^2, H, W] -> [.., C, H r, W r], r being upscale_factor (Shi et al., 2016).
 
     input: of any dtype, which the result has. RuntimeError for fewer than 3 dims, channels that r^2 does not divide, and r < 1.
@@ -157,7 +163,7 @@ def pixel_shuffle(input, upscale_factor):
     return parts.reshape(*batch, c, height * r, width * r)
 
 
-def pixel_unshuffle(input, downscale_factor):
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Pixels as channels: [.., C, H r, W r] -> [.., C r^2, H, W], r being downscale_factor. The inverse of pixel_shuffle.
 
     input: of any dtype, which the result has. RuntimeError for fewer than 3 dims, a height or width that r does not divide, and r < 1.
@@ -171,7 +177,7 @@ def pixel_unshuffle(input, downscale_factor):
     return parts.reshape(*batch, c * r * r, h, w)
 
 
-def channel_shuffle(input, groups):
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """The channels of [N, C, ...] taken in turn from each of the groups: channel g C / groups + i becomes i groups + g (Zhang et al., 2017).
 
     input: of 3 dims or more and any dtype, which the result has. RuntimeError for fewer dims, and where groups do not divide C.
@@ -182,7 +188,7 @@ def channel_shuffle(input, groups):
     return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
 
 
-def native_channel_shuffle(input, groups):
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """channel_shuffle under PyTorch's name for its kernel; input and groups are those of channel_shuffle, and so are the errors, such as RuntimeError for fewer than 3 dims."""
     return channel_shuffle(input, groups)
 
@@ -194,7 +200,8 @@ def _per_channel(y, weight, bias):
     return y if bias is None else y + bias.reshape(*shape)
 
 
-def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+def batch_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None, bias: Tensor | None = None,
+               training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """Each channel of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 
     While training, of the batch, and the running statistics are updated with its mean and variance; else the running statistics are used.
@@ -215,7 +222,8 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=Non
     return _C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
-def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
+                  bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """Each channel of each sample of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 
     Running statistics are updated with the means over the samples, if there are any. With use_input_stats=False they are used instead of the input's.
@@ -256,7 +264,7 @@ def _check_window(op, size):
         raise ValueError(f"{op}: size is not positive; got {size}; expected 1 or more channels")
 
 
-def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta: (N, C, ...) (Krizhevsky et al., 2012).
 
     input: of 3 dims or more, a ValueError otherwise. The result has its shape and dtype, integers become float32. Channels before the first and after the
@@ -277,7 +285,7 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     return input / _C.pow(mean * alpha + k, beta)
 
 
-def bilinear(input1, input2, weight, bias=None):
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input1^T weight[o] input2 + bias[o] for each output: [.., I], [.., J], [O, I, J] -> [.., O].
 
     The other dims of the inputs broadcast; bias: [O], or None. input1 and weight have one dtype (TypeError otherwise). ValueError, often as an
@@ -289,7 +297,7 @@ def bilinear(input1, input2, weight, bias=None):
     return y if bias is None else y + bias
 
 
-def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """softmax((logits + noise) / tau) with noise = -log(-log(u)), u uniform in [0, 1) (Gumbel's; Jang et al., 2017): near to a random choice with the
     probabilities softmax(logits), more so with a smaller tau.
 

@@ -2,9 +2,18 @@
 
 The ops in C++ pool images. A signal is an image of one row. A volume is pooled plane by plane, and then along its depth.
 """
+from __future__ import annotations
+
 from .. import _C
 from .._keywords import accepting
 from .functional_convs import _sizes
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal, overload
+
+    from .._C import Tensor
+    from ._annotations import Size
 
 
 class _Call:
@@ -80,7 +89,23 @@ def _max_pool(op, dims, input, kernel_size, stride, padding, dilation, ceil_mode
     return (values, call.result(at)) if return_indices else values
 
 
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+if TYPE_CHECKING:
+
+    @overload
+    def max_pool1d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                   return_indices: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def max_pool1d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False, *,
+                   return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def max_pool1d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                   return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def max_pool1d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+               return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """The maximum of each window of [N, C, L] or [C, L]; stride is kernel_size unless given. Returns [N, C, floor((L + 2 padding - dilation (kernel_size -
     1) - 1) / stride) + 1].
 
@@ -94,7 +119,23 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+if TYPE_CHECKING:
+
+    @overload
+    def max_pool2d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                   return_indices: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def max_pool2d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False, *,
+                   return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def max_pool2d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                   return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def max_pool2d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+               return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """The maximum of each window of [N, C, H, W] or [C, H, W]: [N, C, H', W'], each size as in max_pool1d; indices are those in the flattened plane.
 
     The arguments are those of max_pool1d, and so are dtypes and errors.
@@ -102,7 +143,23 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+if TYPE_CHECKING:
+
+    @overload
+    def max_pool3d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                   return_indices: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def max_pool3d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False, *,
+                   return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def max_pool3d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                   return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def max_pool3d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+               return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """The maximum of each window of [N, C, D, H, W] or [C, D, H, W]: [N, C, D', H', W'], each size as in max_pool1d; indices are those in the flattened
     volume.
 
@@ -111,7 +168,8 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def max_pool1d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
+def max_pool1d_with_indices(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                            return_indices: bool = True) -> tuple[Tensor, Tensor]:
     """max_pool1d with the indices: (maxima, indices), both [N, C, L'] for an input of [N, C, L]; indices are int64.
 
     The other arguments are those of max_pool1d, and so are the errors; return_indices changes nothing, since the indices are always returned.
@@ -119,7 +177,8 @@ def max_pool1d_with_indices(input, kernel_size, stride=None, padding=0, dilation
     return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-def max_pool2d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
+def max_pool2d_with_indices(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                            return_indices: bool = True) -> tuple[Tensor, Tensor]:
     """max_pool2d with the indices: (maxima, indices), both [N, C, H', W'] for an input of [N, C, H, W]; indices are int64. Indices are those in the
     flattened plane.
 
@@ -128,7 +187,8 @@ def max_pool2d_with_indices(input, kernel_size, stride=None, padding=0, dilation
     return max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-def max_pool3d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
+def max_pool3d_with_indices(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
+                            return_indices: bool = True) -> tuple[Tensor, Tensor]:
     """max_pool3d with the indices: (maxima, indices), both [N, C, D', H', W'] for an input of [N, C, D, H, W]; indices are int64. Indices are those in the
     flattened volume.
 
@@ -178,7 +238,8 @@ def _avg_pool(op, dims, input, kernel_size, stride, padding, ceil_mode, count_in
     return call.result(_C.round(sums) / (counts if divisor_override is None else divisor_override)).to(input.dtype)
 
 
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+def avg_pool1d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True) -> Tensor:
     """The mean of each window of [N, C, L] or [C, L]; stride is kernel_size unless given. Returns [N, C, floor((L + 2 padding - kernel_size) / stride) + 1].
 
     ceil_mode: a last window may reach beyond the padding, and the size is rounded up. count_include_pad: the padding counts as zeros.
@@ -191,7 +252,8 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 
 
 @accepting
-def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool2d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+               divisor_override: float | None = None) -> Tensor:
     """The mean of each window of [N, C, H, W] or [C, H, W], or its sum divided by divisor_override: [N, C, H', W'], each size as in avg_pool1d.
 
     The arguments are those of avg_pool1d, and so are dtypes and errors; ValueError also for divisor_override 0.
@@ -200,7 +262,8 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 
 
 @accepting
-def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool3d(input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+               divisor_override: float | None = None) -> Tensor:
     """The mean of each window of [N, C, D, H, W] or [C, D, H, W], or its sum divided by divisor_override: [N, C, D', H', W'], each size as in avg_pool1d.
 
     The arguments are those of avg_pool1d, and so are dtypes and errors; ValueError also for divisor_override 0.
@@ -216,7 +279,7 @@ def _lp_pool(dims, pool, input, norm_type, kernel_size, stride, ceil_mode):
     return (_C.sign(mean) * _C.relu(_C.abs(mean)) * count).pow(1.0 / norm_type)
 
 
-def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool1d(input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
     """The p-norm of each window of [N, C, L] or [C, L]: (sum x^p)^(1/p).
 
     input: of a real dtype; integers become floats. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
@@ -227,7 +290,7 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return _lp_pool(1, avg_pool1d, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool2d(input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
     """The p-norm of each window of [N, C, H, W] or [C, H, W]: (sum x^p)^(1/p).
 
     input: of a real dtype; integers become floats. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.
@@ -238,7 +301,7 @@ def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return _lp_pool(2, avg_pool2d, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool3d(input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
     """The p-norm of each window of [N, C, D, H, W] or [C, D, H, W]: (sum x^p)^(1/p).
 
     input: of a real dtype; integers become floats. norm_type: p. kernel_size, stride, ceil_mode: as in avg_pool1d.

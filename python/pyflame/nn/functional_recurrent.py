@@ -1,8 +1,14 @@
 """Recurrent layers as functions of their weights: lstm, gru, rnn_tanh, rnn_relu, in PyTorch's two forms."""
+from __future__ import annotations
+
 from .. import _C
 from .._C import Tensor
 from .._keywords import naming
 from .recurrent import run_layers
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
 
 _AFTER = ("hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional")
 _PADDED, _PACKED = ("input", *_AFTER, "batch_first"), ("data", "batch_sizes", *_AFTER)
@@ -68,7 +74,7 @@ def _check(op, x, sizes, states, weights):
             raise _C.ArgumentError(f"{op}: hx does not fit; got shape {tuple(s.shape)}; expected {(len(weights), sizes[0], s.shape[2])}")
 
 
-def lstm(*args, **keywords):
+def lstm(*args: Any, **keywords: Any) -> tuple[Tensor, Tensor, Tensor]:
     """An LSTM of given weights: lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first) -> (outputs, h_n, c_n), or for the rows of
     a PackedSequence lstm(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional).
 
@@ -78,7 +84,7 @@ def lstm(*args, **keywords):
     return _run("lstm", "LSTM", args, keywords)
 
 
-def gru(*args, **keywords):
+def gru(*args: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
     """A GRU of given weights: gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first) -> (outputs, h_n), or for the rows of a
     PackedSequence gru(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional). hx is h_0; the others are as in lstm.
 
@@ -87,7 +93,7 @@ def gru(*args, **keywords):
     return _run("gru", "GRU", args, keywords)
 
 
-def rnn_tanh(*args, **keywords):
+def rnn_tanh(*args: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
     """An RNN with tanh of given weights -> (outputs, h_n). The arguments are those of gru.
 
     ValueError for another number of params, and where hx or the weights do not fit the input; TypeError where the dtypes differ.
@@ -95,7 +101,7 @@ def rnn_tanh(*args, **keywords):
     return _run("rnn_tanh", "RNN_TANH", args, keywords)
 
 
-def rnn_relu(*args, **keywords):
+def rnn_relu(*args: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
     """An RNN with ReLU of given weights -> (outputs, h_n). The arguments are those of gru.
 
     ValueError for another number of params, and where hx or the weights do not fit the input; TypeError where the dtypes differ.

@@ -1,7 +1,14 @@
 """Products of 8-bit floats with scales, by PyTorch's names."""
+from __future__ import annotations
+
 import enum
 
 from .. import _C
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from .._annotations import DType, Shape
 
 
 class ScalingType(enum.IntEnum):
@@ -46,7 +53,10 @@ def _shape(recipe, rows, depth, first):
     raise NotImplementedError(f"scaled_mm: not available for scales of the {'first' if first else 'second'} matrix; got {recipe!r}; expected ScalingType.{known}")
 
 
-def scaled_mm(mat_a, mat_b, scale_a, scale_recipe_a, scale_b, scale_recipe_b, swizzle_a=None, swizzle_b=None, bias=None, output_dtype=_C.bfloat16, contraction_dim=(), use_fast_accum=False):
+def scaled_mm(mat_a: Tensor, mat_b: Tensor, scale_a: Tensor | list[Tensor], scale_recipe_a: ScalingType | list[ScalingType], scale_b: Tensor | list[Tensor],
+              scale_recipe_b: ScalingType | list[ScalingType], swizzle_a: SwizzleType | list[SwizzleType] | None = None,
+              swizzle_b: SwizzleType | list[SwizzleType] | None = None, bias: Tensor | None = None, output_dtype: DType = _C.bfloat16,
+              contraction_dim: Shape = (), use_fast_accum: bool = False) -> Tensor:
     """The product of two matrices of 8-bit floats, each times its scales: output = (mat_a * scale_a) @ (mat_b * scale_b) + bias.
 
     mat_a [M, K], mat_b [K, N]: float8 dtypes. scale_a, scale_b: float32, or a list of one such tensor; of the shape that the recipe asks for:

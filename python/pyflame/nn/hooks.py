@@ -3,6 +3,8 @@
 A module without hooks is called in C, and so are plain forward hooks. As long as a hook of another kind is registered anywhere (for all modules, around a
 gradient, or with always_call), every module is called by Module._call_in_python below.
 """
+from __future__ import annotations
+
 import warnings
 import weakref
 
@@ -10,6 +12,11 @@ from .. import _C
 from .._C import Tensor
 from .._deprecation import deprecated
 from ..autograd import Function
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 class RemovableHandle:
@@ -22,7 +29,7 @@ class RemovableHandle:
         self.id = RemovableHandle._next
         RemovableHandle._next += 1
 
-    def remove(self):
+    def remove(self) -> None:
         self._hooks.pop(self.id, None)
         for group in self._extra:
             (group.pop(self.id, None) if isinstance(group, dict) else group.discard(self.id))
@@ -80,22 +87,22 @@ def _add_everywhere(kind, hook, with_kwargs=False, always_call=False):
     return handle
 
 
-def register_module_forward_pre_hook(hook):
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """hook(module, args) before the forward of every module; what it returns (if not None) replaces args."""
     return _add_everywhere("forward_pre", hook)
 
 
-def register_module_forward_hook(hook, *, with_kwargs=False, always_call=False):
+def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
     """hook(module, args, output), with_kwargs hook(module, args, kwargs, output), after the forward of every module; what it returns replaces output."""
     return _add_everywhere("forward", hook, with_kwargs, always_call)
 
 
-def register_module_full_backward_pre_hook(hook):
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """hook(module, grad_output) before the gradients of every module; what it returns replaces grad_output."""
     return _add_everywhere("backward_pre", hook)
 
 
-def register_module_full_backward_hook(hook):
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """hook(module, grad_input, grad_output) after the gradients of every module; what it returns replaces grad_input."""
     return _add_everywhere("backward", hook)
 
@@ -103,17 +110,17 @@ def register_module_full_backward_hook(hook):
 register_module_backward_hook = register_module_full_backward_hook
 
 
-def register_module_parameter_registration_hook(hook):
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """hook(module, name, parameter) when a parameter is registered; what it returns (if not None) is registered instead."""
     return _add_everywhere("parameter", hook)
 
 
-def register_module_buffer_registration_hook(hook):
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """hook(module, name, buffer) when a buffer is registered; what it returns (if not None) is registered instead."""
     return _add_everywhere("buffer", hook)
 
 
-def register_module_module_registration_hook(hook):
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """hook(module, name, child) when a child is registered; what it returns (if not None) is registered instead."""
     return _add_everywhere("module", hook)
 
@@ -211,7 +218,7 @@ class _Gradients:
 class Hooked:
     """What a Module is to its hooks."""
 
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """hook(module, args) before forward; what it returns (if not None) replaces args. With with_kwargs, hook(module, args, kwargs) returns
         (args, kwargs) or None. prepend: before the hooks that are there."""
         handle = add("register_forward_pre_hook", self._forward_pre_hooks, hook, prepend, (self._hooks_with_kwargs,))
@@ -219,7 +226,8 @@ class Hooked:
             self._hooks_with_kwargs.add(handle.id)
         return handle
 
-    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
+    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False,
+                              always_call: bool = False) -> RemovableHandle:
         """hook(module, args, output) after forward; what it returns (if not None) replaces output. With with_kwargs,
         hook(module, args, kwargs, output). prepend: before the hooks that are there. always_call: also after an exception, with output None."""
         handle = add("register_forward_hook", self._forward_hooks, hook, prepend, (self._hooks_with_kwargs, _always))
@@ -230,16 +238,16 @@ class Hooked:
             _is_special(handle, self)
         return handle
 
-    def register_full_backward_pre_hook(self, hook, prepend=False):
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """hook(module, grad_output) before the gradients of the module are computed; what it returns (if not None) replaces grad_output, a tuple."""
         return self._add_backward("register_full_backward_pre_hook", "_backward_pre_hooks", hook, prepend)
 
-    def register_full_backward_hook(self, hook, prepend=False):
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """hook(module, grad_input, grad_output) when the gradients of the module's inputs were computed; what it returns (if not None) replaces
         grad_input. Both are tuples: of the positional arguments (None where one is no tensor), and of the outputs."""
         return self._add_backward("register_full_backward_hook", "_backward_hooks", hook, prepend)
 
-    def register_backward_hook(self, hook):
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """The same as register_full_backward_hook, with a warning: PyTorch's hook of this name saw the gradients of the last op only."""
         deprecated("nn.Module.register_backward_hook", "register_full_backward_hook")
         return self.register_full_backward_hook(hook)

@@ -1,5 +1,7 @@
 """Initial values, with PyTorch's formulas. Every function fills a tensor in place (without a gradient) and returns it; each makes one
 random call. What is no tensor is a TypeError."""
+from __future__ import annotations
+
 import functools
 import math
 
@@ -7,19 +9,28 @@ from .. import _deprecation, _generator
 from .._grad_mode import no_grad
 from ._arguments import _tensor
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
 
-def _filling(function):
+    from .._C import Tensor
+    from .._annotations import Function, Number
+    from .._generator import Generator
+
+
+def _filling(function: Function) -> Function:
     """The function, which raises TypeError where its first argument is no tensor."""
 
     @functools.wraps(function)
-    def checked(tensor, *args, **kwargs):
+    def checked(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         _tensor(function.__name__, "the argument", tensor)
         return function(tensor, *args, **kwargs)
 
     return checked
 
 
-def calculate_gain(nonlinearity, param=None):
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which a nonlinearity's weights are scaled to keep the variance: 1 for 'linear', 'sigmoid' and the names of convolutions ('conv2d', ..),
     5 / 3 for 'tanh', sqrt(2) for 'relu', sqrt(2 / (1 + param^2)) for 'leaky_relu', 3 / 4 for 'selu'.
 
@@ -48,7 +59,7 @@ def _calculate_fan_in_and_fan_out(tensor):
 
 
 @_filling
-def uniform_(tensor, a=0.0, b=1.0, generator=None):
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fills the tensor, in place, from U(a, b), and returns it. generator: a Generator, or None for the global one; so for all functions.
 
     tensor: any shape and a floating dtype, a TypeError otherwise. ArgumentError for a > b.
@@ -58,7 +69,7 @@ def uniform_(tensor, a=0.0, b=1.0, generator=None):
 
 
 @_filling
-def normal_(tensor, mean=0.0, std=1.0, generator=None):
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fills the tensor, in place, from N(mean, std^2), and returns it.
 
     tensor: any shape and a floating dtype, a TypeError otherwise. generator: a Generator, or None for the global one. ArgumentError for std < 0.
@@ -91,7 +102,7 @@ def _erfinv(y):
 
 
 @_filling
-def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Generator | None = None) -> Tensor:
     """N(mean, std^2) restricted to [a, b], by inversion of the distribution. generator: a Generator, or None for the global one.
 
     tensor: is written in place. ArgumentError if a is larger than b.
@@ -111,7 +122,7 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
 
 
 @_filling
-def constant_(tensor, val):
+def constant_(tensor: Tensor, val: Number) -> Tensor:
     """Fills the tensor, in place, with the number val, and returns it.
 
     tensor: any shape and dtype; integers lose the fraction of val. TypeError if val is no number.
@@ -121,7 +132,7 @@ def constant_(tensor, val):
 
 
 @_filling
-def zeros_(tensor):
+def zeros_(tensor: Tensor) -> Tensor:
     """Fills the tensor with zeros, in place. Returns it. tensor: any shape and dtype.
 
     Raises TypeError for what is no tensor, and RuntimeError where several elements share memory.
@@ -130,7 +141,7 @@ def zeros_(tensor):
 
 
 @_filling
-def ones_(tensor):
+def ones_(tensor: Tensor) -> Tensor:
     """Fills the tensor with ones, in place. Returns it. tensor: any shape and dtype.
 
     Raises TypeError for what is no tensor, and RuntimeError where several elements share memory.
@@ -139,7 +150,7 @@ def ones_(tensor):
 
 
 @_filling
-def eye_(tensor):
+def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix: fills the tensor, in place, with 1 where row and column are equal and 0 elsewhere, and returns it.
 
     tensor: [M, N] of any dtype, which need not be square. ValueError for another number of dims.
@@ -153,7 +164,7 @@ def eye_(tensor):
 
 
 @_filling
-def xavier_uniform_(tensor, gain=1.0, generator=None):
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010). The tensor is filled in place and returned.
 
     tensor: a weight of 2 dims or more, a ValueError otherwise, and of a floating dtype. Its first dim counts the outputs, its second one the inputs, and
@@ -166,7 +177,7 @@ def xavier_uniform_(tensor, gain=1.0, generator=None):
 
 
 @_filling
-def xavier_normal_(tensor, gain=1.0, generator=None):
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """N(0, gain^2 2 / (fan_in + fan_out)) (Glorot and Bengio, 2010). The tensor is filled in place and returned.
 
     tensor, generator and errors: as in xavier_uniform_.
@@ -188,7 +199,8 @@ def _kaiming_std(tensor, a, mode, nonlinearity):
 
 
 @_filling
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: Literal["fan_in", "fan_out"] = "fan_in", nonlinearity: str = "leaky_relu",
+                     generator: Generator | None = None) -> Tensor:
     """U(-b, b) with b = gain sqrt(3 / fan) (He et al., 2015). The tensor is filled in place and returned.
 
     tensor: as in xavier_uniform_. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
@@ -199,7 +211,8 @@ def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gene
 
 
 @_filling
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_normal_(tensor: Tensor, a: float = 0, mode: Literal["fan_in", "fan_out"] = "fan_in", nonlinearity: str = "leaky_relu",
+                    generator: Generator | None = None) -> Tensor:
     """N(0, gain^2 / fan) (He et al., 2015). The tensor is filled in place and returned.
 
     tensor: as in xavier_uniform_. mode: 'fan_in' or 'fan_out', the fan. nonlinearity and its slope a (leaky_relu): the gain is that of calculate_gain.
@@ -215,7 +228,7 @@ def _fan_in_uniform_(tensor, fan_in):
 
 
 @_filling
-def orthogonal_(tensor, gain=1, generator=None):
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """A random matrix with orthogonal rows or columns, times gain; dims after the first count as one (Saxe et al., 2013). The factorization is done on the
     host. The tensor is filled in place and returned.
 
@@ -241,7 +254,7 @@ def orthogonal_(tensor, gain=1, generator=None):
 
 
 @_filling
-def sparse_(tensor, sparsity, std=0.01, generator=None):
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Fills the tensor, a matrix, in place, from N(0, std^2); a part `sparsity` of each column, rounded up, is zero (Martens, 2010). Returns it.
 
     tensor: [M, N] (ValueError otherwise), of a floating dtype. sparsity: from 0 to 1. generator: a Generator, or None for the global one.
@@ -261,7 +274,7 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
 
 
 @_filling
-def dirac_(tensor, groups=1):
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Makes a convolution keep its input: 1 at the centre where a channel meets itself, otherwise 0. Weights of 3 to 5 dims. The tensor is filled in place
     and returned.
 
@@ -284,8 +297,8 @@ def dirac_(tensor, groups=1):
         return tensor.copy_(_C.tensor(values, device=tensor.device))
 
 
-def _deprecated(function):
-    def old(*args, **kwargs):
+def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def old(*args: Any, **kwargs: Any) -> Tensor:
         _deprecation.deprecated(f"nn.init.{old.__name__}", f"nn.init.{function.__name__}")
         return function(*args, **kwargs)
 

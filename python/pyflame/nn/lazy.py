@@ -1,10 +1,20 @@
 """Layers that get the size of their input from the first input. Then they become the layers without Lazy in their names."""
+from __future__ import annotations
+
 from .. import _C
 from . import convolution, normalization
 from ._arguments import _integers
 from .linear import Linear
 from .module import Module
 from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .._C import Tensor
+    from .._annotations import DType, Device
+    from ._annotations import Padding, PaddingMode, Size
 
 
 class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like the class that it becomes
@@ -16,15 +26,15 @@ class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like 
 
     cls_to_become = None
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._infer_hook = self.register_forward_pre_hook(LazyModuleMixin._infer_parameters, with_kwargs=True)
 
-    def has_uninitialized_params(self):
+    def has_uninitialized_params(self) -> bool:
         """Whether a parameter or buffer of the module itself, not of its children, has no shape yet. Returns a bool."""
         return any(is_lazy(t) for group in (self._parameters, self._buffers) for t in group.values())
 
-    def initialize_parameters(self, *args, **kwargs):
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
         """Gives all parameters and buffers their shapes and first values. It is called with the arguments of the first forward. NotImplementedError unless a
         subclass defines it.
         """
@@ -52,19 +62,19 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     cls_to_become = Linear
 
-    def __init__(self, out_features, bias=True, device=None, dtype=None):
+    def __init__(self, out_features: int, bias: bool = True, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(0, 0, False)
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         self.out_features = out_features
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draws weight and bias again as Linear does, once they have shapes. Before the first input it does nothing."""
         if self.in_features and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input):
+    def initialize_parameters(self, input: Tensor) -> None:
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
             self.weight.materialize((self.out_features, self.in_features))
@@ -74,7 +84,8 @@ class LazyLinear(LazyModuleMixin, Linear):
 
 
 class _LazyConv(LazyModuleMixin):
-    def __init__(self, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros", device=None, dtype=None):
+    def __init__(self, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Padding = 0, dilation: Size = 1, groups: int = 1, bias: bool = True,
+                 padding_mode: PaddingMode = "zeros", device: Device | None = None, dtype: DType | None = None) -> None:
         self._begin(out_channels, bias, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, groups=groups, padding_mode=padding_mode, device=device, dtype=dtype)
 
     def _begin(self, out_channels, bias, *, groups, device, dtype, **sizes):
@@ -87,14 +98,14 @@ class _LazyConv(LazyModuleMixin):
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         if not self.has_uninitialized_params():
             super().reset_parameters()
 
     def _weight_shape(self):
         return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
-    def initialize_parameters(self, input, *args, **kwargs):
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
         if not self.has_uninitialized_params():
             return
         name, dims = type(self).__name__, len(self.kernel_size)
@@ -110,7 +121,8 @@ class _LazyConv(LazyModuleMixin):
 
 
 class _LazyConvTranspose(_LazyConv):
-    def __init__(self, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
+    def __init__(self, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size = 0, output_padding: Size = 0, groups: int = 1, bias: bool = True,
+                 dilation: Size = 1, padding_mode: PaddingMode = "zeros", device: Device | None = None, dtype: DType | None = None) -> None:
         self._begin(out_channels, bias, kernel_size=kernel_size, stride=stride, padding=padding, output_padding=output_padding, groups=groups, dilation=dilation,
                     padding_mode=padding_mode, device=device, dtype=dtype)  # fmt: skip
 
@@ -119,7 +131,8 @@ class _LazyConvTranspose(_LazyConv):
 
 
 class _LazyNorm(LazyModuleMixin):
-    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True):
+    def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True, device: Device | None = None,
+                 dtype: DType | None = None, *, bias: bool = True) -> None:
         super().__init__(0, eps, momentum, False, False, device=device, dtype=dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         where = {"device": device, "dtype": dtype}
@@ -129,15 +142,15 @@ class _LazyNorm(LazyModuleMixin):
             self.running_mean, self.running_var = UninitializedBuffer(**where), UninitializedBuffer(**where)
             self.num_batches_tracked = _C.zeros((), dtype=_C.int64, device=device)
 
-    def reset_running_stats(self):
+    def reset_running_stats(self) -> None:
         if not self.has_uninitialized_params():
             super().reset_running_stats()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         if not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input):
+    def initialize_parameters(self, input: Tensor) -> None:
         if input.ndim not in self._ranks:
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
         self.num_features = input.shape[self._channel(input)]
@@ -172,5 +185,34 @@ def _all_lazy():
                     yield "Lazy" + base.__name__, _lazy(kind, base)
 
 
-globals().update(_all_lazy())
-__all__ = ["LazyLinear", *(name for name, c in globals().items() if name.startswith("Lazy") and isinstance(c, type) and issubclass(c, Module) and c is not LazyLinear)]
+if TYPE_CHECKING:  # the classes that _lazy makes, for type checkers and editors
+
+    class LazyConv1d(_LazyConv, convolution.Conv1d): ...
+
+    class LazyConv2d(_LazyConv, convolution.Conv2d): ...
+
+    class LazyConv3d(_LazyConv, convolution.Conv3d): ...
+
+    class LazyConvTranspose1d(_LazyConvTranspose, convolution.ConvTranspose1d): ...
+
+    class LazyConvTranspose2d(_LazyConvTranspose, convolution.ConvTranspose2d): ...
+
+    class LazyConvTranspose3d(_LazyConvTranspose, convolution.ConvTranspose3d): ...
+
+    class LazyBatchNorm1d(_LazyNorm, normalization.BatchNorm1d): ...
+
+    class LazyBatchNorm2d(_LazyNorm, normalization.BatchNorm2d): ...
+
+    class LazyBatchNorm3d(_LazyNorm, normalization.BatchNorm3d): ...
+
+    class LazyInstanceNorm1d(_LazyInstanceNorm, normalization.InstanceNorm1d): ...
+
+    class LazyInstanceNorm2d(_LazyInstanceNorm, normalization.InstanceNorm2d): ...
+
+    class LazyInstanceNorm3d(_LazyInstanceNorm, normalization.InstanceNorm3d): ...
+
+    __all__ = ["LazyLinear", "LazyModuleMixin", "LazyConv1d", "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
+               "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d"]
+else:
+    globals().update(_all_lazy())
+    __all__ = ["LazyLinear", *(name for name, c in globals().items() if name.startswith("Lazy") and isinstance(c, type) and issubclass(c, Module) and c is not LazyLinear)]

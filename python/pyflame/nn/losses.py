@@ -1,4 +1,6 @@
 """Losses. Each takes reduction 'mean', 'sum' or 'none'; with 'none' the result has one loss per element or per row."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
@@ -7,6 +9,15 @@ from . import functional as F
 from ._old_arguments import with_size_average
 from .linear import Linear
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .._C import Tensor
+    from .._annotations import DType, Device, Shape
+    from ._annotations import Lengths, Reduction
+    from .functional_linear_loss import LinearCrossEntropyOptions
 
 
 class _Loss(Module):
@@ -17,7 +28,7 @@ class _Loss(Module):
         if "__init__" in cls.__dict__ and cls.__module__.startswith("pyflame."):
             cls.__init__ = with_size_average(cls.__init__)
 
-    def __init__(self, reduction="mean"):
+    def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
         if reduction not in self._reductions:
             known = ", ".join(f"'{name}'" for name in self._reductions[:-1])
@@ -32,7 +43,7 @@ class MSELoss(_Loss):
 
     reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. Floating dtypes."""
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         with named("mse_loss", "mean", "sub"):
             return _C.mse_loss(input, target, self.reduction)
 
@@ -42,7 +53,7 @@ class L1Loss(_Loss):
 
     reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. Floating dtypes."""
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         with named("l1_loss", "mean", "sub"):
             return _C.l1_loss(input, target, self.reduction)
 
@@ -59,12 +70,12 @@ class CrossEntropyLoss(_Loss):
     IndexError for a class that is not in [0, C).
     The arguments are those of nn.functional.cross_entropy."""
 
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean", label_smoothing: float = 0.0) -> None:
         super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         if not isinstance(input, _C.Tensor) and hasattr(input, "_cross_entropy"):
             return input._cross_entropy(target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
         return _C.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
@@ -80,7 +91,9 @@ class LinearCrossEntropyLoss(_Loss):
     cross_entropy. options: a LinearCrossEntropyOptions, or None.
     """
 
-    def __init__(self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None, reduction="mean", weight=None, ignore_index=None, label_smoothing=0.0, options=None):
+    def __init__(self, in_features: int, num_classes: int, *, out_features: Shape = (), bias: bool = False, device: Device | None = None,
+                 dtype: DType | None = None, reduction: Reduction = "mean", weight: Tensor | None = None, ignore_index: int | None = None,
+                 label_smoothing: float = 0.0, options: LinearCrossEntropyOptions | None = None) -> None:
         super().__init__(reduction)
         if weight is not None and tuple(weight.shape) != (num_classes,):
             raise RuntimeError(f"LinearCrossEntropyLoss: the weight does not fit; got shape {tuple(weight.shape)}; expected {(num_classes,)}")
@@ -90,12 +103,12 @@ class LinearCrossEntropyLoss(_Loss):
         self.num_classes, self.out_features, self.ignore_index, self.label_smoothing, self.options = num_classes, tuple(out_features), ignore_index, label_smoothing, options
         self.linear = Linear(in_features, math.prod(self.out_features, start=num_classes), bias=bias, device=device, dtype=dtype)
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         sizes, bias = (self.num_classes, *self.out_features), self.linear.bias
         return F.linear_cross_entropy(input, self.linear.weight.reshape(*sizes, self.linear.in_features), target, linear_bias=None if bias is None else bias.reshape(sizes), weight=self.weight,
                                       reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, options=self.options)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"in_features={self.linear.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, reduction={self.reduction}"
 
 
@@ -106,12 +119,12 @@ class NLLLoss(_Loss):
     targets), 'sum', or 'none': one loss for each place. IndexError for a class that is not in [0, C).
     The arguments are those of nn.functional.nll_loss."""
 
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return _C.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
@@ -132,11 +145,11 @@ class BCELoss(_Loss):
     weight that is no tensor.
     """
 
-    def __init__(self, weight=None, reduction="mean"):
+    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.register_buffer("weight", weight)
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
@@ -147,12 +160,12 @@ class BCEWithLogitsLoss(_Loss):
     reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element.
     The arguments are those of nn.functional.binary_cross_entropy_with_logits."""
 
-    def __init__(self, weight=None, reduction="mean", pos_weight=None):
+    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean", pos_weight: Tensor | None = None) -> None:
         super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return _C.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)
 
 
@@ -162,11 +175,11 @@ class SmoothL1Loss(_Loss):
     reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. input and target have the same shape: a
     ValueError otherwise, nothing is broadcast. ValueError for a negative beta."""
 
-    def __init__(self, reduction="mean", beta=1.0):
+    def __init__(self, reduction: Reduction = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
         self.beta = beta
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.smooth_l1_loss(input, target, self.reduction, self.beta)
 
 
@@ -176,11 +189,11 @@ class HuberLoss(_Loss):
     reduction: 'mean' or 'sum' of the losses, or 'none': one loss for each element. input and target have the same shape: a
     ValueError otherwise, nothing is broadcast. ValueError unless delta is positive."""
 
-    def __init__(self, reduction="mean", delta=1.0):
+    def __init__(self, reduction: Reduction = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
         self.delta = delta
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.huber_loss(input, target, self.reduction, self.delta)
 
 
@@ -195,11 +208,11 @@ class KLDivLoss(_Loss):
 
     _reductions = ("none", "mean", "sum", "batchmean")
 
-    def __init__(self, reduction="mean", log_target=False):
+    def __init__(self, reduction: Literal["none", "mean", "sum", "batchmean"] = "mean", log_target: bool = False) -> None:
         super().__init__(reduction)
         self.log_target = log_target
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.kl_div(input, target, self.reduction, self.log_target)
 
 
@@ -210,9 +223,9 @@ class CTCLoss(_Loss):
     The arguments are those of nn.functional.ctc_loss, which gives shapes and dtypes. Errors come from forward, and are those of ctc_loss.
     """
 
-    def __init__(self, blank=0, reduction="mean", zero_infinity=False):
+    def __init__(self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
 
-    def forward(self, log_probs, targets, input_lengths, target_lengths):
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Lengths | int, target_lengths: Lengths | int) -> Tensor:
         return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)

@@ -1,7 +1,16 @@
 """Losses that compare distances, margins and distributions; functional_losses.py has their formulas."""
+from __future__ import annotations
+
 from . import functional as F
 from .losses import _Loss
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._C import Tensor
+    from ._annotations import Reduction
 
 
 class MarginRankingLoss(_Loss):
@@ -10,11 +19,11 @@ class MarginRankingLoss(_Loss):
     reduction: 'mean', 'sum' or 'none' (the loss of each element). ValueError otherwise; forward raises one for shapes that do not fit.
     """
 
-    def __init__(self, margin=0.0, reduction="mean"):
+    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.margin = margin
 
-    def forward(self, input1, input2, target):
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
@@ -24,11 +33,11 @@ class HingeEmbeddingLoss(_Loss):
     reduction: 'mean', 'sum' or 'none' (the loss of each element). ValueError otherwise; forward raises one for shapes that do not fit.
     """
 
-    def __init__(self, margin=1.0, reduction="mean"):
+    def __init__(self, margin: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.margin = margin
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
@@ -38,11 +47,11 @@ class CosineEmbeddingLoss(_Loss):
     reduction: 'mean', 'sum' or 'none' (the loss of each row). ValueError otherwise; forward raises one for shapes that do not fit.
     """
 
-    def __init__(self, margin=0.0, reduction="mean"):
+    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.margin = margin
 
-    def forward(self, input1, input2, target):
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
@@ -52,7 +61,7 @@ class SoftMarginLoss(_Loss):
     reduction: 'mean', 'sum' or 'none' (the loss of each element). ValueError otherwise; forward raises one for shapes that do not fit.
     """
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, self.reduction)
 
 
@@ -62,11 +71,11 @@ class MultiLabelSoftMarginLoss(_Loss):
     reduction: 'mean', 'sum' or 'none' (the loss of each row). ValueError otherwise; forward raises one for shapes that do not fit.
     """
 
-    def __init__(self, weight=None, reduction="mean"):
+    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.register_buffer("weight", weight)
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
 
 
@@ -76,12 +85,12 @@ class MultiMarginLoss(_Loss):
     The arguments are those of nn.functional.multi_margin_loss, and so are the errors.
     """
 
-    def __init__(self, p=1, margin=1.0, weight=None, reduction="mean"):
+    def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.p, self.margin = p, margin
         self.register_buffer("weight", weight)
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
 
 
@@ -92,7 +101,7 @@ class MultiLabelMarginLoss(_Loss):
     IndexError for a label of C or more.
     """
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, self.reduction)
 
 
@@ -103,11 +112,11 @@ class PoissonNLLLoss(_Loss):
     The arguments are those of nn.functional.poisson_nll_loss, and so are the errors, which forward raises.
     """
 
-    def __init__(self, log_input=True, full=False, eps=1e-8, reduction="mean"):
+    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.poisson_nll_loss(input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction)
 
 
@@ -119,11 +128,11 @@ class GaussianNLLLoss(_Loss):
     the errors, which forward raises.
     """
 
-    def __init__(self, *, full=False, eps=1e-6, reduction="mean"):
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.full, self.eps = full, eps
 
-    def forward(self, input, target, var):
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
         return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
 
 
@@ -137,11 +146,11 @@ class TripletMarginLoss(_Loss):
     positive, numbers of dims that differ and shapes that do not broadcast.
     """
 
-    def __init__(self, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
+    def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-    def forward(self, anchor, positive, negative):
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return F.triplet_margin_loss(anchor, positive, negative, self.margin, self.p, self.eps, self.swap, reduction=self.reduction)
 
 
@@ -151,11 +160,12 @@ class TripletMarginWithDistanceLoss(_Loss):
     The arguments are those of nn.functional.triplet_margin_with_distance_loss, and so are the errors, which forward raises.
     """
 
-    def __init__(self, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
+    def __init__(self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0, swap: bool = False,
+                 reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.distance_function, self.margin, self.swap = distance_function, margin, swap
 
-    def forward(self, anchor, positive, negative):
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return F.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap, reduction=self.reduction)
 
 
@@ -166,11 +176,11 @@ class CosineSimilarity(Module):
     broadcast; IndexError for a dim out of range.
     """
 
-    def __init__(self, dim=1, eps=1e-8):
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self.dim, self.eps = dim, eps
 
-    def forward(self, x1, x2):
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
@@ -180,9 +190,9 @@ class PairwiseDistance(Module):
     x1, x2: [N, D] or [D], broadcast against each other; the result is [N] or a scalar. ArgumentError where the shapes do not broadcast. eps keeps the gradient of
     equal vectors finite."""
 
-    def __init__(self, p=2.0, eps=1e-6, keepdim=False):
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
-    def forward(self, x1, x2):
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -1,11 +1,21 @@
 """Module: the base of all layers. Attributes that are parameters, buffers or modules are registered automatically; names, the layout of a
 state dict and the hooks are PyTorch's."""
+from __future__ import annotations
+
 from .. import _C
 from .._C import Tensor
 from . import hooks
 from .hooks import Hooked, RemovableHandle  # noqa: F401
 from .parameter import Buffer, Parameter, is_lazy
 from .state import StateDict
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any, NoReturn
+
+    from .._annotations import DType, Device
+    from ._annotations import ModuleT
 
 
 class Module(_C._ModuleBase, StateDict, Hooked):
@@ -33,7 +43,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
 
     # Calls (with hooks) and the look-up of parameters, buffers and children as attributes: python/src/module_base.cpp.
 
-    def __init__(self):
+    def __init__(self) -> None:
         d = self.__dict__
         d["training"] = True
         d["_parameters"] = {}
@@ -45,7 +55,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         d["_hooks_with_kwargs"] = set()
         d["_state_hooks"] = {}
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the module; a call of the module runs its hooks and this. A subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__}: forward is not implemented")
 
@@ -103,7 +113,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         if "." in name or name == "":
             raise KeyError(f"{what}: a name must not be empty or contain a dot; got '{name}'")
 
-    def register_parameter(self, name, param):
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Adds param as the parameter `name`, which is also an attribute, or replaces the parameter. None reserves the name. TypeError for what is no
         Parameter; KeyError for an empty name, one with a dot, and that of another attribute.
         """
@@ -114,7 +124,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             raise KeyError(f"register_parameter: attribute '{name}' already exists")
         self._parameters[name] = hooks.registered("parameter", self, name, param)
 
-    def register_buffer(self, name, tensor, persistent=True):
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Adds a tensor that is not a parameter. If persistent, it is part of the state dict."""
         self._check_name("register_buffer", name)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -129,7 +139,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         else:
             self._non_persistent.add(name)
 
-    def add_module(self, name, module):
+    def add_module(self, name: str, module: Module | None) -> None:
         """Adds module as the child `name`, which is also an attribute, or replaces the child. None reserves the name. TypeError for what is no Module;
         KeyError for an empty name, one with a dot, and that of another attribute.
         """
@@ -144,7 +154,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
 
     # ---- walks
 
-    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+    def named_modules(self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """(path, module) of the module and all modules in it, each once."""
         memo = set() if memo is None else memo
         if id(self) in memo:
@@ -156,12 +166,12 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             if child is not None:
                 yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def modules(self):
+    def modules(self) -> Iterator[Module]:
         """An iterator over this module and all modules in it, at any depth, each once: parents before their children."""
         for _, m in self.named_modules():
             yield m
 
-    def named_children(self):
+    def named_children(self) -> Iterator[tuple[str, Module]]:
         """An iterator over pairs (name, module) of the modules that are attributes of this one, each module once."""
         seen = set()
         for name, m in self._modules.items():
@@ -169,7 +179,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                 seen.add(id(m))
                 yield name, m
 
-    def children(self):
+    def children(self) -> Iterator[Module]:
         """An iterator over the modules that are attributes of this one, each once, in the order in which they were added."""
         for _, m in self.named_children():
             yield m
@@ -184,25 +194,25 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                 seen.add(id(value))
                 yield (f"{path}.{name}" if path else name), value
 
-    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
         """(name, parameter) of this module and, with recurse, of all below it; shared ones are yielded once."""
         yield from self._named("_parameters", prefix, recurse, remove_duplicate)
 
-    def parameters(self, recurse=True):
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters of the module and, with recurse, of those in it."""
         for _, p in self.named_parameters(recurse=recurse):
             yield p
 
-    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(path, buffer) of the module and, with recurse, of those in it."""
         yield from self._named("_buffers", prefix, recurse, remove_duplicate)
 
-    def buffers(self, recurse=True):
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers of the module and, with recurse, of those in it."""
         for _, b in self.named_buffers(recurse=recurse):
             yield b
 
-    def get_submodule(self, target):
+    def get_submodule(self, target: str) -> Module:
         """The module with a dotted name, such as 'encoder.layers.0'; '' is this module. AttributeError if there is none."""
         module = self
         for part in target.split(".") if target else ():
@@ -212,7 +222,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             module = child
         return module
 
-    def get_parameter(self, target):
+    def get_parameter(self, target: str) -> Parameter:
         """The parameter of a path such as 'encoder.0.weight'. AttributeError where there is none."""
         path, _, name = target.rpartition(".")
         p = self.get_submodule(path)._parameters.get(name)
@@ -220,7 +230,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             raise AttributeError(f"there is no parameter '{target}'")
         return p
 
-    def get_buffer(self, target):
+    def get_buffer(self, target: str) -> Tensor:
         """The buffer with a dotted name, such as 'encoder.norm.running_mean'. AttributeError if there is none of this name."""
         path, _, name = target.rpartition(".")
         b = self.get_submodule(path)._buffers.get(name)
@@ -228,7 +238,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             raise AttributeError(f"there is no buffer '{target}'")
         return b
 
-    def set_submodule(self, target, module, strict=False):
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Puts a module where the dotted name says; its parent must be there, and with strict a child of that name too."""
         if not target:
             raise ValueError("set_submodule: the name is empty; expected the dotted name of a child")
@@ -242,7 +252,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             raise AttributeError(f"set_submodule: '{target}' is not a module")
         setattr(parent, name, module)
 
-    def apply(self, fn):
+    def apply(self: ModuleT, fn: Callable[[Module], object]) -> ModuleT:
         """Calls fn(m) for every module m in this one, children before their parents and this one last. Returns this module."""
         for child in self.children():
             child.apply(fn)
@@ -251,7 +261,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
 
     # ---- modes and moves
 
-    def train(self, mode=True):
+    def train(self: ModuleT, mode: bool = True) -> ModuleT:
         """Sets training mode, or with False evaluation mode, in the module and all modules in it. Returns the module."""
         if not isinstance(mode, bool):
             raise ValueError(f"train: the mode is not a bool; got {type(mode).__name__}")
@@ -259,11 +269,11 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             m.training = mode
         return self
 
-    def eval(self):
+    def eval(self: ModuleT) -> ModuleT:
         """train(False): dropout does nothing and batch norms use their running statistics. Returns the module."""
         return self.train(False)
 
-    def enable_gradient_checkpointing(self, modules=None):
+    def enable_gradient_checkpointing(self, modules: Iterable[str] | None = None) -> list[str]:
         """From now on, in training, the intermediates of these modules are not kept, and the backward pass computes them again. Returns their names.
 
         modules: dotted names, such as those of a pf.checkpoint_policy; None: the repeated blocks, which are the children of the model's outermost
@@ -272,20 +282,20 @@ class Module(_C._ModuleBase, StateDict, Hooked):
 
         return recompute.enable(self, modules)
 
-    def disable_gradient_checkpointing(self):
+    def disable_gradient_checkpointing(self) -> None:
         """Undoes enable_gradient_checkpointing for this module and all modules in it: backward passes use the intermediates of the forward pass."""
         from . import recompute
 
         for m in self.modules():
             recompute.keep(m)
 
-    def requires_grad_(self, requires_grad=True):
+    def requires_grad_(self: ModuleT, requires_grad: bool = True) -> ModuleT:
         """Whether gradients of the parameters are computed, set for all of them. Returns the module."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Removes the gradients of all parameters, or sets them to zero with set_to_none=False."""
         _C._drop_gradients(list(self.parameters()), set_to_none)
 
@@ -313,7 +323,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
                     made._lasts()
         return self
 
-    def to(self, *args, **kwargs):
+    def to(self: ModuleT, *args: Any, **kwargs: Any) -> ModuleT:
         """Moves parameters and buffers to a device and/or a floating dtype (integers keep theirs); memory_format=channels_last changes the
         layout of those with four dims."""
         device, dtype, memory_format = None, kwargs.pop("dtype", None), kwargs.pop("memory_format", None)
@@ -342,33 +352,33 @@ class Module(_C._ModuleBase, StateDict, Hooked):
     def _cast(self, dtype):
         return self._apply(lambda t: t.to(dtype=dtype) if t.is_floating_point() else t)
 
-    def float(self):
+    def float(self: ModuleT) -> ModuleT:
         """Converts floating-point parameters and buffers to float32, in place. Returns the module."""
         return self._cast(_C.float32)
 
-    def double(self):
+    def double(self: ModuleT) -> ModuleT:
         """Converts floating-point parameters and buffers to float64, in place. Returns the module."""
         return self._cast(_C.float64)
 
-    def half(self):
+    def half(self: ModuleT) -> ModuleT:
         """Converts floating-point parameters and buffers to float16, in place. Returns the module."""
         return self._cast(_C.float16)
 
-    def bfloat16(self):
+    def bfloat16(self: ModuleT) -> ModuleT:
         """Converts floating-point parameters and buffers to bfloat16, in place. Returns the module."""
         return self._cast(_C.bfloat16)
 
-    def cpu(self):
+    def cpu(self: ModuleT) -> ModuleT:
         """Moves parameters and buffers to the CPU, in place. Returns the module."""
         return self.to("cpu")
 
-    def cuda(self, device=None):
+    def cuda(self: ModuleT, device: Device | None = None) -> ModuleT:
         """Moves parameters and buffers to the GPU there is, of any vendor. DeviceError with the reason if there is none."""
         from .. import _gpu
 
         return self.to(_gpu.name_of(device))
 
-    def type(self, dst_type):
+    def type(self: ModuleT, dst_type: DType) -> ModuleT:
         """Parameters and buffers, also those of integers, as another dtype, or as a type such as 'torch.DoubleTensor'."""
         if isinstance(dst_type, str) or hasattr(dst_type, "_type_name"):
             from .. import _old_types
@@ -376,17 +386,17 @@ class Module(_C._ModuleBase, StateDict, Hooked):
             dst_type = _old_types.dtype_of(getattr(dst_type, "_type_name", dst_type))
         return self._apply(lambda t: t.to(dtype=dst_type))
 
-    def compile(self, *args, **kwargs):
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         """Does nothing and says so once: PyFlame compiles all ops without being asked. The arguments are PyTorch's and change nothing."""
         from .._compile import compile
 
         compile(self, *args, **kwargs)
 
-    def share_memory(self):
+    def share_memory(self) -> NoReturn:
         """Always NotImplementedError, as processes do not share tensors. The message says how to send a state_dict() instead."""
         raise NotImplementedError("share_memory: processes do not share tensors; send the state_dict() through a queue or a file")
 
-    def to_empty(self, *, device, recurse=True):
+    def to_empty(self: ModuleT, *, device: Device | None, recurse: bool = True) -> ModuleT:
         """Replaces parameters and buffers by tensors of the same shapes and dtypes on device, whose values are not set. recurse: also those of the modules in
         this one. Returns this module.
         """
@@ -394,7 +404,7 @@ class Module(_C._ModuleBase, StateDict, Hooked):
 
     # ---- printing
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """The text that print(module) shows in the parentheses, such as the arguments of the constructor. '' unless a subclass defines it."""
         return ""
 

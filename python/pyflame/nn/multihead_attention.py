@@ -1,4 +1,6 @@
 """Multi-head attention."""
+from __future__ import annotations
+
 from .. import _C
 from . import init
 from ._arguments import _integers, _probability
@@ -6,6 +8,11 @@ from .functional_attention import Masks, Projections, attend
 from .linear import Linear
 from .module import Module
 from .parameter import Parameter
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from .._annotations import DType, Device
 
 
 class MultiheadAttention(Module):
@@ -27,8 +34,8 @@ class MultiheadAttention(Module):
     no tensor.
     """
 
-    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None, batch_first=False,
-                 device=None, dtype=None):
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False, add_zero_attn: bool = False,
+                 kdim: int | None = None, vdim: int | None = None, batch_first: bool = False, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__()
         _integers("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         _integers("MultiheadAttention", **{name: v for name, v in (("kdim", kdim), ("vdim", vdim)) if v is not None})
@@ -70,7 +77,8 @@ class MultiheadAttention(Module):
             if b is not None:
                 init.xavier_normal_(b)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+                attn_mask: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """(output, weights). weights are None without need_weights, which is faster. is_causal hides later keys; with an attn_mask, it says that the mask
         does so."""
         p = Projections(self.in_proj_weight, (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight), self.in_proj_bias, self.bias_k, self.bias_v,

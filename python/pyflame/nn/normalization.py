@@ -1,4 +1,6 @@
 """Normalisation layers."""
+from __future__ import annotations
+
 import warnings
 
 from .. import _C
@@ -8,6 +10,13 @@ from . import init
 from ._arguments import _integers, _sequence
 from .module import Module
 from .parameter import Parameter
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from .._annotations import DType, Device
+    from ..distributed._group import ProcessGroup
+    from ._annotations import ModuleT, Size
 
 
 def _reset_affine(module):
@@ -20,7 +29,8 @@ def _reset_affine(module):
 class _BatchNorm(Module):
     _version = 2  # 1 did not save num_batches_tracked
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
+                 device: Device | None = None, dtype: DType | None = None, *, bias: bool = True) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -31,7 +41,7 @@ class _BatchNorm(Module):
         self.register_buffer("running_var", _C.ones(num_features, dtype=dtype, device=device) if tracked else None)
         self.register_buffer("num_batches_tracked", _C.zeros((), dtype=_C.int64, device=device) if tracked else None)
 
-    def reset_running_stats(self):
+    def reset_running_stats(self) -> None:
         """The running statistics as they are before the first batch."""
         if self.track_running_stats:
             with no_grad():
@@ -39,12 +49,12 @@ class _BatchNorm(Module):
                 self.running_var.fill_(1)
                 self.num_batches_tracked.zero_()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Weight 1 and bias 0, and the running statistics as they are before the first batch."""
         self.reset_running_stats()
         _reset_affine(self)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self._ranks:
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
         momentum = self.momentum
@@ -60,7 +70,7 @@ class _BatchNorm(Module):
         if self.num_batches_tracked is not None and (local_metadata.get("version") or 1) < 2:
             state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
 
 
@@ -114,11 +124,12 @@ class SyncBatchNorm(_BatchNorm):
 
     _ranks, _shapes = (2, 3, 4, 5), "2 to 5 (N, C, ...)"
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None, *, bias=True):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
+                 process_group: ProcessGroup | None = None, device: Device | None = None, dtype: DType | None = None, *, bias: bool = True) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         from .. import distributed
 
         ranks = distributed.get_world_size(self.process_group)
@@ -127,7 +138,7 @@ class SyncBatchNorm(_BatchNorm):
         return super().forward(input)
 
     @classmethod
-    def convert_sync_batchnorm(cls, module, process_group=None):
+    def convert_sync_batchnorm(cls, module: ModuleT, process_group: ProcessGroup | None = None) -> ModuleT:
         """The module with SyncBatchNorm in place of each BatchNorm, with the same parameters."""
         made = module
         if isinstance(module, _BatchNorm) and not isinstance(module, (_InstanceNorm, cls)):
@@ -141,10 +152,11 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _InstanceNorm(_BatchNorm):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None, *, bias=True):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False, track_running_stats: bool = False,
+                 device: Device | None = None, dtype: DType | None = None, *, bias: bool = True) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self._ranks:
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
         one = input.ndim == min(self._ranks)  # without a batch
@@ -201,7 +213,8 @@ class GroupNorm(Module):
     returns the same shape; ValueError for another C or fewer than 2 dims.
     """
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Device | None = None, dtype: DType | None = None, *,
+                 bias: bool = True) -> None:
         super().__init__()
         _integers("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_groups < 1 or num_channels % num_groups:
@@ -210,14 +223,14 @@ class GroupNorm(Module):
         self.register_parameter("weight", Parameter(_C.ones(num_channels, dtype=dtype, device=device)) if affine else None)
         self.register_parameter("bias", Parameter(_C.zeros(num_channels, dtype=dtype, device=device)) if affine and bias else None)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Sets all elements of weight to 1 and of bias to 0. Without them (affine=False) it does nothing."""
         _reset_affine(self)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
@@ -229,21 +242,22 @@ class LayerNorm(Module):
     TypeError for integers and for another dtype than that of the parameters.
     """
 
-    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
+    def __init__(self, normalized_shape: Size, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         self.normalized_shape = (int(normalized_shape),) if hasattr(normalized_shape, "__index__") else _sequence(normalized_shape, f"{type(self).__name__}: normalized_shape")
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
         self.register_parameter("bias", Parameter(_C.zeros(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine and bias else None)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Sets all elements of weight to 1 and of bias to 0. Without them (elementwise_affine=False) it does nothing."""
         _reset_affine(self)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return _C.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
 
 
@@ -255,18 +269,19 @@ class RMSNorm(Module):
     dtype than that of the weight.
     """
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
+    def __init__(self, normalized_shape: Size, eps: float | None = None, elementwise_affine: bool = True, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         self.normalized_shape = (int(normalized_shape),) if hasattr(normalized_shape, "__index__") else _sequence(normalized_shape, f"{type(self).__name__}: normalized_shape")
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Sets all elements of weight to 1. Without a weight (elementwise_affine=False) it does nothing."""
         _reset_affine(self)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return _C.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

@@ -1,35 +1,42 @@
 """Layers that pad the spatial dims. Padding is one number, or two for each dim, last dim first; negative padding cuts off."""
+from __future__ import annotations
+
 from .. import _C
 from ._arguments import _sequence
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from ._annotations import Size
 
 
 class _Pad(Module):
     _dims, _mode = 1, "constant"
 
-    def __init__(self, padding):
+    def __init__(self, padding: Size) -> None:
         super().__init__()
         count = 2 * type(self)._dims
         self.padding = (padding,) * count if hasattr(padding, "__index__") else _sequence(padding, f"{type(self).__name__}: padding")
         if len(self.padding) != count:
             raise ValueError(f"{type(self).__name__}: the padding has the wrong length; got {padding}; expected one number or {count}")
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return _C.pad(input, self.padding, type(self)._mode)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.padding}"
 
 
 class _ConstantPad(_Pad):
-    def __init__(self, padding, value):
+    def __init__(self, padding: Size, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return _C.pad(input, self.padding, "constant", self.value)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"
 
 
@@ -66,7 +73,7 @@ class ZeroPad1d(ConstantPad1d):
     input: [N, C, L] or [C, L], of any dtype. padding: one number, or 2: left, right; each is added to its size, and a negative one cuts off. ValueError for another
     count of numbers."""
 
-    def __init__(self, padding):
+    def __init__(self, padding: Size) -> None:
         super().__init__(padding, 0.0)
 
     extra_repr = _Pad.extra_repr
@@ -78,7 +85,7 @@ class ZeroPad2d(ConstantPad2d):
     input: [N, C, H, W] or [C, H, W], of any dtype. padding: one number, or 4: left, right, top, bottom; each is added to its size, and a negative one cuts off. ValueError for another
     count of numbers."""
 
-    def __init__(self, padding):
+    def __init__(self, padding: Size) -> None:
         super().__init__(padding, 0.0)
 
     extra_repr = _Pad.extra_repr
@@ -90,7 +97,7 @@ class ZeroPad3d(ConstantPad3d):
     input: [N, C, D, H, W] or [C, D, H, W], of any dtype. padding: one number, or 6: left, right, top, bottom, front, back; each is added to its size, and a negative one cuts off. ValueError for another
     count of numbers."""
 
-    def __init__(self, padding):
+    def __init__(self, padding: Size) -> None:
         super().__init__(padding, 0.0)
 
     extra_repr = _Pad.extra_repr

@@ -1,4 +1,6 @@
 """Modules on several devices, by PyTorch's names."""
+from __future__ import annotations
+
 import contextlib
 import copy
 import functools
@@ -7,6 +9,14 @@ import weakref
 from .. import _C, _refused, distributed
 from .._notes import once
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from .._annotations import Device
+    from ..distributed._group import ProcessGroup
 
 _MIB = 1 << 20
 
@@ -19,7 +29,7 @@ class DataParallel(Module):
     Raises TypeError where module is no Module.
     """
 
-    def __init__(self, module, device_ids=None, output_device=None, dim=0):
+    def __init__(self, module: Module, device_ids: Sequence[Device] | None = None, output_device: Device | None = None, dim: int = 0) -> None:
         if not isinstance(module, Module):
             raise TypeError(f"DataParallel: not a module; got {type(module).__name__}; expected a Module")
         super().__init__()
@@ -28,11 +38,12 @@ class DataParallel(Module):
         if max(_C.rocm_device_count(), _C.cuda_device_count()) > 1:
             once("nn.DataParallel", "computes on one GPU; use DistributedDataParallel with one process for each GPU: `pyflame run --nproc N script.py`")
 
-    def forward(self, *inputs, **kwargs):
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
 
 
-def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, module_kwargs=None):
+def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Device] | None = None, output_device: Device | None = None, dim: int = 0,
+                  module_kwargs: dict[str, Any] | None = None) -> Any:
     """Calls the module, on one device.
 
     inputs: a tuple of positional arguments, or one argument. module_kwargs: a dict of those by name. device_ids, output_device and dim are accepted for PyTorch's
@@ -103,9 +114,11 @@ class DistributedDataParallel(Module):
 
     in_order_bytes = 4 * _MIB  # to average more takes longer than what a stream of its own costs the host. It is read when a module is wrapped
 
-    def __init__(self, module, device_ids=None, output_device=None, dim=0, broadcast_buffers=True, init_sync=True, process_group=None, bucket_cap_mb=None,
-                 find_unused_parameters=False, check_reduction=False, gradient_as_bucket_view=False, static_graph=False, delay_all_reduce_named_params=None,
-                 param_to_hook_all_reduce=None, mixed_precision=None, device_mesh=None, skip_all_reduce_unused_params=False):
+    def __init__(self, module: Module, device_ids: Sequence[Device] | None = None, output_device: Device | None = None, dim: int = 0,
+                 broadcast_buffers: bool = True, init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = None,
+                 find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False,
+                 delay_all_reduce_named_params: None = None, param_to_hook_all_reduce: Any = None, mixed_precision: None = None, device_mesh: None = None,
+                 skip_all_reduce_unused_params: bool = False) -> None:
         super().__init__()
         op = "DistributedDataParallel"
         for name, value in (("mixed_precision", mixed_precision), ("device_mesh", device_mesh), ("delay_all_reduce_named_params", delay_all_reduce_named_params)):
@@ -164,7 +177,7 @@ class DistributedDataParallel(Module):
                 raise ValueError(f"{op}: the modules of the ranks differ; got {different[0]} on rank 0 and {different[1]} on rank {r}; expected the same module on every rank")
 
     @contextlib.contextmanager
-    def no_sync(self):
+    def no_sync(self) -> Iterator[None]:
         """Backward passes of forward passes in this block leave .grad as each process has it. The next one outside reduces what came together."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
@@ -172,7 +185,7 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
-    def forward(self, *inputs, **kwargs):
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Returns module(*inputs, **kwargs). Before that, in training, the ranks' buffers are set to those of rank 0 (broadcast_buffers=True)."""
         if not self._alone:
             self._sync = self.require_backward_grad_sync

@@ -1,9 +1,15 @@
 """Parameters and buffers: tensors that a Module registers automatically; also those whose shape comes with the first input."""
+from __future__ import annotations
+
 from functools import partial
 from types import FunctionType
 
 from .. import _C
 from .._C import Tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._annotations import DType, Device, Shape, TensorLike
 
 
 def _rebuild(data, requires_grad):
@@ -17,7 +23,7 @@ class Parameter(Tensor):
     global_shape, placements). Raises ValueError for integers and bools, unless requires_grad is False, and for a DTensor that is Partial().
     """
 
-    def __init__(self, data=None, requires_grad=True):
+    def __init__(self, data: TensorLike | None = None, requires_grad: bool = True) -> None:
         if data is None:
             data = _C.empty(0)
         layout = None
@@ -53,7 +59,7 @@ class Buffer(Tensor):
     data: a tensor, or what pyflame.tensor takes; None: an empty tensor. Raises TypeError for other data, such as a str.
     """
 
-    def __init__(self, data=None, *, persistent=True):
+    def __init__(self, data: TensorLike | None = None, *, persistent: bool = True) -> None:
         if data is None:
             data = _C.empty(0)
         super().__init__(data.detach() if isinstance(data, Tensor) else _C.tensor(data))
@@ -76,7 +82,7 @@ def with_members_of(source):
 class _Uninitialized:
     """What has no shape yet. materialize(shape) gives it one."""
 
-    def materialize(self, shape, device=None, dtype=None):
+    def materialize(self, shape: Shape, device: Device | None = None, dtype: DType | None = None) -> None:
         """From now on, this is an ordinary tensor of this shape, with any values."""
         now = _C.empty(tuple(shape), dtype=dtype or self._dtype, device=device or self._device)
         requires_grad = self.requires_grad
@@ -176,7 +182,7 @@ class UninitializedParameter(Parameter):
 
     _becomes = Parameter
 
-    def __init__(self, requires_grad=True, device=None, dtype=None):
+    def __init__(self, requires_grad: bool = True, device: Device | None = None, dtype: DType | None = None) -> None:
         like = _C.empty(0, dtype=dtype, device=device)
         self._device, self._dtype = like.device, like.dtype
         Parameter.__init__(self, like, requires_grad)
@@ -197,13 +203,13 @@ class UninitializedBuffer(Tensor):
 
     _becomes = Tensor
 
-    def __init__(self, requires_grad=False, device=None, dtype=None, persistent=True):
+    def __init__(self, requires_grad: bool = False, device: Device | None = None, dtype: DType | None = None, persistent: bool = True) -> None:
         like = _C.empty(0, dtype=dtype, device=device)
         self._device, self._dtype, self.persistent = like.device, like.dtype, persistent
         Tensor.__init__(self, like)
 
 
-def is_lazy(tensor):
+def is_lazy(tensor: object) -> bool:
     """Whether a parameter or buffer has no shape yet."""
     return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))
 

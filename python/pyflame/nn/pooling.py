@@ -1,13 +1,22 @@
 """Pooling layers. functional_pools.py and functional_adaptive_pools.py have the functions."""
+from __future__ import annotations
+
 from . import functional as F
 from ._arguments import _one, _pair, _triple
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._C import Tensor
+    from ._annotations import AdaptiveSize, Factor, Size
 
 
 class _Pool(Module):
     _sizes = staticmethod(_pair)
 
-    def __init__(self, kernel_size, stride=None, padding=0):
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
         for name, size in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride), ("padding", padding)):
             type(self)._sizes(size, f"{type(self).__name__}: {name}")
@@ -18,19 +27,20 @@ class _Pool(Module):
         for name in ("kernel_size", "stride", "padding"):
             setattr(self, name, tuple(type(self)._sizes(getattr(self, name), name)))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class _MaxPool(_Pool):
-    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, return_indices: bool = False,
+                 ceil_mode: bool = False) -> None:
         super().__init__(kernel_size, stride, padding)
         self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return type(self)._function(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{super().extra_repr()}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
 
@@ -68,7 +78,7 @@ class MaxPool3d(_MaxPool):
 
 
 class _AvgPool(_Pool):
-    def __init__(self, kernel_size, stride, padding, ceil_mode, count_include_pad):
+    def __init__(self, kernel_size: Size, stride: Size | None, padding: Size, ceil_mode: bool, count_include_pad: bool) -> None:
         super().__init__(kernel_size, stride, padding)
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
@@ -83,20 +93,21 @@ class AvgPool1d(_AvgPool):
 
     _sizes = staticmethod(_one)
 
-    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False, count_include_pad: bool = True) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self._make_tuples()
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
 class _AvgPoolOfPlanes(_AvgPool):
-    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+                 divisor_override: float | None = None) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return type(self)._function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
 
@@ -123,14 +134,14 @@ class AvgPool3d(_AvgPoolOfPlanes):
 
 
 class _AdaptivePool(Module):
-    def __init__(self, output_size):
+    def __init__(self, output_size: AdaptiveSize) -> None:
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return type(self)._function(input, self.output_size)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
@@ -171,11 +182,11 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
-    def __init__(self, output_size, return_indices=False):
+    def __init__(self, output_size: AdaptiveSize, return_indices: bool = False) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return type(self)._function(input, self.output_size, self.return_indices)
 
 
@@ -210,14 +221,14 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
 
 class _LPPool(Module):
-    def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
+    def __init__(self, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> None:
         super().__init__()
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return type(self)._function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
 
 
@@ -249,7 +260,8 @@ class LPPool3d(_LPPool):
 
 
 class _FractionalMaxPool(Module):
-    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    def __init__(self, kernel_size: Size, output_size: Size | None = None, output_ratio: Factor | None = None, return_indices: bool = False,
+                 _random_samples: Tensor | None = None) -> None:
         super().__init__()
         if (output_size is None) == (output_ratio is None):
             raise ValueError(f"{type(self).__name__}: not one of output_size and output_ratio; expected exactly one of them")
@@ -257,7 +269,7 @@ class _FractionalMaxPool(Module):
         self.output_size, self.output_ratio = output_size, output_ratio
         self.register_buffer("_random_samples", _random_samples)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return type(self)._function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
 
 
@@ -282,11 +294,11 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
 
 class _MaxUnpool(_Pool):
-    def __init__(self, kernel_size, stride=None, padding=0):
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__(kernel_size, stride, padding)
         self._make_tuples()
 
-    def forward(self, input, indices, output_size=None):
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         return type(self)._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -327,14 +339,14 @@ class Unfold(Module):
     The arguments are those of nn.functional.unfold. Any dtype. ArgumentError for other dims, and where no window fits.
     """
 
-    def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
+    def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
 
 
@@ -344,13 +356,13 @@ class Fold(Module):
     The arguments are those of functional.fold. ArgumentError where the columns do not fit the windows of output_size.
     """
 
-    def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    def __init__(self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__()
         self.output_size, self.kernel_size, self.dilation, self.padding, self.stride = output_size, kernel_size, dilation, padding, stride
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return (f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
                 f"stride={self.stride}")

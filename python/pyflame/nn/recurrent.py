@@ -1,4 +1,6 @@
 """Recurrent layers and their cells: RNN, LSTM, GRU. Names of parameters, initial values and shapes are PyTorch's."""
+from __future__ import annotations
+
 import math
 import warnings
 
@@ -11,6 +13,14 @@ from .functional import dropout
 from .module import Module
 from .parameter import Parameter
 from .utils.rnn import PackedSequence
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from .._C import Tensor
+    from .._annotations import DType, Device
 
 _MOST_LAYERS = 2**16  # each layer has parameters of its own, so a number without a bound would fill the memory before it ends
 _STEPS = {"LSTM": steps.LSTMStep, "GRU": steps.GRUStep, "RNN_TANH": steps.RNNStep, "RNN_RELU": steps.ReLUStep}
@@ -32,8 +42,9 @@ class RNNBase(Module):
     or is given to another mode than 'LSTM'; TypeError for sizes that are not ints.
     """
 
-    def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
-                 device=None, dtype=None):
+    def __init__(self, mode: Literal["LSTM", "GRU", "RNN_TANH", "RNN_RELU"], input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size)
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
@@ -57,13 +68,13 @@ class RNNBase(Module):
                 self._all_weights.append(names)
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draws all parameters anew, uniformly between -1 / sqrt(hidden_size) and 1 / sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
         for p in self.parameters():
             init.uniform_(p, -bound, bound)
 
-    def flatten_parameters(self):
+    def flatten_parameters(self) -> None:
         """Does nothing. PyTorch puts the parameters into one block of memory for its kernels, which PyFlame's do not need."""
 
     @property
@@ -75,7 +86,7 @@ class RNNBase(Module):
     def _flat_weights(self):
         return [getattr(self, name) for name in self._flat_weights_names]
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         s = f"{self.input_size}, {self.hidden_size}"
         for name, otherwise in (("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0.0), ("bidirectional", False)):
             if getattr(self, name) != otherwise:
@@ -119,7 +130,8 @@ class RNNBase(Module):
         if x.shape[-1] != self.input_size:
             raise _C.ArgumentError(f"{type(self).__name__}: the input's last size does not fit; got {x.shape[-1]}; expected input_size {self.input_size}")
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor | PackedSequence,
+                hx: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor | PackedSequence, Tensor | tuple[Tensor, Tensor]]:
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         _tensor(type(self).__name__, "the input", input)
@@ -240,8 +252,9 @@ class RNN(RNNBase):
     parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False,
-                 device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: Literal["tanh", "relu"] = "tanh", bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNN: unknown nonlinearity; got '{nonlinearity}'; expected 'tanh' or 'relu'")
         super().__init__("RNN_TANH" if nonlinearity == "tanh" else "RNN_RELU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
@@ -262,8 +275,8 @@ class LSTM(RNNBase):
     than H; in forward for other dims, another I and a state of another shape. TypeError there for another dtype than that of the parameters.
     """
 
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None,
-                 dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+                 bidirectional: bool = False, proj_size: int = 0, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
 
 
@@ -280,7 +293,8 @@ class GRU(RNNBase):
     ValueError for an input or a state that does not fit and for a sequence without steps, and TypeError for another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+                 bidirectional: bool = False, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
 
 
@@ -293,7 +307,7 @@ class RNNCellBase(Module):
     Raises ValueError for a negative size, and TypeError for a size that is not an int.
     """
 
-    def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__()
         _integers(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
         if input_size < 0 or hidden_size < 0:
@@ -306,7 +320,7 @@ class RNNCellBase(Module):
 
     reset_parameters = RNNBase.reset_parameters
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         s = f"{self.input_size}, {self.hidden_size}"
         if not self.bias:
             s += f", bias={self.bias}"
@@ -356,13 +370,14 @@ class RNNCell(RNNCellBase):
     state that does not fit, and TypeError for what is no tensor and another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: Literal["tanh", "relu"] = "tanh", device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNNCell: unknown nonlinearity; got {nonlinearity!r}; expected 'tanh' or 'relu'")
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         if self.nonlinearity not in ("tanh", "relu"):  # of a program that set it later
             raise RuntimeError(f"RNNCell: unknown nonlinearity; got '{self.nonlinearity}'; expected 'tanh' or 'relu'")
         return self._step(steps.RNNStep if self.nonlinearity == "tanh" else steps.ReLUStep, input, (hx,))[0]
@@ -377,10 +392,10 @@ class LSTMCell(RNNCellBase):
     TypeError for another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
         if hx is not None and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
             raise TypeError(f"LSTMCell: the state is not a pair (h, c); got {type(hx).__name__}; expected two tensors")
         return self._step(steps.LSTMStep, input, (None, None) if hx is None else tuple(hx))
@@ -395,10 +410,10 @@ class GRUCell(RNNCellBase):
     TypeError for another dtype than the parameters'.
     """
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Device | None = None, dtype: DType | None = None) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         return self._step(steps.GRUStep, input, (hx,))[0]
 
 
@@ -413,7 +428,7 @@ def _cell(op, kind, input, states, w_ih, w_hh, b_ih, b_hh):
     return kind(input.shape[0], *rest).forward(_C.linear(input, w_ih, bias), states)[0]
 
 
-def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def lstm_cell(input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One step of an LSTM, as LSTMCell: input [N, I] and hx = (h, c), each [N, H] -> (h', c').
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
@@ -423,7 +438,7 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return tuple(_cell("lstm_cell", steps.LSTMStep, input, tuple(hx), w_ih, w_hh, b_ih, b_hh))
 
 
-def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def gru_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
     """One step of a GRU, as GRUCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
@@ -433,7 +448,7 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _cell("gru_cell", steps.GRUStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_tanh_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
     """One step of an RNN with tanh, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.
@@ -443,7 +458,7 @@ def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _cell("rnn_tanh_cell", steps.RNNStep, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_relu_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
     """One step of an RNN with ReLU, as RNNCell: input [N, I] and hx [N, H] -> [N, H].
 
     w_ih, w_hh: [gates * H, I] and [gates * H, H]. b_ih, b_hh: [gates * H], or None.

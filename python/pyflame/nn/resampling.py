@@ -2,11 +2,18 @@
 
 One dim is treated after the other: each new element is a weighted sum of old ones, by the op `resample`.
 """
+from __future__ import annotations
+
 import math
 
 from .. import _C
 from .functional_adaptive_pools import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .module import Module
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from ._annotations import Factor, InterpolateMode, Size
 
 _DIMS = {"nearest": (1, 2, 3), "nearest-exact": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,), "lanczos": (2,)}
 _FILTERS = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
@@ -67,7 +74,8 @@ def _target(input, size, scale_factor, dims):
     return tuple(int(math.floor(n * v)) for n, v in zip(input.shape[2:], values)), values
 
 
-def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+def interpolate(input: Tensor, size: Size | None = None, scale_factor: Factor | None = None, mode: InterpolateMode = "nearest",
+                align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor:
     """[N, C, spatial ...] in another size.
 
     size or scale_factor: one number, or one for each spatial dim. mode: 'nearest', 'nearest-exact' (1 to 3 dims), 'linear' (1), 'bilinear',
@@ -112,7 +120,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     return y if y is not input else input.clone()
 
 
-def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+def upsample(input: Tensor, size: Size | None = None, scale_factor: Factor | None = None, mode: InterpolateMode = "nearest",
+             align_corners: bool | None = None) -> Tensor:
     """The same as interpolate: [N, C, spatial ...] in another size, such as [N, C, H, W] -> [N, C, size, size].
 
     The arguments are those of interpolate, and so are dtypes and errors.
@@ -120,7 +129,7 @@ def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input, size=None, scale_factor=None):
+def upsample_nearest(input: Tensor, size: Size | None = None, scale_factor: Factor | None = None) -> Tensor:
     """interpolate with mode 'nearest': [N, C, spatial ...] in another size, of any dtype, by copies of elements.
 
     The arguments are those of interpolate, and so are the errors.
@@ -128,7 +137,7 @@ def upsample_nearest(input, size=None, scale_factor=None):
     return interpolate(input, size, scale_factor)
 
 
-def upsample_bilinear(input, size=None, scale_factor=None):
+def upsample_bilinear(input: Tensor, size: Size | None = None, scale_factor: Factor | None = None) -> Tensor:
     """interpolate with mode 'bilinear' and align_corners=True: [N, C, H, W] -> [N, C, H', W'].
 
     input: floating, or uint8. The arguments are those of interpolate, and so are the errors; ValueError for other numbers of dims.
@@ -142,16 +151,17 @@ class Upsample(Module):
     The arguments are those of functional.interpolate, and so are modes, dtypes and errors, which forward raises.
     """
 
-    def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None):
+    def __init__(self, size: Size | None = None, scale_factor: Factor | None = None, mode: InterpolateMode = "nearest", align_corners: bool | None = None,
+                 recompute_scale_factor: bool | None = None) -> None:
         super().__init__()
         self.size, self.mode = size, mode
         self.scale_factor = tuple(map(float, scale_factor)) if isinstance(scale_factor, (list, tuple)) else float(scale_factor) if scale_factor else None
         self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         given = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
         return f"{given}, mode={self.mode!r}"
 
@@ -163,7 +173,7 @@ class UpsamplingNearest2d(Upsample):
     them is given.
     """
 
-    def __init__(self, size=None, scale_factor=None):
+    def __init__(self, size: Size | None = None, scale_factor: Factor | None = None) -> None:
         super().__init__(size, scale_factor)
 
 
@@ -174,5 +184,5 @@ class UpsamplingBilinear2d(Upsample):
     them is given, and for other dims. Dtypes: floating, and uint8.
     """
 
-    def __init__(self, size=None, scale_factor=None):
+    def __init__(self, size: Size | None = None, scale_factor: Factor | None = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)

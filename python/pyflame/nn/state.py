@@ -1,4 +1,6 @@
 """State dicts of modules: collecting, loading, and the hooks around both."""
+from __future__ import annotations
+
 from collections import OrderedDict
 from collections.abc import Mapping
 
@@ -6,6 +8,13 @@ from .._C import Tensor
 from .._grad_mode import no_grad
 from . import hooks
 from .parameter import Parameter, is_lazy
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .hooks import RemovableHandle
 
 
 class IncompatibleKeys(tuple):
@@ -35,20 +44,20 @@ class StateDict:
         for hook in tuple(self._state_hooks.get(kind, {}).values()):
             hook(self, *args)
 
-    def register_state_dict_pre_hook(self, hook):
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """hook(module, prefix, keep_vars) before the module's entries of a state dict are collected."""
         return self._state_hook("before_saving", hook)
 
-    def register_state_dict_post_hook(self, hook):
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """hook(module, state_dict, prefix, local_metadata) after the module's entries were collected; it may change the dict."""
         return self._state_hook("after_saving", hook)
 
-    def register_load_state_dict_pre_hook(self, hook):
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs) before a state dict is loaded; it may
         change the dict, which is a copy."""
         return self._state_hook("before_loading", hook)
 
-    def register_load_state_dict_post_hook(self, hook):
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """hook(module, incompatible_keys) after a state dict was loaded; it may take keys out of the two lists."""
         return self._state_hook("after_loading", hook)
 
@@ -60,11 +69,11 @@ class StateDict:
 
     # ---- what is not a tensor
 
-    def get_extra_state(self):
+    def get_extra_state(self) -> Any:
         """What belongs into the state dict besides parameters and buffers. A class that has such a state overrides this and set_extra_state."""
         raise RuntimeError(f"{type(self).__name__}: get_extra_state is not implemented; expected a method that returns the state")
 
-    def set_extra_state(self, state):
+    def set_extra_state(self, state: Any) -> None:
         """Called by load_state_dict with what get_extra_state returned."""
         raise RuntimeError(f"{type(self).__name__}: set_extra_state is not implemented, but the state dict has one; expected a method that takes the state")
 
@@ -94,7 +103,7 @@ class StateDict:
         if type(self).get_extra_state is not StateDict.get_extra_state:
             destination[prefix + EXTRA] = self.get_extra_state()
 
-    def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
+    def state_dict(self, *args: Any, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
         """An OrderedDict from dotted names to the tensors of all parameters and persistent buffers. They share memory with the module. destination: a dict
         that gets them; prefix: what their names begin with; keep_vars: the parameters themselves instead of detached tensors. The attribute _metadata has the
         version of each module."""
@@ -137,7 +146,7 @@ class StateDict:
         known = {*self._modules, *(k[len(prefix) :] for k in mine), EXTRA}
         unexpected_keys += [k for k in state_dict if strict and k.startswith(prefix) and k[len(prefix) :].split(".")[0] in inside - known]
 
-    def load_state_dict(self, state_dict, strict=True, assign=False):
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Copies the tensors of a state dict into the module. All wrong keys (missing, unexpected, of another shape) are listed in one
         RuntimeError, in PyTorch's words; then nothing is changed. strict=False ignores missing and unexpected ones. assign: the module gets the tensors themselves, not their values."""
         if not isinstance(state_dict, Mapping):

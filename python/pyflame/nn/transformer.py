@@ -1,4 +1,6 @@
 """Transformer (Vaswani et al., 2017): encoder, decoder and their layers."""
+from __future__ import annotations
+
 import copy
 
 from .. import _C
@@ -10,6 +12,12 @@ from .linear import Linear
 from .module import Module
 from .multihead_attention import MultiheadAttention
 from .normalization import LayerNorm
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._C import Tensor
+    from .._annotations import DType, Device
+    from ._annotations import AttentionActivation
 
 
 def activation_of(activation, op="activation"):
@@ -74,14 +82,15 @@ class TransformerEncoderLayer(_Layer):
     raises ValueError for an input of another rank or last size.
     """
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
-                 bias=True, device=None, dtype=None):
+    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: AttentionActivation = F.relu,
+                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         where = {"device": device, "dtype": dtype}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where)
         self._make(d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, 2, where)
 
-    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+    def forward(self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         def attention(x):
             return self.dropout1(self._attend(self.self_attn, x, x, src_mask, src_key_padding_mask, is_causal))
 
@@ -97,16 +106,18 @@ class TransformerDecoderLayer(_Layer):
     ArgumentError for an E other than d_model, and TypeError for another dtype than that of the parameters. Vaswani et al., 2017.
     """
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
-                 bias=True, device=None, dtype=None):
+    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: AttentionActivation = F.relu,
+                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         where = {"device": device, "dtype": dtype}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where)
         self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where)
         self._make(d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, 3, where)
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=False,
-                memory_is_causal=False):
+    def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+                tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
+                memory_is_causal: bool = False) -> Tensor:
         def to_itself(x):
             return self.dropout1(self._attend(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
 
@@ -126,12 +137,12 @@ class TransformerEncoder(Module):
     Raises TypeError where encoder_layer is no Module or num_layers no int, and ValueError for a negative num_layers. A call raises ValueError for an input that does not fit the layer.
     """
 
-    def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
+    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None, enable_nested_tensor: bool = True, mask_check: bool = True) -> None:
         super().__init__()
         self.layers, self.num_layers, self.norm = _copies("TransformerEncoder", encoder_layer, num_layers), num_layers, norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
 
-    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
+    def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None) -> Tensor:
         for layer in self.layers:
             src = layer(src, src_mask=mask, is_causal=bool(is_causal), src_key_padding_mask=src_key_padding_mask)
         return src if self.norm is None else self.norm(src)
@@ -143,12 +154,13 @@ class TransformerDecoder(Module):
     Raises TypeError where decoder_layer is no Module or num_layers no int, and ValueError for a negative num_layers. A call raises ValueError for an input that does not fit the layer.
     """
 
-    def __init__(self, decoder_layer, num_layers, norm=None):
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         self.layers, self.num_layers, self.norm = _copies("TransformerDecoder", decoder_layer, num_layers), num_layers, norm
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None,
-                memory_is_causal=False):
+    def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+                tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
+                memory_is_causal: bool = False) -> Tensor:
         for layer in self.layers:
             tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
                         memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=bool(tgt_is_causal), memory_is_causal=memory_is_causal)
@@ -164,8 +176,10 @@ class Transformer(Module):
     another dtype than that of the parameters. Vaswani et al., 2017.
     """
 
-    def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1, activation=F.relu,
-                 custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
+    def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6, dim_feedforward: int = 2048,
+                 dropout: float = 0.1, activation: AttentionActivation = F.relu, custom_encoder: Module | None = None, custom_decoder: Module | None = None,
+                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Device | None = None,
+                 dtype: DType | None = None) -> None:
         super().__init__()
         where = {"device": device, "dtype": dtype}
 
@@ -186,12 +200,13 @@ class Transformer(Module):
                 init.xavier_uniform_(p)
 
     @staticmethod
-    def generate_square_subsequent_mask(sz, device=None, dtype=None):
+    def generate_square_subsequent_mask(sz: int, device: Device | None = None, dtype: DType | None = None) -> Tensor:
         """[sz, sz] with -inf where a key comes after the query, otherwise 0."""
         return _causal_mask(sz, device, dtype)
 
-    def forward(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None, src_key_padding_mask=None, tgt_key_padding_mask=None,
-                memory_key_padding_mask=None, src_is_causal=None, tgt_is_causal=None, memory_is_causal=False):
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+                src_key_padding_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+                src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False) -> Tensor:
         batch = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
             raise RuntimeError(f"Transformer: the batches differ; got src {tuple(src.shape)} and tgt {tuple(tgt.shape)}; expected the same size of dim {batch}")

@@ -1,2 +1,2 @@
 """Signal processing: window functions."""
-from . import windows  # noqa: F401
+from . import windows as windows

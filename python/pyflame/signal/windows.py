@@ -4,12 +4,27 @@ sym=True gives a symmetric window; sym=False the first M numbers of the symmetri
 computed in float64 and rounded to dtype (the default dtype unless given). ArgumentError for a negative M, for a dtype that is not floating,
 and for a layout other than pyflame.strided.
 """
+from __future__ import annotations
+
 import math
 import operator
 
 from .. import _C
 from .._dtypes import check_layout
 from .._keywords import naming
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from .._C import Tensor
+    from .._annotations import DType, Device
+    from .._dtypes import layout as Layout
+
+    class PeriodicWindow(Protocol):
+        def __call__(self, window_length: int, periodic: bool = True, *, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+                     requires_grad: bool = False) -> Tensor: ...
 
 __all__ = ["bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser", "nuttall"]
 
@@ -38,7 +53,8 @@ def _cosines(factors):
     return values
 
 
-def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def general_cosine(M: int, *, a: list[float] | tuple[float, ...], sym: bool = True, dtype: DType | None = None, layout: Layout | None = None,
+                   device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """The sum of (-1)^i a[i] cos(2 pi i k / (M - 1)). a is a sequence of numbers that is not empty.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -54,7 +70,8 @@ def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requ
     return _window("general_cosine", M, _cosines(factors), sym, dtype, device, requires_grad, layout)
 
 
-def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+                    requires_grad: bool = False) -> Tensor:
     """alpha - (1 - alpha) cos(2 pi k / (M - 1)).
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -64,7 +81,8 @@ def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=
     return _window("general_hamming", M, _cosines([alpha, 1 - alpha]), sym, dtype, device, requires_grad, layout)
 
 
-def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def hamming(M: int, *, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+            requires_grad: bool = False) -> Tensor:
     """0.54 - 0.46 cos(2 pi k / (M - 1)).
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -74,7 +92,8 @@ def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=
     return _window("hamming", M, _cosines([0.54, 0.46]), sym, dtype, device, requires_grad, layout)
 
 
-def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def hann(M: int, *, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+         requires_grad: bool = False) -> Tensor:
     """(1 - cos(2 pi k / (M - 1))) / 2.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -84,7 +103,8 @@ def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=Fal
     return _window("hann", M, _cosines([0.5, 0.5]), sym, dtype, device, requires_grad, layout)
 
 
-def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def blackman(M: int, *, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+             requires_grad: bool = False) -> Tensor:
     """0.42 - 0.5 cos(2 pi k / (M - 1)) + 0.08 cos(4 pi k / (M - 1)).
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -94,7 +114,8 @@ def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad
     return _window("blackman", M, _cosines([0.42, 0.5, 0.08]), sym, dtype, device, requires_grad, layout)
 
 
-def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def nuttall(M: int, *, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+            requires_grad: bool = False) -> Tensor:
     """Nuttall's window of four cosines with the smallest side lobes.
 
     M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -104,7 +125,8 @@ def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=
     return _window("nuttall", M, _cosines([0.3635819, 0.4891775, 0.1365995, 0.0106411]), sym, dtype, device, requires_grad, layout)
 
 
-def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def bartlett(M: int, *, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+             requires_grad: bool = False) -> Tensor:
     """1 - |2 k / (M - 1) - 1|: a triangle.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -114,7 +136,8 @@ def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad
     return _window("bartlett", M, lambda k, n: 1 - _C.abs(k * (2 / n) - 1), sym, dtype, device, requires_grad, layout)
 
 
-def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def cosine(M: int, *, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+           requires_grad: bool = False) -> Tensor:
     """sin(pi (k + 1/2) / M): half a period, which does not reach 0.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -124,7 +147,8 @@ def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=F
     return _window("cosine", M, lambda k, n: _C.sin((k + 0.5) * (math.pi / (n + 1))), sym, dtype, device, requires_grad, layout)
 
 
-def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def exponential(M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None,
+                device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """exp(-|k - center| / tau). center: the middle, and nothing else if sym.
 
     M: how many samples. layout: pyflame.strided, or None.
@@ -139,7 +163,8 @@ def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, d
     return _window("exponential", M, lambda k, n: _C.exp(-_C.abs(k - (n / 2 if center is None else center)) / tau), sym, dtype, device, requires_grad, layout)
 
 
-def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+             requires_grad: bool = False) -> Tensor:
     """exp(-(k - middle)^2 / (2 std^2)).
 
     M: how many samples. sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -151,7 +176,8 @@ def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requ
     return _window("gaussian", M, lambda k, n: _C.exp(-0.5 * _C.square((k - n / 2) / std)), sym, dtype, device, requires_grad, layout)
 
 
-def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+           requires_grad: bool = False) -> Tensor:
     """I0(beta sqrt(1 - (2 k / (M - 1) - 1)^2)) / I0(beta), with the modified Bessel function I0.
 
     sym: symmetric; False: one period of a periodic window, as spectra need it. layout: pyflame.strided, or None.
@@ -172,8 +198,9 @@ def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requ
 _WINDOW_ERRORS = "A vector of window_length numbers. ValueError for a negative length, for dtypes of integers, and for another layout. TypeError for what is no dtype."
 
 
-def _periodic(window, name):
-    def function(window_length, periodic=True, *, dtype=None, layout=None, device=None, requires_grad=False):
+def _periodic(window: Callable[..., Tensor], name: str) -> PeriodicWindow:
+    def function(window_length: int, periodic: bool = True, *, dtype: DType | None = None, layout: Layout | None = None, device: Device | None = None,
+                 requires_grad: bool = False) -> Tensor:
         return window(window_length, sym=not periodic, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
     function.__name__ = function.__qualname__ = name
@@ -186,7 +213,8 @@ blackman_window = _periodic(blackman, "blackman_window")
 hann_window = _periodic(hann, "hann_window")
 
 
-def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, requires_grad=False):
+def hamming_window(window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *, dtype: DType | None = None,
+                   layout: Layout | None = None, device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """alpha - beta cos(2 pi k / window_length); periodic=False makes it symmetric.
 
     window_length: how many samples. layout: pyflame.strided, or None.
@@ -196,7 +224,8 @@ def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype
     return _window("hamming_window", window_length, _cosines([alpha, beta]), not periodic, dtype, device, requires_grad, layout)
 
 
-def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, requires_grad=False):
+def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: DType | None = None, layout: Layout | None = None,
+                  device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """The window kaiser of pyflame.signal.windows; periodic=False makes it symmetric.
 
     window_length: how many samples. beta: at least 0; the larger it is, the narrower is the window. layout: pyflame.strided, or None.

@@ -1,8 +1,14 @@
 """Attention beyond functional.scaled_dot_product_attention, and names for the choice of its kernel, which needs none."""
+from __future__ import annotations
+
 import contextlib
 import enum
 
-from . import bias, varlen  # noqa: F401
+from . import bias as bias, varlen as varlen
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class SDPBackend(enum.IntEnum):
@@ -16,7 +22,7 @@ class SDPBackend(enum.IntEnum):
 
 
 @contextlib.contextmanager
-def sdpa_kernel(backends, set_priority=False):
+def sdpa_kernel(backends: SDPBackend | list[SDPBackend] | tuple[SDPBackend, ...], set_priority: bool = False) -> Iterator[None]:
     """A context that changes nothing: the fastest kernel that fits is taken, and results are equal but for rounding.
 
     backends: an SDPBackend or a list of them; set_priority: whether their order counts. Both are accepted for PyTorch's programs. TypeError for other backends, ValueError for none.

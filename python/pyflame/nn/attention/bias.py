@@ -1,5 +1,12 @@
 """Causal masks of attention, for scaled_dot_product_attention(attn_mask=)."""
+from __future__ import annotations
+
 from ... import _C
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ..._C import Tensor
+    from ..._annotations import Shape
 
 
 def _sizes(op, size):
@@ -10,7 +17,7 @@ def _sizes(op, size):
     return given
 
 
-def causal_upper_left(*size):
+def causal_upper_left(*size: int | Shape) -> Tensor:
     """A bool mask [L, S]: query i sees the keys 0 to i.
 
     size: two numbers L and S, or one pair. Raises ValueError for another number of sizes and a negative size; TypeError for what is no int.
@@ -19,7 +26,7 @@ def causal_upper_left(*size):
     return _C.tril(_C.ones(rows, columns, dtype=_C.bool_))
 
 
-def causal_lower_right(*size):
+def causal_lower_right(*size: int | Shape) -> Tensor:
     """A bool mask [L, S] in which the last query sees all keys, the one before all but the last, and so on.
 
     size: two numbers L and S, or one pair. Raises ValueError for another number of sizes and a negative size; TypeError for what is no int.

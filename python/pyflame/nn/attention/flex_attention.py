@@ -1,11 +1,26 @@
 """Attention with scores and masks that Python functions give, by PyTorch's names. A function is called once, with index tensors that broadcast to
 [B, H, Q, K], so it is written with operators of tensors, as for PyTorch. All scores [B, H, Q, K] are in memory."""
+from __future__ import annotations
+
 import math
 
 from ... import _C, _refused
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal, overload
 
-def noop_mask(batch, head, token_q, token_kv):
+    from ..._C import Tensor
+    from ..._annotations import Device, Shape
+    from .._annotations import Size
+
+    # Functions of the indices batch, head, query and key; a score comes before them.
+    MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
     """A mask_mod that hides nothing. batch, head, token_q and token_kv: indices, of which only the device counts.
 
     Raises AttributeError for a batch that is no tensor.
@@ -13,7 +28,7 @@ def noop_mask(batch, head, token_q, token_kv):
     return _C.ones((), dtype=_C.bool_, device=batch.device)
 
 
-def and_masks(*mask_mods):
+def and_masks(*mask_mods: MaskMod) -> MaskMod:
     """A mask_mod (b, h, q_idx, kv_idx) that shows what all of mask_mods show: the & of their results, which are bool tensors.
 
     RuntimeError for no functions.
@@ -21,7 +36,7 @@ def and_masks(*mask_mods):
     return _joined("and_masks", mask_mods, lambda a, b: a & b)
 
 
-def or_masks(*mask_mods):
+def or_masks(*mask_mods: MaskMod) -> MaskMod:
     """A mask_mod (b, h, q_idx, kv_idx) that shows what at least one of mask_mods shows: the | of their results, which are bool tensors.
 
     RuntimeError for no functions.
@@ -55,7 +70,7 @@ class BlockMask:
     Raises TypeError for a mask_mod that cannot be called, and ValueError for a block_size below 1. to_dense() and attention raise what mask_mod raises.
     """
 
-    def __init__(self, mask_mod, sizes, device, block_size):
+    def __init__(self, mask_mod: MaskMod, sizes: Shape, device: Device | None, block_size: tuple[int, int]) -> None:
         if not callable(mask_mod):
             raise TypeError(f"BlockMask: mask_mod cannot be called; got {type(mask_mod).__name__}; expected a function of (b, h, q_idx, kv_idx)")
         if len(block_size) != 2 or not all(isinstance(n, int) and n > 0 for n in block_size):
@@ -63,7 +78,7 @@ class BlockMask:
         self.mask_mod, self.shape, self.device, self.BLOCK_SIZE = mask_mod, tuple(sizes), device, block_size
         self.seq_lengths = self.shape[2:]
 
-    def to_dense(self):
+    def to_dense(self) -> Tensor:
         """The blocks that show something, [B, H, blocks of Q, blocks of K], 1 or 0."""
         b, h, q, k = self.shape
         rows, columns = self.BLOCK_SIZE
@@ -71,23 +86,23 @@ class BlockMask:
         shown = _C.pad(shown, (0, -k % columns, 0, -q % rows))
         return shown.view(b, h, shown.shape[2] // rows, rows, shown.shape[3] // columns, columns).amax((3, 5)).to(_C.int32)
 
-    def numel(self):
+    def numel(self) -> int:
         """The number of scores that the mask covers, shown or hidden, an int: B * H * Q * K."""
         return math.prod(self.shape)
 
-    def sparsity(self):
+    def sparsity(self) -> float:
         """How many of the blocks show nothing, in percent, a float. It calls mask_mod and reads the result from the device."""
         return 100.0 * (1 - self.to_dense().float().mean().item())
 
-    def to(self, device):
+    def to(self, device: Device | None) -> BlockMask:
         """The mask for another device. What the function itself holds stays where it is."""
         return BlockMask(self.mask_mod, self.shape, device, self.BLOCK_SIZE)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"BlockMask(shape={self.shape}, BLOCK_SIZE={self.BLOCK_SIZE})"
 
 
-def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
+def create_mask(mod_fn: MaskMod | ScoreMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Device | None = None) -> Tensor:
     """The bool mask [B, H, Q_LEN, KV_LEN] of a mask_mod, or the float scores that a score_mod adds to zeros; B and H None count as 1.
 
     mod_fn: the mask_mod (4 arguments) or score_mod (5). Q_LEN, KV_LEN: the numbers of queries and keys.
@@ -104,7 +119,8 @@ def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
     return values.expand(sizes)
 
 
-def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False):
+def create_block_mask(mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Device | None = None, BLOCK_SIZE: Size = 128,
+                      _compile: bool = False) -> BlockMask:
     """A BlockMask of mask_mod(b, h, q_idx, kv_idx), which is true where a query sees a key. B and H None count as 1.
 
     Q_LEN, KV_LEN: the numbers of queries and keys. BLOCK_SIZE: a number, or one for queries and one for keys; it is what to_dense() and sparsity() count
@@ -117,7 +133,27 @@ def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), device, blocks)
 
 
-def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False, kernel_options=None, *, return_aux=None):
+if TYPE_CHECKING:
+
+    @overload
+    def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMod | None = None, block_mask: BlockMask | None = None,
+                       scale: float | None = None, enable_gqa: bool = False, return_lse: Literal[False] = False, kernel_options: dict[str, Any] | None = None,
+                       *, return_aux: None = None) -> Tensor: ...
+
+    @overload
+    def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMod | None = None, block_mask: BlockMask | None = None,
+                       scale: float | None = None, enable_gqa: bool = False, *, return_lse: Literal[True], kernel_options: dict[str, Any] | None = None,
+                       return_aux: None = None) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMod | None = None, block_mask: BlockMask | None = None,
+                       scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, kernel_options: dict[str, Any] | None = None, *,
+                       return_aux: None = None) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMod | None = None, block_mask: BlockMask | None = None,
+                   scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, kernel_options: dict[str, Any] | None = None, *,
+                   return_aux: None = None) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(score_mod(query key^T scale), where block_mask shows it) value.
 
     query [B, Hq, Q, E], key [B, Hkv, K, E], value [B, Hkv, K, Ev]; the result is [B, Hq, Q, Ev]. score_mod(score, b, h, q_idx, kv_idx) gives the new

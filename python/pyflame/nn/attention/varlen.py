@@ -1,8 +1,17 @@
 """Sequences of any lengths without padding, under PyTorch's name."""
+from __future__ import annotations
+
 from ... import _C
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, *, scale=None, window_size=(-1, -1), enable_gqa=False):
+    from ..._C import Tensor
+
+
+def varlen_attn(query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int, is_causal: bool = False, *,
+                scale: float | None = None, window_size: Sequence[int] = (-1, -1), enable_gqa: bool = False) -> Tensor:
     """Attention within each of several sequences that lie one after the other: query [Tq, H, D], key and value [Tk, Hk, D]. Sequence i has
     the queries cu_seq_q[i] up to cu_seq_q[i + 1], and the keys between the same entries of cu_seq_k; both are int32, begin with 0 and end
     with Tq and Tk. Sequences may be empty; none is longer than max_q and max_k. Offsets that do not fit are a ValueError: at the call

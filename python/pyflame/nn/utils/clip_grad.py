@@ -1,10 +1,16 @@
 """Gradient clipping."""
+from __future__ import annotations
+
 import math
 
 from ... import _C
 from ..._C import Tensor
 from ..._deprecation import deprecated
 from ..._grad_mode import no_grad
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._annotations import Tensors
 
 
 def _listed(tensors, method):
@@ -21,7 +27,7 @@ def _with_grads(parameters):
     return [p for p in params if p.grad is not None]
 
 
-def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+def get_total_norm(tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
     """The p-norm of all tensors together, as if they were one vector; a 0-d tensor. norm_type: p, also inf and -inf.
 
     DTensors and parts of larger tensors (pf.distributed.fsdp, tensor parallel layers) count as the whole tensors: a collective, which all their ranks call.
@@ -89,7 +95,7 @@ def _norm(t, p):
     return _C.pow(_C.pow(t, p).sum(), 1 / p)
 
 
-def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
+def clip_grads_with_norm_(parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
     """Scales the gradients in place by max_norm / (total_norm + 1e-6), where that is below 1.
 
     parameters: a tensor or several; those without a gradient are left out. total_norm: a 0-d tensor, such as get_total_norm gives. foreach is accepted for PyTorch's programs
@@ -103,7 +109,7 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
             p.grad.mul_(factor.to(device=p.grad.device, dtype=p.grad.dtype))
 
 
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+def clip_grad_norm_(parameters: Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
     """Scales the gradients in place so that their joint p-norm is at most max_norm; norm_type: p, also inf. Returns the norm before, a 0-d tensor.
 
     parameters: a tensor or several; those without a gradient do not count. error_if_nonfinite: RuntimeError where the norm is inf or NaN; it is read, so this is a sync
@@ -129,13 +135,13 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     return _C.clip_grad_norm_(params, max_norm)
 
 
-def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+def clip_grad_norm(parameters: Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
     """The deprecated name of clip_grad_norm_, with its result and errors; each call warns. The arguments are those of clip_grad_norm_."""
     deprecated("nn.utils.clip_grad_norm", "nn.utils.clip_grad_norm_")
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
-def clip_grad_value_(parameters, clip_value, foreach=None):
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Limits every element of the gradients to [-clip_value, clip_value], in place. parameters: a tensor or several. foreach is accepted for PyTorch's programs and changes nothing.
 
     Raises ValueError for a negative clip_value; TypeError for one that is no number, and for what is no tensor among parameters.

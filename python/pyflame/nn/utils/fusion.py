@@ -1,11 +1,20 @@
 """A batch norm in evaluation mode folded into the layer before it."""
+from __future__ import annotations
+
 import copy
 
 from ... import _C
 from ..parameter import Parameter
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ..._C import Tensor
+    from .._annotations import ModuleT
+    from ..module import Module
 
-def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose=False):
+
+def fuse_conv_bn_weights(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, bn_w: Tensor | None, bn_b: Tensor | None,
+                         transpose: bool = False) -> tuple[Parameter, Parameter]:
     """(weight, bias) of a convolution that does the batch norm, too. transpose: of a transposed convolution.
 
     conv_w, conv_b: the weight and the bias of the convolution; conv_b may be None. bn_rm, bn_rv: running_mean and running_var of the batch norm, [channels]. bn_eps: its
@@ -23,7 +32,8 @@ def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, trans
     return Parameter(fused_w, conv_w.requires_grad), Parameter(fused_b, True if conv_b is None else conv_b.requires_grad)
 
 
-def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b):
+def fuse_linear_bn_weights(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, bn_w: Tensor,
+                           bn_b: Tensor) -> tuple[Parameter, Parameter]:
     """(weight, bias) of a linear layer that does the batch norm, too.
 
     linear_w, linear_b: the weight and the bias of the layer; linear_b may be None. bn_rm, bn_rv: running_mean and running_var of the batch norm, [out_features], or [1].
@@ -45,7 +55,7 @@ def _check(op, layer, bn):
         raise AssertionError(f"{op}: the batch norm has no running statistics; expected track_running_stats=True")
 
 
-def fuse_conv_bn_eval(conv, bn, transpose=False):
+def fuse_conv_bn_eval(conv: ModuleT, bn: Module, transpose: bool = False) -> ModuleT:
     """A copy of the convolution that does the batch norm, too. Both are in evaluation mode. conv, bn: the modules. transpose: conv is a transposed convolution.
 
     Raises AssertionError for a module in training and for a batch norm without running statistics; ValueError for another number of channels.
@@ -56,7 +66,7 @@ def fuse_conv_bn_eval(conv, bn, transpose=False):
     return fused
 
 
-def fuse_linear_bn_eval(linear, bn):
+def fuse_linear_bn_eval(linear: ModuleT, bn: Module) -> ModuleT:
     """A copy of the linear layer that does the batch norm, too. Both are in evaluation mode.
 
     Raises AssertionError for a module in training and for features that do not fit.

@@ -1,8 +1,16 @@
 """Parametrizations of weights: weight norm, spectral norm, orthogonal matrices."""
+from __future__ import annotations
+
 from ... import _C, linalg
 from ... import _matrices
 from ..module import Module
 from . import _norms, parametrize
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .._annotations import ModuleT
 
 
 class _WeightNorm(Module):
@@ -17,7 +25,7 @@ class _WeightNorm(Module):
         return _norms.norm_except_dim(weight, self.dim), weight
 
 
-def weight_norm(module, name="weight", dim=0):
+def weight_norm(module: ModuleT, name: str = "weight", dim: int | None = 0) -> ModuleT:
     """The weight as a direction and a magnitude: w = g v / |v| (Salimans and Kingma, 2016). The norm is over all dims but one, or all with dim=None.
     original0 is g, original1 is v. State dicts of the old nn.utils.weight_norm load, too. Returns the module.
 
@@ -62,7 +70,7 @@ class _SpectralNorm(Module):
         return value
 
 
-def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=None):
+def spectral_norm(module: ModuleT, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> ModuleT:
     """The weight divided by its largest singular value (Miyato et al., 2018), which power iterations follow while training. Returns the module.
 
     module.name is the weight. n_power_iterations: how many at each use, at least 1 (ValueError). eps: the least length that a vector is divided by. dim: the dim of the
@@ -140,7 +148,8 @@ class _Orthogonal(Module):
         return whole * _C.sign(r.diagonal(0, -2, -1)).unsqueeze(-2)
 
 
-def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization=True):
+def orthogonal(module: ModuleT, name: str = "weight", orthogonal_map: Literal["matrix_exp", "cayley", "householder"] | None = None, *,
+               use_trivialization: bool = True) -> ModuleT:
     """The weight as a matrix with orthogonal columns, or rows: orthogonal_map is 'matrix_exp', 'cayley' or 'householder' (the default where the matrix is not
     square). The present weight is made orthogonal. ValueError for less than 2 dimensions. Returns the module.
 

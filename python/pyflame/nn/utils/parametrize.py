@@ -1,4 +1,6 @@
 """Parameters that are computed from others each time that they are read: module.weight = f(module.parametrizations.weight.original)."""
+from __future__ import annotations
+
 import copy
 from contextlib import contextmanager
 
@@ -7,12 +9,19 @@ from ..._grad_mode import no_grad
 from ..containers import ModuleDict, ModuleList
 from ..parameter import Parameter
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .._annotations import ModuleT
+    from ..module import Module
+
 _cache_enabled = 0
 _cache = {}
 
 
 @contextmanager
-def cached():
+def cached() -> Iterator[None]:
     """Within it, each parametrized tensor is computed once, when it is first read."""
     global _cache_enabled
     _cache_enabled += 1
@@ -44,7 +53,7 @@ class ParametrizationList(ModuleList):
     Raises ValueError for no modules, TypeError for what is no Module, and what the modules raise.
     """
 
-    def __init__(self, modules, original, unsafe=False):
+    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
         if not modules:
             raise ValueError("ParametrizationList: no parametrizations; expected at least one")
         super().__init__(modules)
@@ -85,7 +94,7 @@ class ParametrizationList(ModuleList):
             raise ValueError(f"register_parametrization: it changes the tensor; got {result.dtype} {tuple(result.shape)}; expected {original.dtype} "
                              f"{tuple(shape or result.shape)}; hint: unsafe=True")
 
-    def right_inverse(self, value):
+    def right_inverse(self, value: Tensor) -> None:
         """Makes the originals those that give this value. Every parametrization needs a right_inverse."""
         with no_grad():
             for m in reversed(list(self)):
@@ -103,7 +112,7 @@ class ParametrizationList(ModuleList):
                 else:
                     original._become(v.detach(), original.requires_grad)
 
-    def forward(self):
+    def forward(self) -> Tensor:
         modules = iter(self)
         x = next(modules)(*self._originals())
         for m in modules:
@@ -150,7 +159,7 @@ def _own_class_of(module, like):
     return type(like.__name__, (like.__bases__[0],), {k: v for k, v in vars(like).items() if k not in ("__dict__", "__weakref__")})
 
 
-def register_parametrization(module, tensor_name, parametrization, *, unsafe=False):
+def register_parametrization(module: ModuleT, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> ModuleT:
     """From now on, module.tensor_name is parametrization(original); further ones are applied to the result. Assigning to it calls right_inverse. unsafe
     allows that dtype or shape change. Returns the module.
 
@@ -185,7 +194,7 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
     return module
 
 
-def is_parametrized(module, tensor_name=None):
+def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     """Whether a module has parametrizations; with a name, of this tensor. A bool. Never raises for a Module."""
     parametrizations = module._modules.get("parametrizations")
     if not isinstance(parametrizations, ModuleDict):
@@ -193,7 +202,7 @@ def is_parametrized(module, tensor_name=None):
     return len(parametrizations) > 0 if tensor_name is None else tensor_name in parametrizations
 
 
-def remove_parametrizations(module, tensor_name, leave_parametrized=True):
+def remove_parametrizations(module: ModuleT, tensor_name: str, leave_parametrized: bool = True) -> ModuleT:
     """Makes the tensor an ordinary parameter or buffer again, with its parametrized value, or with the original one. Returns the module.
 
     Raises ValueError where tensor_name is not parametrized.
@@ -222,12 +231,12 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
     return module
 
 
-def type_before_parametrizations(module):
+def type_before_parametrizations(module: Module) -> type[Module]:
     """The class that a module had before it was parametrized; that of other modules is their own. Never raises for a Module."""
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
-def transfer_parametrizations_and_params(from_module, to_module, tensor_name=None):
+def transfer_parametrizations_and_params(from_module: Module, to_module: ModuleT, tensor_name: str | None = None) -> ModuleT:
     """Parametrizes to_module like from_module, with copies of its originals. Returns to_module.
 
     tensor_name: only this tensor; None: all that are parametrized. to_module gets a parameter that it lacks. A from_module without parametrizations

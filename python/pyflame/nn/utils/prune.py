@@ -1,9 +1,20 @@
 """Pruning: parameters times a mask of zeros and ones. A module gets name_orig and name_mask, and computes name before each forward."""
+from __future__ import annotations
+
 import numbers
 from abc import ABC, abstractmethod
 
 from ... import _C
 from ..._grad_mode import no_grad
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from ..._C import Tensor
+    from .._annotations import ModuleT
+    from ..module import Module
 
 
 class BasePruningMethod(ABC):
@@ -19,18 +30,18 @@ class BasePruningMethod(ABC):
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The new mask, a tensor of the shape of t: 0 where the method prunes and where default_mask is 0, 1 elsewhere. t: the scores, by default the
         parameter.
         """
 
-    def apply_mask(self, module):
+    def apply_mask(self, module: Module) -> Tensor:
         """The pruned parameter of a module, a tensor: name_orig * name_mask, where name is the parameter that this method prunes."""
         original = getattr(module, self._tensor_name + "_orig")
         return getattr(module, self._tensor_name + "_mask").to(dtype=original.dtype) * original
 
     @classmethod
-    def apply(cls, module, name, *args, importance_scores=None, **kwargs):
+    def apply(cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any) -> BasePruningMethod:
         """Prunes module.name by this method; further methods prune what is left. Returns the method."""
         method = cls(*args, **kwargs)
         method._tensor_name = name
@@ -58,14 +69,14 @@ class BasePruningMethod(ABC):
         module.register_forward_pre_hook(method)
         return method
 
-    def prune(self, t, default_mask=None, importance_scores=None):
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """t times the mask that this method computes, a tensor; no module is changed. default_mask: as in compute_mask, by default ones. importance_scores:
         what the mask is computed from, by default t.
         """
         scores = t if importance_scores is None else importance_scores
         return t * self.compute_mask(scores, _C.ones_like(t) if default_mask is None else default_mask)
 
-    def remove(self, module):
+    def remove(self, module: Module) -> None:
         """Ends the pruning of the module's parameter: name is a parameter again, with the pruned values, and name_orig and name_mask are gone."""
         name = self._tensor_name
         weight = self.apply_mask(module)
@@ -82,13 +93,13 @@ class PruningContainer(BasePruningMethod):
 
     PRUNING_TYPE = "container"
 
-    def __init__(self, *args):
+    def __init__(self, *args: Any) -> None:
         self._pruning_methods = ()
         for method in args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args:
             self._tensor_name = self._tensor_name or method._tensor_name
             self.add_pruning_method(method)
 
-    def add_pruning_method(self, method):
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
         """Appends a method, which prunes what the earlier ones left. TypeError where it is none, ValueError where it is for another parameter."""
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"PruningContainer: not a pruning method; got {type(method).__name__}")
@@ -96,16 +107,16 @@ class PruningContainer(BasePruningMethod):
             raise ValueError(f"PruningContainer: for another parameter; got '{method._tensor_name}'; expected '{self._tensor_name}'")
         self._pruning_methods += (method,)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._pruning_methods)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[BasePruningMethod]:
         return iter(self._pruning_methods)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> BasePruningMethod:
         return self._pruning_methods[index]
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         method = self._pruning_methods[-1]
         mask = default_mask.to(dtype=t.dtype)
         if method.PRUNING_TYPE == "unstructured":  # among the elements that are left
@@ -126,7 +137,7 @@ class PruningContainer(BasePruningMethod):
 class Identity(BasePruningMethod):
     """Prunes nothing: the mask of a parameter is what it was, ones at first. apply(module, name) returns the method. Never raises."""
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
 
 
@@ -144,7 +155,7 @@ def _count(amount, size):
 
 
 class _ByAmount(BasePruningMethod):
-    def __init__(self, amount):
+    def __init__(self, amount: float) -> None:
         if not isinstance(amount, numbers.Integral):
             _count(amount, 0)
         elif amount < 0:
@@ -166,7 +177,7 @@ class RandomUnstructured(_ByAmount):
     for no number.
     """
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         n = _count(self.amount, t.numel())
         return default_mask.clone() if n == 0 else _without(default_mask, _C.topk(_C.rand(t.numel(), device=t.device), n)[1])
 
@@ -178,7 +189,7 @@ class L1Unstructured(_ByAmount):
     for no number.
     """
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         n = _count(self.amount, t.numel())
         return default_mask.clone() if n == 0 else _without(default_mask, _C.topk(_C.abs(t).reshape(-1), n, largest=False)[1])
 
@@ -186,11 +197,11 @@ class L1Unstructured(_ByAmount):
 class _Slices(_ByAmount):
     PRUNING_TYPE = "structured"
 
-    def __init__(self, amount, dim=-1):
+    def __init__(self, amount: float, dim: int = -1) -> None:
         super().__init__(amount)
         self.dim = dim
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if t.ndim <= 1:
             raise ValueError(f"prune: slices need at least 2 dimensions; got shape {tuple(t.shape)}")
         if not -t.ndim <= self.dim < t.ndim:
@@ -225,7 +236,7 @@ class LnStructured(_Slices):
     and ValueError for a tensor of one dim.
     """
 
-    def __init__(self, amount, n, dim=-1):
+    def __init__(self, amount: float, n: float, dim: int = -1) -> None:
         super().__init__(amount, dim)
         self.n = n
 
@@ -241,16 +252,16 @@ class CustomFromMask(BasePruningMethod):
 
     PRUNING_TYPE = "global"
 
-    def __init__(self, mask):
+    def __init__(self, mask: Tensor) -> None:
         self.mask = mask
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if tuple(self.mask.shape) != tuple(default_mask.shape):
             raise _C.ArgumentError(f"custom_from_mask: the mask has another shape than the parameter; got {tuple(self.mask.shape)}; expected {tuple(default_mask.shape)}")
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
 
-def identity(module, name):
+def identity(module: ModuleT, name: str) -> ModuleT:
     """Adds mask and original without pruning. Returns the module, as all functions below do.
 
     Raises AttributeError for a name that the module lacks.
@@ -259,7 +270,7 @@ def identity(module, name):
     return module
 
 
-def random_unstructured(module, name, amount):
+def random_unstructured(module: ModuleT, name: str, amount: float) -> ModuleT:
     """Prunes an amount (a part, or a number) of elements of module.name at random.
 
     Raises AttributeError for a name that the module lacks; ValueError for an amount out of range; TypeError for one that is no number.
@@ -268,7 +279,7 @@ def random_unstructured(module, name, amount):
     return module
 
 
-def l1_unstructured(module, name, amount, importance_scores=None):
+def l1_unstructured(module: ModuleT, name: str, amount: float, importance_scores: Tensor | None = None) -> ModuleT:
     """Prunes the amount of elements of module.name with the smallest magnitudes.
 
     amount: a number of elements, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the magnitudes are those of these instead.
@@ -280,7 +291,7 @@ def l1_unstructured(module, name, amount, importance_scores=None):
     return module
 
 
-def random_structured(module, name, amount, dim):
+def random_structured(module: ModuleT, name: str, amount: float, dim: int) -> ModuleT:
     """Prunes an amount of slices of module.name along dim at random. amount: a number of slices, or a part of them, from 0 to 1.
 
     Raises AttributeError for a name that the module lacks; ValueError for an amount out of range and a parameter of one dim; TypeError for an amount that
@@ -290,7 +301,7 @@ def random_structured(module, name, amount, dim):
     return module
 
 
-def ln_structured(module, name, amount, n, dim, importance_scores=None):
+def ln_structured(module: ModuleT, name: str, amount: float, n: float, dim: int, importance_scores: Tensor | None = None) -> ModuleT:
     """Prunes the amount of slices along dim with the smallest n-norms.
 
     module.name is the parameter. amount: a number of slices, or a part of them, from 0 to 1. importance_scores: of the parameter's shape; the norms are taken of these
@@ -303,7 +314,7 @@ def ln_structured(module, name, amount, n, dim, importance_scores=None):
     return module
 
 
-def custom_from_mask(module, name, mask):
+def custom_from_mask(module: ModuleT, name: str, mask: Tensor) -> ModuleT:
     """Prunes module.name where the mask, of its shape, is 0. Returns the module.
 
     name: a parameter of the module, an AttributeError otherwise. mask: a tensor, bool or of zeros and ones; ArgumentError for another
@@ -313,7 +324,8 @@ def custom_from_mask(module, name, mask):
     return module
 
 
-def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
+def global_unstructured(parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
+                        importance_scores: Mapping[tuple[Module, str], Tensor] | None = None, **kwargs: Any) -> None:
     """Prunes all (module, name) pairs together by an unstructured method: an amount counts over all of them.
 
     parameters: the pairs. pruning_method: a class such as L1Unstructured (TypeError for others), made with kwargs, such as amount=0.5. importance_scores: {(module, name): a
@@ -342,7 +354,7 @@ def _hook(module, name):
     return next(((at, h) for at, h in module._forward_pre_hooks.items() if isinstance(h, BasePruningMethod) and h._tensor_name == name), None)
 
 
-def remove(module, name):
+def remove(module: ModuleT, name: str) -> ModuleT:
     """Makes the pruned values the parameter's own, and pruning is over. Returns the module.
 
     Raises ValueError where this name of the module is not pruned.
@@ -355,6 +367,6 @@ def remove(module, name):
     return module
 
 
-def is_pruned(module):
+def is_pruned(module: Module) -> bool:
     """Whether the module, or one in it, is pruned: a bool. It is False again after remove(). Never raises for a Module."""
     return any(isinstance(h, BasePruningMethod) for m in module.modules() for h in m._forward_pre_hooks.values())

@@ -1,13 +1,31 @@
 """Sequences of different lengths as one tensor: padded, or packed so that step t has only the sequences that are longer than t."""
+from __future__ import annotations
+
 from collections import namedtuple
 
 from ... import _C
 from ..._C import Tensor
 
-_Fields = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal, NamedTuple
+
+    from .._annotations import Lengths
+
+if TYPE_CHECKING:
+
+    class _Fields(NamedTuple):
+        data: Tensor
+        batch_sizes: Tensor
+        sorted_indices: Tensor | None
+        unsorted_indices: Tensor | None
+
+else:
+    _Fields = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
 
 
-def invert_permutation(permutation):
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes this one, int64 [N]: inverse[permutation[i]] = i. None for None.
 
     permutation: a vector with each of 0 to N - 1 once, of an integer dtype; it is read, a sync point.
@@ -36,7 +54,8 @@ class PackedSequence(_Fields):
 
     __slots__ = ()
 
-    def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
+    def __new__(cls, data: Tensor | Sequence[Tensor], batch_sizes: Tensor | None = None, sorted_indices: Tensor | None = None,
+                unsorted_indices: Tensor | None = None) -> PackedSequence:
         if batch_sizes is None and isinstance(data, (tuple, list)):
             data, batch_sizes = data
         if unsorted_indices is None:
@@ -47,7 +66,7 @@ class PackedSequence(_Fields):
             raise ValueError(f"PackedSequence: batch_sizes is not on the CPU; got {batch_sizes.device}; expected cpu")
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
-    def to(self, *args, **kwargs):
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """The same on another device or with another dtype of the data."""
         data = self.data.to(*args, **kwargs)
         if data is self.data:
@@ -55,44 +74,44 @@ class PackedSequence(_Fields):
         move = lambda t: None if t is None else t.to(device=data.device)  # noqa: E731
         return type(self)(data, self.batch_sizes, move(self.sorted_indices), move(self.unsorted_indices))
 
-    def cuda(self, *args, **kwargs):
+    def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """The sequences with data and indices on a GPU, a PackedSequence. The arguments are those of Tensor.to; by default the device is 'cuda'."""
         return self.to(*(args or ("cuda",)), **kwargs)
 
-    def cpu(self):
+    def cpu(self) -> PackedSequence:
         """The sequences with data and indices on the CPU, a PackedSequence. It is this one where they are there."""
         return self.to("cpu")
 
-    def float(self):
+    def float(self) -> PackedSequence:
         """The sequences with data as float32, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.float32)
 
-    def double(self):
+    def double(self) -> PackedSequence:
         """The sequences with data as float64, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.float64)
 
-    def half(self):
+    def half(self) -> PackedSequence:
         """The sequences with data as float16, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.float16)
 
-    def long(self):
+    def long(self) -> PackedSequence:
         """The sequences with data as int64, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.int64)
 
-    def int(self):
+    def int(self) -> PackedSequence:
         """The sequences with data as int32, a PackedSequence. It is this one where data has that dtype."""
         return self.to(_C.int32)
 
-    def pin_memory(self):
+    def pin_memory(self) -> PackedSequence:
         """This PackedSequence itself. Nothing is copied to page-locked memory, and is_pinned() stays False."""
         return self
 
-    def is_pinned(self):
+    def is_pinned(self) -> bool:
         """Always False, as pin_memory() copies nothing: sequences are not put into page-locked memory."""
         return False
 
     @property
-    def is_cuda(self):
+    def is_cuda(self) -> bool:
         """Whether data is on a GPU that PyFlame calls 'cuda', a bool. batch_sizes is always on the CPU."""
         return self.data.device.type == "cuda"
 
@@ -108,7 +127,7 @@ def _packed_rows(lengths):
     return sizes, steps, np.arange(len(steps)) - starts[steps]
 
 
-def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
+def pack_padded_sequence(input: Tensor, lengths: Lengths, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
     """A PackedSequence of padded ones, input [T, N, ...] or [N, T, ...] with batch_first, of these lengths (a list or a tensor on the CPU).
 
     With enforce_sorted, the lengths must fall: RuntimeError otherwise. RuntimeError for lengths below 1 or above T."""
@@ -136,7 +155,8 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     return PackedSequence(data, _C.tensor(sizes.astype(np.int64), device="cpu"), sorted_indices)
 
 
-def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
+def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
+                        total_length: int | None = None) -> tuple[Tensor, Tensor]:
     """(padded sequences [T, N, ...], or [N, T, ...] with batch_first, their lengths). total_length: T, where it is to be longer than the longest sequence.
 
     sequence: a PackedSequence. padding_value: what stands behind the end of a sequence. ValueError for a total_length that is too small.
@@ -165,7 +185,8 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     return rows, _C.tensor(lengths[order].astype(np.int64), device="cpu")
 
 
-def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+def pad_sequence(sequences: Tensor | Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0,
+                 padding_side: Literal["right", "left"] = "right") -> Tensor:
     """Sequences [T_i, ...] as one tensor [T, N, ...], or [N, T, ...] with batch_first, where T is the longest; padding_side: 'right' or 'left'.
 
     sequences: a list, or a tensor whose first dim they are. padding_value: what the places without an element get. RuntimeError for no sequences.
@@ -186,7 +207,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     return _C.stack(padded, 0 if batch_first else 1)
 
 
-def unpad_sequence(padded_sequences, lengths, batch_first=False):
+def unpad_sequence(padded_sequences: Tensor, lengths: Lengths, batch_first: bool = False) -> list[Tensor]:
     """The list of sequences that pad_sequence padded: padded_sequences [T, N, ...], or [N, T, ...] with batch_first. lengths: of each, numbers in a list or a tensor. The views begin at the first place.
 
     Sequences beyond the lengths are left out. Raises ValueError for a length below 0 or beyond T; TypeError for one that is not an int; IndexError for a
@@ -196,14 +217,14 @@ def unpad_sequence(padded_sequences, lengths, batch_first=False):
     return [padded_sequences.select(0 if batch_first else 1, i).narrow(0, 0, n) for i, n in enumerate(lengths)]
 
 
-def pack_sequence(sequences, enforce_sorted=True):
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """A PackedSequence of sequences [T_i, ...]; with enforce_sorted, their lengths must fall.
 
     RuntimeError for no sequences, for an empty one, and for lengths that rise; ValueError where the further dims of the sequences differ."""
     return pack_padded_sequence(pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted)
 
 
-def unpack_sequence(packed_sequences):
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     """The list of sequences that were packed, each [length, ...], in their order before packing.
 
     packed_sequences: a PackedSequence, as pack_sequence or pack_padded_sequence makes it.

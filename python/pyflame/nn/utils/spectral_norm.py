@@ -1,8 +1,14 @@
 """Spectral norm by a hook before forward: the older form; parametrizations.spectral_norm is the newer one."""
+from __future__ import annotations
+
 from ... import _C
 from ..._grad_mode import no_grad
 from ..parameter import Parameter
 from ._norms import as_matrix, default_dim, largest_singular_value, normalized
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._annotations import ModuleT
 
 
 class SpectralNorm:
@@ -32,7 +38,7 @@ def _hook(module, name):
     return next(((at, h) for at, h in module._forward_pre_hooks.items() if isinstance(h, SpectralNorm) and h.name == name), None)
 
 
-def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=None):
+def spectral_norm(module: ModuleT, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> ModuleT:
     """The weight divided by its largest singular value (Miyato et al., 2018): the parameter name_orig, the buffers name_u and name_v, and the weight computed
     before each forward. Returns the module.
 
@@ -56,7 +62,7 @@ def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=No
     return module
 
 
-def remove_spectral_norm(module, name="weight"):
+def remove_spectral_norm(module: ModuleT, name: str = "weight") -> ModuleT:
     """Makes the weight a parameter again, with its present value. Returns the module.
 
     Raises ValueError where this name of the module has no spectral norm.

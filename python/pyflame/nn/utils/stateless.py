@@ -1,8 +1,18 @@
 """A module called with other parameters than its own."""
+from __future__ import annotations
+
 from ..._C import Tensor
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
-def functional_call(module, parameters_and_buffers, args=None, kwargs=None, *, tie_weights=True, strict=False):
+    from ..module import Module
+
+
+def functional_call(module: Module, parameters_and_buffers: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]], args: Any = None,
+                    kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False) -> Any:
     """module(*args, **kwargs) with the tensors of parameters_and_buffers, a dict or a tuple of several, in place of its parameters and buffers of those dotted names; afterwards the module
     is as before. tie_weights: a tensor stands for all names of its parameter. strict: RuntimeError where names are missing or unknown."""
     given = {}

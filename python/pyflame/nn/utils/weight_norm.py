@@ -1,7 +1,13 @@
 """Weight norm by a hook before forward: the older form; parametrizations.weight_norm is the newer one."""
+from __future__ import annotations
+
 from ..._deprecation import deprecated
 from ..parameter import Parameter
 from ._norms import norm_except_dim
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._annotations import ModuleT
 
 
 class WeightNorm:
@@ -22,7 +28,7 @@ def _hook(module, name):
     return next(((at, h) for at, h in module._forward_pre_hooks.items() if isinstance(h, WeightNorm) and h.name == name), None)
 
 
-def weight_norm(module, name="weight", dim=0):
+def weight_norm(module: ModuleT, name: str = "weight", dim: int | None = 0) -> ModuleT:
     """w = g v / |v| (Salimans and Kingma, 2016), with the parameters name_g and name_v; the weight is computed before each forward. Deprecated in PyTorch
     in favour of parametrizations.weight_norm. dim: |v| is taken over all dims but this; None: over all. Returns the module.
 
@@ -40,7 +46,7 @@ def weight_norm(module, name="weight", dim=0):
     return module
 
 
-def remove_weight_norm(module, name="weight"):
+def remove_weight_norm(module: ModuleT, name: str = "weight") -> ModuleT:
     """Makes the weight a parameter again, with its present value. Returns the module.
 
     Raises ValueError where this name of the module has no weight norm.
