@@ -1,5 +1,5 @@
-"""docs/support.md: which implementation runs each op, for each class of dtypes. With --check: fails when the page is not what would be
-written.
+"""docs/support.md: which implementation runs each op, for each class of dtypes, and which ops and dtypes the functions have that are made of ops. With
+--check: fails when the page is not what would be written.
 
 The ops come from the op table and the implementations from what the engine says: every case of pyflame.testing.cases runs forward and
 backward under pf.explain(). Nothing is listed that was not seen to run. On the null device, which computes nothing, ops are planned.
@@ -17,6 +17,11 @@ from pyflame.testing import harness
 from pyflame.testing.cases import OF_PROGRAMS, all_cases
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+import names as public_names  # noqa: E402
+from calls import results as tried_results  # noqa: E402
+from tried import call_of_case  # noqa: E402
+
 PAGE = ROOT / "docs" / "support.md"
 TABLE = ROOT / "src" / "pyflame" / "ops" / "ops.def"
 CLASSES = ("float32", "float64", "float16, bfloat16", "integers, bool")
@@ -24,6 +29,10 @@ HALF = ("float16", "bfloat16")
 REFERENCE = "reference"
 SLOW = "reference loops (slow)"
 BY_LIBRARIES = {"recurrent", "recurrent_grad"}  # GPUs have no other implementation; without a library, and on the cpu and null devices, layers record their steps
+
+# The columns of functions: the dtypes that are tried. The first one is that of the most cases.
+TRIED = {"float32": ("float32",), "float64": ("float64",), "float16, bfloat16": HALF, "integers": ("int64", "int32"), "complex": ("complex64",)}
+TESTED, RUNS = "tested", "runs"
 
 STEP = re.compile(r"^  step \d+: ([\w.]+)")
 NODE = re.compile(r"^    (\w+)\((.*)$")
@@ -104,6 +113,58 @@ def groups(names):
     return result
 
 
+def functions(cases, ops):
+    """{public function that is no op: its cases}, by the module in which it has its shortest name."""
+    of_name = {}
+    for entry in public_names.inventory(pf).values():
+        called = sorted((p.removeprefix("pyflame.") for p in (entry.path, *entry.aliases)), key=lambda p: (p.count("."), p))
+        for path in called if entry.kind == "function" else ():
+            of_name.setdefault(path, called[0])
+    found = {}
+    for case in cases:
+        for name in case.functions:
+            path = next((of_name[p] for p in (name, f"nn.functional.{name}", f"special.{name}") if p in of_name), None)
+            if path and path.rpartition(".")[2] not in ops:
+                found.setdefault(path, []).append(case)
+    return found
+
+
+def computes(case, dtype):
+    """Whether the call of a case computes with its floating inputs in another dtype."""
+    try:
+        for t in tried_results(call_of_case(pf, case).make(dtype)()):
+            t.tolist()
+        return True
+    except Exception:  # whatever it says: it does not compute
+        return False
+
+
+def function_row(path, cases):
+    text = "".join(pf.explain(harness.run, case, case.arrays(), "cpu") for case in cases)
+    ops = list(dict.fromkeys(node.group(1) for node in map(NODE.match, text.split("\n")) if node))
+    inputs = {s.dtype for case in cases for s in case.inputs}
+    simple = next((c for c in cases if {s.dtype for s in c.inputs} & {"float32"} and not {s.dtype for s in c.inputs} & {"float64", *HALF}), None)
+    cells = []
+    for dtypes in TRIED.values():
+        if inputs & set(dtypes):
+            cells.append(TESTED)
+        else:
+            cells.append(RUNS if simple and all(computes(simple, d) for d in dtypes) else "")
+    return f"| `{path}` | {', '.join(f'`{op}`' for op in ops) or 'none: it makes views'} | " + " | ".join(cells) + " |"
+
+
+def function_tables(cases, ops):
+    rows = ["", "## Functions that are made of ops", "",
+            "A function that is not in the tables above is made of ops that are, so it runs on every device on which these run. The second column has the ops that its cases",
+            f"record on the CPU, without those of gradients. *{TESTED}*: the values in these dtypes are compared with NumPy on every device, in every layout, with gradients where there are any.",
+            f"*{RUNS}*: a call in these dtypes computes; no test compares its values. An empty cell: the call is refused, or there is none in these dtypes."]
+    found = functions(cases, set(ops))
+    for module in sorted({path.rpartition(".")[0] for path in found}):
+        rows += ["", f"### pyflame{'.' * bool(module)}{module}", "", "| function | ops | " + " | ".join(TRIED) + " |", "|---" * (2 + len(TRIED)) + "|"]
+        rows += [function_row(path, found[path]) for path in sorted(found) if path.rpartition(".")[0] == module]
+    return rows
+
+
 def cell(impls):
     if not impls:
         return ""
@@ -123,10 +184,11 @@ def page():
     cases = all_cases()
     # A case without elements shows nothing about kernels.
     sized = [c for c in cases if not c.inputs or any(np.prod(s.shape) for s in c.inputs)]
-    cpu = collect_computed(sized, "cpu")
-    oracle = collect_computed(sized, "reference")
+    of_ops = [c for c in sized if c.ops]
+    cpu = collect_computed(of_ops, "cpu")
+    oracle = collect_computed(of_ops, "reference")
     gc.freeze()  # each plan ends with a collection, which need not go through what is there by now
-    planned = collect(sized, plan)
+    planned = collect(of_ops, plan)
     check_all("reference", oracle, names, {REFERENCE})
     check_all("null", planned, [n for n in names if not n.endswith("_grad") and "_grad_" not in n and n not in BY_LIBRARIES], {"null"})
     rows = []
@@ -145,8 +207,8 @@ def page():
         f"| `rocm`, `cuda` | all {len(names)}, by our own kernels and by the vendors' libraries ([rocm](rocm.md)) |",
         "",
         "The columns are the dtypes in which an op computes. If there are several implementations, shapes and strides decide which one runs;",
-        "`pf.explain(fn, *args)` shows which one ran, and why others refused. A function that is not in the tables, such as `cdist`, is made of ops that are,",
-        "on every device; the reference on the documentation site says of each function which ops it runs and which dtypes it takes. An empty cell means that no test computes the op in these dtypes,",
+        "`pf.explain(fn, *args)` shows which one ran, and why others refused. A function that is not in the tables of ops, such as `cdist`, is made of ops that are:",
+        "[the last tables](#functions-that-are-made-of-ops) have these. An empty cell means that no test computes the op in these dtypes,",
         f"because it is not defined for them or casts first (integer division gives floats). *{SLOW}* are correct, but many times",
         "slower than a kernel would be; a message on stderr says so at the first use.",
         "",
@@ -162,6 +224,7 @@ def page():
         "`recurrent` and `recurrent_grad` are whole recurrent layers. A GPU has them where cuDNN or MIOpen takes the layers ([when](decisions/0026-recurrent-libraries.md)); otherwise,",
         "and on the `cpu` and `null` devices, the layers record their steps, which are other ops of these tables.",
         *rows,
+        *function_tables(sized, names),
         "",
     ])
 

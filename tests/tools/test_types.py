@@ -18,7 +18,7 @@ import names  # noqa: E402
 PACKAGE = pathlib.Path(pf.__file__).parent
 STUB = PACKAGE / "_C.pyi"
 # Folders and files whose functions have no annotations yet.
-WITHOUT = ("nn", "linalg", "signal", "func.py")
+WITHOUT = ()
 
 
 def python_function(value):
