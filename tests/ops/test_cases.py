@@ -65,7 +65,11 @@ def test_gradient(case):
         slope = (f.value(f.at(v, STEP)) - f.value(f.at(v, -STEP))) / (2 * STEP)
         limit = 1e-6 * harness.absolute_dot(gradient, v) + 1e-9 * (1 + abs(f.value(x)))
         assert abs(slope - harness.dot(gradient, v)) <= limit, f"along a direction: got {harness.dot(gradient, v)}, finite differences say {slope}, allowed {limit}"
-    recorded = f.gradient_arrays(x, create_graph=True)
+    try:
+        recorded = f.gradient_arrays(x, create_graph=True)
+    except RuntimeError as error:
+        assert not case.twice and "its gradient has no gradient" in str(error)
+        return
     for a, b in zip(gradient, recorded):
         np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9 * (1 + np.abs(a).max(initial=0)), err_msg="with create_graph")
 
