@@ -74,12 +74,26 @@ ACTIVATIONS = (
     ("normalize", "p3", lambda F, x: F.normalize(x, 3.0, 1), lambda x: _after(x, 3, 1e-12), ("float32",)),
 )
 
+# Of a copy: arguments, NumPy
+IN_PLACE = {
+    "celu_": ((0.7,), lambda x: elu(x, 0.7, inner=1 / 0.7)),
+    "elu_": ((1.3,), lambda x: elu(x, 1.3)),
+    "hardtanh_": ((-0.5, 0.8), lambda x: np.clip(x, -0.5, 0.8)),
+    "leaky_relu_": ((0.1,), lambda x: np.where(x > 0, x, 0.1 * x)),
+    "relu_": ((), lambda x: np.maximum(x, 0)),
+    "rrelu_": ((0.1, 0.4), lambda x: np.where(x >= 0, x, x * 0.25)),
+    "selu_": ((), lambda x: elu(x, SELU_ALPHA, SELU_SCALE)),
+    "threshold_": ((0.1, -20.0), lambda x: np.where(x > 0.1, x, -20.0)),
+}
+
 
 def _activations():
     for name, tag, call, reference, dtypes in ACTIVATIONS:
         yield from layer(name, ((3, 66 if name == "glu" else 67),), call, reference, dtypes, tag)
     for name, call, reference in (("hardtanh", lambda F, x: F.hardtanh(x, -7, 20), lambda x: np.clip(x, -7, 20)), ("relu6", lambda F, x: F.relu6(x), lambda x: np.clip(x, 0, 6))):
         yield from layer(name, (Spec((5, 13), "int64"),), call, reference, ("int64",))
+    for name, (arguments, reference) in IN_PLACE.items():
+        yield from layer(name, ((3, 67),), lambda F, x, n=name, a=arguments: getattr(F, n)(x * 1, *a), reference)
     yield from layer("glu", ((2, 6, 0),), lambda F, x: F.glu(x, 1), lambda x: x[:, : x.shape[1] // 2] * sigmoid(x[:, x.shape[1] // 2 :]), tag="empty")
     yield from layer("prelu", ((2, 3, 67), (3,)), lambda F, x, w: F.prelu(x, w), lambda x, w: np.where(x > 0, x, x * w.reshape(1, -1, *(1,) * (x.ndim - 2))), HALVES)
     yield from layer("prelu", ((3, 5), (1,)), lambda F, x, w: F.prelu(x, w), lambda x, w: np.where(x > 0, x, x * w), tag="one")
