@@ -4,9 +4,11 @@ device, layouts, gradients of first and second order by finite differences, and 
 import os
 import pathlib
 import re
+import sys
 
 import numpy as np
 import pytest
+from not_in_the_cases import MODULES, NOT_IN_THE_CASES
 
 import pyflame as pf
 from pyflame.testing import harness
@@ -17,6 +19,10 @@ DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 ALL = all_cases()
 CASES = [c for c in ALL if DEVICE in ("cpu", "reference") or not c.cpu_only]
 OPS = pathlib.Path(__file__).resolve().parents[2] / "src" / "pyflame" / "ops"
+sys.path.insert(0, str(OPS.parents[2] / "tools" / "site"))
+
+import names as public_names  # noqa: E402
+
 STEP = 1e-5  # of the central differences: their error is about STEP^2 relative to the third derivative
 
 
@@ -187,3 +193,27 @@ def test_every_public_function_has_a_case():
     assert not names - covered, f"public functions without a case: {sorted(names - covered)}"
     unknown = {n for n in covered - names if not exists(n)}  # compositions in Python are functions too
     assert not unknown, f"cases name functions that do not exist: {sorted(unknown)}"
+
+
+def functions_of(module):
+    """{name: its names in any module} of the public functions that belong to a module of MODULES."""
+    found = {}
+    for entry in public_names.inventory(pf).values():
+        called = [path.removeprefix("pyflame.") for path in (entry.path, *entry.aliases)]
+        homes = {m: n for n in called for m in MODULES if n.rpartition(".")[0] == m}
+        if entry.kind == "function" and homes and max(homes, key=MODULES.index) == module:
+            found[homes[module].rpartition(".")[2]] = called
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(NOT_IN_THE_CASES))
+def test_every_function_of_the_module_has_a_case(module):
+    """Also those that Python composes of ops: a wrong formula shows on each device, in each layout, and in the gradients."""
+    covered = {f for c in ALL for f in c.functions}
+    covered |= {f"special.{f}" for f in covered}  # the tables call these by their last names
+    excepted = [name for text in NOT_IN_THE_CASES[module].values() for name in text.split()]
+    functions = functions_of(module)
+    assert len(excepted) == len(set(excepted)), "a name stands in two lists of not_in_the_cases.py"
+    assert not set(excepted) - set(functions), f"not_in_the_cases.py names what is no function of the module: {sorted(set(excepted) - set(functions))}"
+    without = {name for name, called in functions.items() if not covered & set(called)} - set(excepted)
+    assert not without, f"functions without a case: {sorted(without)}; give them one, or a reason in not_in_the_cases.py"
