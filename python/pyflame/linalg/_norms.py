@@ -8,7 +8,7 @@ from ._common import raise_for
 
 
 def _floating(op, x):
-    raise_for(op, not x.is_floating_point() and not x.is_complex(), f"Expected a floating point or complex tensor as input. Got {x.dtype}")
+    raise_for(op, not x.is_floating_point() and not x.is_complex(), f"the dtype is not floating or complex; got {x.dtype}")
 
 
 def _cast(op, x, dtype):
@@ -85,8 +85,8 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 def _check_order(ord, dims):
     known = ("fro", "nuc") if isinstance(ord, str) else (2, -2, 1, -1, math.inf, -math.inf)
-    raise_for("linalg.matrix_norm", ord not in known, f"Order {ord} not supported.")
-    raise_for("linalg.matrix_norm", len(dims) != 2, f"dim must be a 2-tuple. Got {dims}")
+    raise_for("linalg.matrix_norm", ord not in known, f"no such order; got {ord!r}; expected 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
+    raise_for("linalg.matrix_norm", len(dims) != 2, f"dim must be a 2-tuple; got {dims}")
 
 
 @accepting
@@ -100,14 +100,14 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # no
     for another ord, and for a dim that does not name two different dims; IndexError for a dim out of range, and for the smallest of no rows, columns or singular
     values. NotImplementedError for 'nuc', 2 and -2 of float16 and bfloat16."""
     _floating("linalg.matrix_norm", A)
-    raise_for("linalg.matrix_norm", A.ndim < 2, f"The input tensor A must have at least 2 dimensions. Got {A.ndim}")
+    raise_for("linalg.matrix_norm", A.ndim < 2, f"no matrix; got shape {tuple(A.shape)}; expected at least 2 dims")
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     _check_order(ord, dims)
     for d in dims:
         check_dim("linalg.matrix_norm", d, A.ndim)
     A = _cast("linalg.matrix_norm", A, dtype)  # noqa: N806
     rows, columns = (d + A.ndim if d < 0 else d for d in dims)
-    raise_for("linalg.matrix_norm", rows == columns, f"dims must be different. Got ({dims[0]}, {dims[1]})")
+    raise_for("linalg.matrix_norm", rows == columns, f"the two dims are the same; got ({dims[0]}, {dims[1]})")
     if ord == "fro":
         return power_sum(A, 2, (rows, columns), keepdim)
     if ord in ("nuc", 2, -2):
@@ -133,8 +133,8 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):  # noqa: N803
     if dim is not None or ord is not None:
         dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
         count = A.ndim if dims is None else len(dims)
-        raise_for("linalg.norm", dims is None and isinstance(ord, (str, int, float)) and A.ndim not in (1, 2), f"If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D.")
-        raise_for("linalg.norm", dims is not None and count not in (1, 2), f"If dim is specified, it must be of length 1 or 2. Got {dims}")
+        raise_for("linalg.norm", dims is None and isinstance(ord, (str, int, float)) and A.ndim not in (1, 2), f"an order without dim is that of a vector or a matrix; got shape {tuple(A.shape)}; expected 1 or 2 dims")
+        raise_for("linalg.norm", dims is not None and count not in (1, 2), f"not one or two dims; got dim={dims}")
         if isinstance(ord, str) or (ord is not None and count == 2):
             return matrix_norm(A, ord, (0, 1) if dims is None else dims, keepdim, dtype=dtype)
     return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)

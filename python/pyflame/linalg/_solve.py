@@ -261,7 +261,7 @@ def tensorinv(A, ind=2):  # noqa: N803
     A: [*rows, *columns], rows being ind sizes, with one product, and the dtypes of inv. Returns [*columns, *rows]. RuntimeError for other products and
     ind < 1; LinAlgError where the map is singular: a sync point.
     """
-    raise_for("tensorinv", ind <= 0, f"Expected a strictly positive integer for 'ind', but got {ind}")
+    raise_for("tensorinv", ind <= 0, f"ind is not positive; got {ind}; expected at least 1")
     rows, columns = tuple(A.shape[:ind]), tuple(A.shape[ind:])
     n = math.prod(columns)
     raise_for("tensorinv", math.prod(rows) != n, f"the products of the dims before and after 'ind' differ; got {rows} and {columns}")
