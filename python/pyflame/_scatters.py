@@ -267,6 +267,8 @@ def put(input, index, source, accumulate=False):
     """
     if index.numel() != source.numel():
         raise IndexError(f"put: not one element for each index; got {source.numel()} for {index.numel()}; expected as many")
+    if index.numel() and not input.numel():
+        raise IndexError(f"put: index out of range; got {index.numel()} positions in an input without elements; expected none")
     flat = _C._index_put(input.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate, False)
     return flat.reshape(input.shape)
 
