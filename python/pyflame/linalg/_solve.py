@@ -28,8 +28,7 @@ def _solve(op, A, B, left):  # noqa: N803
     X = B.unsqueeze(-1) if vector else B
     raise_for(op, X.ndim < 2, f"B has no dims; got shape {tuple(B.shape)}")
     A, X = (A, X) if left else (A.mT, X.mT)
-    sizes = f"({A.shape[-2]}x{A.shape[-1]} and {X.shape[-2]}x{X.shape[-1]})"
-    raise_for(op, A.shape[-1] != X.shape[-2], f"Incompatible shapes of A and B for the equation {'AX' if left else 'XA'} = B {sizes}")
+    raise_for(op, A.shape[-1] != X.shape[-2], f"Incompatible shapes of A and B for the equation {'AX' if left else 'XA'} = B; got {tuple(A.shape)} and {tuple(B.shape)}")
     X, *_, info = _linalg.solve(A, X)
     X = X if left else X.mT
     return (X.squeeze(-1) if vector else X), info

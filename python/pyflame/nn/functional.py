@@ -229,7 +229,7 @@ def logsigmoid(input):
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex.
     """
-    return -_C.softplus(-input)
+    return -_C.softplus(-input, 1, 40)  # beyond 40, log(1 + exp(x)) is x in float64, too
 
 
 def elu(input, alpha=1.0, inplace=False):

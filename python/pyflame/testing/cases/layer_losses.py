@@ -35,6 +35,11 @@ def _distance(x, y, p=2.0, eps=1e-6):
     return (np.abs(x - y + eps) ** p).sum(-1) ** (1 / p)
 
 
+def _cosine_of_squares(x, y, small=1e-12):
+    """Of rows; a small number is added to each squared length."""
+    return (x * y).sum(-1) / np.sqrt(((x * x).sum(-1) + small) * ((y * y).sum(-1) + small))
+
+
 def _cosine(x, y, axis, eps=1e-8):
     length = lambda v: np.maximum(np.sqrt((v * v).sum(axis)), eps)  # noqa: E731
     return (x * y).sum(axis) / (length(x) * length(y))
@@ -77,7 +82,7 @@ S = (5, 67)
 LOSSES = (
     ("binary_cross_entropy", "", ((S, below_half), (S, below_half)), lambda f, how, x, t: f(x, t, reduction=how), lambda x, t: -(t * np.log(x) + (1 - t) * np.log(1 - x)), (0,), MOST),
     ("binary_cross_entropy", "weight", ((S, below_half), (S, below_half), (S[1:], positive)), lambda f, how, x, t, w: f(x, t, w, reduction=how), lambda x, t, w: -w * (t * np.log(x) + (1 - t) * np.log(1 - x)), (0,), ("float32",)),
-    ("cosine_embedding_loss", "", (S, S, ((5,), one_sided)), lambda f, how, x, y, t: f(x, y, t, margin=0.1, reduction=how), lambda x, y, t: np.where(t == 1, 1 - _cosine(x, y, -1), np.maximum(_cosine(x, y, -1) - 0.1, 0)), (0, 1), MOST),
+    ("cosine_embedding_loss", "", (S, S, ((5,), one_sided)), lambda f, how, x, y, t: f(x, y, t, margin=0.1, reduction=how), lambda x, y, t: np.where(t == 1, 1 - _cosine_of_squares(x, y), np.maximum(_cosine_of_squares(x, y) - 0.1, 0)), (0, 1), MOST),
     ("gaussian_nll_loss", "", (S, S, (S, positive)), lambda f, how, x, t, v: f(x, t, v, reduction=how), lambda x, t, v: 0.5 * (np.log(v) + (x - t) ** 2 / v), (0, 2), HALVES),
     ("gaussian_nll_loss", "full", (S, S, ((5, 1), positive)), lambda f, how, x, t, v: f(x, t, v, full=True, reduction=how), lambda x, t, v: 0.5 * (np.log(v) + (x - t) ** 2 / v + math.log(2 * math.pi)), (0, 2), ("float32",)),
     ("hinge_embedding_loss", "", (S, (S, one_sided)), lambda f, how, x, t: f(x, t, margin=0.7, reduction=how), lambda x, t: np.where(t == 1, x, np.maximum(0.7 - x, 0)), (0,), MOST),
