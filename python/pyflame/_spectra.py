@@ -128,7 +128,7 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     if not input.is_complex() or input.ndim not in (2, 3):
         raise RuntimeError(f"istft: requires a complex-valued input of 2 or 3 dims; got {input.dtype} of shape {tuple(input.shape)}; hint: view_as_complex()")
     if input.numel() == 0:
-        raise RuntimeError("istft: input tensor cannot be empty")
+        raise RuntimeError(f"istft: no transforms; got shape {tuple(input.shape)}; expected at least one number of each dim")
     spectra = (input if input.ndim == 3 else input.unsqueeze(0)).transpose(1, 2)
     count, size = spectra.shape[1:]
     onesided = size != n_fft if onesided is None else onesided

@@ -200,7 +200,7 @@ def functions_of(module):
     found = {}
     for entry in public_names.inventory(pf).values():
         called = [path.removeprefix("pyflame.") for path in (entry.path, *entry.aliases)]
-        homes = {m: n for n in called for m in MODULES if n.rpartition(".")[0] == m}
+        homes = {m: n for n in reversed(called) for m in MODULES if n.rpartition(".")[0] == m}
         if entry.kind == "function" and homes and max(homes, key=MODULES.index) == module:
             found[homes[module].rpartition(".")[2]] = called
     return found

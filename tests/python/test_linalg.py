@@ -69,7 +69,7 @@ def test_matrices_without_a_factorization(call, text):
     (lambda: L.vector_norm(pf.ones(0), math.inf), RuntimeError, "no identity"),
     (lambda: L.vector_norm(pf.ones(2, 2), 2, 5), IndexError, "linalg.vector_norm: dim out of range; got 5; expected -2 <= dim < 2"),
     (lambda: pf.frobenius_norm(pf.ones(2, 2), (0, -3)), IndexError, "norm: dim out of range; got -3; expected -2 <= dim < 2"),
-    (lambda: L.vector_norm(pf.arange(3)), RuntimeError, "the dtype is not floating or complex; got"),
+    (lambda: L.vector_norm(pf.arange(3)), RuntimeError, "linalg.vector_norm: the dtype is not floating or complex; got pyflame.int64"),
     (lambda: L.multi_dot([pf.ones(2, 2)]), RuntimeError, "linalg.multi_dot: too few tensors; got 1"),
     (lambda: L.polar(pf.ones(2, 3)), RuntimeError, "at least as many rows as columns"),
     (lambda: L.tensorinv(pf.ones(2, 2), ind=0), RuntimeError, "tensorinv: ind is not positive; got 0"),

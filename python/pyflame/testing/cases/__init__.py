@@ -87,7 +87,7 @@ class Spec:
 class Case:
     name: str
     functions: tuple  # public functions, by their Python names
-    ops: tuple  # primitives of ops.def
+    ops: tuple  # primitives of ops.def; none of a function that Python composes
     inputs: tuple  # Spec
     call: object  # (pf, *tensors) -> tensor or tuple of tensors
     reference: object  # (*arrays) -> array or tuple of arrays

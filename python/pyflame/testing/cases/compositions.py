@@ -78,17 +78,21 @@ def _of_one():
     for name, f in (("signbit", np.signbit), ("isfinite", np.isfinite), ("isposinf", np.isposinf), ("isneginf", np.isneginf), ("isreal", np.isreal)):
         yield from made(name, literals(HOLES), f, dtypes=H, grad=(), out="bool", tag="special")
         yield from made(name, (W,), f, dtypes=("int64",), out="bool")
+    yield from made("sgn", (W,), np.sign, dtypes=X, grad=(), tag="real")
+    yield from made("round", (At(W, smooth),), lambda x: np.round(x, 1), lambda pf, x: pf.round(x, decimals=1), tag="decimals", grad=(), c=2)
     yield from made("fix", literals(HOLES), np.trunc, tag="special", grad=())
     yield from made("deg2rad", (W,), np.deg2rad, dtypes=D, c=2)
     yield from made("rad2deg", (W,), np.rad2deg, dtypes=H, c=2)
     yield from made("deg2rad", (Spec(W, "int64"),), lambda x: np.deg2rad(x.astype(np.float64)), tag="int64", c=2, out="float32")
     yield from made("sinc", (W,), np.sinc, dtypes=D, c=8, magnitude=np.ones_like)
+    yield from made("sinc", literals([0.0, -0.0, 1.0, -2.0, 0.5, 1e-30, np.nan]), np.sinc, dtypes=H, tag="special", c=8, grad=(), magnitude=np.ones_like)
     yield from made("logit", (At(W, lambda rng, shape: rng.uniform(0.05, 0.95, shape)),), lambda x: np.log(x / (1 - x)), dtypes=D, c=8, magnitude=lambda x: 1 + np.abs(np.log(x / (1 - x))))
     yield from made("logit", (At(W, lambda rng, shape: rng.uniform(0.2, 0.8, shape)),), lambda x: np.log(np.clip(x, 0.3, 0.7) / (1 - np.clip(x, 0.3, 0.7))), lambda pf, x: pf.logit(x, 0.3), tag="eps",
                     c=8, magnitude=lambda x: 1 + np.abs(x))
     yield from made("mvlgamma", (At(W, lambda rng, shape: 1.5 + positive(rng, shape)),), _lgamma_sum, lambda pf, x: pf.mvlgamma(x, 3), dtypes=D, c=16, magnitude=lambda x: 4 + x * np.log(x + 1) * 3)
     yield from made("nan_to_num", literals(HOLES), lambda x: np.nan_to_num(x, nan=7, posinf=8, neginf=-9), lambda pf, x: pf.nan_to_num(x, 7.0, 8.0, -9.0), dtypes=H, tag="numbers")
     yield from made("nan_to_num", literals(HOLES), np.nan_to_num, dtypes=("float64",), tag="special")
+    yield from made("nan_to_num", literals(HOLES), lambda x: np.nan_to_num(x.astype(np.float32)), tag="special", grad=())
     yield from made("nan_to_num", (W,), np.nan_to_num, dtypes=X)
     for name, f in (("clamp_min", np.maximum), ("clamp_max", np.minimum)):
         yield from made(name, (W,), lambda x, f=f: f(x, 0.5), lambda pf, x, n=name: getattr(pf, n)(x, 0.5), dtypes=B, tag="number")
@@ -115,6 +119,9 @@ def _of_two():
     yield from made("copysign", pairs, np.copysign, tag="special", grad=())
     yield from made("heaviside", (At(W, any_of((-1.5, 0.0, 2.0))), W), _heaviside, dtypes=D, grad=())
     yield from made("heaviside", pairs, _heaviside, tag="special", grad=())
+    for mode, f in (("trunc", lambda a, b: np.trunc(a / b)), ("floor", np.floor_divide)):
+        yield from made("div", (At(W, smooth), At((67,), away_from_zero)), f, lambda pf, a, b, m=mode: pf.div(a, b, rounding_mode=m), tag=mode, grad=())
+        yield from made("div", (W, At((67,), any_of((-4, 3, 7)))), lambda a, b, f=f: f(a, b).astype(np.int64), lambda pf, a, b, m=mode: pf.div(a, b, rounding_mode=m), dtypes=("int64",), tag=mode)
     yield from made("hypot", (At(W, away_from_zero), At((67,), away_from_zero)), np.hypot, dtypes=H, c=4)
     yield from made("hypot", (At(W, lambda rng, shape: 1e25 * normal(rng, shape)),) * 2, _in_float64(np.hypot), tag="large", c=4, grad=())
     yield from made("hypot", pairs, _in_float64(np.hypot), tag="special", c=4, grad=())
@@ -155,6 +162,7 @@ def _products():
     yield from _product("inner", (W, (2, 67)), np.inner, dtypes=B)
     yield from _product("inner", ((67,), (67,)), lambda a, b: np.asarray(np.inner(a, b)), tag="vectors")
     yield from _product("outer", ((7,), (67,)), np.outer, dtypes=H)
+    yield from _product("matrix_power", ((5, 5),), lambda x: x @ x @ x, lambda pf, x: pf.matrix_power(x, 3), tag="cube", dtypes=D)
     yield from _product("kron", ((3, 2), (4, 5)), np.kron, dtypes=D)
     yield from _product("kron", ((3,), (2, 5)), np.kron, tag="ranks")
     yield from _product("chain_matmul", ((m, k), (k, n), (n, 6)), lambda a, b, d: a @ b @ d, dtypes=D)
@@ -247,6 +255,7 @@ ONE = {
     "roll": (W, lambda pf, x: pf.roll(x, (1, -2), (0, 1)), lambda x: np.roll(x, (1, -2), (0, 1))),
     "roll-flat": (W, lambda pf, x: pf.roll(x, 70), lambda x: np.roll(x, 70)),
     "rot90": (W, lambda pf, x: pf.rot90(x), np.rot90),
+    "rot90-twice": (W, lambda pf, x: pf.rot90(x, 2), lambda x: np.rot90(x, 2)),
     "rot90-thrice": ((2, 3, 4), lambda pf, x: pf.rot90(x, -1, (0, 2)), lambda x: np.rot90(x, -1, (0, 2))),
     "select_copy": ((5, 9), lambda pf, x: pf.select_copy(x, 0, -2), lambda x: x[-2]),
     "slice_copy": ((5, 9), lambda pf, x: pf.slice_copy(x, 1, 1, 8, 3), lambda x: x[:, 1:8:3]),

@@ -60,6 +60,8 @@ def _sums():
     yield from made("frobenius_norm", (W,), lambda x: np.asarray(np.sqrt((x * x).sum())), dtypes=H, c=4)
     yield from made("frobenius_norm", ((2, 5, 7),), lambda x: np.sqrt((x * x).sum((0, 2))), lambda pf, x: pf.frobenius_norm(x, (0, 2)), tag="dims", c=4)
     yield from made("nuclear_norm", ((5, 3),), lambda x: np.asarray(np.linalg.svd(x, compute_uv=False).sum()), dtypes=D, c=16, fused_exact=False, own_values=True)
+    for p in (0, 1, 3, np.inf, -np.inf):
+        yield from made("norm", (At(W, lambda rng, shape: distinct(rng, shape) + 0.1),), lambda x, p=p: np.linalg.norm(x, p, 1), lambda pf, x, p=p: pf.norm(x, p, 1), dtypes=D if p == 3 else F, tag=f"{p}-dim", c=4, length=67, fused_exact=p != 3)
     for name, f in (("var_mean", np.var), ("std_mean", np.std)):
         moments = dict(dtypes=D, c=4, length=67, magnitude=lambda x: largest(x) ** 2)
         yield from made(name, (W,), _moments(f, 1), lambda pf, x, n=name: getattr(pf, n)(x, 1), tag="dim", **moments)
@@ -67,7 +69,7 @@ def _sums():
     square = lambda x: np.abs(x) @ np.abs(x).T / (x.shape[1] - 1) + largest(x)  # noqa: E731
     yield from made("cov", (W,), np.cov, dtypes=D, c=8, length=67, magnitude=square, fused_exact=False)
     yield from made("cov", (W, Spec((67,), "int64", integers(1, 4)), At((67,), positive)), _covariance, lambda pf, x, f, a: pf.cov(x, fweights=f, aweights=a), tag="weights", grad=(0,), c=16, length=67, magnitude=largest_products,
-                    fused_exact=False)
+                    fused_exact=False, own_values=True)
     yield from made("corrcoef", (W,), _correlation, dtypes=D, c=16, length=67, magnitude=lambda x: np.ones((len(x), len(x))), fused_exact=False)
     yield from made("trapezoid", (W,), lambda y: (y[..., 1:] + y[..., :-1]).sum(-1) / 4, lambda pf, y: pf.trapezoid(y, dx=0.5), dtypes=B, tag="dx", c=3, length=67, magnitude=lambda y: np.abs(y).sum(-1))
     yield from made("trapezoid", (W, At((67,), _steps)), lambda y, x: _trapezoids(y, x).sum(-1), tag="x", c=3, length=67, magnitude=lambda y, x: np.abs(y).sum(-1) * largest(x))
@@ -77,7 +79,7 @@ def _sums():
     yield from made("diff", (W, (1, 67), (2, 67)), lambda x, a, b: np.diff(x, axis=0, prepend=a, append=b), lambda pf, x, a, b: pf.diff(x, dim=0, prepend=a, append=b), dtypes=X, tag="ends")
     yield from made("gradient", ((5, 7),), lambda x: tuple(np.gradient(x)), lambda pf, x: tuple(pf.gradient(x)), dtypes=D, c=3, magnitude=largest)
     yield from made("gradient", (W,), lambda x: np.gradient(x, 0.5, axis=1, edge_order=2), lambda pf, x: pf.gradient(x, spacing=0.5, dim=1, edge_order=2)[0], tag="edges", c=6, magnitude=lambda x: 8 * largest(x))
-    yield from made("gradient", (W, At((67,), _steps)), lambda x, at: np.gradient(x, at, axis=1), lambda pf, x, at: pf.gradient(x, spacing=(at.detach(),), dim=1)[0], tag="places", grad=(0,), c=16, magnitude=lambda x, at: 16 * largest(x) * largest(at))
+    yield from made("gradient", (W, At((67,), _steps)), lambda x, at: np.gradient(x, at, axis=1), lambda pf, x, at: pf.gradient(x, spacing=(at.detach(),), dim=1)[0], tag="places", grad=(0,), c=16, magnitude=lambda x, at: 16 * largest(x) * largest(at), own_values=True)
     for name in ("sum", "mean", "max", "min", "prod"):
         lengths = [2, 1, 5, 3]
         yield from made("segment_reduce", (At((11, 3), distinct if name in ("max", "min") else normal), Spec((4,), "int64", literal(lengths))), _segmented(name, lengths), lambda pf, x, n, f=name: pf.segment_reduce(x, f, lengths=n),
@@ -205,22 +207,26 @@ def _from_transforms(re, im, w):
     return (y / np.maximum(weight, 1e-9))[FRAME // 2:-(FRAME // 2)]
 
 
-def _cosines(*factors):
-    """A window of 13 samples of a period of 13: a sum of cosines."""
-    angle = 2 * np.pi * np.arange(13) / 13
+def _cosines(n, *factors):
+    """A window of one period of n samples: a sum of cosines."""
+    angle = 2 * np.pi * np.arange(n) / n
     return lambda: sum(a * np.cos(k * angle) for k, a in enumerate(factors))
 
 
 def _signals():
-    yield from made("stft", ((2, 64), At((FRAME,), positive)), _transforms, lambda pf, x, w: pf.view_as_real(pf.stft(x, FRAME, STEP, window=w, return_complex=True)), dtypes=D, c=8, length=FRAME, magnitude=lambda x, w: FRAME * largest(x) * largest(w),
-                    fused_exact=False, own_values=True)
-    yield from made("stft", ((2, 64),), lambda x: _transforms(x, 1.0) / 4, lambda pf, x: pf.stft(x, FRAME, STEP, window=pf.ones(FRAME, dtype=x.dtype, device=x.device), normalized=True, return_complex=False), tag="normalized", c=8, length=FRAME,
-                    magnitude=lambda x: FRAME * largest(x), fused_exact=False, own_values=True)
-    yield from made("istft", ((9, 13), (9, 13), At((FRAME,), positive)), _from_transforms, lambda pf, re, im, w: pf.istft(pf.complex(re, im), FRAME, STEP, window=w.detach()), dtypes=D, grad=(0, 1), c=16, length=FRAME,
-                    magnitude=lambda re, im, w: largest(re, im) * largest(w), fused_exact=False, own_values=True)
+    window = _cosines(FRAME, 0.5, -0.5)()
+    signal = dict(length=FRAME, fused_exact=False)
+    yield from made("stft", ((2, 64),), lambda x: _transforms(x, window), lambda pf, x: pf.stft(x, FRAME, STEP, window=pf.hann_window(FRAME, dtype=x.dtype, device=x.device), return_complex=False), dtypes=D, c=8,
+                    magnitude=lambda x: FRAME * largest(x), **signal)
+    yield from made("stft", ((2, 64), At((FRAME,), positive)), lambda x, w: _transforms(x, w) / 4, lambda pf, x, w: pf.view_as_real(pf.stft(x, FRAME, STEP, window=w, normalized=True, return_complex=True)), tag="normalized", c=8,
+                    magnitude=lambda x, w: FRAME * largest_products(x, w), own_values=True, **signal)
+    yield from made("istft", ((9, 13), (9, 13)), lambda re, im: _from_transforms(re, im, window), lambda pf, re, im: pf.istft(pf.complex(re, im), FRAME, STEP, window=pf.hann_window(FRAME, dtype=re.dtype, device=re.device)), dtypes=D, c=16,
+                    magnitude=largest, own_values=True, **signal)
+    yield from made("istft", ((9, 13), (9, 13), At((FRAME,), positive)), lambda re, im, w: _from_transforms(re, im, w), lambda pf, re, im, w: pf.istft(pf.complex(re, im), FRAME, STEP, window=w.detach()), tag="window", grad=(0, 1), c=32,
+                    magnitude=lambda re, im, w: largest(re, im) * largest(w, 1 / w), own_values=True, **signal)
     yield from made("bartlett_window", (), lambda: 1 - np.abs(2 * np.arange(13) / 13 - 1), lambda pf: pf.bartlett_window(13), c=4)
     for name, factors in (("hann", (0.5, -0.5)), ("hamming", (0.54, -0.46)), ("blackman", (0.42, -0.5, 0.08))):
-        yield from made(f"{name}_window", (), _cosines(*factors), lambda pf, n=f"{name}_window": getattr(pf, n)(13), c=4, magnitude=lambda: np.ones(13))
+        yield from made(f"{name}_window", (), _cosines(13, *factors), lambda pf, n=f"{name}_window": getattr(pf, n)(13), c=4, magnitude=lambda: np.ones(13))
     yield from made("hann_window", (), lambda: np.hanning(13), lambda pf: pf.hann_window(13, periodic=False, dtype=pf.float64), dtypes=("float64",), tag="symmetric", c=8, magnitude=lambda: np.ones(13), out="float64")
     yield from made("kaiser_window", (), lambda: np.kaiser(14, 12.0)[:13], lambda pf: pf.kaiser_window(13), c=16, magnitude=lambda: np.ones(13))
 
@@ -293,8 +299,8 @@ def _trigamma(x):
 def _layers():
     weights = ((4,), (4,))
     sized = dict(c=8, length=67, magnitude=largest_products, fused_exact=False)
-    yield from made("native_layer_norm", (W, (67,), (67,)), _layer_normalized, lambda pf, x, w, b: pf.native_layer_norm(x, (67,), w, b, 1e-5), dtypes=D, **sized)
-    yield from made("native_group_norm", ((3, 4, 7), *weights), _group_normalized, lambda pf, x, w, b: pf.native_group_norm(x, w, b, 3, 4, 7, 2, 1e-5), **sized)
+    yield from made("native_layer_norm", (W, (67,), (67,)), _layer_normalized, lambda pf, x, w, b: pf.native_layer_norm(x, w.shape, w, b, 1e-5), dtypes=D, **sized)
+    yield from made("native_group_norm", ((3, 4, 7), *weights), _group_normalized, lambda pf, x, w, b: pf.native_group_norm(x, w, b, 3, 4, 7, 2, 1e-5), own_values=True, **sized)
     yield from made("native_batch_norm", ((5, 4, 7), *weights), _batch_normalized, lambda pf, x, w, b: pf.native_batch_norm(x, w, b, None, None, True, 0.1, 1e-5), **sized)
     x, w = (2, 4, 6, 7), (6, 2, 3, 2)
     yield from made("convolution", (x, w, (6,)), lambda x, w, b: conv2d(x, w, b, (2, 1), (1, 0), (1, 2), 2), lambda pf, x, w, b: pf.convolution(x, w, b, (2, 1), (1, 0), (1, 2), False, (0, 0), 2), dtypes=B, **sized)
@@ -307,10 +313,10 @@ def _layers():
         n = len(shape) - 2
         number = ("bilinear", "nearest", "bicubic").index(mode)
         yield from made(name, (shape, At((shape[0], *(3, 4, 2)[:n], n), off_the_elements)), lambda x, g, m=mode: sampled(x, g, m, "zeros", False), lambda pf, x, g, n=name, m=number: getattr(pf, n)(x, g, m, 0, False), c=16,
-                        magnitude=lambda x, g: 64 * largest(x), twice=mode == "bilinear")
-    yield from made("affine_grid_generator", ((2, 2, 3),), lambda t: _places(t, 2, 4, 5), lambda pf, t: pf.affine_grid_generator(t, (2, 3, 4, 5), False), dtypes=D, c=4, magnitude=lambda t: 3 * largest(t), fused_exact=False)
+                        magnitude=lambda x, g: 64 * largest(x), twice=mode == "bilinear", own_values=True)
+    yield from made("affine_grid_generator", ((2, 2, 3),), lambda t: _places(t, 2, 4, 5), lambda pf, t: pf.affine_grid_generator(t, (2, 3, 4, 5), False), dtypes=D, c=4, magnitude=lambda t: 3 * largest(t), fused_exact=False, own_values=True)
     yield from made("im2col", ((2, 3, 4, 5),), _columns, lambda pf, x: pf.im2col(x, (2, 3)), tag="windows")
-    yield from made("col2im", ((2, 18, 9),), _of_columns, lambda pf, y: pf.col2im(y, (4, 5), (2, 3)), tag="sums", c=4, length=6, magnitude=lambda y: 6 * largest(y))
+    yield from made("col2im", ((2, 18, 9),), _of_columns, lambda pf, y: pf.col2im(y, (4, 5), (2, 3)), tag="sums", c=4, length=6, magnitude=lambda y: 6 * largest(y), own_values=True)
     places = Spec((1, 2, 2, 2), "int64", literal([[[[0, 6], [12, 14]], [[1, 2], [14, 19]]]]))
     yield from made("max_pool2d_with_indices_backward", ((1, 2, 2, 2), (1, 2, 4, 5), places), _scattered_back, lambda pf, g, x, i: pf.max_pool2d_with_indices_backward(g, x, (2, 2), (2, 2), (0, 0), (1, 1), False, i), grad=(0,), own_values=True)
     yield from made("special_trigamma", (At(W, lambda rng, shape: 0.3 + positive(rng, shape)),), _trigamma, dtypes=D, tag="positive", c=16)
