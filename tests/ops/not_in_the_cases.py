@@ -29,7 +29,7 @@ NOT_IN_THE_CASES = {
     },
     "nn.functional": {
         "it draws random numbers (tests/python/test_nn_more_layers.py, tests/ops/test_every_layer.py)": """
-            alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout gumbel_softmax""",
+            alpha_dropout dropout1d dropout2d dropout3d feature_alpha_dropout gumbel_softmax""",
     },
     "linalg": {},
     "fft": {},

@@ -172,6 +172,11 @@ def test_running_statistics_of_instances():
     np.testing.assert_allclose(running[1].numpy(), 0.9 + 0.1 * x.numpy().var((2, 3), ddof=1).mean(0), rtol=1e-4)
 
 
+def attention(F, size, heads, out=None):
+    x = pf.ones(2, 1, size)
+    return F.multi_head_attention_forward(x, x, x, size, heads, pf.ones(3 * size, size), None, None, None, False, 0.0, pf.ones(size, size) if out is None else out, None)
+
+
 LAYER_ERRORS = [
     (lambda F: F.multi_margin_loss(pf.ones(2, 2), pf.tensor([0, 1]), p=3), "multi_margin_loss: only p = 1 and p = 2; got 3"),
     (lambda F: F.gaussian_nll_loss(pf.ones(2), pf.ones(2), -1.0), "gaussian_nll_loss: a negative variance"),
@@ -184,6 +189,9 @@ LAYER_ERRORS = [
     (lambda F: F.instance_norm(pf.ones(2, 3)), "instance_norm: no dims after the channels"),
     (lambda F: F.instance_norm(pf.ones(2, 3, 1)), "instance_norm: one value for each channel has no variance"),
     (lambda F: F.local_response_norm(pf.ones(2, 3), 2), "local_response_norm: no dims after the channels"),
+    (lambda F: attention(F, 0, 1), "multi_head_attention_forward: sizes do not fit; got query .2, 1, 0., embed_dim 0 and 1 heads"),
+    (lambda F: attention(F, 4, 0), "multi_head_attention_forward: sizes do not fit; got query .2, 1, 4., embed_dim 4 and 0 heads"),
+    (lambda F: attention(F, 4, 2, out=pf.ones(4)), "multi_head_attention_forward: out_proj_weight does not fit; got shape .4,.; expected a matrix with 4 columns"),
     (lambda F: F.margin_ranking_loss(pf.ones(2), pf.ones(2), pf.ones(2), reduction="all"), "margin_ranking_loss: unknown reduction; got 'all'"),
 ]
 
