@@ -70,7 +70,7 @@ def _sums():
     yield from made("cov", (W,), np.cov, dtypes=D, c=8, length=67, magnitude=square, fused_exact=False)
     yield from made("cov", (W, Spec((67,), "int64", integers(1, 4)), At((67,), positive)), _covariance, lambda pf, x, f, a: pf.cov(x, fweights=f, aweights=a), tag="weights", grad=(0,), c=16, length=67, magnitude=largest_products,
                     fused_exact=False, own_values=True)
-    yield from made("corrcoef", (W,), _correlation, dtypes=D, c=16, length=67, magnitude=lambda x: np.ones((len(x), len(x))), fused_exact=False)
+    yield from made("corrcoef", (W,), _correlation, dtypes=D, c=16, length=67, magnitude=lambda x: np.ones((len(x), len(x))), fused_exact=False, own_values=True)
     yield from made("trapezoid", (W,), lambda y: (y[..., 1:] + y[..., :-1]).sum(-1) / 4, lambda pf, y: pf.trapezoid(y, dx=0.5), dtypes=B, tag="dx", c=3, length=67, magnitude=lambda y: np.abs(y).sum(-1))
     yield from made("trapezoid", (W, At((67,), _steps)), lambda y, x: _trapezoids(y, x).sum(-1), tag="x", c=3, length=67, magnitude=lambda y, x: np.abs(y).sum(-1) * largest(x))
     yield from made("cumulative_trapezoid", (W, At((67,), _steps)), lambda y, x: np.cumsum(_trapezoids(y, x), -1), dtypes=D, c=3, length=67, magnitude=lambda y, x: np.abs(y).sum(-1, keepdims=True) * largest(x) + np.zeros((1, y.shape[1] - 1)))
