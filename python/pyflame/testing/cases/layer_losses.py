@@ -115,19 +115,24 @@ def _reduced(loss, how):
     return _reduce(loss, how)
 
 
-def _elements(*arrays):
-    return max(a.size for a in arrays)
+def _terms(loss, how):
+    """What the absolute values of the terms add up to, and what single terms are made of: about 1."""
+    loss = loss[0] if isinstance(loss, tuple) else loss
+    return _reduce(np.abs(loss) + 1, how)
+
+
+ROWS = ("triplet", "cosine", "multi")  # their losses are sums over the classes
 
 
 def _losses():
     for name, tag, inputs, call, reference, grad, dtypes in LOSSES:
+        rows = name.startswith(ROWS)
+        # A distance of two inputs of one dtype is as exact as that dtype, and the loss may have a wider one by the third input: no one tolerance is right.
+        mixed = {"own_values": True} if name.startswith("triplet") else {}
         for dtype in dtypes:
             for how in HOWS if dtype == "float32" else ("mean",):
-                # A distance of two inputs of one dtype is as exact as that dtype, and the loss may have a wider one by the third input: no one tolerance is right.
-                mixed = {"own_values": True} if name.startswith("triplet") else {}
-                # The half types' largest number is small; terms of powers and exponentials are larger than what they are made of.
-                yield from layer(name, inputs, lambda F, *x, c=call, n=name, h=how: c(getattr(F, n), h, *x), lambda *x, r=reference, h=how: _reduced(r(*x), h), (dtype,), f"{tag}-{how}".strip("-"), grad=grad, length=67,
-                                 magnitude=lambda *x, h=how: size(*x) ** 2 * (_elements(*x) ** 0.5 if h == "sum" else 1), fused_exact=how == "none" and not name.startswith(("triplet", "cosine", "multi")), **mixed)
+                yield from layer(name, inputs, lambda F, *x, c=call, n=name, h=how: c(getattr(F, n), h, *x), lambda *x, r=reference, h=how: _reduced(r(*x), h), (dtype,), f"{tag}-{how}".strip("-"), grad=grad,
+                                 length=67 if rows else 1, magnitude=lambda *x, r=reference, h=how: _terms(r(*x), h), fused_exact=how == "none" and not rows, **mixed)
 
 
 # ---- of distances
