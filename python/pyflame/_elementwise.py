@@ -281,16 +281,20 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
     return _C.logical_or(close, _C.logical_and(_C.isnan(input), _C.isnan(other))) if equal_nan else close
 
 
-@method
-def sinc(input: Tensor) -> Tensor:
-    """sin(pi x) / (pi x), and 1 at 0. Integers become float32. TypeError for what is not a tensor."""
-    angle = floating(input) * math.pi
-    near = _C.abs(angle) < 0.3  # sin(angle) / angle loses digits of the derivatives there: a series in the square
+def sine_quotient(angle: Tensor) -> Tensor:
+    """sin(angle) / angle, and 1 at 0."""
+    near = _C.abs(angle) < 0.3  # the quotient loses digits of the derivatives there: a series in the square
     square, far = _C.where(near, angle * angle, 0.0), _C.where(near, 1.0, angle)
     series = 1 / math.factorial(13)
     for n in (11, 9, 7, 5, 3, 1):
         series = 1 / math.factorial(n) - square * series
     return _C.where(near, series, _C.sin(far) / far)
+
+
+@method
+def sinc(input: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), and 1 at 0. Integers become float32. TypeError for what is not a tensor."""
+    return sine_quotient(floating(input) * math.pi)
 
 
 @method

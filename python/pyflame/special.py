@@ -17,6 +17,7 @@ from ._C import (
     special_ndtri as ndtri, special_scaled_modified_bessel_k0 as scaled_modified_bessel_k0,
     special_scaled_modified_bessel_k1 as scaled_modified_bessel_k1, special_zeta as zeta,
 )
+from ._elementwise import sine_quotient
 from ._keywords import accepting
 from ._public import floating
 
@@ -64,9 +65,8 @@ def spherical_bessel_j0(input: Tensor) -> Tensor:
     Raises TypeError for what is no tensor. Complex numbers are accepted.
     """
     x = floating(input)
-    zero, infinite = x == 0, _C.isinf(x)
-    safe = _C.where(_C.logical_or(zero, infinite), 1.0, x)
-    return _C.where(zero, 1.0, _C.where(infinite, 0.0, _C.sin(safe) / safe))
+    infinite = _C.isinf(x)
+    return _C.where(infinite, 0.0, sine_quotient(_C.where(infinite, 1.0, x)))
 
 
 # --- orthogonal polynomials

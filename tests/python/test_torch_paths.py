@@ -199,6 +199,8 @@ def test_attention_of_grouped_heads_and_queries_that_see_nothing():
     assert pf.allclose(lse[0, 1, 1], (q[0, 1, 1] * k[0, 0, 0]).sum() * 0.5)
     with pytest.raises(ValueError, match="heads do not fit; got 4 of query and 2 of key"):
         flex_attention(q, k, v)
+    empty = pf.zeros(1, 1, 2, 0)
+    assert flex_attention(empty, empty, pf.ones(1, 1, 2, 3)).tolist() == [[[[1.0] * 3] * 2]]  # the mean of the values
 
 
 def test_jit_isinstance():

@@ -77,14 +77,14 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     and for tensors of other dims; ArgumentError for sizes that do not fit.
     """
     tensors = list(tensors)
-    raise_for("multi_dot()", len(tensors) < 2, f"expected at least 2 tensors but got {len(tensors)}")
+    raise_for("linalg.multi_dot", len(tensors) < 2, f"too few tensors; got {len(tensors)}; expected at least 2")
     first, last = tensors[0].ndim == 1, tensors[-1].ndim == 1
     if first:
         tensors[0] = tensors[0].unsqueeze(0)
     if last:
         tensors[-1] = tensors[-1].unsqueeze(1)
     for i, t in enumerate(tensors):
-        raise_for("multi_dot()", t.ndim != 2, f"tensor {i} must be 2D but got {t.ndim}D; the first and last may be 1D")
+        raise_for("linalg.multi_dot", t.ndim != 2, f"tensor {i} is no matrix; got shape {tuple(t.shape)}; expected 2 dims, or 1 of the first and the last")
     result = _products.chain_matmul(*tensors)
     if first and last:
         return result.reshape(())
@@ -109,7 +109,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """
     raise_for("linalg.cross", input.ndim != other.ndim, f"inputs must have the same number of dimensions; got {input.ndim} and {other.ndim}")
     check_dim("linalg.cross", dim, input.ndim)
-    raise_for("linalg.cross", input.shape[dim] != 3 or other.shape[dim] != 3, f"inputs dimension {dim} must have length 3. Got {input.shape[dim]} and {other.shape[dim]}")
+    raise_for("linalg.cross", input.shape[dim] != 3 or other.shape[dim] != 3, f"inputs dimension {dim} must have length 3; got {input.shape[dim]} and {other.shape[dim]}")
     return _products.cross(input, other, dim)
 
 

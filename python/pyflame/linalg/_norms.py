@@ -144,8 +144,8 @@ def norm(A: Tensor, ord: float | Literal["fro", "nuc"] | None = None, dim: Dim |
     if dim is not None or ord is not None:
         dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
         count = A.ndim if dims is None else len(dims)
-        raise_for("linalg.norm", dims is None and isinstance(ord, (str, int, float)) and A.ndim not in (1, 2), f"If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D.")
-        raise_for("linalg.norm", dims is not None and count not in (1, 2), f"If dim is specified, it must be of length 1 or 2. Got {dims}")
+        raise_for("linalg.norm", dims is None and isinstance(ord, (str, int, float)) and A.ndim not in (1, 2), f"an order without dim is that of a vector or a matrix; got shape {tuple(A.shape)}; expected 1 or 2 dims")
+        raise_for("linalg.norm", dims is not None and count not in (1, 2), f"not one or two dims; got dim={dims}")
         if isinstance(ord, str) or (ord is not None and count == 2):
             return matrix_norm(A, ord, (0, 1) if dims is None else dims, keepdim, dtype=dtype)
     return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)

@@ -38,8 +38,7 @@ def _solve(op, A, B, left):  # noqa: N803
     X = B.unsqueeze(-1) if vector else B
     raise_for(op, X.ndim < 2, f"B has no dims; got shape {tuple(B.shape)}")
     A, X = (A, X) if left else (A.mT, X.mT)
-    sizes = f"({A.shape[-2]}x{A.shape[-1]} and {X.shape[-2]}x{X.shape[-1]})"
-    raise_for(op, A.shape[-1] != X.shape[-2], f"Incompatible shapes of A and B for the equation {'AX' if left else 'XA'} = B {sizes}")
+    raise_for(op, A.shape[-1] != X.shape[-2], f"Incompatible shapes of A and B for the equation {'AX' if left else 'XA'} = B; got {tuple(A.shape)} and {tuple(B.shape)}")
     X, *_, info = _linalg.solve(A, X)
     X = X if left else X.mT
     return (X.squeeze(-1) if vector else X), info
@@ -272,7 +271,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803
     A: [*rows, *columns], rows being ind sizes, with one product, and the dtypes of inv. Returns [*columns, *rows]. RuntimeError for other products and
     ind < 1; LinAlgError where the map is singular: a sync point.
     """
-    raise_for("tensorinv", ind <= 0, f"Expected a strictly positive integer for 'ind', but got {ind}")
+    raise_for("tensorinv", ind <= 0, f"ind is not positive; got {ind}; expected at least 1")
     rows, columns = tuple(A.shape[:ind]), tuple(A.shape[ind:])
     n = math.prod(columns)
     raise_for("tensorinv", math.prod(rows) != n, f"the products of the dims before and after 'ind' differ; got {rows} and {columns}")

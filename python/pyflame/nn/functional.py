@@ -240,7 +240,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 
     input: of any shape, which the result has. Integers become float32. TypeError for bool and complex.
     """
-    return -_C.softplus(-input)
+    return -_C.softplus(-input, 1, 40)  # beyond 40, log(1 + exp(x)) is x in float64, too
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:

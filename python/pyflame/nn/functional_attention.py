@@ -168,17 +168,19 @@ def multi_head_attention_forward(query: Tensor, key: Tensor, value: Tensor, embe
     need_weights, which is faster. True in a bool attn_mask or key_padding_mask [N, S] hides; float masks are added. is_causal says that attn_mask hides
     the later keys.
 
-    embed_dim_to_check: E, which num_heads divides (ValueError). in_proj_weight [3 E, E] and in_proj_bias [3 E] are for query, key and value; with
+    embed_dim_to_check: E, at least 1, which num_heads divides (ValueError). in_proj_weight [3 E, E] and in_proj_bias [3 E] are for query, key and value; with
     use_separate_proj_weight, q_proj_weight, k_proj_weight and v_proj_weight are used in place of in_proj_weight. bias_k, bias_v: an entry that is
-    added to the keys and the values, or None. add_zero_attn: so are zeros. out_proj_weight [E, E], out_proj_bias [E]: of the output. dropout_p: the
+    added to the keys and the values, or None. add_zero_attn: so are zeros. out_proj_weight [E, E] (a ValueError for other columns), out_proj_bias [E]: of the output. dropout_p: the
     probability of zeros in the weights, if training. average_attn_weights: weights are the mean over the heads. static_k and static_v are refused
     (NotImplementedError).
     """
     op = "multi_head_attention_forward"
     if static_k is not None or static_v is not None:
         raise NotImplementedError(f"{op}: static_k and static_v are not available; expected None; hint: scaled_dot_product_attention")
-    if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
-        raise ValueError(f"{op}: sizes do not fit; got query {tuple(query.shape)}, embed_dim {embed_dim_to_check} and {num_heads} heads; expected a last size of embed_dim, which the heads divide")
+    if query.shape[-1] != embed_dim_to_check or embed_dim_to_check < 1 or num_heads < 1 or embed_dim_to_check % num_heads:
+        raise ValueError(f"{op}: sizes do not fit; got query {tuple(query.shape)}, embed_dim {embed_dim_to_check} and {num_heads} heads; expected a last size of embed_dim, at least 1, which the heads divide")
+    if out_proj_weight.ndim != 2 or out_proj_weight.shape[1] != embed_dim_to_check:
+        raise ValueError(f"{op}: out_proj_weight does not fit; got shape {tuple(out_proj_weight.shape)}; expected a matrix with {embed_dim_to_check} columns")
     if is_causal and attn_mask is None:
         raise RuntimeError(f"{op}: is_causal without attn_mask; expected the mask; hint: Transformer.generate_square_subsequent_mask")
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else (None,) * 3

@@ -147,7 +147,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: Reduction = "mean
 
     input and target broadcast (ArgumentError otherwise). ValueError for another reduction. Returns a scalar, or with 'none' the common shape.
     """
-    return reduced("soft_margin_loss", _C.softplus(-target * input), reduction)
+    return reduced("soft_margin_loss", _C.softplus(-target * input, 1, 40), reduction)
 
 
 def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
@@ -156,7 +156,7 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
     weight [C] is what each class counts, or None. reduction: 'mean', 'sum' or 'none' (the loss of each row); ValueError otherwise. Returns a scalar, or
     with 'none' [..]. ArgumentError for shapes that do not fit.
     """
-    loss = target * _C.softplus(-input) + (1 - target) * _C.softplus(input)
+    loss = target * _C.softplus(-input, 1, 40) + (1 - target) * _C.softplus(input, 1, 40)
     loss = loss if weight is None else loss * weight
     return reduced("multilabel_soft_margin_loss", loss.mean(-1), reduction)
 

@@ -170,7 +170,7 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMo
         if not enable_gqa or h % key.shape[1]:
             raise ValueError(f"{op}: heads do not fit; got {h} of query and {key.shape[1]} of key; expected the same number; hint: enable_gqa=True where one divides the other")
         key, value = (x.repeat_interleave(h // key.shape[1], 1) for x in (key, value))
-    scores = (query @ key.mT) * (e**-0.5 if scale is None else scale)
+    scores = (query @ key.mT) * (max(e, 1) ** -0.5 if scale is None else scale)
     at = _indices((b, h, q, k), query.device)
     if score_mod is not None:
         scores = score_mod(scores, *at)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..tolerance import is_float, round_to
 
-FAMILIES = ("elementwise", "special", "reduce", "matmul", "quantized", "linalg", "conv", "volumes", "grids", "norm", "attention", "paged", "index", "loss", "creation", "view", "join", "random", "optim", "complex", "float8", "recurrent", "compositions", "statistics")
+FAMILIES = ("elementwise", "special", "reduce", "matmul", "quantized", "linalg", "conv", "volumes", "grids", "norm", "attention", "paged", "index", "loss", "creation", "view", "join", "random", "optim", "complex", "float8", "recurrent", "compositions", "statistics", "layers", "layer_losses", "layer_pools", "transforms", "factorizations")
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
 # An op without a case: what it computes is in the program (tests/python/test_kernels.py, test_cpp_extension.py).
