@@ -71,6 +71,7 @@ class Figures:
         self.database, self.repeats = load(CPU, "tuning_database"), load(CPU, "bench_repeats")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(DECODE_GPU, "compare_ops")
         self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(DECODE_GPU, "compare_serving")
+        self.drawn_file = load(DECODE_GPU, "llm_decode_8b_drawn")
         self.batching_file = load(DECODE_GPU, "compare_serving_transformers")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
@@ -110,6 +111,11 @@ class Figures:
     def both_ms(self, row):
         """PyTorch's time and PyFlame's."""
         return f"{self.ms(row['median_ms']['torch'])} and {self.ms(row['median_ms']['pyflame'])}, a ratio of {row['ratio']:.2f}"
+
+    def drawn_most(self):
+        """By how many percent, at most, drawing the tokens makes a step of the engine longer."""
+        steps = {(r["sequences"], r["temperature"]): r["ms"] for r in self.drawn_file["rows"] if "temperature" in r}
+        return max(100 * (ms / steps[count, 0.0] - 1) for (count, temperature), ms in steps.items() if temperature)
 
     def ratios(self, prefix):
         return [r["ratio"] for name, r in self.cpu.items() if name.startswith(prefix)]
