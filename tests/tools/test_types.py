@@ -54,6 +54,20 @@ def test_functions(functions):
     assert not wrong, "these have no annotation: " + "; ".join(f"{path}: {', '.join(what)}" for path, what in wrong.items())
 
 
+# Modules whose classes have annotations: their constructors, their public methods, and these of the others.
+CLASSES = ("pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
+SPECIAL = ("__init__", "__len__", "__iter__", "__getitem__", "__getitems__", "__add__")
+
+
+def test_optimizers_schedules_and_datasets():
+    classes = {path: entry.value for path, entry in names.inventory(pf).items() if entry.kind == "class" and entry.module in CLASSES}
+    methods = {f"{path}.{name}": python_function(v) for path, cls in classes.items() for name, v in vars(cls).items() if name[0] != "_" or name in SPECIAL}
+    methods = {path: function for path, function in methods.items() if function is not None}
+    assert len(classes) > 45 and len(methods) > 110
+    wrong = {path: what for path, what in ((path, [name for name in lacking(function) if name not in ("self", "cls")]) for path, function in methods.items()) if what}
+    assert not wrong, "these have no annotation: " + "; ".join(f"{path}: {', '.join(what)}" for path, what in wrong.items())
+
+
 @pytest.fixture(scope="module")
 def stub():
     """{name: its definitions in class Tensor of the installed stub}."""
@@ -173,6 +187,16 @@ TYPES = {
     "x.svd().V": TENSOR,
     "x.var(0, correction=0)": TENSOR,
     "x.index_put_((x,), 1.0, accumulate=True)": TENSOR,
+    "pf.optim.SGD([x], lr=x, momentum=0.9).step(lambda: x)": TENSOR,
+    "pf.optim.LBFGS([x]).step(lambda: x)": TENSOR,
+    "pf.optim.Adam([{'params': [x], 'lr': 0.1}]).state_dict()": "dict[str, Any]",
+    "pf.optim.lr_scheduler.ChainedScheduler([]).state_dict()": "dict[str, Any]",
+    "pf.optim.lr_scheduler.ReduceLROnPlateau(pf.optim.SGD([x])).is_better(1, 2)": "bool",
+    "pf.optim.swa_utils.get_ema_avg_fn(0.9)(x, x, 1)": TENSOR,
+    "pf.data.DataLoader([1, 2], batch_size=2)": "pf.data.DataLoader[int]",
+    "pf.data.random_split([1, 2], [0.5, 0.5])": "list[pf.data.Subset[int]]",
+    "pf.data.TensorDataset(x, x)[0]": TENSORS,
+    "list(pf.data.BatchSampler(pf.data.RandomSampler([1, 2]), 2))": "list[list[int]]",
 }  # fmt: skip
 # The code of the error that mypy has for each.
 REFUSED = {
@@ -184,6 +208,11 @@ REFUSED = {
     "pf.svd(x).W": "attr-defined",
     "x.kthvalue()": "call-arg",
     "x.fmax([1.0])": "arg-type",
+    "pf.optim.SGD([x], lr='fast')": "arg-type",
+    "pf.optim.SGD([x], rate=0.1)": "call-arg",
+    "pf.optim.lr_scheduler.StepLR(0.1, 2)": "arg-type",
+    "pf.data.DataLoader(3)": "arg-type",
+    "pf.data.DataLoader([1], batch_size=2.5)": "arg-type",
 }  # fmt: skip
 
 

@@ -15,10 +15,7 @@ from ._state import ReduceOp, _World, get_global_rank, get_group_rank, is_outsid
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
-
-    _Function = TypeVar("_Function", bound=Callable[..., Any])
+    from .._annotations import Function
 
 
 def _name(dtype):
@@ -53,7 +50,7 @@ def _first_tensor(values):
     return None
 
 
-def counted(call: _Function) -> _Function:
+def counted(call: Function) -> Function:
     """Decorates a collective: an error that it raises before it takes part is told to the other ranks as this rank's call."""
     parameters = inspect.signature(call)
 
