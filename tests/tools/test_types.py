@@ -252,7 +252,7 @@ def test_mypy(tmp_path):
 
 
 # Modules that a program imports before it names them: an attribute access does not.
-IMPORTED = ("cuda.profiler", "einops", "llm.serving", "nn.attention.flex_attention")
+IMPORTED = ("einops", "llm.serving", "nn.attention.flex_attention")
 # Names that a module without __all__ imports for its own use. They are public elsewhere, and private there.
 USED = {
     "func.Tensor", "func.enable_grad", "io.Tensor", "overrides.Tensor", "autograd.forward_ad.Tensor", "autograd.forward_ad.is_grad_enabled", "autograd.functional.Tensor",

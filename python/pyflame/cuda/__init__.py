@@ -6,7 +6,7 @@ import contextlib
 from .. import _C, _gpu, _refused
 from .._generator import default_generator as default_generator
 from .._generator import manual_seed as _manual_seed
-from . import amp as amp, memory as memory, nvtx as nvtx, random as random, streams as streams
+from . import amp as amp, memory as memory, nvtx as nvtx, profiler as profiler, random as random, streams as streams
 from .streams import (
     Event as Event,
     ExternalStream as ExternalStream,
