@@ -38,8 +38,11 @@ struct Fetch {
   PF_DEVICE void start(const S* p, i64 a_line_stride, i64 a_depth_stride, i64 have) {
     line_stride = a_line_stride, depth_stride = a_depth_stride;
     lines = have < kLines ? (int)have : kLines;
-    at = p + line((int)thread()) * line_stride + depth((int)thread()) * depth_stride;
+    at = p + line((int)thread()) * along_lines() + depth((int)thread()) * along_depth();
   }
+  // The stride of a contiguous dim takes no register.
+  PF_DEVICE i64 along_lines() const { return kVec > 1 && !kAlong ? 1 : line_stride; }
+  PF_DEVICE i64 along_depth() const { return kVec > 1 && kAlong ? 1 : depth_stride; }
   // The i-th vector of this thread: whether it exists, and where.
   PF_DEVICE bool exists(int i) const {
     const int e = (int)thread() + i * kThreads;
@@ -47,7 +50,7 @@ struct Fetch {
   }
   PF_DEVICE const S* place(int i) const {
     const int e = (int)thread() + i * kThreads;
-    return at + (line(e) - line((int)thread())) * line_stride + (depth(e) - depth((int)thread())) * depth_stride;
+    return at + (line(e) - line((int)thread())) * along_lines() + (depth(e) - depth((int)thread())) * along_depth();
   }
   // Loads the rectangle at `at`. Depths from `have` on do not exist and are zero.
   PF_DEVICE void fetch(i64 have) {
@@ -78,7 +81,7 @@ struct Fetch {
         if (kWhole || e < kVecs) use(line(e), depth(e), x);
       }
     }
-    at += kDepth * depth_stride;
+    at += kDepth * along_depth();
   }
   // Stores as [depth][line], in the type of the computation.
   template <class T>
