@@ -235,41 +235,47 @@ def stub_of_module(path, functions, further):
     It has no docstrings: editors take those of the source beside it."""
     with open(path, encoding="utf-8") as f:
         body = ast.parse(f.read()).body
-    body = [inner for node in body for inner in (node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else [node])]
+    for_checkers = {inner for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" for inner in node.body}
+    body = [inner for node in body for inner in (node.body if isinstance(node, ast.If) and node.body[0] in for_checkers else [node])]
     names_all = next((ast.literal_eval(node.value) for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"), None)
     classes = [node.name for node in body if isinstance(node, ast.ClassDef)]
     if any(name in names_all if names_all else name[0] != "_" for name in classes):
         return None
-    lines, written, changed = [], set(), False
-    for node in body:
-        if isinstance(node, ast.Import) or isinstance(node, ast.ImportFrom) and node.module != "__future__":
-            for name in node.names:
-                written.add(name.asname or name.name)
-                if isinstance(node, ast.ImportFrom) and node.level and not names_all and name.name[0] not in "_*" and name.asname is None:
-                    name.asname = name.name  # public, as when a program runs
-            lines.append(ast.unparse(node))
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
-            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            if ast.unparse(node.targets[0]) == "__all__" or all(isinstance(value, ast.Name) and value.id in written for value in values):
-                lines.append(ast.unparse(node))
+    lines, changed = [], False
     for name, nodes in definitions_in(body).items():
         if name[0] == "_" and name not in functions:
             continue
         for node in nodes[:-1] or nodes:
-            own = [ast.unparse(decorator) for decorator in node.decorator_list if ast.unparse(decorator) not in ADDING]
+            decorators = [ast.unparse(decorator) for decorator in node.decorator_list if ast.unparse(decorator) not in ADDING]
             definitions = further.definitions(node, functions.get(name), False)
             changed = changed or len(definitions) > 1 or ast.unparse(definitions[0].args) != ast.unparse(node.args)
-            if len(definitions) > 1 and "overload" not in own:
-                own.append("overload")
+            if len(definitions) > 1 and "overload" not in decorators:
+                decorators.append("overload")
             for each in definitions:
-                lines += ["", *(f"@{decorator}" for decorator in own), f"def {name}{signature_of(each, None, False)}..."]
+                lines += ["", *(f"@{decorator}" for decorator in decorators), f"def {name}{signature_of(each, None, False)}..."]
     if not changed:
         return None
+    used = set(re.findall(r"\w+", " ".join(line for line in lines if line[:4] == "def " or line[:1] == "@"))) | set(names_all or ())
+    known, above = set(), []
+    for node in reversed(body):  # what a line needs is above it
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            if ast.unparse(node.targets[0]) == "__all__" or all(isinstance(value, ast.Name) for value in values):
+                used |= {value.id for value in values if isinstance(value, ast.Name)}
+                above.insert(0, ast.unparse(node))
+        elif isinstance(node, ast.Import) or isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            exports = isinstance(node, ast.ImportFrom) and node.level and names_all is None and node not in for_checkers
+            for name in node.names:
+                if exports and name.name[0] != "_" and name.asname is None and name.name != "*":
+                    name.asname = name.name  # it is public, as when a program runs
+            node.names = [name for name in node.names if name.name == "*" or (name.asname or name.name) in used or name.asname and name.asname[0] != "_"]
+            known |= {name.asname or name.name for name in node.names}
+            if node.names:
+                above.insert(0, ast.unparse(node))
     package = "." * (os.path.relpath(path, PACKAGE).count(os.sep) + 1)
     homes = {"Any": "typing", "overload": "typing", "Sequence": "collections.abc", "Tensor": f"{package}_C", "memory_format": f"{package}_C"}
-    used = set(re.findall(r"\w+", " ".join(line for line in lines if line.startswith(("def ", "@")))))
-    imports = [f"from {home} import {name}" for name, home in homes.items() if name in used - written]
-    return "\n".join([f"# Generated from {os.path.basename(path)} by make_stubs.py.", *imports, *lines]) + "\n"
+    imports = [f"from {home} import {name}" for name, home in homes.items() if name in used - known]
+    return "\n".join([f"# Generated from {os.path.basename(path)} by make_stubs.py.", *imports, *above, *lines]) + "\n"
 
 
 def main():
