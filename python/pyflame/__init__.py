@@ -66,7 +66,7 @@ if TYPE_CHECKING:  # names that are imported when they are first used; and funct
     from . import (
         accelerator as accelerator, amp as amp, autograd as autograd, backend as backend, backends as backends, benchmarking as benchmarking,
         compiler as compiler, cpu as cpu, cuda as cuda, data as data, distributed as distributed, distributions as distributions, export as export,
-        fft as fft, finance as finance, float8 as float8, func as func, functional as functional, fx as fx, hub as hub, io as io, jit as jit, llm as llm,
+        fft as fft, finance as finance, float8 as float8, func as func, functional as functional, fx as fx, hub as hub, io as io, jit as jit, linalg as linalg, llm as llm,
         memory as memory, models as models, mps as mps, mtia as mtia, multiprocessing as multiprocessing, nn as nn, onnx as onnx, optim as optim,
         optimizing as optimizing, overrides as overrides, profiler as profiler, quantization as quantization, random as random, return_types as return_types,
         rewrites as rewrites, serialization as serialization, signal as signal, sparse as sparse, special as special, storage as storage, testing as testing,

@@ -1,9 +1,7 @@
 """Decorators of PyTorch's script compiler, which is not here: they return what they are given."""
-from ._refused import identity as _overload  # noqa: F401
-from ._refused import identity as _overload_method  # noqa: F401
-from ._refused import identity as export  # noqa: F401
-from ._refused import identity as ignore  # noqa: F401
-from ._refused import identity as unused  # noqa: F401
+from . import _refused
+
+export = ignore = unused = _overload = _overload_method = _refused.identity
 
 
 def boolean_dispatch(arg_name, arg_index, default, if_true, if_false, module_name, func_name):

@@ -43,7 +43,7 @@ def module(name, advice):
     return __getattr__
 
 
-def identity(fn=None, *args, **kwargs):
+def identity(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
     """A decorator that returns what it is given, with or without arguments of its own, which change nothing. Never raises."""
     if callable(fn):
         return fn

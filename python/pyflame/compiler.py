@@ -1,11 +1,9 @@
 """Names of torch.compiler. PyFlame compiles every window of ops by itself; these do nothing."""
 import contextlib
 
-from ._refused import identity as allow_in_graph  # noqa: F401
-from ._refused import identity as assume_constant_result  # noqa: F401
-from ._refused import identity as disable  # noqa: F401
-from ._refused import identity as nested_compile_region  # noqa: F401
-from ._refused import identity as substitute_in_graph  # noqa: F401
+from . import _refused
+
+allow_in_graph = assume_constant_result = disable = nested_compile_region = substitute_in_graph = _refused.identity
 
 
 def compile(model=None, *args, **kwargs):

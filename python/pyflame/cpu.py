@@ -1,6 +1,6 @@
 """PyTorch's questions about the CPU."""
-from . import _C, amp  # noqa: F401
-from .cuda.streams import Stream, current_stream, stream  # noqa: F401
+from . import _C, amp as amp
+from .cuda.streams import Stream as Stream, current_stream as current_stream, stream as stream
 
 
 def is_available():

@@ -3,7 +3,7 @@
 The functions are here, too, and so are the layers, as modules of PyFlame: Rearrange, Reduce and EinMix. `import pyflame.torch` imports this module by itself if
 einops is installed. Where `import torch` means PyFlame, einops.layers.torch works as well. ModuleNotFoundError if einops is not installed."""
 import einops as _einops
-from einops import asnumpy, einsum, pack, parse_shape, rearrange, reduce, repeat, unpack  # noqa: F401
+from einops import asnumpy as asnumpy, einsum as einsum, pack as pack, parse_shape as parse_shape, rearrange as rearrange, reduce as reduce, repeat as repeat, unpack as unpack
 from einops._backends import AbstractBackend as _AbstractBackend
 from einops.layers import RearrangeMixin as _RearrangeMixin
 from einops.layers import ReduceMixin as _ReduceMixin

@@ -7,11 +7,6 @@ import types
 import typing
 
 from . import _notes, _refused
-from ._refused import identity as export  # noqa: F401
-from ._refused import identity as ignore  # noqa: F401
-from ._refused import identity as interface  # noqa: F401
-from ._refused import identity as script_method  # noqa: F401
-from ._refused import identity as unused  # noqa: F401
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -26,7 +21,7 @@ ScriptModule = _refused.cls("jit.ScriptModule", _ADVICE)
 RecursiveScriptModule = _refused.cls("jit.RecursiveScriptModule", _ADVICE)
 TracedModule = TopLevelTracedModule = _refused.cls("jit.TracedModule", _ADVICE)
 ScriptFunction = _refused.cls("jit.ScriptFunction", _ADVICE)
-_overload = _overload_method = export
+export = ignore = interface = script_method = unused = _overload = _overload_method = _refused.identity
 __getattr__ = _refused.module("jit", _ADVICE)
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 import traceback
 from multiprocessing import *  # noqa: F401,F403
-from multiprocessing import Pipe, get_context, parent_process, set_start_method  # noqa: F401
+from multiprocessing import Pipe as Pipe, get_context as get_context, parent_process as parent_process, set_start_method as set_start_method
 from multiprocessing.connection import wait as _wait
 
 _PATIENCE = 5.0  # seconds between the request to end and the end

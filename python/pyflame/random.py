@@ -4,8 +4,8 @@ from __future__ import annotations
 import contextlib
 
 from . import _C
-from ._C import get_rng_state, set_rng_state  # noqa: F401
-from ._generator import default_generator, initial_seed, manual_seed, seed  # noqa: F401
+from ._C import get_rng_state as get_rng_state, set_rng_state as set_rng_state
+from ._generator import default_generator as default_generator, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Where PyTorch keeps save and load."""
 import contextlib
 
-from .io import load, save  # noqa: F401
+from .io import load as load, save as save
 
 
 def add_safe_globals(safe_globals):

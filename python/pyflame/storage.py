@@ -1,4 +1,4 @@
 """Names that programs import from this path."""
-from ._tensor_methods import Storage  # noqa: F401
+from ._tensor_methods import Storage as Storage
 
 UntypedStorage = TypedStorage = Storage

@@ -4,8 +4,8 @@ import os
 from typing import IO, Any, List, Sequence, Tuple, Union
 
 from . import _C
-from ._C import Tensor
-from ._tensor_methods import Storage  # noqa: F401
+from ._C import Tensor as Tensor
+from ._tensor_methods import Storage as Storage
 
 _int, _float, _bool, _complex, _str = builtins.int, builtins.float, builtins.bool, builtins.complex, builtins.str
 _dtype, _device = _C.dtype, _C.device

@@ -54,6 +54,20 @@ def test_functions(functions):
     assert not wrong, "these have no annotation: " + "; ".join(f"{path}: {', '.join(what)}" for path, what in wrong.items())
 
 
+# Modules whose classes have annotations: their constructors, their public methods, and these of the others.
+CLASSES = ("pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
+SPECIAL = ("__init__", "__len__", "__iter__", "__getitem__", "__getitems__", "__add__")
+
+
+def test_optimizers_schedules_and_datasets():
+    classes = {path: entry.value for path, entry in names.inventory(pf).items() if entry.kind == "class" and entry.module in CLASSES}
+    methods = {f"{path}.{name}": python_function(v) for path, cls in classes.items() for name, v in vars(cls).items() if name[0] != "_" or name in SPECIAL}
+    methods = {path: function for path, function in methods.items() if function is not None}
+    assert len(classes) > 45 and len(methods) > 110
+    wrong = {path: what for path, what in ((path, [name for name in lacking(function) if name not in ("self", "cls")]) for path, function in methods.items()) if what}
+    assert not wrong, "these have no annotation: " + "; ".join(f"{path}: {', '.join(what)}" for path, what in wrong.items())
+
+
 @pytest.fixture(scope="module")
 def stub():
     """{name: its definitions in class Tensor of the installed stub}."""
@@ -105,6 +119,7 @@ def test_names_that_type_checkers_need(entry_module):
     replaced = {name for name in vars(pf._C) if name[0] != "_" and python_function(getattr(pf, name, None))}
     assert {"max", "where"} <= replaced
     wanted = replaced | {name for name in (*pf._ATTRIBUTES, *pf._further_names._SAME) if name[0] != "_"}
+    wanted |= {name.partition(".")[2] for name in names.module_names(pf) if name.count(".") == 1 and "._" not in name and name.partition(".")[2] not in IMPORTED}
     assert not wanted - listed, f"add to `if TYPE_CHECKING:` of pyflame/__init__.py: {', '.join(sorted(wanted - listed))}"
 
 
@@ -172,6 +187,16 @@ TYPES = {
     "x.svd().V": TENSOR,
     "x.var(0, correction=0)": TENSOR,
     "x.index_put_((x,), 1.0, accumulate=True)": TENSOR,
+    "pf.optim.SGD([x], lr=x, momentum=0.9).step(lambda: x)": TENSOR,
+    "pf.optim.LBFGS([x]).step(lambda: x)": TENSOR,
+    "pf.optim.Adam([{'params': [x], 'lr': 0.1}]).state_dict()": "dict[str, Any]",
+    "pf.optim.lr_scheduler.ChainedScheduler([]).state_dict()": "dict[str, Any]",
+    "pf.optim.lr_scheduler.ReduceLROnPlateau(pf.optim.SGD([x])).is_better(1, 2)": "bool",
+    "pf.optim.swa_utils.get_ema_avg_fn(0.9)(x, x, 1)": TENSOR,
+    "pf.data.DataLoader([1, 2], batch_size=2)": "pf.data.DataLoader[int]",
+    "pf.data.random_split([1, 2], [0.5, 0.5])": "list[pf.data.Subset[int]]",
+    "pf.data.TensorDataset(x, x)[0]": TENSORS,
+    "list(pf.data.BatchSampler(pf.data.RandomSampler([1, 2]), 2))": "list[list[int]]",
 }  # fmt: skip
 # The code of the error that mypy has for each.
 REFUSED = {
@@ -183,30 +208,94 @@ REFUSED = {
     "pf.svd(x).W": "attr-defined",
     "x.kthvalue()": "call-arg",
     "x.fmax([1.0])": "arg-type",
+    "pf.optim.SGD([x], lr='fast')": "arg-type",
+    "pf.optim.SGD([x], rate=0.1)": "call-arg",
+    "pf.optim.lr_scheduler.StepLR(0.1, 2)": "arg-type",
+    "pf.data.DataLoader(3)": "arg-type",
+    "pf.data.DataLoader([1], batch_size=2.5)": "arg-type",
 }  # fmt: skip
 
 
-def test_mypy(tmp_path):
+def messages_of_mypy(folder, lines):
+    """[(number of a line, "error" or "note", text)] of `mypy --strict` for a program of these lines. Its exit status is 1 where there is an error."""
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed; hint: pip install mypy")
+    program = folder / "program.py"
+    program.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--show-error-codes", "--no-color-output", "--no-error-summary", "--cache-dir", str(folder / "cache"), program.name]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+    assert done.returncode in (0, 1) and not done.stderr, done.stdout + done.stderr
+    found = []
+    for line in done.stdout.splitlines():
+        file, number, kind, text = line.split(":", 3)
+        assert file == program.name, f"mypy reports an error inside of the package: {line}"
+        found.append((int(number), kind.strip(), text.strip()))
+    assert done.returncode == any(kind == "error" for _, kind, _ in found), done.stdout
+    return found
+
+
+def test_mypy(tmp_path):
     lines = ["from typing import Any", "", "import pyflame as pf", "from pyflame import _named_tuples as named", "from typing_extensions import assert_type"]  # mypy has the stubs of both
     lines += ["", "x = pf.rand(3, 4)", "", "", "def f(a: pf.Tensor) -> int:", "    return a.get_device()", "", ""]
     begin = len(lines)
     lines += [f"assert_type({call}, {kind})" for call, kind in TYPES.items()] + list(REFUSED)
     lines += [f"pf.{name}" for name, _ in names.names_of(pf)]  # each is there, and not private
-    program = tmp_path / "program.py"
-    program.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--show-error-codes", "--no-color-output", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), program.name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 1 and not done.stderr, done.stdout + done.stderr
     errors = {}
-    for line in done.stdout.splitlines():
-        file, number, text = line.split(":", 2)
-        assert file == program.name, f"mypy reports an error inside of the package: {line}"
-        if text.startswith(" error:"):
-            errors.setdefault(int(number), []).append(text[len(" error: ") :])
+    for number, kind, text in messages_of_mypy(tmp_path, lines):
+        if kind == "error":
+            errors.setdefault(number, []).append(text)
     refused = dict(enumerate(REFUSED, begin + len(TYPES) + 1))
     wrong = [f"{lines[number - 1]}: {text}" for number, texts in errors.items() if number not in refused for text in texts]
     assert not wrong, "\n".join(wrong)
     for number, call in refused.items():
         assert any(text.endswith(f"[{REFUSED[call]}]") for text in errors.get(number, [])), f"{call}: got {errors.get(number)}; expected an error [{REFUSED[call]}]"
+
+
+# Modules that a program imports before it names them: an attribute access does not.
+IMPORTED = ("einops", "llm.serving", "nn.attention.flex_attention")
+# Names that a module without __all__ imports for its own use. They are public elsewhere, and private there.
+USED = {
+    "func.Tensor", "func.enable_grad", "io.Tensor", "overrides.Tensor", "autograd.forward_ad.Tensor", "autograd.forward_ad.is_grad_enabled", "autograd.functional.Tensor",
+    "nn.init.no_grad", "nn.utils.parametrizations.Module", "nn.utils.parametrize.ModuleDict", "nn.utils.parametrize.ModuleList", "nn.utils.parametrize.Parameter",
+    "nn.utils.parametrize.Tensor", "nn.utils.parametrize.no_grad", "nn.utils.prune.no_grad", "nn.utils.rnn.Tensor", "nn.utils.stateless.Tensor", "utils.dlpack.Tensor", "utils.tensorboard.Tensor",
+}  # fmt: skip
+# Modules whose other names are all of that kind: those with formulas for many distributions.
+OWN = {"distributions.kl": ("kl_divergence", "register_kl")}
+
+
+def own(path):
+    """Whether a module of the package has a name for programs, and not for its own use."""
+    module, _, name = path.rpartition(".")
+    return path not in USED and name in OWN.get(module, (name,))
+
+
+def test_mypy_knows_every_public_name(tmp_path):
+    """By each of its paths, and with its type. The name of a class that is not available, which raises when an object is made, has none."""
+    known, typed = [], []
+    for path, entry in names.inventory(pf).items():
+        for p in (path, *entry.aliases):
+            p = p.partition(".")[2]
+            if entry.kind != "data" and p[0] != "_" and own(p):
+                (known if names.doc_of(entry.value).startswith("Not available in PyFlame") else typed).append(p)
+    typed += [m for m in (name.partition(".")[2] for name in names.module_names(pf)) if m and m[0] != "_"]
+    assert len(typed) > 1500
+    lines = ["import pyflame as pf", *(f"import pyflame.{m}" for m in IMPORTED)]
+    begin = len(lines)
+    lines += [f"reveal_type(pf.{p})" for p in typed + known]
+    found = messages_of_mypy(tmp_path, lines)
+    wrong = [f"{lines[number - 1]}: {text}" for number, kind, text in found if kind == "error"]
+    assert not wrong, "write `X as X` in the import of each, or add it to USED: " + "; ".join(wrong)
+    revealed = {number: text for number, _, text in found if text.startswith("Revealed type is ")}
+    assert len(revealed) == len(lines) - begin
+    unknown = [p for number, p in enumerate(typed, begin + 1) if revealed[number] == 'Revealed type is "Any"']
+    assert not unknown, f"add to `if TYPE_CHECKING:` of the module, or annotate the decorator: {', '.join(unknown)}"
+
+
+def test_names_for_own_use_are_exceptions():
+    """Each exception is a name that is there: the lists do not outlive what they list."""
+    paths = {p.partition(".")[2] for path, entry in names.inventory(pf).items() for p in (path, *entry.aliases)}
+    gone = sorted(USED - paths) + [f"{module}.{name}" for module, listed in OWN.items() for name in listed if f"{module}.{name}" not in paths]
+    assert not gone, ", ".join(gone)
+    program = "import operator, sys, pyflame\nfor m in sys.argv[1:]:\n    try:\n        print(operator.attrgetter(m)(pyflame))\n    except AttributeError:\n        pass"
+    done = subprocess.run([sys.executable, "-c", program, *IMPORTED], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and not done.stdout, f"these are attributes now: {done.stdout}{done.stderr}"

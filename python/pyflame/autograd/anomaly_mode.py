@@ -1,2 +1,2 @@
 """Where PyTorch keeps them."""
-from .modes import detect_anomaly, set_detect_anomaly  # noqa: F401
+from .modes import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly

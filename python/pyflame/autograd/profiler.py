@@ -1,3 +1,3 @@
 """Where PyTorch once kept it."""
 from ..profiler import *  # noqa: F401,F403
-from ..profiler import emit_nvtx, profile, record_function  # noqa: F401
+from ..profiler import emit_nvtx as emit_nvtx, profile as profile, record_function as record_function

@@ -4,12 +4,20 @@ property of a GPU, such as its name or its memory, or limits its memory, is a De
 import contextlib
 
 from .. import _C, _gpu, _refused
-from .._C import DeviceError as CudaError  # noqa: F401
-from .._generator import default_generator
+from .._generator import default_generator as default_generator
 from .._generator import manual_seed as _manual_seed
-from . import amp, memory, nvtx, random, streams  # noqa: F401
-from .streams import Event, ExternalStream, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
+from . import amp as amp, memory as memory, nvtx as nvtx, profiler as profiler, random as random, streams as streams
+from .streams import (
+    Event as Event,
+    ExternalStream as ExternalStream,
+    Stream as Stream,
+    current_stream as current_stream,
+    default_stream as default_stream,
+    set_stream as set_stream,
+    stream as stream,
+)
 
+CudaError = _C.DeviceError
 OutOfMemoryError = _C.OutOfMemoryError
 has_half = True
 

@@ -2,7 +2,7 @@
 from .. import _gpu
 from ..amp import GradScaler as _GradScaler
 from ..amp import autocast as _autocast
-from ..amp import custom_bwd, custom_fwd  # noqa: F401
+from ..amp import custom_bwd as custom_bwd, custom_fwd as custom_fwd
 
 __path__ = []  # PyTorch has files below it, which are found as this module
 

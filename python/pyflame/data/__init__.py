@@ -1,6 +1,22 @@
 """Datasets and the loader that makes batches of them."""
-from .collate import default_collate, default_convert  # noqa: F401
-from .dataset import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split  # noqa: F401
-from .loader import DataLoader  # noqa: F401
-from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler  # noqa: F401
-from .workers import WorkerInfo, get_worker_info  # noqa: F401
+from .collate import default_collate as default_collate, default_convert as default_convert
+from .dataset import (
+    ChainDataset as ChainDataset,
+    ConcatDataset as ConcatDataset,
+    Dataset as Dataset,
+    IterableDataset as IterableDataset,
+    StackDataset as StackDataset,
+    Subset as Subset,
+    TensorDataset as TensorDataset,
+    random_split as random_split,
+)
+from .loader import DataLoader as DataLoader
+from .sampler import (
+    BatchSampler as BatchSampler,
+    RandomSampler as RandomSampler,
+    Sampler as Sampler,
+    SequentialSampler as SequentialSampler,
+    SubsetRandomSampler as SubsetRandomSampler,
+    WeightedRandomSampler as WeightedRandomSampler,
+)
+from .workers import WorkerInfo as WorkerInfo, get_worker_info as get_worker_info

@@ -1,9 +1,16 @@
 """How samples become a batch."""
+from __future__ import annotations
+
 import copy
 from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 
 from .. import _C
 from .._C import Tensor
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 def _like(mapping, parts):
@@ -31,7 +38,7 @@ def _in_sequence(sequence, parts):
 default_collate_fn_map = {}  # what default_collate does with further types: {type: function(batch, collate_fn_map=)}
 
 
-def default_collate(batch):
+def default_collate(batch: Sequence[Any]) -> Any:
     """One batch from a list of samples: tensors, arrays and numbers are stacked, sequences and dicts by part.
 
     Python's floats become float64, as PyTorch has it. Strings stay as they are: a tuple of them for a part of a tuple or list, otherwise a list.
@@ -48,7 +55,7 @@ def _function_for(sample, functions):
     return next((f for kind, f in functions.items() if isinstance(sample, kind)), None)
 
 
-def collate(batch, *, collate_fn_map=None):
+def collate(batch: Sequence[Any], *, collate_fn_map: dict[Any, Callable[..., Any]] | None = None) -> Any:
     """One batch from a list of samples, as default_collate makes it.
 
     collate_fn_map: {type, or tuple of types: function(batch, collate_fn_map=collate_fn_map)} for samples, and parts of samples, of further types; it comes
@@ -82,7 +89,7 @@ def collate(batch, *, collate_fn_map=None):
     raise TypeError(f"collate: cannot make a batch of {type(first).__name__}; expected tensors, arrays, numbers, strings, or tuples, lists and dicts of them")
 
 
-def default_convert(data):
+def default_convert(data: Any) -> Any:
     """data, a sample, with its NumPy arrays and numbers as tensors of the same dtype, in main memory. Dicts, named tuples and sequences that can be changed keep their type, other
     sequences become lists; their entries are converted in the same way. Everything else stays as it is: tensors, Python's numbers, strings, arrays of strings. TypeError for an
     array of numbers whose dtype no tensor has, such as uint16.

@@ -1,18 +1,30 @@
 """DataLoader. The order of an epoch is a function of (seed, epoch), so a loader can resume at any batch of any epoch. Batches are prepared ahead by
 one background thread (the core releases the GIL, so this overlaps with computing) or by worker processes (workers.py)."""
+from __future__ import annotations
+
 import contextlib
 import itertools
 import multiprocessing
 import numbers
 import queue
 import threading
+from typing import Generic
 
 from .. import _C
 from .._generator import draw_seed
 from .collate import default_collate, default_convert
-from .dataset import IterableDataset, _permutation, quick_batch, samples_of
+from .dataset import IterableDataset, T_co, _permutation, quick_batch, samples_of
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .workers import Pool, drawing, mix
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from multiprocessing.context import BaseContext
+    from typing import Any
+
+    from .._generator import Generator
+    from ._annotations import Samples
 
 
 start_method = "forkserver"  # how workers are started unless the loader is told
@@ -92,7 +104,7 @@ class _Skipped:
     pass
 
 
-class DataLoader:
+class DataLoader(Generic[T_co]):
     """Batches of a dataset.
 
     - dataset: has `__getitem__` and `__len__`, as Dataset, or is an IterableDataset.
@@ -137,9 +149,11 @@ class DataLoader:
     TypeError for an IterableDataset without `__len__`.
     """
 
-    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False,
-                 drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None, *, seed=None, prefetch_factor=None, persistent_workers=False,
-                 pin_memory_device="", in_order=True):
+    def __init__(self, dataset: Samples[T_co], batch_size: int | None = 1, shuffle: bool | None = None, sampler: Iterable[Any] | None = None,
+                 batch_sampler: Iterable[Sequence[Any]] | None = None, num_workers: int = 0, collate_fn: Callable[[Any], Any] | None = None,
+                 pin_memory: bool = False, drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
+                 multiprocessing_context: BaseContext | str | None = None, generator: Generator | None = None, *, seed: int | None = None,
+                 prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True) -> None:
         num_workers = default_workers if num_workers == 0 and default_workers else num_workers
         self._iterable = isinstance(dataset, IterableDataset)
         sized = hasattr(dataset, "__len__") or sampler is not None or batch_sampler is not None
@@ -168,14 +182,14 @@ class DataLoader:
         return self.batch_size is not None
 
     @property
-    def sampler(self):
+    def sampler(self) -> Any:
         """What gives the indices: the sampler that was given, or one that stands for the loader's own order."""
         if self._sampler is not None or self._iterable:
             return self._sampler
         return RandomSampler(self.dataset) if self.shuffle else SequentialSampler(self.dataset)
 
     @property
-    def batch_sampler(self):
+    def batch_sampler(self) -> Any:
         """What gives a list of indices for each batch: the argument, or a BatchSampler of the loader's sampler. None for batch_size=None and for an
         IterableDataset.
         """
@@ -183,7 +197,7 @@ class DataLoader:
             return self._batch_sampler
         return BatchSampler(self.sampler, self.batch_size, self.drop_last)
 
-    def __len__(self):
+    def __len__(self) -> int:
         if self._iterable and not hasattr(self.dataset, "__len__"):
             raise TypeError("DataLoader: an IterableDataset has no length; hint: give it a __len__")
         if self._batch_sampler is not None:
@@ -193,13 +207,13 @@ class DataLoader:
             return n
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, int]:
         """{'seed', 'epoch', 'position'}: position is the number of batches that this epoch has yielded. The streams of an IterableDataset are
         as many as there are workers, so their number belongs to its state."""
         state = {"seed": self.seed, "epoch": self._epoch, "position": self._position}
         return {**state, "num_workers": self.num_workers} if self._iterable else state
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Sets the position in the data to that of a state_dict(): the next iteration begins with the batch that would have followed.
 
         ValueError if seed, epoch or position is missing, or if the dataset is an IterableDataset and the number of workers differs.
@@ -247,7 +261,7 @@ class DataLoader:
         for k in itertools.count():
             yield lambda k=k: make(k)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         if not self._resumed:  # every iteration is a new epoch, also after one that was left early
             self._epoch, self._position = self._epoch + 1, 0
         self._resumed = False

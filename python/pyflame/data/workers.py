@@ -7,6 +7,8 @@ side blocks when it sends.
 
 Worker k modulo the number of workers makes batch k. Its generators are seeded anew for each batch, with (seed, epoch, k). So the contents of a
 batch depend neither on the number of workers nor on timing, and a resumed run can make the batch again."""
+from __future__ import annotations
+
 import collections
 import contextlib
 import hashlib
@@ -27,6 +29,10 @@ from multiprocessing import connection, reduction
 from .. import _C
 from .._C import Tensor
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
+
 _ALIGN = 64
 _GRACE = 5.0  # seconds that workers have to end by themselves
 _LONGEST_TEXT = 32768  # of a traceback: what a pipe takes in without a reader
@@ -37,7 +43,7 @@ class WorkerInfo:
     """What get_worker_info() returns inside a worker: id, num_workers, seed (of this worker and epoch) and its copy of the dataset. Nothing is checked or
     raised for other values."""
 
-    def __init__(self, id, num_workers, seed, dataset):
+    def __init__(self, id: int, num_workers: int, seed: int, dataset: Any) -> None:
         self.id, self.num_workers, self.seed, self.dataset = id, num_workers, seed, dataset
 
     def __repr__(self):
@@ -47,7 +53,7 @@ class WorkerInfo:
 _info = None
 
 
-def get_worker_info():
+def get_worker_info() -> WorkerInfo | None:
     """The WorkerInfo of the worker process that calls it; None in the main process."""
     return _info
 

@@ -15,46 +15,57 @@ from importlib import import_module
 from .. import _refused
 from . import _state
 from ._collectives import (
-    P2POp,
-    all_gather,
-    all_gather_into_tensor,
-    all_reduce,
-    all_to_all,
-    all_to_all_single,
-    barrier,
-    batch_isend_irecv,
-    broadcast,
-    gather,
-    irecv,
-    isend,
-    monitored_barrier,
-    recv,
-    reduce,
-    reduce_scatter,
-    reduce_scatter_tensor,
-    scatter,
-    send,
+    P2POp as P2POp,
+    all_gather as all_gather,
+    all_gather_into_tensor as all_gather_into_tensor,
+    all_reduce as all_reduce,
+    all_to_all as all_to_all,
+    all_to_all_single as all_to_all_single,
+    barrier as barrier,
+    batch_isend_irecv as batch_isend_irecv,
+    broadcast as broadcast,
+    gather as gather,
+    irecv as irecv,
+    isend as isend,
+    monitored_barrier as monitored_barrier,
+    recv as recv,
+    reduce as reduce,
+    reduce_scatter as reduce_scatter,
+    reduce_scatter_tensor as reduce_scatter_tensor,
+    scatter as scatter,
+    send as send,
 )
-from ._group import ProcessGroup, Work
-from ._objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
+from ._group import ProcessGroup as ProcessGroup, Work as Work
+from ._objects import (
+    all_gather_object as all_gather_object,
+    broadcast_object_list as broadcast_object_list,
+    gather_object as gather_object,
+    scatter_object_list as scatter_object_list,
+)
 from ._state import (
-    GroupMember,
-    ReduceOp,
-    destroy_process_group,
-    get_backend,
-    get_global_rank,
-    get_group_rank,
-    get_node_local_rank,
-    get_process_group_ranks,
-    get_rank,
-    get_world_size,
-    group,
-    init_process_group,
-    is_available,
-    is_initialized,
-    new_group,
+    GroupMember as GroupMember,
+    ReduceOp as ReduceOp,
+    destroy_process_group as destroy_process_group,
+    get_backend as get_backend,
+    get_global_rank as get_global_rank,
+    get_group_rank as get_group_rank,
+    get_node_local_rank as get_node_local_rank,
+    get_process_group_ranks as get_process_group_ranks,
+    get_rank as get_rank,
+    get_world_size as get_world_size,
+    group as group,
+    init_process_group as init_process_group,
+    is_available as is_available,
+    is_initialized as is_initialized,
+    new_group as new_group,
 )
-from ._store import Store, TCPStore
+from ._store import Store as Store, TCPStore as TCPStore
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from . import check as check, checkpoint as checkpoint, device_mesh as device_mesh, fsdp as fsdp, nn as nn, optim as optim, tensor as tensor
+    from .device_mesh import DeviceMesh as DeviceMesh, init_device_mesh as init_device_mesh
+del TYPE_CHECKING
 
 _ADVICE = "process groups, their collectives, fsdp, tensor.parallel, checkpoint and optim are; a program that needs more runs in PyTorch"
 FileStore, HashStore, PrefixStore = (_refused.cls(f"distributed.{name}", _ADVICE) for name in ("FileStore", "HashStore", "PrefixStore"))

@@ -1,6 +1,8 @@
 """Collectives of tensors. Every rank makes the same calls in the same order, with the same op, shapes and dtype. Where the ranks' calls differ, the call raises
 the same error on every rank. A call that raises an error on one rank before it takes part, such as for an argument, counts as that rank's call: the others raise an error for it, so
 that no later call takes its place."""
+from __future__ import annotations
+
 import functools
 import inspect
 import time
@@ -10,6 +12,10 @@ from .._C import Tensor
 from . import _device
 from ._group import ProcessGroup, Work, line_of_caller, taking_part
 from ._state import ReduceOp, _World, get_global_rank, get_group_rank, is_outside, resolved
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._annotations import Function
 
 
 def _name(dtype):
@@ -44,7 +50,7 @@ def _first_tensor(values):
     return None
 
 
-def counted(call):
+def counted(call: Function) -> Function:
     """Decorates a collective: an error that it raises before it takes part is told to the other ranks as this rank's call."""
     parameters = inspect.signature(call)
 

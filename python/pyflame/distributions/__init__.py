@@ -1,57 +1,72 @@
 """Probability distributions: draws (with gradients where has_rsample), densities, entropies, divergences. Names and numbers are PyTorch's."""
 from .. import _paths
-from . import constraints, kl, transforms, utils  # noqa: F401
-from .constraint_registry import biject_to, transform_to  # noqa: F401
-from .continuous import Cauchy, Exponential, GeneralizedPareto, Gumbel, HalfCauchy, HalfNormal, Laplace, Normal, Uniform, VonMises  # noqa: F401
-from .discrete import (  # noqa: F401
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    Multinomial,
-    NegativeBinomial,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
-    Poisson,
+from . import constraints as constraints, kl as kl, transforms as transforms, utils as utils
+from .constraint_registry import biject_to as biject_to, transform_to as transform_to
+from .continuous import (
+    Cauchy as Cauchy,
+    Exponential as Exponential,
+    GeneralizedPareto as GeneralizedPareto,
+    Gumbel as Gumbel,
+    HalfCauchy as HalfCauchy,
+    HalfNormal as HalfNormal,
+    Laplace as Laplace,
+    Normal as Normal,
+    Uniform as Uniform,
+    VonMises as VonMises,
 )
-from .distribution import Distribution, ExponentialFamily  # noqa: F401
-from .gammas import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, StudentT  # noqa: F401
-from .kl import kl_divergence, register_kl  # noqa: F401
-from .matrices import LKJCholesky, Wishart  # noqa: F401
-from .multivariate import LowRankMultivariateNormal, MultivariateNormal  # noqa: F401
-from .relaxed import ContinuousBernoulli, RelaxedBernoulli, RelaxedOneHotCategorical  # noqa: F401
-from .transformed import (  # noqa: F401
-    Independent,
-    InverseGamma,
-    Kumaraswamy,
-    LogisticNormal,
-    LogNormal,
-    MixtureSameFamily,
-    Pareto,
-    TransformedDistribution,
-    Weibull,
+from .discrete import (
+    Bernoulli as Bernoulli,
+    Binomial as Binomial,
+    Categorical as Categorical,
+    Geometric as Geometric,
+    Multinomial as Multinomial,
+    NegativeBinomial as NegativeBinomial,
+    OneHotCategorical as OneHotCategorical,
+    OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
+    Poisson as Poisson,
 )
-from .transforms import (  # noqa: F401
-    AbsTransform,
-    AffineTransform,
-    CatTransform,
-    ComposeTransform,
-    CorrCholeskyTransform,
-    CumulativeDistributionTransform,
-    ExpTransform,
-    IndependentTransform,
-    LowerCholeskyTransform,
-    PositiveDefiniteTransform,
-    PowerTransform,
-    ReshapeTransform,
-    SigmoidTransform,
-    SoftmaxTransform,
-    SoftplusTransform,
-    StackTransform,
-    StickBreakingTransform,
-    TanhTransform,
-    Transform,
-    identity_transform,
+from .distribution import Distribution as Distribution, ExponentialFamily as ExponentialFamily
+from .gammas import Beta as Beta, Chi2 as Chi2, Dirichlet as Dirichlet, FisherSnedecor as FisherSnedecor, Gamma as Gamma, StudentT as StudentT
+from .kl import kl_divergence as kl_divergence, register_kl as register_kl
+from .matrices import LKJCholesky as LKJCholesky, Wishart as Wishart
+from .multivariate import LowRankMultivariateNormal as LowRankMultivariateNormal, MultivariateNormal as MultivariateNormal
+from .relaxed import (
+    ContinuousBernoulli as ContinuousBernoulli,
+    RelaxedBernoulli as RelaxedBernoulli,
+    RelaxedOneHotCategorical as RelaxedOneHotCategorical,
+)
+from .transformed import (
+    Independent as Independent,
+    InverseGamma as InverseGamma,
+    Kumaraswamy as Kumaraswamy,
+    LogisticNormal as LogisticNormal,
+    LogNormal as LogNormal,
+    MixtureSameFamily as MixtureSameFamily,
+    Pareto as Pareto,
+    TransformedDistribution as TransformedDistribution,
+    Weibull as Weibull,
+)
+from .transforms import (
+    AbsTransform as AbsTransform,
+    AffineTransform as AffineTransform,
+    CatTransform as CatTransform,
+    ComposeTransform as ComposeTransform,
+    CorrCholeskyTransform as CorrCholeskyTransform,
+    CumulativeDistributionTransform as CumulativeDistributionTransform,
+    ExpTransform as ExpTransform,
+    IndependentTransform as IndependentTransform,
+    LowerCholeskyTransform as LowerCholeskyTransform,
+    PositiveDefiniteTransform as PositiveDefiniteTransform,
+    PowerTransform as PowerTransform,
+    ReshapeTransform as ReshapeTransform,
+    SigmoidTransform as SigmoidTransform,
+    SoftmaxTransform as SoftmaxTransform,
+    SoftplusTransform as SoftplusTransform,
+    StackTransform as StackTransform,
+    StickBreakingTransform as StickBreakingTransform,
+    TanhTransform as TanhTransform,
+    Transform as Transform,
+    identity_transform as identity_transform,
 )
 
 globals().update(_paths.add(__name__, (

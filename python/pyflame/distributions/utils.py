@@ -3,8 +3,8 @@ import functools
 
 from .. import _C
 from .._grad_mode import enable_grad
-from ._math import clamp_probs  # noqa: F401
-from .distribution import broadcast_all  # noqa: F401
+from ._math import clamp_probs as clamp_probs
+from .distribution import broadcast_all as broadcast_all
 
 
 def logits_to_probs(logits, is_binary=False):

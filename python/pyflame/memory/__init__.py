@@ -12,6 +12,16 @@ import gc as _gc
 from .. import _C
 from . import _machine
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from ._estimate import Estimate as Estimate, estimate as estimate
+    from ._batch_size import BatchSize as BatchSize, find_batch_size as find_batch_size
+    from ._policy import CheckpointPolicy as CheckpointPolicy, checkpoint_policy as checkpoint_policy
+    from ._monitor import Monitor as Monitor, monitor as monitor
+    from ._snapshot import Snapshot as Snapshot, record as record, snapshot as snapshot
+    from ._fit import Fit as Fit, fit as fit
+del TYPE_CHECKING
+
 _LATER = {
     "estimate": "_estimate", "Estimate": "_estimate",
     "find_batch_size": "_batch_size", "BatchSize": "_batch_size",

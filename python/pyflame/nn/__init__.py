@@ -172,6 +172,11 @@ from .pooling import (
 from .parallel import DataParallel as DataParallel
 from . import modules as modules  # noqa: E402  it takes its names from here
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from . import grad as grad
+del TYPE_CHECKING
+
 
 def __getattr__(name):
     if name == "grad":

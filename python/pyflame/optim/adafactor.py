@@ -1,9 +1,18 @@
 """Optimizers that look at a parameter as a matrix: Adafactor keeps sums over its rows and columns, Muon makes its update orthogonal."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
 from .._elementwise import lerp
 from .optimizer import Optimizer, _is_number
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from ._annotations import Rate
+    from .optimizer import ParamsT
 
 
 class Adafactor(Optimizer):
@@ -27,7 +36,8 @@ class Adafactor(Optimizer):
 
     _needs_whole = True
 
-    def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None, maximize=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0,
+                 weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False) -> None:
         super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, foreach=foreach, maximize=maximize))
 
     def _check(self, group):
@@ -98,8 +108,9 @@ class Muon(Optimizer):
 
     _needs_whole = True
 
-    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.7750, 2.0315), eps=1e-7, ns_steps=5,
-                 adjust_lr_fn=None):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
+                 ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315), eps: float = 1e-7, ns_steps: int = 5,
+                 adjust_lr_fn: Literal["original", "match_rms_adamw"] | None = None) -> None:
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
             raise ValueError(f"Muon: unknown adjust_lr_fn; got {adjust_lr_fn!r}; expected None, 'original' or 'match_rms_adamw'")
         super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, ns_coefficients=ns_coefficients, eps=eps,

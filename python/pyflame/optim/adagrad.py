@@ -1,7 +1,14 @@
 """Optimizers that divide by a mean or a sum of squared gradients: Adagrad, Adadelta, RMSprop."""
+from __future__ import annotations
+
 from .. import _C
 from .adam import decayed
 from .optimizer import Optimizer
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._annotations import Rate
+    from .optimizer import ParamsT
 
 
 class Adagrad(Optimizer):
@@ -17,8 +24,8 @@ class Adagrad(Optimizer):
     for differentiable=True.
     """
 
-    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
-                 differentiable=False, fused=None):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0, initial_accumulator_value: float = 0,
+                 eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value,
                                       foreach=foreach, maximize=maximize, differentiable=differentiable, fused=fused))
         for group in self.param_groups:
@@ -55,7 +62,8 @@ class Adadelta(Optimizer):
     differentiable=True.
     """
 
-    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, foreach: bool | None = None, *,
+                 capturable: bool = False, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, capturable=capturable, foreach=foreach,
                                       differentiable=differentiable))
 
@@ -90,8 +98,8 @@ class RMSprop(Optimizer):
     TypeError for params that are one tensor or not all tensors, and for an option that is no number; NotImplementedError for differentiable=True.
     """
 
-    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None,
-                 maximize=False, differentiable=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0, momentum: float = 0,
+                 centered: bool = False, capturable: bool = False, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay,
                                       capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable))
 

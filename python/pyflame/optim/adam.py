@@ -1,8 +1,17 @@
 """Adam and its relatives with two moments: AdamW, Adamax, NAdam, RAdam."""
+from __future__ import annotations
+
 import math
 
 from .. import _C
 from .optimizer import Optimizer
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._annotations import Pair, Rate, State
+    from .optimizer import ParamsT
 
 
 class Adam(Optimizer):
@@ -19,8 +28,9 @@ class Adam(Optimizer):
     NotImplementedError for differentiable=True.
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False,
-                 capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *,
+                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
+                 decoupled_weight_decay: bool = False) -> None:
         betas = tuple(betas) if isinstance(betas, list) else betas
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize, foreach=foreach,
                                       capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=decoupled_weight_decay))
@@ -57,12 +67,13 @@ class AdamW(Adam):
     NotImplementedError for differentiable=True.
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None,
-                 capturable=False, differentiable=False, fused=None):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
+                 maximize: bool = False, foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
+                 fused: bool | None = None) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
                          differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: State) -> None:
         """Restores a state dict, also one of Adam; the decay stays decoupled."""
         super().load_state_dict(state_dict)
         for group in self.param_groups:
@@ -72,7 +83,7 @@ class AdamW(Adam):
 class SparseAdam(Optimizer):
     """PyTorch's Adam for sparse gradients. There are none here, so it is a name only: NotImplementedError."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("SparseAdam: sparse gradients are not available; hint: Adam takes the dense gradients that embeddings have here")
 
 
@@ -108,8 +119,8 @@ class Adamax(Optimizer):
     NotImplementedError for differentiable=True.
     """
 
-    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False,
-                 capturable=False):
+    def __init__(self, params: ParamsT, lr: Rate = 2e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None,
+                 *, maximize: bool = False, differentiable: bool = False, capturable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
                                       differentiable=differentiable, capturable=capturable))
 
@@ -143,8 +154,9 @@ class NAdam(Optimizer):
 
     _numbers = ("step", "mu_product")
 
-    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3, decoupled_weight_decay=False, *,
-                 foreach=None, maximize=False, capturable=False, differentiable=False):
+    def __init__(self, params: ParamsT, lr: Rate = 2e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
+                 decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+                 differentiable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
                                       decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach, capturable=capturable,
                                       differentiable=differentiable))
@@ -181,8 +193,9 @@ class RAdam(Optimizer):
     NotImplementedError for differentiable=True.
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *, foreach=None, maximize=False,
-                 capturable=False, differentiable=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
+                 decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+                 differentiable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach, capturable=capturable,
                                       decoupled_weight_decay=decoupled_weight_decay, differentiable=differentiable))
 

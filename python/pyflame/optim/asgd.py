@@ -1,7 +1,14 @@
 """Averaged stochastic gradient descent, and resilient backpropagation."""
+from __future__ import annotations
+
 from .. import _C
 from .adam import decayed
 from .optimizer import Optimizer
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._annotations import Pair, Rate
+    from .optimizer import ParamsT
 
 
 class ASGD(Optimizer):
@@ -19,8 +26,8 @@ class ASGD(Optimizer):
 
     _numbers = ("step", "eta", "mu")
 
-    def __init__(self, params, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0, foreach=None, maximize=False, differentiable=False,
-                 capturable=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0,
+                 foreach: bool | None = None, maximize: bool = False, differentiable: bool = False, capturable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
                                       differentiable=differentiable, capturable=capturable))
 
@@ -58,7 +65,8 @@ class Rprop(Optimizer):
     numbers; NotImplementedError for differentiable=True.
     """
 
-    def __init__(self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False, foreach=None, maximize=False, differentiable=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-2, etas: Pair = (0.5, 1.2), step_sizes: Pair = (1e-6, 50), *, capturable: bool = False,
+                 foreach: bool | None = None, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize, differentiable=differentiable,
                                       capturable=capturable))
 

@@ -1,10 +1,20 @@
 """The quasi-Newton method with limited memory, and the line search of Wolfe's strong conditions."""
+from __future__ import annotations
+
 import collections
 import math
 
 from .. import _C
 from .._grad_mode import enable_grad, no_grad
 from .optimizer import Optimizer, _pairs_of
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from ._annotations import LossT, Rate
+    from .optimizer import ParamsT
 
 _Point = collections.namedtuple("_Point", "t loss grad slope")  # on the line x + t d: the step, and loss, gradient, derivative there
 
@@ -35,21 +45,22 @@ class LBFGS(Optimizer):
 
     _needs_whole = True
 
-    def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100, line_search_fn=None, *,
-                 maximize=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
+                 tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: Literal["strong_wolfe"] | None = None, *,
+                 maximize: bool = False) -> None:
         if line_search_fn not in (None, "strong_wolfe"):
             raise ValueError(f"LBFGS: unknown line_search_fn; got {line_search_fn!r}; expected None or 'strong_wolfe'")
         max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
         super().__init__(params, dict(lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad, tolerance_change=tolerance_change,
                                       history_size=history_size, line_search_fn=line_search_fn, maximize=maximize))
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """The constructor calls it for its group of parameters. ValueError for a second group, because all parameters are one vector."""
         if self.param_groups:
             raise ValueError("LBFGS: got a second group of parameters; expected one")
         super().add_param_group(param_group)
 
-    def step(self, closure):
+    def step(self, closure: Callable[[], LossT]) -> LossT:
         """Up to max_iter moves. Returns the loss before the first of them. TypeError where closure is no function, or what it returns is no number."""
         if not callable(closure):
             raise TypeError(f"LBFGS.step: closure is not a function; got {type(closure).__name__}; expected a function that computes the loss, calls backward() and returns the loss")

@@ -4,12 +4,19 @@ A step decodes the moments, computes Adam's update in float32, and encodes them 
 an element whose second moment is 0 while its first is not would move by lr m / eps, which is far too much (Li et al., "Memory efficient optimizers with 4-bit states",
 2023, section 4).
 """
+from __future__ import annotations
+
 import math
 
 from .. import _C
 from .._dtypes import finfo
 from .adam import decayed
 from .optimizer import Optimizer
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._annotations import Pair, Rate, State
+    from .optimizer import ParamsT
 
 _SMALLEST = 4096  # parameters with fewer elements keep moments of float32
 _PIECE = 1 << 22  # elements of a parameter that one piece of a step updates
@@ -96,7 +103,8 @@ class _LowBitAdam(Optimizer):
     _other_shapes = tuple(f"{name}_scale" for name in _moments)
     _needs_whole = True
 
-    def __init__(self, params, lr, betas, eps, weight_decay, amsgrad, block_size, bf16_stochastic_round, maximize):
+    def __init__(self, params: ParamsT, lr: Rate, betas: Pair, eps: float, weight_decay: float, amsgrad: bool, block_size: int, bf16_stochastic_round: bool,
+                 maximize: bool) -> None:
         super().__init__(params, dict(lr=lr, betas=tuple(betas) if isinstance(betas, list) else betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, block_size=block_size,
                                       bf16_stochastic_round=bf16_stochastic_round, maximize=maximize, decoupled_weight_decay=self._decoupled))
 
@@ -192,7 +200,7 @@ class _LowBitAdam(Optimizer):
                     raise ValueError(f"load_state_dict: '{name}' of parameter {key} has codes of another format; got {entry[name].dtype}; expected {self._format.dtype} of {type(self).__name__}")
         return params
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: State) -> None:
         """Restores a state dict, also one of Adam or AdamW, whose moments are encoded. ValueError if groups, shapes or the format of codes differ; then nothing is changed."""
         super().load_state_dict(state_dict)
         for group in self.param_groups:
@@ -240,7 +248,8 @@ class Adam8bit(_LowBitAdam):
     step() raises NotImplementedError for parts of parameters (fully_shard).
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, block_size=256, bf16_stochastic_round=False, maximize=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *,
+                 block_size: int = 256, bf16_stochastic_round: bool = False, maximize: bool = False) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, block_size, bf16_stochastic_round, maximize)
 
 
@@ -249,7 +258,8 @@ class AdamW8bit(_LowBitAdam):
 
     _decoupled = True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, block_size=256, bf16_stochastic_round=False, maximize=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
+                 block_size: int = 256, bf16_stochastic_round: bool = False, maximize: bool = False) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, block_size, bf16_stochastic_round, maximize)
 
 
@@ -261,5 +271,6 @@ class AdamWFp8(_LowBitAdam):
 
     _format, _decoupled = _Float8, True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, block_size=256, bf16_stochastic_round=False, maximize=False):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, betas: Pair = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
+                 block_size: int = 256, bf16_stochastic_round: bool = False, maximize: bool = False) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, block_size, bf16_stochastic_round, maximize)

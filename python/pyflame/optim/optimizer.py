@@ -1,6 +1,8 @@
 """The base class of all optimizers. A step records its work and ends the window, so that the work starts to run; no value is read back.
 SGD and Adam record one fused update of all tensors of a group. The others write the update of one parameter as tensor ops, whose elementwise
 part is one fused loop."""
+from __future__ import annotations
+
 import collections
 import functools
 from collections.abc import Iterable
@@ -9,6 +11,17 @@ from typing import Any, Union
 from .. import _C
 from .._C import Tensor
 from .._grad_mode import enable_grad, no_grad
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import overload
+
+    from ._annotations import LossT, State
+
+    # Hooks of step(): what it is called with, as (args, kwargs), and, before the step, what to call it with instead.
+    PreHook = Callable[["Optimizer", tuple[Any, ...], dict[str, Any]], Union[tuple[tuple[Any, ...], dict[str, Any]], None]]
+    PostHook = Callable[["Optimizer", tuple[Any, ...], dict[str, Any]], None]
 
 ParamsT = Union[Iterable[Tensor], Iterable[dict[str, Any]], Iterable[tuple[str, Tensor]]]
 _pre_hooks = collections.OrderedDict()  # of all optimizers
@@ -32,13 +45,13 @@ class _Handle:
         if prepend:
             hooks.move_to_end(self.id, last=False)
 
-    def remove(self):
+    def remove(self) -> None:
         self._hooks.pop(self.id, None)
 
-    def __enter__(self):
+    def __enter__(self) -> _Handle:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         self.remove()
 
 
@@ -58,12 +71,12 @@ def _get_value(x):
     return x.item() if isinstance(x, Tensor) else x
 
 
-def register_optimizer_step_pre_hook(hook):
+def register_optimizer_step_pre_hook(hook: PreHook) -> _Handle:
     """Calls hook(optimizer, args, kwargs) before each step of every optimizer. Returns a handle with remove()."""
     return _Handle(_pre_hooks, hook)
 
 
-def register_optimizer_step_post_hook(hook):
+def register_optimizer_step_post_hook(hook: PostHook) -> _Handle:
     """Calls hook(optimizer, args, kwargs) after each step of every optimizer. Returns a handle with remove()."""
     return _Handle(_post_hooks, hook)
 
@@ -131,13 +144,13 @@ class Optimizer:
         if "step" in cls.__dict__:
             cls.step = _with_hooks(cls.step)
 
-    def __init__(self, params, defaults):
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if defaults.get("differentiable"):
             raise NotImplementedError(f"{type(self).__name__}: differentiable steps are not available; got differentiable=True; expected False")
         self.defaults = defaults
         self._hooks = collections.defaultdict(collections.OrderedDict)
-        self.state = collections.defaultdict(dict)
-        self.param_groups = []
+        self.state: collections.defaultdict[Tensor, dict[str, Any]] = collections.defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
         if isinstance(params, Tensor) or hasattr(params, "_as_parameter"):
             raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts; hint: put it into a list")
         if not hasattr(params, "__iter__"):
@@ -149,7 +162,7 @@ class Optimizer:
         for g in groups:
             self.add_param_group(g)
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds {'params': [...], 'lr': ...}; missing entries get the optimizer's defaults. Names of pairs (name, tensor) become 'param_names'."""
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError("add_param_group: not a group; expected a dict with 'params'")
@@ -208,12 +221,20 @@ class Optimizer:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(map(_is_number, pair)):
             raise TypeError(f"{type(self).__name__}: {key} are not two numbers; got {pair!r}")
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Removes the gradients of all parameters, so that .grad is None. set_to_none=False fills them with zeros instead."""
         for g in self.param_groups:
             _C._drop_gradients(g["params"], set_to_none)
 
-    def step(self, closure=None):
+    if TYPE_CHECKING:
+
+        @overload
+        def step(self, closure: None = None) -> None: ...
+
+        @overload
+        def step(self, closure: Callable[[], LossT]) -> LossT: ...
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters. If given, closure() is called first to compute the loss, which is returned."""
         loss = None
         if closure is not None:
@@ -271,33 +292,33 @@ class Optimizer:
 
     # ---- hooks
 
-    def register_step_pre_hook(self, hook):
+    def register_step_pre_hook(self, hook: PreHook) -> _Handle:
         """Calls hook(optimizer, args, kwargs) before each step; it may return new (args, kwargs). Returns a handle with remove()."""
         return _Handle(self._hooks["step_pre"], hook)
 
-    def register_step_post_hook(self, hook):
+    def register_step_post_hook(self, hook: PostHook) -> _Handle:
         """Calls hook(optimizer, args, kwargs) after each step. Returns a handle with remove()."""
         return _Handle(self._hooks["step_post"], hook)
 
-    def register_state_dict_pre_hook(self, hook, prepend=False):
+    def register_state_dict_pre_hook(self, hook: Callable[[Optimizer], None], prepend: bool = False) -> _Handle:
         """Calls hook(optimizer) before state_dict() reads the state. Returns a handle with remove()."""
         return _Handle(self._hooks["save_pre"], hook, prepend)
 
-    def register_state_dict_post_hook(self, hook, prepend=False):
+    def register_state_dict_post_hook(self, hook: Callable[[Optimizer, State], State | None], prepend: bool = False) -> _Handle:
         """Calls hook(optimizer, state_dict) at the end of state_dict(); what it returns, unless None, is the result. Returns a handle with remove()."""
         return _Handle(self._hooks["save_post"], hook, prepend)
 
-    def register_load_state_dict_pre_hook(self, hook, prepend=False):
+    def register_load_state_dict_pre_hook(self, hook: Callable[[Optimizer, State], State | None], prepend: bool = False) -> _Handle:
         """Calls hook(optimizer, state_dict) before load_state_dict(); what it returns, unless None, is loaded. Returns a handle with remove()."""
         return _Handle(self._hooks["load_pre"], hook, prepend)
 
-    def register_load_state_dict_post_hook(self, hook, prepend=False):
+    def register_load_state_dict_post_hook(self, hook: Callable[[Optimizer], None], prepend: bool = False) -> _Handle:
         """Calls hook(optimizer) after each load_state_dict(). prepend: before the hooks that are there. Returns a handle, whose remove() ends it."""
         return _Handle(self._hooks["load_post"], hook, prepend)
 
     # ---- state
 
-    def state_dict(self):
+    def state_dict(self) -> State:
         """{'state': {index: {...}}, 'param_groups': [...]}, in which parameters are identified by numbers."""
         for hook in self._hooks["save_pre"].values():
             hook(self)
@@ -360,7 +381,7 @@ class Optimizer:
             return int(value.item()) if name == "step" else value.item()
         return value.detach().to(device=p.device, dtype=p.dtype if p.is_floating_point() else value.dtype).clone()
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: State) -> None:
         """Restores a state dict. State tensors get the parameter's device and dtype. ValueError if groups or shapes differ; then nothing is changed."""
         for hook in self._hooks["load_pre"].values():
             changed = hook(self, state_dict)
@@ -375,7 +396,7 @@ class Optimizer:
         for hook in self._hooks["load_post"].values():
             hook(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for i, g in enumerate(self.param_groups):
             lines.append(f"Parameter Group {i}")

@@ -1,6 +1,13 @@
 """Stochastic gradient descent."""
+from __future__ import annotations
+
 from .. import _C
 from .optimizer import Optimizer, _is_number
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ._annotations import Rate
+    from .optimizer import ParamsT
 
 
 class SGD(Optimizer):
@@ -18,8 +25,8 @@ class SGD(Optimizer):
     NotImplementedError for differentiable=True.
     """
 
-    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
-                 differentiable=False, fused=None):
+    def __init__(self, params: ParamsT, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0, nesterov: bool = False, *,
+                 maximize: bool = False, foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None) -> None:
         if not _is_number(momentum) or not _is_number(dampening):
             raise TypeError(f"SGD: momentum and dampening must be numbers; got {momentum!r} and {dampening!r}")
         if nesterov and (momentum <= 0 or dampening != 0):

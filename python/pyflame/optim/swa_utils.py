@@ -8,6 +8,8 @@
     update_bn(loader, averaged)  # the statistics of batch norm belong to the weights
 
 Izmailov et al., "Averaging weights leads to wider optima and better generalization", 2018."""
+from __future__ import annotations
+
 import copy
 import math
 
@@ -18,6 +20,19 @@ from ..nn import Module
 from ..nn.normalization import _BatchNorm
 from .lr_scheduler.base import LRScheduler, for_each_group
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from .._annotations import Device
+    from ._annotations import Anneal, ForEachGroup
+    from .optimizer import Optimizer
+
+    # avg_fn(average, value, num_averaged) and multi_avg_fn(averages, values, num_averaged)
+    AverageOne = Callable[[Tensor, Tensor, int], Tensor]
+    AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], int], None]
+
 __all__ = ["AveragedModel", "update_bn", "SWALR", "get_ema_multi_avg_fn", "get_swa_multi_avg_fn", "get_ema_avg_fn", "get_swa_avg_fn"]
 
 
@@ -26,7 +41,7 @@ def _check_decay(decay):
         raise ValueError(f"get_ema_avg_fn: decay is out of range; got {decay}; expected 0 to 1")
 
 
-def get_ema_avg_fn(decay=0.999):
+def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
     """A function of (average, value, num_averaged) that returns the new average of one tensor: decay average + (1 - decay) value. num_averaged is not used.
 
     decay: from 0 to 1, a ValueError otherwise. AveragedModel's avg_fn takes the function.
@@ -40,7 +55,7 @@ def get_ema_avg_fn(decay=0.999):
     return ema_update
 
 
-def get_swa_avg_fn():
+def get_swa_avg_fn() -> AverageOne:
     """A function of (average, value, num_averaged) that returns the new average of one tensor: average + (value - average) / (num_averaged + 1), which gives
     all values so far equal weights.
 
@@ -63,7 +78,7 @@ def _in_place(update):
     return update_all
 
 
-def get_ema_multi_avg_fn(decay=0.999):
+def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
     """A function of (averages, values, num_averaged), lists of tensors, that writes decay average + (1 - decay) value over each average. Averages of
     integers are truncated.
 
@@ -72,7 +87,7 @@ def get_ema_multi_avg_fn(decay=0.999):
     return _in_place(get_ema_avg_fn(decay))
 
 
-def get_swa_multi_avg_fn():
+def get_swa_multi_avg_fn() -> AverageAll:
     """A function of (averages, values, num_averaged), lists of tensors, that writes average + (value - average) / (num_averaged + 1) over each average.
     Averages of integers are truncated.
 
@@ -92,7 +107,8 @@ class AveragedModel(Module):
     for parameters of other shapes.
     """
 
-    def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
+    def __init__(self, model: Module, device: Device | None = None, avg_fn: AverageOne | None = None, multi_avg_fn: AverageAll | None = None,
+                 use_buffers: bool = False) -> None:
         if avg_fn is not None and multi_avg_fn is not None:
             raise ValueError("AveragedModel: got avg_fn and multi_avg_fn; expected one of them")
         if not isinstance(model, Module):
@@ -104,14 +120,14 @@ class AveragedModel(Module):
         self.register_buffer("n_averaged", _C.tensor(0, dtype=_C.int64, device="cpu" if device is None else device))
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
 
     def _averaged(self, model):
         tensors = list(model.parameters())
         return [t.detach() for t in tensors + (list(model.buffers()) if self.use_buffers else [])]
 
-    def update_parameters(self, model):
+    def update_parameters(self, model: Module) -> None:
         """Takes the model's parameters into the average. The first ones become the average. Reads n_averaged, which lies on
         the CPU unless `device` says otherwise."""
         count = int(self.n_averaged.item())
@@ -141,7 +157,7 @@ def _forget(norm):
                 buffer.fill_(value)
 
 
-def update_bn(loader, model, device=None):
+def update_bn(loader: Iterable[Any], model: Module, device: Device | None = None) -> None:
     """Computes the running statistics of the model's batch norm layers anew, as equal means over the batches of loader. Returns None.
 
     A batch that is a list or tuple gives its first entry to the model. device: where batches are moved to. The model's mode and its layers' momenta are
@@ -178,7 +194,7 @@ class SWALR(LRScheduler):
     optimizer.
     """
 
-    def __init__(self, optimizer, swa_lr, anneal_epochs=10, anneal_strategy="cos", last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, swa_lr: ForEachGroup, anneal_epochs: int = 10, anneal_strategy: Anneal = "cos", last_epoch: int = -1) -> None:
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(f"SWALR: unknown anneal_strategy; got '{anneal_strategy}'; expected 'cos' or 'linear'")
         if not (isinstance(anneal_epochs, int) and anneal_epochs >= 0):

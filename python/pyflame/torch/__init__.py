@@ -12,6 +12,11 @@ from pyflame import _C
 from pyflame.torch import _names as _importing
 from pyflame.torch_version import TorchVersion as _TorchVersion
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # the names that __getattr__ finds
+    from pyflame import *  # noqa: F403
+del TYPE_CHECKING
+
 __version__ = _TorchVersion(f"2.15.0+pyflame{_pf.__version__}")
 _importing.install()
 _C._cuda_names_any_gpu(True)

@@ -1,5 +1,19 @@
 """Where PyTorch keeps its tools: pyflame.utils.data is pyflame.data."""
-from . import data  # noqa: F401
+from . import data as data
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from . import (
+        _pytree as _pytree,
+        checkpoint as checkpoint,
+        collect_env as collect_env,
+        cpp_extension as cpp_extension,
+        dlpack as dlpack,
+        hooks as hooks,
+        model_zoo as model_zoo,
+        tensorboard as tensorboard,
+    )
+del TYPE_CHECKING
 
 _SUBMODULES = ("_pytree", "checkpoint", "collect_env", "cpp_extension", "dlpack", "hooks", "model_zoo", "tensorboard")
 

@@ -1,6 +1,8 @@
 """Nested containers of tensors, by PyTorch's names."""
-from .._tree import flatten as tree_flatten  # noqa: F401
-from .._tree import map as tree_map  # noqa: F401
+from .. import _tree
+
+tree_flatten = _tree.flatten
+tree_map = _tree.map
 
 
 def tree_unflatten(leaves, treespec):

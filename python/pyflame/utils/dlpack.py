@@ -1,7 +1,7 @@
 """DLPack, by PyTorch's path."""
 from __future__ import annotations
 
-from .._C import Tensor, from_dlpack
+from .._C import Tensor, from_dlpack as from_dlpack
 
 
 def to_dlpack(tensor: Tensor) -> object:

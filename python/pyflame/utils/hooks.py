@@ -1,2 +1,2 @@
 """Names that programs import from this path."""
-from ..nn.hooks import RemovableHandle  # noqa: F401
+from ..nn.hooks import RemovableHandle as RemovableHandle

@@ -20,6 +20,11 @@ from .. import _objects, _state
 from .._group import ProcessGroup
 from .._sharding import sharding_of
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from . import state_dict as state_dict, stateful as stateful
+del TYPE_CHECKING
+
 _FORMAT, _INDEX = "pyflame-sharded-1", "checkpoint.json"
 _OURS = re.compile(r"[0-9a-f]{16}-[0-9]+\.safetensors(\.tmp\..*)?|checkpoint\.json\.tmp\..*")
 

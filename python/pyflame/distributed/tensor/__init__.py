@@ -7,6 +7,11 @@ from ._dtensor import DTensor, distribute_tensor
 from ._module import distribute_module
 from ._placements import Partial, Placement, Replicate, Shard
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from . import parallel as parallel
+del TYPE_CHECKING
+
 _everything_else = _refused.module("distributed.tensor", "DTensor, distribute_tensor, distribute_module, Shard, Replicate, Partial, meshes and distributed.tensor.parallel are; fully_shard divides the parameters of modules")
 
 

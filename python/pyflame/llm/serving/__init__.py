@@ -4,6 +4,11 @@ Server is the event-driven server over an Engine, Limits are what clients may ta
 docs/serving.md describes it."""
 from .._errors import needed
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from ._server import Limits as Limits, Server as Server
+del TYPE_CHECKING
+
 __all__ = ["Limits", "Server"]
 
 

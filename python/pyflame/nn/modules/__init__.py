@@ -2,8 +2,13 @@
 import sys
 from types import ModuleType
 
-from .. import module  # noqa: F401
-from . import utils  # noqa: F401
+from .. import module as module
+from . import utils as utils
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # the names that __getattr__ finds
+    from .. import *  # noqa: F403
+del TYPE_CHECKING
 
 _FILES = ("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten", "fold", "instancenorm", "lazy", "linear", "loss", "module", "normalization",
           "padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling")

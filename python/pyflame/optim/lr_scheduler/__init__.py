@@ -1,6 +1,15 @@
 """Learning-rate schedules."""
-from .base import LRScheduler, _LRScheduler  # noqa: F401
-from .combined import ChainedScheduler, ReduceLROnPlateau, SequentialLR  # noqa: F401
-from .cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR  # noqa: F401
-from .decay import (  # noqa: F401
-    ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiplicativeLR, MultiStepLR, PolynomialLR, StepLR)
+from .base import LRScheduler as LRScheduler, _LRScheduler as _LRScheduler
+from .combined import ChainedScheduler as ChainedScheduler, ReduceLROnPlateau as ReduceLROnPlateau, SequentialLR as SequentialLR
+from .cycles import CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts, CyclicLR as CyclicLR, OneCycleLR as OneCycleLR
+from .decay import (
+    ConstantLR as ConstantLR,
+    CosineAnnealingLR as CosineAnnealingLR,
+    ExponentialLR as ExponentialLR,
+    LambdaLR as LambdaLR,
+    LinearLR as LinearLR,
+    MultiplicativeLR as MultiplicativeLR,
+    MultiStepLR as MultiStepLR,
+    PolynomialLR as PolynomialLR,
+    StepLR as StepLR,
+)

@@ -1,10 +1,17 @@
 """The base class of learning-rate schedules. Each step computes the new rate from the rate that the group has, as PyTorch's schedules do. So a rate
 that is set by hand is kept, and two schedules of one optimizer multiply. Schedules that are a function of the step alone set that rate."""
 
+from __future__ import annotations
+
 import types
 
 from ..._C import Tensor
 from ..._grad_mode import no_grad
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from .._annotations import Factors, State
+    from ..optimizer import Optimizer
 
 
 class LRScheduler:
@@ -19,7 +26,7 @@ class LRScheduler:
 
     _is_initial = False  # whether the step is the one that the constructor makes
 
-    def __init__(self, optimizer, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         groups_of(type(self).__name__, optimizer)
         self.optimizer = optimizer
         if last_epoch == -1:
@@ -39,7 +46,7 @@ class LRScheduler:
     def _next(self, i, lr):
         return self._rate(i, self.last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[float | Tensor]:
         """The rates of the step last_epoch, one per group, from those that the groups have. get_last_lr() returns the current ones."""
         return [self._next(i, g["lr"]) for i, g in enumerate(self.optimizer.param_groups)]
 
@@ -64,7 +71,7 @@ class LRScheduler:
         closed = type(self)._rate is not LRScheduler._rate
         self._apply(self._get_closed_form_lr() if closed else self.get_lr())
 
-    def step(self, epoch=None):
+    def step(self, epoch: int | None = None) -> None:
         """Advances by one step and sets the learning rates; call it after optimizer.step(). epoch: the step to go to instead; None: the next one."""
         self._step_count += 1
         if epoch is not None:
@@ -73,15 +80,15 @@ class LRScheduler:
         self.last_epoch += 1
         self._apply(self.get_lr())
 
-    def get_last_lr(self):
+    def get_last_lr(self) -> list[float | Tensor]:
         """The learning rates that the last step() set, a list of one number per parameter group, or a tensor where the group's rate is one."""
         return list(self._last_lr)
 
-    def state_dict(self):
+    def state_dict(self) -> State:
         """The state of the scheduler as a dict for load_state_dict(): all attributes but the optimizer and functions."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: State) -> None:
         """Continues from there. The rates themselves are in the optimizer's state, which is loaded apart."""
         self.__dict__.update(state_dict)
 
@@ -92,7 +99,7 @@ _LRScheduler = LRScheduler  # the older name
 class LambdaScheduler(LRScheduler):
     """A schedule of lr_lambda: one function, or one per group. Its state has the attributes of the objects among them, and None for functions."""
 
-    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factors, last_epoch: int = -1) -> None:
         n = len(groups_of(type(self).__name__, optimizer))
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
         if len(self.lr_lambdas) != n:
@@ -102,10 +109,10 @@ class LambdaScheduler(LRScheduler):
                 raise TypeError(f"{type(self).__name__}: lr_lambda is not a function; got {f!r}; expected a function of the step that returns a factor, or a list of them")
         super().__init__(optimizer, last_epoch)
 
-    def state_dict(self):
+    def state_dict(self) -> State:
         return {**super().state_dict(), "lr_lambdas": [attributes_of(f) for f in self.lr_lambdas]}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: State) -> None:
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for f, attributes in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ())):
             if attributes:

@@ -1,9 +1,20 @@
 """Schedules made of schedules, and the one that looks at a metric."""
+from __future__ import annotations
+
 import math
 import numbers
 from bisect import bisect_right
 
 from .base import LRScheduler, for_each_group, rates_of, set_rate
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Literal, SupportsFloat
+
+    from ..._C import Tensor
+    from .._annotations import ForEachGroup, State
+    from ..optimizer import Optimizer
 
 
 def check_schedulers(owner, schedulers, optimizer):
@@ -24,7 +35,7 @@ class SequentialLR(LRScheduler):
     milestones that are no numbers.
     """
 
-    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[float], last_epoch: int = -1) -> None:
         if len(schedulers) != len(milestones) + 1:
             raise ValueError(f"SequentialLR: got {len(schedulers)} schedulers and {len(milestones)} milestones; expected one milestone less than schedulers")
         check_schedulers("SequentialLR", schedulers, optimizer)
@@ -49,7 +60,7 @@ class SequentialLR(LRScheduler):
             else:
                 s.last_epoch -= 1
 
-    def step(self):
+    def step(self) -> None:
         """Advances by one step with the scheduler that the milestones name for it; call it after optimizer.step(). At a milestone the next scheduler begins
         at its step 0.
         """
@@ -62,12 +73,12 @@ class SequentialLR(LRScheduler):
             s.step()
         self._last_lr = s.get_last_lr()
 
-    def state_dict(self):
+    def state_dict(self) -> State:
         """The state of the scheduler and of those in it, without the optimizer."""
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
         return {**state, "_schedulers": [s.state_dict() for s in self._schedulers]}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: State) -> None:
         """Takes the state of the scheduler and of those in it from a state_dict."""
         state = dict(state_dict)
         for s, d in zip(self._schedulers, state.pop("_schedulers")):
@@ -84,7 +95,7 @@ class ChainedScheduler:
     Raises ValueError for an empty list and for a scheduler of another optimizer; TypeError for what is no list and what is no scheduler.
     """
 
-    def __init__(self, schedulers, optimizer=None):
+    def __init__(self, schedulers: Iterable[LRScheduler], optimizer: Optimizer | None = None) -> None:
         self._schedulers = list(schedulers)
         if not self._schedulers:
             raise ValueError("ChainedScheduler: the list of schedulers is empty")
@@ -92,15 +103,24 @@ class ChainedScheduler:
         check_schedulers("ChainedScheduler", self._schedulers, self.optimizer)
         self._last_lr = self._schedulers[-1].get_last_lr()
 
-    def step(self):
+    def step(self) -> None:
         """Calls step() of each scheduler, in order. Each starts from the learning rates that the one before it has set."""
         for s in self._schedulers:
             s.step()
         self._last_lr = rates_of(self.optimizer)
 
-    get_last_lr = LRScheduler.get_last_lr
-    state_dict = SequentialLR.state_dict
-    load_state_dict = SequentialLR.load_state_dict
+    if TYPE_CHECKING:
+
+        def get_last_lr(self) -> list[float | Tensor]: ...
+
+        def state_dict(self) -> State: ...
+
+        def load_state_dict(self, state_dict: State) -> None: ...
+
+    else:
+        get_last_lr = LRScheduler.get_last_lr
+        state_dict = SequentialLR.state_dict
+        load_state_dict = SequentialLR.load_state_dict
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -116,7 +136,8 @@ class ReduceLROnPlateau(LRScheduler):
     is no number and for what is no optimizer. step(metric) raises ValueError for a tensor of several elements and a text that is no number.
     """
 
-    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0, eps=1e-8):
+    def __init__(self, optimizer: Optimizer, mode: Literal["min", "max"] = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
+                 threshold_mode: Literal["rel", "abs"] = "rel", cooldown: int = 0, min_lr: ForEachGroup = 0, eps: float = 1e-8) -> None:
         if factor >= 1.0:
             raise ValueError(f"ReduceLROnPlateau: factor is out of range; got {factor}; expected less than 1")
         if mode not in ("min", "max"):
@@ -137,7 +158,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.best = math.inf if self.mode == "min" else -math.inf
         self.cooldown_counter = self.num_bad_epochs = 0
 
-    def step(self, metrics, epoch=None):
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:
         """Takes the metric of one epoch, a number or a tensor of one element, and reduces the rates after more than patience bad ones. epoch: the number of
         the epoch; None: the next one.
         """
@@ -162,11 +183,11 @@ class ReduceLROnPlateau(LRScheduler):
                 set_rate(g, lr)
 
     @property
-    def in_cooldown(self):
+    def in_cooldown(self) -> bool:
         """Whether bad steps are not counted yet, because the rate was reduced less than cooldown steps ago."""
         return self.cooldown_counter > 0
 
-    def is_better(self, a, best):
+    def is_better(self, a: float, best: float) -> bool:
         """Whether the metric a is better than best by more than threshold, which mode and threshold_mode describe. Returns a bool."""
         sign = -1 if self.mode == "min" else 1
         bound = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold

@@ -1,8 +1,18 @@
 """Schedules that go up and down."""
+from __future__ import annotations
+
 import math
 import numbers
 
 from .base import LRScheduler, attributes_of, for_each_group, groups_of, positive, set_rate
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from .._annotations import Anneal, ForEachGroup, State
+    from ..optimizer import Optimizer
 
 
 def set_momentum(group, momentum):
@@ -29,8 +39,10 @@ class OneCycleLR(LRScheduler):
     last_epoch other than -1 where the groups have no initial_lr.
     """
 
-    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
-                 cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, max_lr: ForEachGroup, total_steps: int | None = None, epochs: int | None = None,
+                 steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: Anneal = "cos", cycle_momentum: bool = True,
+                 base_momentum: float = 0.85, max_momentum: float = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+                 last_epoch: int = -1) -> None:
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise ValueError("OneCycleLR: the length is missing; expected total_steps, or epochs and steps_per_epoch")
@@ -110,7 +122,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     other than -1 where the groups have no initial_lr.
     """
 
-    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         positive("CosineAnnealingWarmRestarts", "T_0", T_0)
         positive("CosineAnnealingWarmRestarts", "T_mult", T_mult)
         self.T_0, self.T_i, self.T_mult, self.eta_min = T_0, T_0, T_mult, eta_min
@@ -127,7 +139,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         else:
             super()._initial_step()
 
-    def step(self, epoch=None):
+    def step(self, epoch: float | None = None) -> None:
         """Advances T_cur by one step and sets the learning rates. epoch: the step to go to, which may be a fraction; None: the next one. ValueError for a
         negative epoch.
         """
@@ -168,8 +180,10 @@ class CyclicLR(LRScheduler):
     numbers; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
-    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0, scale_fn=None,
-                 scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, base_lr: ForEachGroup, max_lr: ForEachGroup, step_size_up: float = 2000, step_size_down: float | None = None,
+                 mode: Literal["triangular", "triangular2", "exp_range"] = "triangular", gamma: float = 1.0, scale_fn: Callable[[float], float] | None = None,
+                 scale_mode: Literal["cycle", "iterations"] = "cycle", cycle_momentum: bool = True, base_momentum: ForEachGroup = 0.8,
+                 max_momentum: ForEachGroup = 0.9, last_epoch: int = -1) -> None:
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError(f"CyclicLR: unknown mode; got '{mode}'; expected 'triangular', 'triangular2' or 'exp_range', or scale_fn")
         if scale_fn is not None and not callable(scale_fn):
@@ -223,11 +237,11 @@ class CyclicLR(LRScheduler):
             for g, low, high in zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums):
                 set_momentum(g, high - (high - low) * height)
 
-    def state_dict(self):
+    def state_dict(self) -> State:
         """The state of the scheduler as a dict for load_state_dict(), without the optimizer and functions. Attributes of an object as scale_fn are in it."""
         return {**super().state_dict(), "_scale_fn_custom": attributes_of(self._scale_fn_custom)}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: State) -> None:
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
         if state_dict.get("_scale_fn_custom"):
             vars(self._scale_fn_custom).update(state_dict["_scale_fn_custom"])

@@ -1,10 +1,16 @@
 """Schedules that change the rate in one direction."""
+from __future__ import annotations
+
 import math
 import numbers
 from collections import Counter
 from collections.abc import Iterable
 
 from .base import LambdaScheduler, LRScheduler, positive
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from ..optimizer import Optimizer
 
 
 class LambdaLR(LambdaScheduler):
@@ -31,7 +37,7 @@ class StepLR(LRScheduler):
     the groups have no initial_lr.
     """
 
-    def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         positive("StepLR", "step_size", step_size)
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
@@ -54,7 +60,7 @@ class LinearLR(LRScheduler):
     no optimizer; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
-    def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 < start_factor <= 1:
             raise ValueError(f"LinearLR: start_factor is out of range; got {start_factor}; expected 0 < start_factor <= 1")
         if not 0 <= end_factor <= 1:
@@ -87,7 +93,7 @@ class CosineAnnealingLR(LRScheduler):
     groups have no initial_lr.
     """
 
-    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         positive("CosineAnnealingLR", "T_max", T_max)
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
@@ -132,7 +138,7 @@ class MultiStepLR(LRScheduler):
     initial_lr.
     """
 
-    def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
         if not isinstance(milestones, Iterable):
             raise TypeError(f"MultiStepLR: milestones are not a list; got {milestones!r}; expected a list of steps")
         milestones = list(Counter(milestones).elements())
@@ -158,7 +164,7 @@ class ConstantLR(LRScheduler):
     step() raises ZeroDivisionError at step total_iters where factor is 0.
     """
 
-    def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
             raise ValueError(f"ConstantLR: factor is out of range; got {factor}; expected 0 to 1")
         self.factor, self.total_iters = factor, total_iters
@@ -182,7 +188,7 @@ class ExponentialLR(LRScheduler):
     have no initial_lr.
     """
 
-    def __init__(self, optimizer, gamma, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
@@ -202,7 +208,7 @@ class PolynomialLR(LRScheduler):
     Raises TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
-    def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 

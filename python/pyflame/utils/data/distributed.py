@@ -1,18 +1,25 @@
 """A sampler that gives each of several processes its part."""
+from __future__ import annotations
+
 import math
 
 from ...data.dataset import _permutation
 from ...data.sampler import Sampler
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sized
 
-class DistributedSampler(Sampler):
+
+class DistributedSampler(Sampler[int]):
     """The part of process `rank` of num_replicas (default: those of pf.distributed) of a dataset, which has a len(): every num_replicas-th index of an order that all processes share. The order is a function of seed and
     epoch. Unless set_epoch() is called, the epoch follows the DataLoader's, or grows by one with each iteration. Indices are repeated from the start, or with drop_last left out, so that all parts have one size.
 
     shuffle: False takes the indices in their order. ValueError for a rank that is not below num_replicas.
     """
 
-    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+    def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
+                 drop_last: bool = False) -> None:
         from ... import distributed
 
         num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
@@ -30,7 +37,7 @@ class DistributedSampler(Sampler):
         if not self._told:
             self.epoch, self._begun = epoch, False
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         if self._begun and not self._told:
             self.epoch += 1
         self._begun = True
@@ -39,9 +46,9 @@ class DistributedSampler(Sampler):
         order = order * math.ceil(self.total_size / n) if not self.drop_last else order
         return iter(order[self.rank : self.total_size : self.num_replicas])
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.num_samples
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which is added to the seed of the order. Call it before each pass: from then on the sampler does not count passes itself."""
         self.epoch, self._told = epoch, True

@@ -133,7 +133,7 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
   X top = paged_none(), total = 0;  // of this lane's head; total: of this lane's keys
   const i64 row = p.kv_heads * p.dim, mask = ((i64)1 << p.page_log2) - 1;
   for (i64 base = begin; base < end; base += kTeams * kAhead) {
-    Vec<S, kVec> k[kAhead][kPieces], v[kAhead][kPieces];
+    InFlight<S, kVec> k[kAhead][kPieces], v[kAhead][kPieces];
     bool there = false;  // is this lane's key
     int my_page = 0;     // of this lane's key, where there are scales
 #pragma unroll
@@ -144,10 +144,9 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
       if (kScaled && my_key == a) my_page = page[a];
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {
-        k[a][j] = v[a][j] = Vec<S, kVec>{};
         if (page[a] >= 0 && column(j) < p.dim) {
-          k[a][j] = load_once<kVec>(keys + at + column(j));
-          v[a][j] = load_once<kVec>(values + at + column(j));
+          k[a][j].once(keys + at + column(j));
+          v[a][j].once(values + at + column(j));
         }
       }
     }
@@ -167,7 +166,7 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
 #pragma unroll
         for (int i = 0; i < kVec; ++i)
           dots[s] = paged_fused(query[s / kAhead < kHeads ? s / kAhead : 0][j * kVec + i],
-                                (X)paged_load(&k[s % kAhead][j].v[i]), dots[s]);
+                                (X)paged_load(&k[s % kAhead][j][i]), dots[s]);
     }
     divide_sums<kTeam / 2, kScores>(dots);  // this lane's is that of key my_key and head me / (kSame * kAhead)
     X score = kScaled ? dots[0] * key_scale : dots[0];
@@ -203,7 +202,7 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
         for (int j = 0; j < kPieces; ++j)
 #pragma unroll
           for (int i = 0; i < kVec; ++i)
-            sums[h][j * kVec + i] = paged_fused(w, (X)paged_load(&v[a][j].v[i]), sums[h][j * kVec + i]);
+            sums[h][j * kVec + i] = paged_fused(w, (X)paged_load(&v[a][j][i]), sums[h][j * kVec + i]);
       }
   }
 #pragma unroll

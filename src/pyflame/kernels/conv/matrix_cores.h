@@ -54,24 +54,21 @@ PF_DEVICE void conv_units(const S* a, const S* b, float* slices, const Conv& p, 
   a += kWeight ? first * p.made.c : g.group * p.weight_group;
   b += (i64)g.group * p.read_channels * p.read.c;
 
-  Piece a_next[kAEach], b_next[kBEach];
-  const S zero = {0};
+  InFlight<S, 8> a_next[kAEach], b_next[kBEach];
   const auto fetch = [&](i64 k0, const ConvPoint* mid) {
     const int depth = g.depth_end - k0 < kDepth ? (int)(g.depth_end - k0) : kDepth;
 #pragma unroll
     for (int e = 0; e < kAEach; ++e) {
       const int piece = (int)thread() + e * kThreads, i = A::line(piece), k = A::depth(piece);
-#pragma unroll
-      for (int n = 0; n < 8; ++n) a_next[e][n] = zero;
-      if (row0 + i < g.rows && k < depth) a_next[e] = load_vec<8>(a + (row0 + i) * a_row + mid[k].other);
+      a_next[e] = {};
+      if (row0 + i < g.rows && k < depth) a_next[e].load(a + (row0 + i) * a_row + mid[k].other);
     }
 #pragma unroll
     for (int e = 0; e < kBEach; ++e) {
       const int piece = (int)thread() + e * kThreads, j = B::line(piece), k = B::depth(piece);
-#pragma unroll
-      for (int n = 0; n < 8; ++n) b_next[e][n] = zero;
+      b_next[e] = {};
       if (col0 + j < g.columns && k < depth && conv_inside(p, mid[k], cols[j]))
-        b_next[e] = load_vec<8>(b + mid[k].read + cols[j].read);
+        b_next[e].load(b + mid[k].read + cols[j].read);
     }
   };
 

@@ -36,9 +36,9 @@ constexpr int kLineDepth = 8;
 // The least depth of a step of a product with tiles of 128 x 128. A step of 64 halves the barriers where the shared
 // memory of a compute unit holds the tiles of several workgroups.
 #if defined(PF_MATRIX_SYNC)
-constexpr int kLeastStep = 64;
+PF_DEVICE constexpr int least_step() { return 64; }
 #else
-constexpr int kLeastStep = 32;
+PF_DEVICE constexpr int least_step() { return 32; }
 #endif
 
 // --- two adjacent 16-bit values in a word, the first one in the low half

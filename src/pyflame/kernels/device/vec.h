@@ -33,8 +33,9 @@ PF_DEVICE Vec<T, N> load_once(const T* p) {
 #endif
   return load_vec<N>(p);
 }
-// A vector that is being loaded, as 32-bit words. A compiler that merges elements of 16 bits after a load waits for the load right there; words can be left in flight.
-template <class T, int N>
+// A vector that is being loaded, as 32-bit words; zeros at first. A compiler that merges elements of 16 bits after a load
+// waits for the load right there; words can be left in flight. Smaller vectors are elements.
+template <class T, int N, bool kWords = sizeof(T) * N % 4 == 0>
 union InFlight {
   static constexpr int kCount = sizeof(T) * N / 4;
   Vec<unsigned, kCount> words;
@@ -42,6 +43,15 @@ union InFlight {
   PF_DEVICE InFlight() : words{} {}
   // The words at p, which must be aligned to the whole vector.
   PF_DEVICE void load(const T* p) { words = load_vec<kCount>((const unsigned*)p); }
+  PF_DEVICE void once(const T* p) { words = load_once<kCount>((const unsigned*)p); }
+  PF_DEVICE const T& operator[](int i) const { return elements.v[i]; }
+};
+template <class T, int N>
+union InFlight<T, N, false> {
+  Vec<T, N> elements;
+  PF_DEVICE InFlight() : elements{} {}
+  PF_DEVICE void load(const T* p) { elements = load_vec<N>(p); }
+  PF_DEVICE void once(const T* p) { elements = load_vec<N>(p); }
   PF_DEVICE const T& operator[](int i) const { return elements.v[i]; }
 };
 template <class T, int N>
@@ -49,7 +59,7 @@ PF_DEVICE void store_vec(T* p, const Vec<T, N>& x) {
   *(Vec<T, N>*)p = x;
 }
 template <class T, int N>
-PF_DEVICE void store_vec(T* p, const InFlight<T, N>& x) {
+PF_DEVICE void store_vec(T* p, const InFlight<T, N, true>& x) {
   store_vec((unsigned*)p, x.words);
 }
 

@@ -29,15 +29,13 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
     const S* from_x = x + p.x_batch.at(z);
     T sums[kLines][kVectors] = {};
     for (i64 k = begin + me * kVec; k < end; k += kTeam * kVec * kAhead) {
-      Vec<S, kVec> matrix[kAhead][kLines];
+      InFlight<S, kVec> matrix[kAhead][kLines];
 #pragma unroll
       for (int h = 0; h < kAhead; ++h)
 #pragma unroll
         for (int l = 0; l < kLines; ++l) {
           const i64 at = k + h * kTeam * kVec;
-          matrix[h][l] = Vec<S, kVec>{};
-          if (at < end && line0 + l < p.n)
-            matrix[h][l] = load_once<kVec>(from_w + (line0 + l) * p.w_line + at * p.w_depth);
+          if (at < end && line0 + l < p.n) matrix[h][l].once(from_w + (line0 + l) * p.w_line + at * p.w_depth);
         }
 #pragma unroll
       for (int h = 0; h < kAhead; ++h) {
@@ -50,7 +48,7 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
             for (int l = 0; l < kLines; ++l)
 #pragma unroll
               for (int i = 0; i < kVec; ++i)
-                sums[l][f] = multiply_add(load(&matrix[h][l].v[i]), load(&v.v[i]), sums[l][f]);
+                sums[l][f] = multiply_add(load(&matrix[h][l][i]), load(&v.v[i]), sums[l][f]);
           }
         }
       }
@@ -89,12 +87,11 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
     const S* from_x = x + p.x_batch.at(z);
     T sums[kVectors][kVec] = {};
     for (i64 k = begin; k < end; k += kStep) {
-      Vec<S, kVec> matrix[kAhead];
+      InFlight<S, kVec> matrix[kAhead];
 #pragma unroll
       for (int h = 0; h < kAhead; ++h) {
         const i64 at = k + h * kSlices + slice;
-        matrix[h] = Vec<S, kVec>{};
-        if (at < end && line0 + column < p.n) matrix[h] = load_vec<kVec>(from_w + at * p.w_depth);
+        if (at < end && line0 + column < p.n) matrix[h].load(from_w + at * p.w_depth);
       }
       for (int e = (int)thread(); e < kStep * kVectors; e += kThreads) {
         const int d = e % kStep, f = e / kStep;
@@ -107,7 +104,7 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
         for (int f = 0; f < kVectors; ++f) {
           const T v = shared[(h * kSlices + slice) * kVectors + f];
 #pragma unroll
-          for (int i = 0; i < kVec; ++i) sums[f][i] = multiply_add(load(&matrix[h].v[i]), v, sums[f][i]);
+          for (int i = 0; i < kVec; ++i) sums[f][i] = multiply_add(load(&matrix[h][i]), v, sums[f][i]);
         }
       barrier();
     }

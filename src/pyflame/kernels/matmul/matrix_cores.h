@@ -25,7 +25,7 @@ template <class S, int kRows, int kCols, int kGivenDepth, int kHigh, int kLong, 
 PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const Out& out, const Parts& of = {}) {
   using M = Mma<S>;
   // The order of a sum depends on the depth of a step only if there are slices.
-  constexpr int kDepth = kSlices == 1 && kGivenDepth < kLeastStep ? kLeastStep : kGivenDepth;
+  constexpr int kDepth = kSlices == 1 && kGivenDepth < least_step() ? least_step() : kGivenDepth;
   using StageA = Stage<S, kRows, kDepth, kThreads, kAlongA, kVecA>;
   using StageB = Stage<S, kCols, kDepth, kThreads, kAlongB, kVecB>;
   constexpr int kAcross = kCols / (16 * kLong), kParts = kRows / (16 * kHigh) * kAcross, kItems = kParts * kSlices;

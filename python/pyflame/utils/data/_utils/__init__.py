@@ -1,2 +1,2 @@
 """Where PyTorch keeps the parts of its loader."""
-from . import collate, worker  # noqa: F401
+from . import collate as collate, worker as worker

@@ -1,2 +1,2 @@
 """Names that programs import from this path."""
-from ....data.collate import collate, default_collate, default_collate_fn_map, default_convert  # noqa: F401
+from ....data.collate import collate as collate, default_collate as default_collate, default_collate_fn_map as default_collate_fn_map, default_convert as default_convert

@@ -1,2 +1,2 @@
 """Names that programs import from this path."""
-from ....data.workers import WorkerInfo, get_worker_info  # noqa: F401
+from ....data.workers import WorkerInfo as WorkerInfo, get_worker_info as get_worker_info
