@@ -229,6 +229,25 @@ def accepting_functions():
     return found
 
 
+def assignment(node, functions, names_all):
+    """The lines of a stub for names that a module assigns: further names of functions, and results of functions. Empty for private names and members of other objects."""
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+    names = [name for target in targets for name in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    if not all(isinstance(name, ast.Name) for name in names):
+        return ""
+    if names[0].id == "__all__" or isinstance(node, ast.Assign) and all(isinstance(v, (ast.Name, ast.Attribute)) for v in (node.value.elts if isinstance(node.value, ast.Tuple) else [node.value])):
+        return ast.unparse(node)
+    public = [name.id for name in names if name.id[0] != "_" and (names_all is None or name.id in names_all)]
+    if isinstance(node, ast.AnnAssign):
+        kind = ast.unparse(node.annotation)
+    else:
+        maker = functions.get(getattr(getattr(node.value, "func", None), "id", None))
+        kind = ast.unparse(maker[-1].returns) if maker and maker[-1].returns else "Any"
+        if maker and kind == ast.unparse(maker[-1].args.args[0].annotation or ast.Constant(None)):  # a type variable: the result is of the type of what is given
+            return "\n".join(f"{name} = {ast.unparse(node.value.args[0])}" for name in public)
+    return "\n".join(f"{name}: {kind}" for name in public)
+
+
 def stub_of_module(path, functions, further):
     """The stub of a module that is written in Python; None if no function in it gets a keyword, and for a module with public classes, whose source says more.
 
@@ -241,8 +260,8 @@ def stub_of_module(path, functions, further):
     classes = [node.name for node in body if isinstance(node, ast.ClassDef)]
     if any(name in names_all if names_all else name[0] != "_" for name in classes):
         return None
-    lines, changed = [], False
-    for name, nodes in definitions_in(body).items():
+    lines, changed, functions_of_module = [], False, definitions_in(body)
+    for name, nodes in functions_of_module.items():
         if name[0] == "_" and name not in functions:
             continue
         for node in nodes[:-1] or nodes:
@@ -258,11 +277,11 @@ def stub_of_module(path, functions, further):
     used = set(re.findall(r"\w+", " ".join(line for line in lines if line[:4] == "def " or line[:1] == "@"))) | set(names_all or ())
     known, above = set(), []
     for node in reversed(body):  # what a line needs is above it
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            if ast.unparse(node.targets[0]) == "__all__" or all(isinstance(value, ast.Name) for value in values):
-                used |= {value.id for value in values if isinstance(value, ast.Name)}
-                above.insert(0, ast.unparse(node))
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            line = assignment(node, functions_of_module, names_all)
+            if line:
+                used |= set(re.findall(r"\w+", line))
+                above.insert(0, line)
         elif isinstance(node, ast.Import) or isinstance(node, ast.ImportFrom) and node.module != "__future__":
             exports = isinstance(node, ast.ImportFrom) and node.level and names_all is None and node not in for_checkers
             for name in node.names:

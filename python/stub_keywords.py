@@ -87,7 +87,8 @@ class Further:
         for word, own in words.items():
             if own in found and found[own][1] is not None and word not in found:
                 add(node, word, found[own][0].annotation, found[own][1])
-        return {own: word for word, own in words.items() if own in found and found[own][1] is None and word not in found}
+        required = {own: word for word, own in words.items() if own in found and found[own][1] is None and word not in found}
+        return {} if "keepdim" in required else required  # that would be another signature's
 
     def add_others(self, node, takes, is_compiled, is_method):
         own, result = own_names(node), ast.unparse(node.returns) if node.returns else ""
