@@ -241,9 +241,11 @@ def assignment(node, functions, names_all):
     if isinstance(node, ast.AnnAssign):
         kind = ast.unparse(node.annotation)
     else:
-        maker = functions.get(getattr(getattr(node.value, "func", None), "id", None))
+        called = getattr(node.value, "func", None)
+        called = node.value.args[0] if getattr(called, "id", None) == "map" else called
+        maker = functions.get(getattr(called, "id", None))
         kind = ast.unparse(maker[-1].returns) if maker and maker[-1].returns else "Any"
-        if maker and kind == ast.unparse(maker[-1].args.args[0].annotation or ast.Constant(None)):  # a type variable: the result is of the type of what is given
+        if kind == "Function" and called is node.value.func:  # a type variable: the result is of the type of what is given
             return "\n".join(f"{name} = {ast.unparse(node.value.args[0])}" for name in public)
     return "\n".join(f"{name}: {kind}" for name in public)
 
