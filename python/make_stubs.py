@@ -201,7 +201,7 @@ def with_keywords(text, module, further):
     found = [(node, vars(module), False) for node in tree.body] + [(node, vars(module.Tensor), True) for node in tensor.body]
     for node, values, is_method in sorted(found, key=lambda each: -each[0].lineno):
         value = values.get(getattr(node, "name", None))
-        if not isinstance(node, ast.FunctionDef) or not callable(value) or "#" in lines[node.lineno - 1]:
+        if not isinstance(node, ast.FunctionDef) or not callable(value):
             continue
         nodes = further.definitions(stub_keywords.with_complex_numbers(node, value, module), value, is_method)
         if len(nodes) == 1 and ast.unparse(nodes[0].args) == ast.unparse(node.args):
@@ -210,7 +210,7 @@ def with_keywords(text, module, further):
         texts = [f"{indent}def {node.name}{signature_of(each, None, is_method).rstrip()}" for each in nodes]
         others = [line for text in texts[1:] for line in ("", f"{indent}@overload", f"{text} ...")]
         lines[node.end_lineno : node.end_lineno] = others
-        lines[node.lineno - 1] = texts[0] + " ..." * lines[node.lineno - 1].endswith("...")
+        lines[node.lineno - 1] = texts[0] + re.search(r"( \.\.\.)?(  #.*)?$", lines[node.lineno - 1])[0]
         if others and not node.decorator_list:
             lines.insert(node.lineno - 1, f"{indent}@overload")
     return "\n".join(lines)
