@@ -66,10 +66,9 @@ class Further:
         if not takes:
             return [node]
         words = {word: self.keywords.RENAMED[word] for word in WORDS if word in takes}
-        if is_compiled and node.name.rstrip("_") in self.keywords.WORDS:
-            old, new = self.keywords.WORDS[node.name.rstrip("_")]
-            if node.name in self.keywords.WORDS:
-                words[old] = new
+        if is_compiled and node.name in self.keywords.WORDS:
+            old, new = self.keywords.WORDS[node.name]
+            words[old] = new
         nodes = [copy.deepcopy(node)]
         required = self.add_words(nodes[0], words)
         if required:
