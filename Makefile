@@ -54,8 +54,8 @@ build-times:  ## what compiling cost by folder, from Ninja's log of build/releas
 install-venv: build
 	@tools/install_venv.sh $(BUILD) $(VENV)
 
-# An installation whose Python files are links to python/pyflame: an edit counts at the next start, without another installation. A new file, and C++, need
-# `make develop` again.
+# An installation whose Python files are links to python/pyflame: an edit counts at the next start, without another installation. A new file, C++, and what
+# type checkers know of a changed signature need `make develop` again.
 .PHONY: develop
 develop: install-venv  ## .venv with links to the Python files of this tree, for work on them (as pip install -e python)
 	@site=$$($(PY) -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])'); \

@@ -1,5 +1,7 @@
 """Keywords that PyTorch takes beside an op's own: NumPy's words for its arguments, out=, generator=, and those of memory. The compiled functions come
-here when they do not know a keyword, so that calls without one cost nothing; functions that are written in Python are wrapped by `accepting`."""
+here when they do not know a keyword, so that calls without one cost nothing; functions that are written in Python are wrapped by `accepting`.
+
+Type checkers know them from the stubs. Their generator, python/stub_keywords.py, reads these tables and the variable `others` of a wrapper."""
 from __future__ import annotations
 
 import functools

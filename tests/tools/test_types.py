@@ -3,6 +3,7 @@ import ast
 import importlib.util
 import inspect
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -299,3 +300,135 @@ def test_names_for_own_use_are_exceptions():
     program = "import operator, sys, pyflame\nfor m in sys.argv[1:]:\n    try:\n        print(operator.attrgetter(m)(pyflame))\n    except AttributeError:\n        pass"
     done = subprocess.run([sys.executable, "-c", program, *IMPORTED], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and not done.stdout, f"these are attributes now: {done.stdout}{done.stderr}"
+
+
+# ---- the keywords beside an op's own (pyflame/_keywords.py)
+
+VALUES_INDICES = "named.ValuesIndices"
+# Calls with them, and the types of their results. Each is also made.
+KEYWORDS = {
+    "pf.sum(x, axis=0, keepdims=True)": TENSOR,
+    "x.sum(axis=(0, 1))": TENSOR,
+    "x.mean(axis=0)": TENSOR,
+    "pf.softmax(x, axis=1)": TENSOR,
+    "pf.cat([x, x], axis=0)": TENSOR,
+    "pf.add(x, x, out=z)": TENSOR,
+    "pf.matmul(x, x.T, out=z)": TENSOR,
+    "pf.addmm(x, x, x.T @ x, out=z)": TENSOR,
+    "pf.linalg.norm(x, axis=0)": TENSOR,
+    "pf.std(x, axis=0)": TENSOR,
+    "pf.median(x, axis=0)": VALUES_INDICES,
+    "pf.median(x, axis=0, keepdims=True).values": TENSOR,
+    "x.max(axis=1)": VALUES_INDICES,
+    "pf.sort(x, axis=0, out=(z, i))": VALUES_INDICES,
+    "pf.inverse(x.T @ x + pf.eye(4), out=z)": TENSOR,
+    "pf.special.ndtr(x, out=z)": TENSOR,
+    "x.transpose(axis0=0, axis1=1)": TENSOR,
+    "x.cumsum_(axis=0)": TENSOR,
+    "x.pow(exponent=2j)": TENSOR,
+    "pf.randn(3, generator=pf.Generator())": TENSOR,
+    "pf.zeros(2, pin_memory=False)": TENSOR,
+    "pf.zeros(size=(2, 3), layout=pf.strided)": TENSOR,
+    "pf.empty(2, memory_format=pf.contiguous_format)": TENSOR,
+    "x.view(size=(4, 3))": TENSOR,
+    "x.permute(dims=(1, 0))": TENSOR,
+    "pf.nn.functional.normalize(x, axis=0)": TENSOR,
+    "x * 1j": TENSOR,
+    "1j - x": TENSOR,
+    "x / (1 + 1j)": TENSOR,
+    "pf.full((2,), 1j)": TENSOR,
+}  # fmt: skip
+# Calls that are errors, for type checkers and when they are made.
+REFUSED_KEYWORDS = (
+    "pf.addmm('a')", "pf.sum()", "pf.softmax(x)", "pf.softmax(x, axes=1)", "pf.softmax(x, axis='rows')", "pf.add(x, x, axis=0)", "pf.add(x, x, out='z')", "x.reshape(size=(4, 3))",
+    "pf.all(x, axes=0)", "x < 1j", "pf.where(x > 0, out=z)", "pf.transpose(x, axis0=0)",
+)  # fmt: skip
+
+
+def test_mypy_knows_further_keywords(tmp_path):
+    lines = ["import pyflame as pf", "from pyflame import _named_tuples as named", "from typing_extensions import assert_type", "x, z, i = pf.rand(3, 4), pf.empty(0), pf.empty(0, dtype=pf.int64)"]
+    begin = len(lines) + len(KEYWORDS)
+    lines += [f"assert_type({call}, {kind})" for call, kind in KEYWORDS.items()] + list(REFUSED_KEYWORDS)
+    errors = {number: text for number, kind, text in messages_of_mypy(tmp_path, lines) if kind == "error"}
+    wrong = [f"{lines[number - 1]}: {text}" for number, text in errors.items() if number <= begin]
+    assert not wrong, "\n".join(wrong)
+    taken = [call for number, call in enumerate(REFUSED_KEYWORDS, begin + 1) if number not in errors]
+    assert not taken, f"mypy has no error for {', '.join(taken)}"
+
+
+@pytest.mark.parametrize("call", [*KEYWORDS, *REFUSED_KEYWORDS])
+def test_further_keywords_are_taken(call):
+    names = {"pf": pf, "x": pf.rand(3, 4), "z": pf.empty(0), "i": pf.empty(0, dtype=pf.int64)}
+    if call in KEYWORDS:
+        eval(call, names)
+    else:
+        with pytest.raises((TypeError, IndexError)):
+            eval(call, names)
+
+
+def value_for(annotation, name):
+    """An argument of this type; KeyError if there is none."""
+    x = pf.eye(3) * 2
+    tensors = {"mask": x > 0, "condition": x > 0, "index": pf.zeros(3, dtype=pf.int64), "indices": pf.zeros(3, 3, dtype=pf.int64)}
+    kinds = [kind.rpartition(".")[2] for kind in annotation.split(" | ")]
+    if kinds[0] == "Tensor" and name in tensors:
+        return tensors[name]
+    values = {"Tensor": x, "Operand": x, "int": 1, "float": 1.0, "bool": True, "Dim": 1, "Sequence[Tensor]": [x, x], "Number": 1, "Shape": (3, 3)}
+    return values["int" if "int" in kinds else kinds[0]]
+
+
+WORDS = {"axis": 1, "axis0": 0, "axis1": 1, "keepdims": True, "layout": pf.strided, "pin_memory": False, "memory_format": pf.contiguous_format, "generator": pf.Generator(), "exponent": 2}
+
+
+def calls_of(path, function, node):
+    """[(text, call)] of a definition: with its required arguments alone, and with each keyword of _keywords.py."""
+    given = node.args
+    required = given.args[: len(given.args) - len(given.defaults)]
+    keywords = list(zip(given.kwonlyargs, given.kw_defaults))
+    try:
+        args = [value_for(ast.unparse(a.annotation) if a.annotation else "Tensor", a.arg) for a in required]
+        named = {a.arg: WORDS[a.arg] if a.arg in WORDS else value_for(ast.unparse(a.annotation), a.arg) for a, default in keywords if default is None}
+    except KeyError:
+        return
+    if given.vararg and not given.args[1:]:
+        args = [*args, 3, 3]
+    yield f"{path}{tuple(named)}", lambda: function(*args, **named)
+    for a, default in keywords:
+        if default is not None and a.arg in (*WORDS, "out"):
+            value = WORDS.get(a.arg)
+            if a.arg == "out":
+                result = function(*args, **named)
+                value = tuple(map(pf.zeros_like, result)) if isinstance(result, tuple) else pf.zeros_like(result)
+            yield f"{path}{(*named, a.arg)}", lambda word=a.arg, value=value: function(*args, **named, **{word: value})
+
+
+def test_keywords_of_the_stubs_are_taken():
+    """Functions and methods that can be called with simple arguments take each keyword that their stub has."""
+    if not STUB.exists():
+        pytest.skip("this build has no stub of the compiled module")
+    found = []
+    for file in sorted(PACKAGE.rglob("*.pyi")):
+        module = importlib.import_module(".".join(["pyflame", *file.relative_to(PACKAGE).with_suffix("").parts]))
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+        for node in body:
+            if isinstance(node, ast.FunctionDef):
+                # Modules of the package have some functions without their wrapper: programs call those of the package.
+                function = getattr(pf, node.name, None) if module.__name__.startswith("pyflame._") and module is not pf._C else None
+                found.append((f"{module.__name__}.{node.name}", function or getattr(module, node.name), node))
+            elif isinstance(node, ast.ClassDef) and node.name == "Tensor":
+                found += [(f"Tensor.{n.name}", getattr(pf.Tensor, n.name), n) for n in node.body if isinstance(n, ast.FunctionDef)]
+    called, wrong = 0, []
+    for path, function, node in found:
+        if path.rpartition(".")[2][0] == "_" or not any(a.arg in (*WORDS, "out") for a in node.args.kwonlyargs):
+            continue
+        for n, (text, call) in enumerate(calls_of(path, function, node)):
+            try:
+                call()
+            except Exception as error:
+                if text.endswith("'out')") or isinstance(error, TypeError) and re.search("wrong arguments|unexpected keyword|missing", str(error)):
+                    wrong.append(f"{text}: {type(error).__name__}: {error}")
+                if n == 0:
+                    break  # not with these arguments
+            called += n > 0
+    assert not wrong, "\n".join(wrong)
+    assert called > 600
