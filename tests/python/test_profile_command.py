@@ -68,6 +68,14 @@ def test_a_program_without_an_optimizer_is_recorded_from_its_start(run, folder):
     assert any("matmul" in e["name"] for e in read(folder / "out") if e.get("cat") == "kernel")
 
 
+def test_a_program_without_ops(run, folder):
+    (folder / "empty.py").write_text("print('nothing to compute')\n")
+    report = run("profile", "--out", "out", "--python", sys.executable, "--no-stacks", "empty.py").stdout.partition("== pyflame profile: empty.py ==\n")[2]
+    assert report.startswith("No step ran in this profile.\n\ninput ")
+    assert "--gfx" not in report and "--product" not in report, "profile has none of these options, and there is no work of a device whose roofline they would give"
+    assert "not understood: '--gfx'" in run("profile", "--gfx", "gfx942", "empty.py", code=2).stderr
+
+
 def test_the_set_up_of_first_runs_is_told_apart(run, folder):
     (folder / "first.py").write_text("import pyflame as pf\nx = pf.randn(64, 64)\nfor i in range(100):\n    (x @ x).relu().sum().item()\n")
     r = run("profile", "--out", "out", "--python", sys.executable, "--no-stacks", "first.py")
