@@ -1,5 +1,5 @@
 """Optimizers, learning-rate schedules, and averages of weights."""
-from .. import _paths
+from .. import _paths, _refused
 from . import lr_scheduler, swa_utils  # noqa: F401
 from .adafactor import Adafactor, Muon  # noqa: F401
 from .adagrad import Adadelta, Adagrad, RMSprop  # noqa: F401
@@ -11,3 +11,4 @@ from .optimizer import Optimizer  # noqa: F401
 from .sgd import SGD  # noqa: F401
 
 globals().update(_paths.add(__name__, ("adadelta", "adamax", "adamw", "_muon", "nadam", "radam", "rmsprop", "rprop", "sparse_adam"), _paths.names_of(__name__)))
+_refused.unknown(globals())
