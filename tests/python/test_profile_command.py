@@ -70,7 +70,9 @@ def test_a_program_without_an_optimizer_is_recorded_from_its_start(run, folder):
 
 def test_a_program_without_ops(run, folder):
     (folder / "empty.py").write_text("print('nothing to compute')\n")
-    report = run("profile", "--out", "out", "--python", sys.executable, "--no-stacks", "empty.py").stdout.partition("== pyflame profile: empty.py ==\n")[2]
+    r = run("profile", "--out", "out", "--python", sys.executable, "--no-stacks", "empty.py")
+    report = r.stdout.partition("== pyflame profile: empty.py ==\n")[2]
+    assert "pyflame profile: the program recorded no ops of PyFlame; those of the processes that it starts are not recorded\n" in r.stderr
     assert report.startswith("No step ran in this profile.\n\ninput ")
     assert "--gfx" not in report and "--product" not in report, "profile has none of these options, and there is no work of a device whose roofline they would give"
     assert "not understood: '--gfx'" in run("profile", "--gfx", "gfx942", "empty.py", code=2).stderr

@@ -1,6 +1,7 @@
 """`pyflame profile`: runs a program, records its steps, and reports where the time goes."""
 import argparse
 import importlib.util
+import json
 import os
 import pathlib
 import shutil
@@ -61,6 +62,11 @@ def _tell_of_many(here):
              "--out FOLDER writes every run into one folder")
 
 
+def _is_empty(document):
+    """Whether a report is of a profile of PyFlame in which nothing ran."""
+    return document["signals"]["own"] and not document["time"]["timeline"]
+
+
 class _Report:
     """Of a recording, which may end long before the program does: its files are written then, and it is printed when the program has ended."""
 
@@ -82,6 +88,8 @@ class _Report:
         document = self._run("--json", capture_output=True, text=True)
         _write(self._start / self._folder / "report.txt", self._text.stdout)
         _write(self._start / self._folder / "report.json", document.stdout)
+        if document.returncode == 0 and _is_empty(json.loads(document.stdout)):
+            self._lines = [*lines, "the program recorded no ops of PyFlame; those of the processes that it starts are not recorded"]
         if self._json_file is not None and document.returncode != 0:
             _say(f"there is no document for --json: {document.stderr.strip()}")
             self.complete = False
