@@ -14,7 +14,10 @@ import pyflame.nn.functional as F
                                                  (pf.optim.lr_scheduler, "StepLr", "StepLR"), (pf.linalg, "slove", "solve"), (pf.fft, "fftfreqs", "fftfreq"), (pf.special, "erfs", "erf"),
                                                  (pf.data, "DataLoder", "DataLoader"), (pf.utils.data, "DataLoder", "DataLoader"), (pf.distributions, "Norml", "Normal"),
                                                  (pf.llm, "LanguageModle", "LanguageModel"), (pf.models, "resnet5", "resnet50"), (pf.autograd, "gard", "grad"), (pf.memory, "find_batch_siz", "find_batch_size"),
-                                                 (pf.cuda, "synchronise", "synchronize"), (pf.utils, "chekpoint", "checkpoint")])
+                                                 (pf.cuda, "synchronise", "synchronize"), (pf.utils, "chekpoint", "checkpoint"),
+                                                 (nn.init, "kaming_normal_", "kaiming_normal_"), (nn.utils, "clip_grad_nrom_", "clip_grad_norm_"), (pf.amp, "autocst", "autocast"),
+                                                 (pf.profiler, "profil", "profile"), (pf.train, "Trianer", "Trainer"), (pf.func, "vmpa", "vmap"), (pf.random, "fork_rgn", "fork_rng"),
+                                                 (pf.onnx, "exprot", "export"), (pf.tuning, "regsiter", "register")])
 def test_misspelt_names(module, name, meant):
     with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute '{name}'; did you mean '{meant}'\\?$"):
         getattr(module, name)
