@@ -18,8 +18,8 @@ def names_of(package):
     """A find() for the public names of a package."""
 
     def find(name):
-        if not name.startswith("_") and hasattr(sys.modules[package], name):
-            return getattr(sys.modules[package], name)
-        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        if name.startswith("_"):
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        return getattr(sys.modules[package], name)
 
     return find

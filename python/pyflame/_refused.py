@@ -35,12 +35,25 @@ def module(name, advice):
     """A module's __getattr__: every public name of it is a function that raises, or a class if it is written as one."""
 
     def __getattr__(attribute):
+        from ._misspelt import missing, near
+
         if attribute.startswith("_"):
-            raise AttributeError(f"module '{name}' has no attribute '{attribute}'")
-        made = cls if attribute[0].isupper() else function
-        return made(f"{name}.{attribute}", advice)
+            raise missing(f"pyflame.{name}", attribute)
+        made, meant = cls if attribute[0].isupper() else function, near(f"pyflame.{name}", attribute)
+        return made(f"{name}.{attribute}", f"did you mean '{meant}'? {advice}" if meant else advice)
 
     return __getattr__
+
+
+def unknown(names):
+    """Gives a module, by its globals(), a __getattr__ whose error for an unknown name has the nearest one. Type checkers do not see it, and go on to report unknown names."""
+
+    def __getattr__(attribute):
+        from ._misspelt import missing
+
+        raise missing(names["__name__"], attribute)
+
+    names["__getattr__"] = __getattr__
 
 
 def identity(fn: Any = None, *args: Any, **kwargs: Any) -> Any:

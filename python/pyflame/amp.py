@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 
-from . import _C
+from . import _C, _refused
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -374,3 +374,6 @@ def advise(device=None):
     from ._precision_advice import advise as advice
 
     return advice(device)
+
+
+_refused.unknown(globals())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from ._keywords import naming
-from . import _C
+from . import _C, _refused
 from ._dtypes import check_layout
 from ._keywords import write_out
 
@@ -355,3 +355,5 @@ def ifftshift(input: Tensor, dim: Dim | None = None) -> Tensor:
 
 
 naming(globals(), __name__, ("check_layout",))
+
+_refused.unknown(globals())

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import threading
 
-from . import _C, _notes, _tree
+from . import _C, _notes, _refused, _tree
 from ._C import Tensor
 from ._grad_mode import enable_grad
 from .autograd.modes import grad as _gradients
@@ -478,3 +478,6 @@ def _stacked(results, out_dims, empty=False):
         if not isinstance(column[0], Tensor):
             raise ValueError(f"vmap: the function returned {type(column[0]).__name__}; expected tensors")
     return nest([c[0] if d is None else _C.stack(list(c), d).narrow(d, 0, 0) if empty else _C.stack(list(c), d) for c, d in zip(columns, dims)])
+
+
+_refused.unknown(globals())

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import contextlib
 
-from . import _C
+from . import _C, _refused
 from ._C import get_rng_state as get_rng_state, set_rng_state as set_rng_state
 from ._generator import default_generator as default_generator, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed
 
@@ -27,3 +27,6 @@ def fork_rng(devices: object = None, enabled: bool = True, _caller: object = "fo
     finally:
         if enabled:
             _C.set_rng_state(before)
+
+
+_refused.unknown(globals())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from . import _C, logit, mvlgamma, sinc, xlogy
+from . import _C, _refused, logit, mvlgamma, sinc, xlogy
 from ._C import (
     Tensor, digamma, erf, erfc, erfinv, exp2, expm1, i0, igamma, igammac, lgamma, log1p, log_softmax, logsumexp, polygamma, round, sigmoid, softmax,
     special_airy_ai as airy_ai, special_bessel_j0 as bessel_j0, special_bessel_j1 as bessel_j1, special_bessel_y0 as bessel_y0,
@@ -222,3 +222,4 @@ def legendre_polynomial_p(input: Tensor | float, n: Tensor | float) -> Tensor:
 for _name in __all__:
     if getattr(globals()[_name], "__module__", None) == __name__:
         globals()[_name] = accepting(globals()[_name])
+_refused.unknown(globals())

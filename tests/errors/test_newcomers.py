@@ -9,10 +9,30 @@ import pyflame.nn as nn
 import pyflame.nn.functional as F
 
 
-@pytest.mark.parametrize("module, name, meant", [(F, "softpls", "softplus"), (pf, "sofmax", "softmax"), (nn, "Liner", "Linear"), (nn, "conv2d", "Conv2d")])
+@pytest.mark.parametrize("module, name, meant", [(F, "softpls", "softplus"), (pf, "sofmax", "softmax"), (nn, "Liner", "Linear"), (nn, "conv2d", "Conv2d"),
+                                                 (nn, "relu", "ReLU"), (pf.optim, "Adm", "Adam"), (pf.optim, "ADAMW", "AdamW"),
+                                                 (pf.optim.lr_scheduler, "StepLr", "StepLR"), (pf.linalg, "slove", "solve"), (pf.fft, "fftfreqs", "fftfreq"), (pf.special, "erfs", "erf"),
+                                                 (pf.data, "DataLoder", "DataLoader"), (pf.utils.data, "DataLoder", "DataLoader"), (pf.distributions, "Norml", "Normal"),
+                                                 (pf.llm, "LanguageModle", "LanguageModel"), (pf.models, "resnet5", "resnet50"), (pf.autograd, "gard", "grad"), (pf.memory, "find_batch_siz", "find_batch_size"),
+                                                 (pf.cuda, "synchronise", "synchronize"), (pf.utils, "chekpoint", "checkpoint"),
+                                                 (nn.init, "kaming_normal_", "kaiming_normal_"), (nn.utils, "clip_grad_nrom_", "clip_grad_norm_"), (pf.amp, "autocst", "autocast"),
+                                                 (pf.profiler, "profil", "profile"), (pf.train, "Trianer", "Trainer"), (pf.func, "vmpa", "vmap"), (pf.random, "fork_rgn", "fork_rng"),
+                                                 (pf.onnx, "exprot", "export"), (pf.tuning, "regsiter", "register")])
 def test_misspelt_names(module, name, meant):
     with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute '{name}'; did you mean '{meant}'\\?$"):
         getattr(module, name)
+
+
+def test_a_misspelt_name_of_distributed_is_named_when_it_is_called():
+    with pytest.raises(NotImplementedError, match="^distributed.all_reduc: not available in PyFlame; did you mean 'all_reduce'\\? process groups"):
+        pf.distributed.all_reduc(pf.ones(2))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.9 proposes no names")
+@pytest.mark.parametrize("formula, end", [("pf.nn.Liner", "; did you mean 'Linear'?"), ("pf.optim.Adm", "; did you mean 'Adam'?"), ("pf.ones(2).summ", ". Did you mean: 'sum'?")])
+def test_a_printed_error_has_one_proposal(formula, end):
+    run = subprocess.run([sys.executable, "-c", f"import pyflame as pf; {formula}"], capture_output=True, text=True, timeout=120)
+    assert run.stderr.endswith(f"'{formula.rpartition('.')[2]}'{end}\n") and run.stderr.lower().count("did you mean") == 1
 
 
 def test_names_that_resemble_none_and_private_names():

@@ -170,6 +170,15 @@ def test_the_function_of_a_program(run, script):
     assert "returns a model without inputs" in run("fit", script + ":alone").stdout
 
 
+def test_a_function_that_needs_other_arguments(run, tmp_path):
+    program = tmp_path / "wide.py"
+    program.write_text("import pyflame as pf\ndef net(width, batch):\n    return pf.nn.Linear(width, width)\ndef wide(batch, width=3):\n    return pf.nn.Linear(width, width)\n")
+    said = run("fit", f"{program}:net", code=1).stderr
+    assert said == (f"pyflame fit: the function needs arguments; got net(width, batch) of {program}: missing a required argument: 'width'; expected one that takes batch, context or nothing; "
+                    "hint: give the others defaults, as in def model(width=64)\n")
+    assert "12 parameters" in run("fit", f"{program}:wide").stdout
+
+
 def test_a_package_stands_for_its_model(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     info = tmp_path / "small_model-1.0.dist-info"

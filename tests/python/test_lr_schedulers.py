@@ -210,10 +210,58 @@ def test_one_cycle_leaves_in_the_groups_what_pytorch_reads_there():
     (lambda s, o: s.ChainedScheduler([3]), "ChainedScheduler: not a scheduler; got int"),
     (lambda s, o: s.CyclicLR(o, 0.1, 1.0, scale_fn=3), "CyclicLR: scale_fn is not a function; got 3"),
     (lambda s, o: s.CyclicLR(o, 0.1, 1.0, "3"), "CyclicLR: step_size_up is not a number; got '3'"),
+    (lambda s, o: s.CyclicLR(o, "0.1", 1.0), "CyclicLR: base_lr is not a number; got '0.1'"),
+    (lambda s, o: s.CyclicLR(o, 0.1, [1.0, None]), "CyclicLR: max_lr is not a number; got None"),
+    (lambda s, o: s.CyclicLR(o, 0.1, 1.0, gamma="x", cycle_momentum=False), "CyclicLR: gamma is not a number; got 'x'"),
+    (lambda s, o: s.StepLR(o, 2, "0.1"), "StepLR: gamma is not a number; got '0.1'"),
+    (lambda s, o: s.ConstantLR(o, total_iters="x"), "ConstantLR: total_iters is not a number; got 'x'"),
+    (lambda s, o: s.ConstantLR(o, "x"), "ConstantLR: factor is not a number; got 'x'"),
+    (lambda s, o: s.ConstantLR(o, last_epoch=None), "ConstantLR: last_epoch is not a number; got None"),
+    (lambda s, o: s.LinearLR(o, "x"), "LinearLR: start_factor is not a number; got 'x'"),
+    (lambda s, o: s.LinearLR(o, 0.5, None), "LinearLR: end_factor is not a number; got None"),
+    (lambda s, o: s.ExponentialLR(o, None), "ExponentialLR: gamma is not a number; got None"),
+    (lambda s, o: s.MultiStepLR(o, [2], "x"), "MultiStepLR: gamma is not a number; got 'x'"),
+    (lambda s, o: s.PolynomialLR(o, "x"), "PolynomialLR: total_iters is not a number; got 'x'"),
+    (lambda s, o: s.PolynomialLR(o, 3, "x"), "PolynomialLR: power is not a number; got 'x'"),
+    (lambda s, o: s.CosineAnnealingLR(o, 3, "x"), "CosineAnnealingLR: eta_min is not a number; got 'x'"),
+    (lambda s, o: s.CosineAnnealingWarmRestarts(o, 3, eta_min="x"), "CosineAnnealingWarmRestarts: eta_min is not a number; got 'x'"),
+    (lambda s, o: s.OneCycleLR(o, "x", 9, cycle_momentum=False), "OneCycleLR: max_lr is not a number; got 'x'"),
+    (lambda s, o: s.OneCycleLR(o, 1.0, 9, div_factor="x"), "OneCycleLR: div_factor is not a number; got 'x'"),
+    (lambda s, o: s.OneCycleLR(o, 1.0, 9, max_momentum="x"), "OneCycleLR: max_momentum is not a number; got 'x'"),
+    (lambda s, o: s.ReduceLROnPlateau(o, patience="x"), "ReduceLROnPlateau: patience is not a number; got 'x'"),
+    (lambda s, o: s.ReduceLROnPlateau(o, min_lr=[0, "x"]), "ReduceLROnPlateau: min_lr is not a number; got 'x'"),
+    (lambda s, o: s.SequentialLR(o, 3, []), "SequentialLR: schedulers are not a list; got int"),
+    (lambda s, o: s.SequentialLR(o, [s.StepLR(o, 1)] * 2, 3), "SequentialLR: milestones are not a list; got int"),
+    (lambda s, o: s.ChainedScheduler(s.StepLR(o, 1)), "ChainedScheduler: schedulers are not a list; got StepLR"),
 ])
 def test_wrong_types(make, message):
     with pytest.raises(TypeError, match=message):
         make(pf.optim.lr_scheduler, two_groups(pf))
+
+
+@pytest.mark.parametrize("make", [lambda s, o: s.StepLR(o, 2), lambda s, o: s.LambdaLR(o, abs), lambda s, o: s.CyclicLR(o, 0.1, 1.0, cycle_momentum=False), lambda s, o: s.ReduceLROnPlateau(o),
+                                  lambda s, o: s.SequentialLR(o, [s.StepLR(o, 1)] * 2, [3]), lambda s, o: s.ChainedScheduler([s.StepLR(o, 1)])])
+def test_what_is_no_state_is_refused(make):
+    optimizer = two_groups(pf)
+    schedule = make(pf.optim.lr_scheduler, optimizer)
+    before = str(schedule.state_dict())
+    for state, got in (({}, "a dict with no entries"), (optimizer.state_dict(), "a dict with 'state', 'param_groups'"), (5, "int"), (None, "NoneType")):
+        with pytest.raises(ValueError, match=f"{type(schedule).__name__}.load_state_dict: not a scheduler's state; got {got}; expected a dict with '"):
+            schedule.load_state_dict(state)
+    assert str(schedule.state_dict()) == before
+
+
+def test_a_state_of_another_number_of_schedulers_is_refused():
+    schedulers, optimizer = pf.optim.lr_scheduler, two_groups(pf)
+    one, two = (schedulers.ChainedScheduler([schedulers.StepLR(optimizer, 1) for _ in range(n)]) for n in (1, 2))
+    with pytest.raises(ValueError, match="ChainedScheduler.load_state_dict: got the states of 1 schedulers; expected 2"):
+        two.load_state_dict(one.state_dict())
+
+
+def test_cycles_without_momentum_do_not_read_momenta():
+    schedule = pf.optim.lr_scheduler.CyclicLR(two_groups(pf), 0.1, 1.0, cycle_momentum=False, base_momentum=None, max_momentum=None)
+    schedule.step()
+    assert "base_momentums" not in schedule.state_dict()
 
 
 @pytest.mark.parametrize("make", [lambda s, o: s.ExponentialLR(o, 0.5), lambda s, o: s.CyclicLR(o, 0.1, 1.0, 4, cycle_momentum=False), lambda s, o: s.OneCycleLR(o, 1.0, 9, cycle_momentum=False),

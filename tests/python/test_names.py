@@ -482,8 +482,10 @@ def test_the_alias_package():
 
     assert F is pf.nn.functional and torch.nn is pf.nn and torch.Tensor is pf.Tensor and DataLoader is pf.data.DataLoader and StepLR is pf.optim.lr_scheduler.StepLR
     assert torch.__version__.startswith("2.") and torch.version.cuda is None and sys.modules["pyflame.nn"].__spec__.name == "pyflame.nn"
-    with pytest.raises(AttributeError, match="PyFlame has no torch.nosuch"):
+    with pytest.raises(AttributeError, match="^PyFlame has no torch.nosuch$"):
         torch.nosuch
+    with pytest.raises(AttributeError, match=r"^PyFlame has no torch.sofmax; did you mean 'softmax'\?$"):
+        torch.sofmax
     with pytest.raises(ModuleNotFoundError):
         import pyflame.torch.nosuch  # noqa: F401
     import pyflame.torch.distributed.fsdp as fsdp

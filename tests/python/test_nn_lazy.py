@@ -62,6 +62,17 @@ def test_optimizers_keep_the_parameters():
     assert all(a is b for a, b in zip(before, net.parameters())) and [tuple(p.shape) for p in before] == [(4, 3), (4,), (1, 4), (1,)]
 
 
+@pytest.mark.parametrize("name", ["Adagrad", "Muon"])
+def test_optimizers_that_read_shapes_ask_for_a_first_batch(name):
+    net, make = nn.LazyLinear(4, bias=False), getattr(pf.optim, name)
+    with pytest.raises(ValueError, match=f"{name}: a parameter has no shape yet; got UninitializedParameter of a lazy module; .* hint: call the module with a first batch before"):
+        make(net.parameters())
+    net(pf.ones(2, 3)).sum().backward()
+    before = net.weight.tolist()
+    make(net.parameters()).step()
+    assert net.weight.tolist() != before
+
+
 def test_parameter_list():
     things = nn.ParameterList([pf.ones(1), nn.Parameter(pf.zeros(2)), "x"])
     assert [k for k, _ in things.named_parameters()] == ["0", "1"]

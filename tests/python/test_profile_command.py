@@ -68,6 +68,40 @@ def test_a_program_without_an_optimizer_is_recorded_from_its_start(run, folder):
     assert any("matmul" in e["name"] for e in read(folder / "out") if e.get("cat") == "kernel")
 
 
+def test_a_program_without_ops(run, folder):
+    (folder / "empty.py").write_text("print('nothing to compute')\n")
+    r = run("profile", "--out", "out", "--python", sys.executable, "--no-stacks", "empty.py")
+    report = r.stdout.partition("== pyflame profile: empty.py ==\n")[2]
+    assert "pyflame profile: the program recorded no ops of PyFlame; those of the processes that it starts are not recorded\n" in r.stderr
+    assert report.startswith("No step ran in this profile.\n\ninput ")
+    assert "--gfx" not in report and "--product" not in report, "profile has none of these options, and there is no work of a device whose roofline they would give"
+    assert "not understood: '--gfx'" in run("profile", "--gfx", "gfx942", "empty.py", code=2).stderr
+
+
+def test_a_program_that_goes_to_another_folder(run, folder):
+    (folder / "goes.py").write_text("import os\nimport pyflame as pf\nos.mkdir('sub')\nos.chdir('sub')\nprint(pf.ones(3).sum().item())\n")
+    r = run("profile", "--python", sys.executable, "--no-stacks", "--json", "d.json", "goes.py")
+    (out,) = folder.glob("profile-goes-*")
+    assert {path.name for path in out.iterdir()} == {"trace.json.gz", "report.txt", "report.html", "report.json"} and (folder / "d.json").exists()
+    assert r.stderr == f"pyflame: the page is in {out.name}/report.html\npyflame profile: {out.name}/trace.json.gz opens in ui.perfetto.dev\n", "few folders are not worth a word"
+    assert not list((folder / "sub").iterdir())
+
+
+def test_many_folders_of_profiles_are_told(run, folder):
+    (folder / "empty.py").write_text("")
+    kept = folder / "profile-train-20260101-1200"
+    kept.mkdir()
+    for i in range(24):
+        (folder / f"profile-train of mine-20260101-1200{i:02}").mkdir()
+        (folder / f"profile-train of mine-20260101-1200{i:02}/trace.json.gz").write_bytes(b"x" * 2**17)
+    assert "folders of profiles" not in run("profile", "--python", sys.executable, "--no-stacks", "--out", "one", "empty.py").stderr
+    said = run("profile", "--python", sys.executable, "--no-stacks", "empty.py").stderr
+    assert "there are 25 folders of profiles here, of 3 MiB; hint: `" in said and "--out FOLDER writes every run into one folder" in said
+    subprocess.run(said.split("`")[1], shell=True, check=True)
+    left = {path.name for path in folder.glob("profile-*")}
+    assert len(left) == 6 and kept.name in left and any(name.startswith("profile-empty-") for name in left)
+
+
 def test_the_set_up_of_first_runs_is_told_apart(run, folder):
     (folder / "first.py").write_text("import pyflame as pf\nx = pf.randn(64, 64)\nfor i in range(100):\n    (x @ x).relu().sum().item()\n")
     r = run("profile", "--out", "out", "--python", sys.executable, "--no-stacks", "first.py")

@@ -32,4 +32,6 @@ def __getattr__(name):
         from importlib import import_module
 
         return import_module("." + name, __name__)
-    raise AttributeError(f"module 'pyflame.autograd' has no attribute '{name}'")
+    from .._misspelt import missing
+
+    raise missing(__name__, name)

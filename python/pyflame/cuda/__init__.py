@@ -359,4 +359,6 @@ def __getattr__(name):
         from .. import _old_types
 
         return _old_types.of_name(name, gpu=True)
-    raise AttributeError(f"module 'pyflame.cuda' has no attribute '{name}'")
+    from .._misspelt import missing
+
+    raise missing(__name__, name)

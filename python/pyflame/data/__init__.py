@@ -1,4 +1,5 @@
 """Datasets and the loader that makes batches of them."""
+from .. import _refused
 from .collate import default_collate as default_collate, default_convert as default_convert
 from .dataset import (
     ChainDataset as ChainDataset,
@@ -20,3 +21,5 @@ from .sampler import (
     WeightedRandomSampler as WeightedRandomSampler,
 )
 from .workers import WorkerInfo as WorkerInfo, get_worker_info as get_worker_info
+
+_refused.unknown(globals())

@@ -1,5 +1,5 @@
 """Probability distributions: draws (with gradients where has_rsample), densities, entropies, divergences. Names and numbers are PyTorch's."""
-from .. import _paths
+from .. import _paths, _refused
 from . import constraints as constraints, kl as kl, transforms as transforms, utils as utils
 from .constraint_registry import biject_to as biject_to, transform_to as transform_to
 from .continuous import (
@@ -74,3 +74,4 @@ globals().update(_paths.add(__name__, (
     "half_cauchy", "half_normal", "independent", "inverse_gamma", "kumaraswamy", "laplace", "lkj_cholesky", "log_normal", "logistic_normal", "lowrank_multivariate_normal",
     "mixture_same_family", "multinomial", "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical", "pareto", "poisson", "relaxed_bernoulli", "relaxed_categorical",
     "studentT", "transformed_distribution", "uniform", "von_mises", "weibull", "wishart"), _paths.names_of(__name__)))  # fmt: skip
+_refused.unknown(globals())

@@ -3,6 +3,7 @@
 A' is the transpose of A, and of a complex matrix its conjugate: gradients follow PyTorch's convention for complex numbers (dL/dRe + i dL/dIm).
 Functions that raise LinAlgError for a matrix read whether LAPACK succeeded, which is a sync point; those with _ex give that as `info`.
 """
+from .. import _refused
 from .._keywords import naming
 from ._common import LinAlgError
 from ._factor import cholesky, cholesky_ex, householder_product, ldl_factor, ldl_factor_ex, ldl_solve, lu, lu_factor, lu_factor_ex, qr
@@ -16,3 +17,4 @@ __all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "di
            "pinv", "polar", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm"]
 
 naming(globals(), __name__)
+_refused.unknown(globals())

@@ -9,6 +9,7 @@
 
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install regex jinja2 llguidance.
 docs/language-models.md describes it all."""
+from .. import _refused
 from ._beams import Beams, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from ._speculation import SpeculativeConfig
 from .conversion import Conversion, convert
@@ -22,3 +23,5 @@ from .tokenizer import TextStream, Tokenizer
 
 __all__ = ["BeamSearchOutput", "BeamSearchParams", "BeamSearchSequence", "Beams", "CompletionOutput", "Conversion", "EmbeddingModel", "EmbeddingOutput", "EmbeddingRequestOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "LoRARequest", "Logprob", "PoolerConfig", "PoolingParams", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "SpeculativeConfig", "StructuredOutputsParams", "TextStream", "Token",
            "Tokenizer", "convert", "load", "load_embedding", "load_tokenizer"]
+
+_refused.unknown(globals())

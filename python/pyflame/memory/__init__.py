@@ -152,7 +152,9 @@ def __getattr__(name):
         value = getattr(import_module("." + _LATER[name], __name__), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'pyflame.memory' has no attribute '{name}'")
+    from .._misspelt import missing
+
+    raise missing(__name__, name)
 
 
 def __dir__():

@@ -114,8 +114,13 @@ class OfProgram:
     def __init__(self, word):
         path, _, name = word.rpartition(":")
         self.name, self.function = word, _function_of(path, name, word)
-        taken = inspect.signature(self.function).parameters
-        self.has_batch, self.has_context = "batch" in taken, "context" in taken
+        signature = inspect.signature(self.function)
+        self.has_batch, self.has_context = "batch" in signature.parameters, "context" in signature.parameters
+        try:
+            signature.bind(**{key: 1 for key in ("batch", "context") if key in signature.parameters})
+        except TypeError as e:
+            raise ValueError(f"fit: the function needs arguments; got {name}{signature} of {path}: {e}; expected one that takes batch, context or nothing; "
+                             "hint: give the others defaults, as in def model(width=64)") from None
         self.context = None
         with _null.planning():
             made = self._made(Settings(batch=1, context=128))

@@ -85,7 +85,9 @@ __all__ = sorted(_MODULE_OF)
 
 def __getattr__(name):
     if name not in _MODULE_OF:
-        raise AttributeError(f"module 'pyflame.models' has no attribute '{name}'")
+        from .._misspelt import missing
+
+        raise missing(__name__, name)
     value = getattr(import_module("." + _MODULE_OF[name], __name__), name)
     globals()[name] = value
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from .. import _deprecation, _generator
+from .. import _deprecation, _generator, _refused
 from .._grad_mode import no_grad
 from ._arguments import _tensor
 
@@ -313,3 +313,4 @@ orthogonal, sparse = map(_deprecated, (orthogonal_, sparse_))
 
 # Names that programs import; the functions above need no context without gradients.
 _no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_fill_, _no_grad_zero_ = uniform_, normal_, trunc_normal_, constant_, zeros_
+_refused.unknown(globals())

@@ -1,5 +1,6 @@
 """Models in the ONNX format. pf.onnx.load makes a Module of a file, pf.onnx.export writes one. The package onnx reads and writes the format:
 pip install onnx."""
+from .. import _refused
 from .model import OnnxModule, load
 from .table import operators
 
@@ -19,3 +20,5 @@ def export(model, args, f=None, **options):
 
     return export(model, args, f, **options)
 
+
+_refused.unknown(globals())

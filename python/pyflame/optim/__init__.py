@@ -1,5 +1,5 @@
 """Optimizers, learning-rate schedules, and averages of weights."""
-from .. import _paths
+from .. import _paths, _refused
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .adafactor import Adafactor as Adafactor, Muon as Muon
 from .adagrad import Adadelta as Adadelta, Adagrad as Adagrad, RMSprop as RMSprop
@@ -11,3 +11,4 @@ from .optimizer import Optimizer as Optimizer
 from .sgd import SGD as SGD
 
 globals().update(_paths.add(__name__, ("adadelta", "adamax", "adamw", "_muon", "nadam", "radam", "rmsprop", "rprop", "sparse_adam"), _paths.names_of(__name__)))
+_refused.unknown(globals())

@@ -100,9 +100,9 @@ class Muon(Optimizer):
 
     params: matrices, or dicts of groups with values of their own.
 
-    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a parameter that is not 2-d, a negative lr, weight_decay,
-    momentum or eps, coefficients that are not three, steps outside of 1 to 99, and an unknown adjust_lr_fn; TypeError for params that are one tensor
-    or not all tensors, and for an option that is no number.
+    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, a parameter that is not 2-d or has no shape yet, a negative
+    lr, weight_decay, momentum or eps, coefficients that are not three, steps outside of 1 to 99, and an unknown adjust_lr_fn; TypeError for params that
+    are one tensor or not all tensors, and for an option that is no number.
     step() raises TypeError for complex parameters, and NotImplementedError for parts of parameters (fully_shard).
     """
 
@@ -124,6 +124,7 @@ class Muon(Optimizer):
             raise TypeError(f"Muon: ns_coefficients are not numbers; got {coefficients!r}; expected a tuple of three numbers")
         if len(coefficients) != 3 or not 0 < group["ns_steps"] < 100:
             raise ValueError(f"Muon: got ns_coefficients {group['ns_coefficients']} and ns_steps {group['ns_steps']}; expected three numbers and 1 to 99 steps")
+        self._check_shapes(group["params"])
         for p in group["params"]:
             if p.ndim != 2:
                 raise ValueError(f"Muon: a parameter is not a matrix; got shape {p.shape}; expected 2 dims; hint: give the others to AdamW")

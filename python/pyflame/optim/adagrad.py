@@ -19,9 +19,9 @@ class Adagrad(Optimizer):
     params: tensors, or dicts of groups with values of their own. maximize: the update goes up. foreach and fused are accepted for PyTorch's programs
     and change nothing.
 
-    Raises ValueError for no parameters, a parameter that appears twice or is not a leaf, and a negative lr, lr_decay, eps, weight_decay or
-    initial_accumulator_value; TypeError for params that are one tensor or not all tensors, and for an option that is no number; NotImplementedError
-    for differentiable=True.
+    Raises ValueError for no parameters, a parameter that appears twice, is not a leaf or is lazy and has no shape yet, and a negative lr, lr_decay,
+    eps, weight_decay or initial_accumulator_value; TypeError for params that are one tensor or not all tensors, and for an option that is no number;
+    NotImplementedError for differentiable=True.
     """
 
     def __init__(self, params: ParamsT, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0, initial_accumulator_value: float = 0,
@@ -29,6 +29,7 @@ class Adagrad(Optimizer):
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value,
                                       foreach=foreach, maximize=maximize, differentiable=differentiable, fused=fused))
         for group in self.param_groups:
+            self._check_shapes(group["params"])
             for p in group["params"]:
                 self.state[p] = {"step": 0, **self._begin(p, group)}
 

@@ -211,6 +211,15 @@ class Optimizer:
         if not good(v):
             raise ValueError(f"{type(self).__name__}: {key} {what}; got {v}")
 
+    def _check_shapes(self, params):
+        """ValueError for lazy parameters, where an optimizer reads shapes when it is made."""
+        from ..nn.parameter import is_lazy
+
+        for p in params:
+            if is_lazy(p):
+                raise ValueError(f"{type(self).__name__}: a parameter has no shape yet; got {type(p).__name__} of a lazy module; expected parameters with shapes; "
+                                 "hint: call the module with a first batch before you make the optimizer")
+
     def _check_betas(self, betas):
         self._check_pair("betas", betas)
         for i, b in enumerate(betas):

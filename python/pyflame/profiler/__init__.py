@@ -18,7 +18,7 @@ import json
 import threading
 import weakref
 
-from .. import _C, _cells, _gpu
+from .. import _C, _cells, _gpu, _refused
 from .memory import MemoryRecorder
 from .ranges import emit_nvtx, emit_ranges
 from .stacks import StackSampler, name_of
@@ -368,3 +368,6 @@ class profile:
             raise ValueError(f"export_stacks: unknown metric; got {metric!r}; expected self_cpu_time_total or self_device_time_total")
         with open(path, "w") as file:
             file.writelines(f"{stack.replace(chr(10), ' ')} {round(us)}\n" for stack, us in sorted(totals.items()))
+
+
+_refused.unknown(globals())

@@ -1,6 +1,7 @@
 """`pyflame profile`: runs a program, records its steps, and reports where the time goes."""
 import argparse
 import importlib.util
+import json
 import os
 import pathlib
 import shutil
@@ -9,6 +10,8 @@ import sys
 
 from .._entry import command, print_report
 from . import run
+
+_STAMP, _MANY = "????????-??????", 20  # of the folders' names; how many are worth a word
 
 
 def _say(text):
@@ -24,7 +27,7 @@ def _arguments():
     p.add_argument("--no-stacks", action="store_true")
     p.add_argument("--module")
     p.add_argument("--json", type=os.path.abspath)  # the program may go to another folder
-    p.add_argument("--pyflame", default=shutil.which("pyflame"))
+    p.add_argument("--pyflame", type=os.path.abspath, default=shutil.which("pyflame"))
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
     if args.program[:1] == ["--"]:
@@ -50,12 +53,30 @@ def _write_document(path, text):
     return True
 
 
+def _tell_of_many(here):
+    """Where the folders of earlier runs have piled up, how many these are, and what deletes them."""
+    runs = [path for path in here.glob(f"profile-*-{_STAMP}") if (path / "trace.json.gz").exists()]
+    if len(runs) > _MANY:
+        mib = sum(file.stat().st_size for path in runs for file in path.iterdir() if file.is_file()) / 2**20
+        _say(f"there are {len(runs)} folders of profiles here, of {mib:.0f} MiB; hint: `ls -dt profile-*-{_STAMP} | tail -n +6 | xargs -d '\\n' rm -r` keeps the newest five; "
+             "--out FOLDER writes every run into one folder")
+
+
+def _is_empty(document):
+    """Whether a report is of a profile of PyFlame in which nothing ran."""
+    return document["signals"]["own"] and not document["time"]["timeline"]
+
+
 class _Report:
     """Of a recording, which may end long before the program does: its files are written then, and it is printed when the program has ended."""
 
     def __init__(self, pyflame, trace, folder, json_file):
         self._pyflame, self._trace, self._folder, self._json_file = pyflame, trace, folder, json_file
+        self._start = pathlib.Path.cwd()  # paths are relative to it, and the program may go to another folder
         self._text, self._lines, self.written, self.complete = None, [], False, True  # complete: the file of --json was written, if one was asked for
+
+    def _run(self, *options, **streams):
+        return subprocess.run([self._pyflame, "report", str(self._trace), *options], cwd=self._start, **streams)
 
     def write(self, lines, goes_on):
         """lines: what is worth saying of the machine. goes_on: whether the program still runs."""
@@ -63,10 +84,12 @@ class _Report:
         if self._pyflame is None:
             self.complete = self._json_file is None
             return
-        self._text = subprocess.run([self._pyflame, "report", str(self._trace), "--html", str(self._folder / "report.html")], capture_output=True, text=True)
-        document = subprocess.run([self._pyflame, "report", str(self._trace), "--json"], capture_output=True, text=True)
-        _write(self._folder / "report.txt", self._text.stdout)
-        _write(self._folder / "report.json", document.stdout)
+        self._text = self._run("--html", str(self._folder / "report.html"), capture_output=True, text=True)
+        document = self._run("--json", capture_output=True, text=True)
+        _write(self._start / self._folder / "report.txt", self._text.stdout)
+        _write(self._start / self._folder / "report.json", document.stdout)
+        if document.returncode == 0 and _is_empty(json.loads(document.stdout)):
+            self._lines = [*lines, "the program recorded no ops of PyFlame; those of the processes that it starts are not recorded"]
         if self._json_file is not None and document.returncode != 0:
             _say(f"there is no document for --json: {document.stderr.strip()}")
             self.complete = False
@@ -83,7 +106,7 @@ class _Report:
         if self._text.stdout:
             print_report(heading if terminal else heading + self._text.stdout, _say, f"it is in {self._folder / 'report.txt'}")
         if self._text.stdout and terminal:  # as wide as the terminal, and in its colours
-            subprocess.run([self._pyflame, "report", str(self._trace)], stdout=1, stderr=subprocess.DEVNULL)
+            self._run(stdout=1, stderr=subprocess.DEVNULL)
         for line in self._lines:
             _say(line)
         if self._text.stderr:
@@ -118,9 +141,9 @@ def main():
         _say(wrong)
     folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
     folder.mkdir(parents=True, exist_ok=True)
-    trace = folder / "trace.json.gz"
+    trace, start = folder / "trace.json.gz", pathlib.Path.cwd()
     report, runs = _Report(args.pyflame, trace, folder, args.json), True
-    session = run.Session(recorder, str(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))
+    session = run.Session(recorder, os.path.abspath(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))
     session.start()
     code = run.run_program(file, args.module, arguments)
     runs = False
@@ -132,6 +155,8 @@ def main():
         return code or 1
     if report.written:
         report.show(args.module or os.path.basename(file))
+        if not args.out:
+            _tell_of_many(start)
     return code if report.complete else code or 1
 
 

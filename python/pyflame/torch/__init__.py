@@ -31,10 +31,14 @@ def __getattr__(name):
         return import_module("pyflame.torch.version")
     try:
         value = getattr(_pf, name)
-    except AttributeError:
+    except AttributeError as error:
+        hint = str(error).partition("; ")[1:]  # the name that was probably meant
         value = None if name.startswith("__") else _importing._refused_module(f"pyflame.{name}")
         if value is None:
-            raise AttributeError(f"PyFlame has no torch.{name}") from None
+            missing = AttributeError(f"PyFlame has no torch.{name}{''.join(hint)}")
+            if any(hint):
+                missing.name = None  # as in _misspelt
+            raise missing from None
     globals()[name] = value
     return value
 

@@ -23,7 +23,13 @@ def __getattr__(name):
         from importlib import import_module
 
         return import_module("." + name, __name__)
-    raise AttributeError(f"module 'pyflame.utils' has no attribute '{name}'")
+    from .._misspelt import missing
+
+    raise missing(__name__, name)
+
+
+def __dir__():
+    return sorted({*globals(), *_SUBMODULES})
 
 
 def swap_tensors(t1, t2):

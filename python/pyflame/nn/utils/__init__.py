@@ -1,4 +1,5 @@
 """Tools for parameters and sequences: clipping, vectors of parameters, packed sequences, parametrizations, pruning."""
+from ... import _refused
 from . import parametrizations as parametrizations, parametrize as parametrize, prune as prune, rnn as rnn, stateless as stateless
 from .clip_grad import (
     clip_grad_norm as clip_grad_norm,
@@ -21,3 +22,5 @@ from .memory_format import (
 )
 from .spectral_norm import remove_spectral_norm as remove_spectral_norm, spectral_norm as spectral_norm
 from .weight_norm import remove_weight_norm as remove_weight_norm, weight_norm as weight_norm
+
+_refused.unknown(globals())

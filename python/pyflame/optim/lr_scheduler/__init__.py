@@ -1,4 +1,5 @@
 """Learning-rate schedules."""
+from ... import _refused
 from .base import LRScheduler as LRScheduler, _LRScheduler as _LRScheduler
 from .combined import ChainedScheduler as ChainedScheduler, ReduceLROnPlateau as ReduceLROnPlateau, SequentialLR as SequentialLR
 from .cycles import CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts, CyclicLR as CyclicLR, OneCycleLR as OneCycleLR
@@ -13,3 +14,5 @@ from .decay import (
     PolynomialLR as PolynomialLR,
     StepLR as StepLR,
 )
+
+_refused.unknown(globals())

@@ -4,6 +4,7 @@ that is set by hand is kept, and two schedules of one optimizer multiply. Schedu
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 
 from ..._C import Tensor
 from ..._grad_mode import no_grad
@@ -20,14 +21,15 @@ class LRScheduler:
     Schedules of this module define _rate(group index, step), the rate as a function of the step, and, where the rate follows from the one
     before, _next(group index, lr).
 
-    Raises NotImplementedError for a class without get_lr and _rate; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the
-    groups have no initial_lr.
+    Raises NotImplementedError for a class without get_lr and _rate; TypeError for what is no optimizer and a last_epoch that is no number; KeyError for
+    a last_epoch other than -1 where the groups have no initial_lr.
     """
 
     _is_initial = False  # whether the step is the one that the constructor makes
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         groups_of(type(self).__name__, optimizer)
+        check_numbers(type(self).__name__, last_epoch=last_epoch)
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:
@@ -89,7 +91,8 @@ class LRScheduler:
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Continues from there. The rates themselves are in the optimizer's state, which is loaded apart."""
+        """Continues from there. The rates themselves are in the optimizer's state, which is loaded apart. ValueError for what is no state of a scheduler."""
+        check_state(type(self).__name__, state_dict, "last_epoch")
         self.__dict__.update(state_dict)
 
 
@@ -113,6 +116,7 @@ class LambdaScheduler(LRScheduler):
         return {**super().state_dict(), "lr_lambdas": [attributes_of(f) for f in self.lr_lambdas]}
 
     def load_state_dict(self, state_dict: State) -> None:
+        check_state(type(self).__name__, state_dict, "last_epoch")
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for f, attributes in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ())):
             if attributes:
@@ -143,6 +147,21 @@ def positive(owner, name, value):
         raise ValueError(f"{owner}: {name} must be a positive integer; got {value}")
 
 
+def check_numbers(owner, **values):
+    """TypeError for an argument that is no number. A list has to be one of numbers. A tensor and a NumPy array of one element are numbers."""
+    for name, value in values.items():
+        for v in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(v, (str, bytes)) or not hasattr(v, "__float__"):
+                raise TypeError(f"{owner}: {name} is not a number; got {v!r}")
+
+
+def check_state(owner, state, key):
+    """ValueError for a state that is no dict or lacks an entry that each state of this kind has."""
+    if not isinstance(state, Mapping) or key not in state:
+        got = f"a dict with {', '.join(map(repr, list(state)[:3])) or 'no entries'}" if isinstance(state, Mapping) else type(state).__name__
+        raise ValueError(f"{owner}.load_state_dict: not a scheduler's state; got {got}; expected a dict with '{key}', which state_dict() returns")
+
+
 def groups_of(owner, optimizer):
     """The groups of an optimizer. TypeError for an object without them."""
     if not hasattr(optimizer, "param_groups"):
@@ -151,9 +170,10 @@ def groups_of(owner, optimizer):
 
 
 def for_each_group(owner, name, value, optimizer):
-    """The values of an argument that is one number for all groups, or a list with one for each."""
+    """The values of an argument that is one number for all groups, or a list with one for each. TypeError for what is no number."""
     n = len(groups_of(owner, optimizer))
     values = list(value) if isinstance(value, (list, tuple)) else [value] * n
     if len(values) != n:
         raise ValueError(f"{owner}: got {len(values)} values of {name}; expected {n}, one for each group")
+    check_numbers(owner, **{name: values})
     return values

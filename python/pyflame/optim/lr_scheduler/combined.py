@@ -4,8 +4,9 @@ from __future__ import annotations
 import math
 import numbers
 from bisect import bisect_right
+from collections.abc import Iterable
 
-from .base import LRScheduler, for_each_group, rates_of, set_rate
+from .base import LRScheduler, check_numbers, check_state, for_each_group, rates_of, set_rate
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -26,16 +27,25 @@ def check_schedulers(owner, schedulers, optimizer):
             raise ValueError(f"{owner}: a scheduler belongs to another optimizer")
 
 
+def check_lists(owner, **values):
+    """TypeError for an argument that cannot be iterated."""
+    for name, value in values.items():
+        if not isinstance(value, Iterable):
+            raise TypeError(f"{owner}: {name} are not a list; got {type(value).__name__}")
+
+
 class SequentialLR(LRScheduler):
     """Runs several schedules one after the other: scheduler k + 1 starts at milestones[k], from its own step 0.
 
     schedulers: of the same optimizer; one more than milestones, which are numbers of steps that rise. Steps are counted from last_epoch + 1.
 
-    Raises ValueError for another number of milestones, milestones that fall, and a scheduler of another optimizer; TypeError for what is no scheduler and
-    milestones that are no numbers.
+    Raises ValueError for another number of milestones, milestones that fall, and a scheduler of another optimizer; TypeError for what is no list, no
+    scheduler and no number.
     """
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[float], last_epoch: int = -1) -> None:
+        check_lists("SequentialLR", schedulers=schedulers, milestones=milestones)
+        check_numbers("SequentialLR", last_epoch=last_epoch)
         if len(schedulers) != len(milestones) + 1:
             raise ValueError(f"SequentialLR: got {len(schedulers)} schedulers and {len(milestones)} milestones; expected one milestone less than schedulers")
         check_schedulers("SequentialLR", schedulers, optimizer)
@@ -79,9 +89,15 @@ class SequentialLR(LRScheduler):
         return {**state, "_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Takes the state of the scheduler and of those in it from a state_dict."""
+        """Takes the state of the scheduler and of those in it from a state_dict. ValueError for what is no state of this kind and for another number of
+        schedulers; then nothing is changed.
+        """
+        check_state(type(self).__name__, state_dict, "_schedulers")
         state = dict(state_dict)
-        for s, d in zip(self._schedulers, state.pop("_schedulers")):
+        states = state.pop("_schedulers")
+        if len(states) != len(self._schedulers):
+            raise ValueError(f"{type(self).__name__}.load_state_dict: got the states of {len(states)} schedulers; expected {len(self._schedulers)}")
+        for s, d in zip(self._schedulers, states):
             s.load_state_dict(d)
         self.__dict__.update(state)
 
@@ -96,6 +112,7 @@ class ChainedScheduler:
     """
 
     def __init__(self, schedulers: Iterable[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        check_lists("ChainedScheduler", schedulers=schedulers)
         self._schedulers = list(schedulers)
         if not self._schedulers:
             raise ValueError("ChainedScheduler: the list of schedulers is empty")
@@ -132,12 +149,13 @@ class ReduceLROnPlateau(LRScheduler):
 
     optimizer: the one whose groups get the rate. threshold_mode: 'rel' or 'abs'.
 
-    Raises ValueError for an unknown mode or threshold_mode, a factor of 1 or more, and a min_lr that does not fit the groups; TypeError for a factor that
-    is no number and for what is no optimizer. step(metric) raises ValueError for a tensor of several elements and a text that is no number.
+    Raises ValueError for an unknown mode or threshold_mode, a factor of 1 or more, and a min_lr that does not fit the groups; TypeError for what
+    is no number and what is no optimizer. step(metric) raises ValueError for a tensor of several elements and a text that is no number.
     """
 
     def __init__(self, optimizer: Optimizer, mode: Literal["min", "max"] = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
                  threshold_mode: Literal["rel", "abs"] = "rel", cooldown: int = 0, min_lr: ForEachGroup = 0, eps: float = 1e-8) -> None:
+        check_numbers("ReduceLROnPlateau", factor=factor, patience=patience, threshold=threshold, cooldown=cooldown, eps=eps)
         if factor >= 1.0:
             raise ValueError(f"ReduceLROnPlateau: factor is out of range; got {factor}; expected less than 1")
         if mode not in ("min", "max"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import numbers
 
-from .base import LRScheduler, attributes_of, for_each_group, groups_of, positive, set_rate
+from .base import LRScheduler, attributes_of, check_numbers, check_state, for_each_group, groups_of, positive, set_rate
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class OneCycleLR(LRScheduler):
     optimizer: the one whose groups get the rate.
 
     Raises ValueError for a missing or non-positive length, a pct_start outside of 0 to 1, an unknown anneal_strategy, a max_lr that does not fit the
-    groups, an optimizer without momentum unless cycle_momentum is False, and a step beyond the last; TypeError for what is no optimizer; KeyError for a
-    last_epoch other than -1 where the groups have no initial_lr.
+    groups, an optimizer without momentum unless cycle_momentum is False, and a step beyond the last; TypeError for what is no number and what is no
+    optimizer; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, max_lr: ForEachGroup, total_steps: int | None = None, epochs: int | None = None,
@@ -46,8 +46,13 @@ class OneCycleLR(LRScheduler):
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise ValueError("OneCycleLR: the length is missing; expected total_steps, or epochs and steps_per_epoch")
+            positive("OneCycleLR", "epochs", epochs)
+            positive("OneCycleLR", "steps_per_epoch", steps_per_epoch)
             total_steps = epochs * steps_per_epoch
         positive("OneCycleLR", "total_steps", total_steps)
+        check_numbers("OneCycleLR", pct_start=pct_start, div_factor=div_factor, final_div_factor=final_div_factor)
+        if cycle_momentum:
+            check_numbers("OneCycleLR", base_momentum=base_momentum, max_momentum=max_momentum)
         if not 0 <= pct_start <= 1:
             raise ValueError(f"OneCycleLR: pct_start is out of range; got {pct_start}; expected 0 to 1")
         if anneal_strategy not in ("cos", "linear"):
@@ -118,13 +123,14 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
-    Raises ValueError where T_0 or T_mult is not a positive int, and for a negative epoch; TypeError for what is no optimizer; KeyError for a last_epoch
-    other than -1 where the groups have no initial_lr.
+    Raises ValueError where T_0 or T_mult is not a positive int, and for a negative epoch; TypeError for an eta_min that is no number and what is no
+    optimizer; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         positive("CosineAnnealingWarmRestarts", "T_0", T_0)
         positive("CosineAnnealingWarmRestarts", "T_mult", T_mult)
+        check_numbers("CosineAnnealingWarmRestarts", eta_min=eta_min, last_epoch=last_epoch)
         self.T_0, self.T_i, self.T_mult, self.eta_min = T_0, T_0, T_mult, eta_min
         self.T_cur = last_epoch
         super().__init__(optimizer, last_epoch)
@@ -176,8 +182,8 @@ class CyclicLR(LRScheduler):
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
     Raises ValueError for an unknown mode without scale_fn, an unknown scale_mode, steps that are not positive, lists that do not fit the groups, and an
-    optimizer without momentum unless cycle_momentum is False; TypeError for what is no optimizer, a scale_fn that is no function and steps that are no
-    numbers; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
+    optimizer without momentum unless cycle_momentum is False; TypeError for what is no optimizer, a scale_fn that is no function and what is no
+    number; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, base_lr: ForEachGroup, max_lr: ForEachGroup, step_size_up: float = 2000, step_size_down: float | None = None,
@@ -194,8 +200,10 @@ class CyclicLR(LRScheduler):
             raise ValueError("CyclicLR: the optimizer has no momentum; hint: cycle_momentum=False")
         base_lrs = for_each_group("CyclicLR", "base_lr", base_lr, optimizer)
         self.max_lrs = for_each_group("CyclicLR", "max_lr", max_lr, optimizer)
-        self.base_momentums = for_each_group("CyclicLR", "base_momentum", base_momentum, optimizer)
-        self.max_momentums = for_each_group("CyclicLR", "max_momentum", max_momentum, optimizer)
+        check_numbers("CyclicLR", gamma=gamma)
+        if cycle_momentum:
+            self.base_momentums = for_each_group("CyclicLR", "base_momentum", base_momentum, optimizer)
+            self.max_momentums = for_each_group("CyclicLR", "max_momentum", max_momentum, optimizer)
         down = step_size_up if step_size_down is None else step_size_down
         for name, steps in (("step_size_up", step_size_up), ("step_size_down", down)):
             if not isinstance(steps, numbers.Real):
@@ -242,6 +250,7 @@ class CyclicLR(LRScheduler):
         return {**super().state_dict(), "_scale_fn_custom": attributes_of(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict: State) -> None:
+        check_state("CyclicLR", state_dict, "last_epoch")
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
         if state_dict.get("_scale_fn_custom"):
             vars(self._scale_fn_custom).update(state_dict["_scale_fn_custom"])

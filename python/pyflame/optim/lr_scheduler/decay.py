@@ -6,7 +6,7 @@ import numbers
 from collections import Counter
 from collections.abc import Iterable
 
-from .base import LambdaScheduler, LRScheduler, positive
+from .base import LambdaScheduler, LRScheduler, check_numbers, positive
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ class StepLR(LRScheduler):
     step_size: after how many steps the rate falls, a positive int. optimizer: the one whose groups get the rate. last_epoch: the number of the last step
     of a run that goes on; -1: a new one.
 
-    Raises ValueError for a step_size that is not a positive int; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where
-    the groups have no initial_lr.
+    Raises ValueError for a step_size that is not a positive int; TypeError for a gamma that is no number and for what is no optimizer; KeyError for a
+    last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         positive("StepLR", "step_size", step_size)
+        check_numbers("StepLR", gamma=gamma)
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -61,6 +62,7 @@ class LinearLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5, last_epoch: int = -1) -> None:
+        check_numbers("LinearLR", start_factor=start_factor, end_factor=end_factor)
         if not 0 < start_factor <= 1:
             raise ValueError(f"LinearLR: start_factor is out of range; got {start_factor}; expected 0 < start_factor <= 1")
         if not 0 <= end_factor <= 1:
@@ -89,12 +91,13 @@ class CosineAnnealingLR(LRScheduler):
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one. Loshchilov and
     Hutter, "SGDR: stochastic gradient descent with warm restarts", 2016, without the restarts.
 
-    Raises ValueError for a T_max that is not a positive int; TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the
-    groups have no initial_lr.
+    Raises ValueError for a T_max that is not a positive int; TypeError for an eta_min that is no number and for what is no optimizer; KeyError for a
+    last_epoch other than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         positive("CosineAnnealingLR", "T_max", T_max)
+        check_numbers("CosineAnnealingLR", eta_min=eta_min)
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
@@ -134,8 +137,8 @@ class MultiStepLR(LRScheduler):
     milestones: a list of steps. optimizer: the one whose groups get the rate.
     last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
-    Raises TypeError for milestones that are no list of numbers and for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
-    initial_lr.
+    Raises TypeError for milestones that are no list of numbers, a gamma that is no number and for what is no optimizer; KeyError for a last_epoch other
+    than -1 where the groups have no initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
@@ -144,6 +147,7 @@ class MultiStepLR(LRScheduler):
         milestones = list(Counter(milestones).elements())
         if not all(isinstance(m, numbers.Real) for m in milestones):
             raise TypeError(f"MultiStepLR: milestones are not numbers; got {milestones!r}; expected a list of steps")
+        check_numbers("MultiStepLR", gamma=gamma)
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
@@ -159,12 +163,13 @@ class ConstantLR(LRScheduler):
 
     factor: from 0 to 1. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
-    Raises ValueError for a factor outside of 0 to 1; TypeError for a factor that is no number and for what is no optimizer; KeyError for a
-    last_epoch other than -1 where the groups have no initial_lr.
+    Raises ValueError for a factor outside of 0 to 1; TypeError for a factor or total_iters that is no number and for what is no optimizer; KeyError
+    for a last_epoch other than -1 where the groups have no initial_lr.
     step() raises ZeroDivisionError at step total_iters where factor is 0.
     """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        check_numbers("ConstantLR", factor=factor, total_iters=total_iters)
         if not 0 <= factor <= 1:
             raise ValueError(f"ConstantLR: factor is out of range; got {factor}; expected 0 to 1")
         self.factor, self.total_iters = factor, total_iters
@@ -184,11 +189,12 @@ class ExponentialLR(LRScheduler):
 
     gamma: a number. optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
-    Raises TypeError for what is no optimizer, and at step() for a gamma that is no number; KeyError for a last_epoch other than -1 where the groups
-    have no initial_lr.
+    Raises TypeError for a gamma that is no number and for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no
+    initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        check_numbers("ExponentialLR", gamma=gamma)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
@@ -202,13 +208,15 @@ class ExponentialLR(LRScheduler):
 class PolynomialLR(LRScheduler):
     """base * (1 - min(step, total_iters) / total_iters) ^ power: from base, the rate that the group has at first, to 0.
 
-    step counts the calls of step(), from 0. total_iters: how many of them lead to 0, a positive int, which is not checked. power: 1 for a line.
+    step counts the calls of step(), from 0. total_iters: how many of them lead to 0, a positive int, of which only the type is checked. power: 1 for a line.
     optimizer: the one whose groups get the rate. last_epoch: the number of the last step of a run that goes on; -1: a new one.
 
-    Raises TypeError for what is no optimizer; KeyError for a last_epoch other than -1 where the groups have no initial_lr.
+    Raises TypeError for a total_iters or power that is no number and for what is no optimizer; KeyError for a last_epoch other than -1 where the groups
+    have no initial_lr.
     """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        check_numbers("PolynomialLR", total_iters=total_iters, power=power)
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 

@@ -8,3 +8,4 @@ from .distributed import DistributedSampler as DistributedSampler
 _PIPES = "use a Dataset or an IterableDataset with DataLoader"
 IterDataPipe, MapDataPipe, DFIterDataPipe = (_refused.cls(f"utils.data.{name}", _PIPES) for name in ("IterDataPipe", "MapDataPipe", "DFIterDataPipe"))
 functional_datapipe = _refused.identity
+_refused.unknown(globals())
