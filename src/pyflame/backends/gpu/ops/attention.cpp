@@ -62,6 +62,7 @@ class AttentionBase : public Executable {
       shape_.packed.sequences = node_.ins[offsets_].shape[0] - 1;
       params_ += 2;
     }
+    shape_.padding = node_.attr<AttentionAttrs>().padding;
     if (kind_.mask != AttentionMask::none) {
       mask_ = static_cast<int>(mask_at);
       ++params_;
