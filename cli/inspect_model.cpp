@@ -2,9 +2,13 @@
 #include <unistd.h>
 
 #include <CLI/Option.hpp>
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "commands.h"
 #include "output.h"
@@ -22,10 +26,21 @@ struct ModelSettings {
   bool all = false, as_json = false;
 };
 
-// Whether it can be the name of an installed package. Python knows where the model in it is (python/pyflame/_model_packages.py).
-bool may_name_package(const std::filesystem::path& path) {
+// Whether it can be the name of an installed package: letters, digits, and between them dots, hyphens and underscores.
+// A name that ends as files of weights do is that of a file which is missing. Python knows where the model in a package
+// is (python/pyflame/_model_packages.py).
+bool may_name_package(const std::string& path) {
+  static constexpr std::array<std::string_view, 14> kOfFiles{".safetensors", ".gguf", ".pt",   ".pth",  ".bin",
+                                                             ".ckpt",        ".npy",  ".npz",  ".json", ".ts",
+                                                             ".onnx",        ".zip",  ".ggml", ".h5"};
+  const auto is_word = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
   std::error_code ignored;
-  return !std::filesystem::exists(path, ignored) && path == path.filename() && path.extension().empty();
+  return !path.empty() && is_word(path.front()) && is_word(path.back()) &&
+         std::ranges::all_of(path, [&](char c) { return is_word(c) || c == '.' || c == '-' || c == '_'; }) &&
+         std::ranges::find(kOfFiles, std::filesystem::path(path).extension().string()) == kOfFiles.end() &&
+         !std::filesystem::exists(path, ignored);
 }
 
 // Starts this command again, with the path of the model in place of the package's name.

@@ -15,7 +15,7 @@ namespace {
 
 struct ProfileSettings {
   std::string out, module, python, json;
-  int skip = 10, steps = 20;
+  int skip = 10, steps = 20, keep = 0;
   double seconds = 60;
   bool no_stacks = false;
 };
@@ -24,8 +24,13 @@ int profile(const ProfileSettings& s, const std::vector<std::string>& program) {
   PF_CHECK(!program.empty() || !s.module.empty(), Value,
            "profile: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame profile "
            "train.py --epochs 1");
+  PF_CHECK(
+      s.keep == 0 || s.out.empty(), Value,
+      "profile: --keep has nothing to delete beside --out; got both; expected one of them; hint: --out writes every "
+      "run into one folder");
   PythonCommand c("profile", "pyflame.profiler", s.python);
   if (!s.out.empty()) c.add("--out", s.out);
+  if (s.keep > 0) c.add("--keep", std::to_string(s.keep));
   c.add("--skip", std::to_string(s.skip));
   c.add("--steps", std::to_string(s.steps));
   c.add("--seconds", fmt::format("{}", s.seconds));
@@ -48,6 +53,11 @@ void add_profile(CLI::App& app, Run& run) {
   cmd->prefix_command();
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option("--out", s->out, "The folder for the trace and the report; default: profile-PROGRAM-TIME");
+  cmd->add_option(
+         "--keep", s->keep,
+         "When there is a report, delete the oldest folders of profiles in the current directory until this number "
+         "remains, this run's included. A folder that holds anything else stays")
+      ->check(kAboveZero);
   cmd->add_option("--skip", s->skip,
                   "Steps that are not recorded, because they compile, allocate and try a GPU graph. A step ends with "
                   "an optimizer's step; "

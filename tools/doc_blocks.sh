@@ -265,6 +265,22 @@ compare_onnx() {
   }
 }
 
+# `make compare-torch` and `make bench` for a moment, with the build and the PyTorch that are there. That of a distribution is older than the fused optimizers
+# for CPUs, which the shown models are measured with: one that has none takes their place. Results are written into the block's folder.
+measure() {
+  needs cmake
+  [ -e /usr/include/benchmark/benchmark.h ] || { echo "Google Benchmark is not installed (apt-get install libbenchmark-dev)"; exit 77; }
+  pytorch
+  make() {
+    local word words=()
+    for word in "$@"; do
+      case $word in COMPARE_ARGS=*) word="$word --only mlp_default_adam --turns 1 --warmup 0" ;; esac
+      words+=("$word")
+    done
+    command make --no-print-directory -C "$PYFLAME_SOURCE" -o build -o install-venv -o build/stamps/bench-venv BENCH_VENV="$PWD/torch" BENCH_ARGS="--short --json $PWD/overhead.json" "${words[@]}"
+  }
+}
+
 # The devices rocm:0 to rocm:3, which the wave emulator computes.
 emulator() { export LD_LIBRARY_PATH=$PYFLAME_SOURCE/build/release/emulator PYFLAME_EMULATOR_DEVICES=4 PYFLAME_INTERPRET=0; }
 

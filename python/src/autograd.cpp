@@ -218,7 +218,17 @@ void bind_walks(nb::module_& m, TensorClass& c) {
       "gradient"_a.none() = nb::none(), "retain_graph"_a.none() = nb::none(), "create_graph"_a = false,
       "inputs"_a.none() = nb::none(),
       "Adds the gradient of this tensor with respect to every leaf to the leaf's .grad. Only a one-element tensor "
-      "needs no `gradient`.");
+      "needs no `gradient`.\n\n"
+      "gradient: a tensor of this tensor's shape, by which the gradients are multiplied; None: 1. retain_graph: "
+      "whether "
+      "what was saved for the backward pass is kept, so that there can be another one; None: as create_graph. "
+      "create_graph: whether the gradients can be differentiated; what was saved is then kept in any case. inputs: a "
+      "tensor or several, which alone get gradients; None: all leaves.\n\n"
+      "Raises RuntimeError for a tensor that does not require a gradient, a missing gradient of several elements or of "
+      "a complex one, a gradient of another shape, a second backward pass through the same graph without "
+      "retain_graph, a saved tensor that was modified in place, and inputs that are empty or do not require a "
+      "gradient; TypeError for a gradient or inputs that are no tensors, a complex gradient of a real tensor, and "
+      "flags that are no bools.");
   m.def(
       "_backward",
       [](nb::handle tensors, nb::handle grads, nb::handle retain_graph, bool create_graph, nb::handle inputs) {

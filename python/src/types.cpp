@@ -40,6 +40,19 @@ std::string type_of_device(const Device& d) {
   return s.substr(0, s.find(':'));
 }
 
+// The text of an error with "cell 3" in place of the file names that IPython makes up for a notebook's cells. That runs
+// Python code, in which other threads may get the GIL. So it is not done where places are recorded: the recorder holds
+// its lock there. No lock of ours is held where an exception becomes Python's.
+nb::object with_cells(nb::object text) {
+  if (PyDict_GetItemString(PyImport_GetModuleDict(), "IPython") == nullptr) return text;
+  try {
+    return nb::module_::import_("pyflame._cells").attr("in_text")(text);
+  } catch (nb::python_error& e) {
+    e.discard_as_unraisable("pyflame: the names of cells in an error's message");
+    return text;
+  }
+}
+
 PyObject* new_exception(nb::module_& m, const char* name, const char* doc, PyObject* base) {
   PyObject* e = PyErr_NewExceptionWithDoc(fmt::format("pyflame.{}", name).c_str(), doc, base, nullptr);
   if (!e) throw nb::python_error();
@@ -66,9 +79,9 @@ void bind_types(nb::module_& m) {
     } catch (const Error& e) {
       // A text may cite bytes of a file that are no UTF-8.
       const std::string_view text = e.what();
-      PyObject* said = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
-      if (said != nullptr) PyErr_SetObject(python_type(e.kind()), said);
-      Py_XDECREF(said);
+      nb::object said =
+          nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+      if (said) PyErr_SetObject(python_type(e.kind()), with_cells(std::move(said)).ptr());
     }
   });
 

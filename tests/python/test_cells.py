@@ -1,4 +1,5 @@
 """Places in the cells of notebooks are named by the cell, not by the file name that IPython makes up for it."""
+import concurrent.futures
 import linecache
 import sys
 import types
@@ -69,3 +70,38 @@ def test_reports_name_the_cell(monkeypatch, shell, name):
 def test_sampled_stacks_name_the_cell(monkeypatch, shell):
     f = run_cell(monkeypatch, PROMPT)["f"]
     assert pf.profiler.stacks.name_of(f.__code__) == "cell 3(1): f"
+
+
+@pytest.mark.parametrize("name", [PROMPT, KERNEL])
+def test_errors_name_the_cell(monkeypatch, shell, name):
+    f = run_cell(monkeypatch, name)["f"]
+    loss = f(pf.ones(3, 3).requires_grad_())
+    loss.backward()
+    with pytest.raises(RuntimeError, match=r"backward a second time .*; recorded at cell 3:\d in f; hint: "):
+        loss.backward()
+
+
+def test_errors_of_several_threads(monkeypatch, shell):
+    """Python code runs for an error's message. Other threads record and compute meanwhile, and wait for each other's tensors."""
+    f, shared = run_cell(monkeypatch, KERNEL)["f"], pf.ones(3, 3).requires_grad_()
+
+    def twice(_):
+        loss = f(shared)
+        loss.backward(inputs=[shared])
+        with pytest.raises(RuntimeError, match=r"recorded at cell 3:\d in f"):
+            loss.backward()
+        return loss.item()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(twice, range(40), timeout=120))) == 1
+
+
+def test_an_error_survives_an_ipython_that_fails(monkeypatch, shell):
+    f, said = run_cell(monkeypatch, KERNEL)["f"], []
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: 1 / 0)
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    loss = f(pf.ones(3, 3).requires_grad_())
+    loss.backward()
+    with pytest.raises(RuntimeError, match=r"recorded at 4567891.py:\d in f; hint: "):
+        loss.backward()
+    assert [u.exc_type for u in said] == [ZeroDivisionError]

@@ -118,6 +118,15 @@ def test_a_package_stands_for_its_model(run, tmp_path):
     run(*words, "small-model", "--html", "page.html", env=environment, cwd=tmp_path)
     assert "small_model" in (tmp_path / "page.html").read_text()
     assert "1 tensor, 6 elements" in run(*words, "--all", "small-model", env=environment).stdout
+    for other in ("small.model", "Small_Model"):  # names of packages are compared without regard to case, dots, hyphens and underscores
+        assert json.loads(run(*words, "--json", other, env=environment).stdout)["path"] == str(package)
+    assert "got 'no.such-model2'; expected a file of weights" in run(*words, "no.such-model2", code=1).stderr
     failed = run(*words, "no-such-model", code=1)
     assert failed.stderr.startswith("pyflame: inspect-model: there is no such file, and no installed package of this name; got 'no-such-model'; expected a file of weights, a folder with some, or a package with a model; hint: ")
     assert failed.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["missing.safetensors", "missing.v1.gguf", "missing.npz", ".missing", "missing model", "missing."])
+def test_what_is_no_name_of_a_package_is_a_file(run, name):
+    """The interpreter, which would look for a package, is not started."""
+    assert "no installed package" not in run("inspect-model", "--python", "no-such-python", name, code=1).stderr

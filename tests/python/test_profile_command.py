@@ -96,10 +96,40 @@ def test_many_folders_of_profiles_are_told(run, folder):
         (folder / f"profile-train of mine-20260101-1200{i:02}/trace.json.gz").write_bytes(b"x" * 2**17)
     assert "folders of profiles" not in run("profile", "--python", sys.executable, "--no-stacks", "--out", "one", "empty.py").stderr
     said = run("profile", "--python", sys.executable, "--no-stacks", "empty.py").stderr
-    assert "there are 25 folders of profiles here, of 3 MiB; hint: `" in said and "--out FOLDER writes every run into one folder" in said
-    subprocess.run(said.split("`")[1], shell=True, check=True)
+    assert "there are 25 folders of profiles here, of 3 MiB; hint: --keep 5 deletes all but the newest five; --out FOLDER writes every run into one folder" in said
+    said = run("profile", "--python", sys.executable, "--no-stacks", "--keep", 5, "empty.py").stderr
+    assert "--keep 5: " in said and "folders of profiles" not in said
     left = {path.name for path in folder.glob("profile-*")}
     assert len(left) == 6 and kept.name in left and any(name.startswith("profile-empty-") for name in left)
+
+
+def test_only_folders_of_profiles_are_deleted(run, folder):
+    """Not: a link, a folder without a trace or with another name, one with a file or a folder of the user's in it, and one that is newer."""
+    (folder / "empty.py").write_text("")
+    for name in ("profile-a-20260101-120000", "profile-b-20260101-120001", "profile-notes-20260101-120002", "profile-folder-20260101-120003", "profile-a-20260101-12000x", "mine-20260101-120000",
+                 "elsewhere", "profile-later-29990101-120000"):  # fmt: skip
+        (folder / name).mkdir()
+        for file in ("trace.json.gz", "report.html", "report.txt", "report.json"):
+            (folder / name / file).write_text("x")
+    (folder / "profile-notes-20260101-120002/notes.txt").write_text("mine")
+    (folder / "profile-folder-20260101-120003/report").mkdir()
+    (folder / "profile-without-20260101-120004").mkdir()
+    (folder / "profile-link-20260101-120005").symlink_to(folder / "elsewhere")
+    before = {path.name for path in folder.iterdir()}
+    said = run("profile", "--python", sys.executable, "--no-stacks", "--keep", 1, "empty.py").stderr
+    assert "--keep 1: 2 folders of earlier profiles were deleted" in said
+    assert "profile-notes-20260101-120002 is not deleted: it has files that are not of a profile; got notes.txt" in said
+    after = {path.name for path in folder.iterdir()}
+    assert before - after == {"profile-a-20260101-120000", "profile-b-20260101-120001"} and len(after - before) == 1
+    assert all(len(list((folder / name).iterdir())) >= 4 for name in after if (folder / name / "trace.json.gz").exists())
+
+
+@pytest.mark.parametrize("words, why", [(("--keep", 0), "--keep"), (("--keep", 2, "--out", "one"), "--keep has nothing to delete beside --out; got both; expected one of them; hint: ")])
+def test_what_keep_does_not_take(run, folder, words, why):
+    (folder / "empty.py").write_text("")
+    r = run("profile", *words, "empty.py", code=None)
+    assert r.returncode != 0 and why in r.stderr
+    assert not list(folder.glob("profile-*"))
 
 
 def test_the_set_up_of_first_runs_is_told_apart(run, folder):

@@ -83,7 +83,7 @@ def problem_of(words, help_of):
         return next((f"make has no target {w}" for w in words[1:] if re.fullmatch(r"[a-z-]+", w) and w not in targets), None)
     if words[0] in ("python", "python3") and len(words) > 1 and words[1].startswith(("benchmarks/", "examples/", "tools/")) or words[0].startswith("tools/"):
         file = words[0] if words[0].startswith("tools/") else words[1]
-        return None if (ROOT / file).is_file() else f"there is no {file}"
+        return None if (ROOT / file).exists() else f"there is no {file}"
     if words[0] != "pyflame":
         return None
     path, rest = (), words[1:]
@@ -183,6 +183,29 @@ def test_commands(help_of):
                 wrong.append(f"{page}:{line}: {why}: {' '.join(words)}")
     assert not wrong, "\n".join(wrong)
     assert looked_at > 10
+
+
+def commands_beside_blocks(text):
+    """Those in a page's sentences and tables, and those whose output a block shows: lines that begin with `$ `."""
+    for _, kind, _, code in run_doc_blocks.blocks(text):
+        if kind == "text":
+            yield from (words for line in code.split("\n") if line.startswith("$ ") for words in commands(line[2:]))
+    for span in re.findall(r"`([^`\n]+)`", re.sub(r"^\s*```.*?^\s*```$", "", text, flags=re.M | re.S)):
+        if span.startswith(("pyflame ", "make ", "python ", "tools/")) and "COMMAND" not in span:
+            yield from commands(span.replace("\\|", "|"))
+
+
+def test_commands_beside_blocks(help_of):
+    """Nothing runs them; their commands, options and files exist."""
+    found = [(page.name, words) for page in PAGES for words in commands_beside_blocks(page.read_text(encoding="utf-8"))]
+    wrong = [f"{page}: {why}: {' '.join(words)}" for page, words in found if (why := problem_of(words, help_of))]
+    assert not wrong, "\n".join(wrong)
+    assert len(found) > 200
+
+
+def test_a_wrong_command_beside_blocks_is_found(help_of):
+    text = "Text with `pyflame doctr`.\n\n| `pyflame doctor \\| pyflame reprot` |\n\n```text\n$ pyflame inspect --keepp x\nmore\n```\n\n```bash run\npyflame none\n```\n"
+    assert [problem_of(words, help_of) for words in commands_beside_blocks(text)] == ["pyflame inspect has no option --keepp", "pyflame has no command doctr", None, "pyflame has no command reprot"]
 
 
 @pytest.mark.parametrize("command, why", [

@@ -43,6 +43,13 @@ def test_links_that_lead_nowhere(tmp_path, body, said):
     assert len(found) == 1 and said in found[0]
 
 
+def test_only_tags_that_say_nothing_are_left_out(tmp_path):
+    """Links and anchors are found between the colours of code; a script that holds the text of a tag has no link."""
+    body = """<pre><span class="k">if</span> <span id="here">x</span><a class="headerlink" href="#nowhere">#</a><a class="headerlink" href="#here">#</a></pre>
+<script>const text = "<b class='k'><a href='docs/none.html'>";</script><style>p::before { content: "<a href='docs/none.css'>"; }</style><p class="k"><b><img class="k" src="docs/none.svg"></b></p>"""
+    assert folder_with(tmp_path, body) == ["index.html: #nowhere: that page has no such anchor", "index.html: docs/none.svg does not exist"]
+
+
 def test_a_site_without_a_first_page(tmp_path):
     assert any("no index.html" in p for p in check.problems_of(tmp_path))
 

@@ -1,6 +1,10 @@
 """Settings of Sphinx. tools/site/build.py puts the sources together and calls it."""
+import gc
 import os
 import pathlib
+
+# The trees of pages are millions of objects that stay alive. With Python's defaults a collection of garbage often looks at all of them.
+gc.set_threshold(100_000, 20, 100)
 
 project = "PyFlame"
 author = "The PyFlame authors"

@@ -7,6 +7,7 @@ Of layers the shapes are noted.
 """
 import contextlib
 import functools
+import gc
 import importlib
 import io
 import json
@@ -197,6 +198,7 @@ def main(folder):
     of_functions = [c for f in cases.FAMILIES if f not in FAMILIES_LEFT_OUT for c in importlib.import_module(f"{cases.__name__}.{f}").cases()]
     last = [ROOT / "docs" / "examples" / f"{name}.md" for name in sorted(PAGES_LEFT_OUT)] + [ROOT / "docs" / f"{name}.md" for name in GUIDES]
     inventory = names.inventory(pf)
+    gc.freeze()  # pages collect garbage many times; nothing that is alive here is any
     found = tried(pf, inventory, of_functions, example_pages(), last)
     missing = {path for path, entry in inventory.items() if entry.kind == "function"} - set(found) - set(WITHOUT_FACTS)
     if missing:

@@ -12,6 +12,8 @@ from .._entry import command, print_report
 from . import run
 
 _STAMP, _MANY = "????????-??????", 20  # of the folders' names; how many are worth a word
+_TRACE = "trace.json.gz"
+_FILES = (_TRACE, "report.html", "report.txt", "report.json")  # what a run writes into its folder
 
 
 def _say(text):
@@ -21,6 +23,7 @@ def _say(text):
 def _arguments():
     p = argparse.ArgumentParser(prog="pyflame profile", add_help=False)
     p.add_argument("--out")
+    p.add_argument("--keep", type=int)
     p.add_argument("--skip", type=int, default=10)
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--seconds", type=float, default=60)
@@ -53,13 +56,40 @@ def _write_document(path, text):
     return True
 
 
+def _runs(here):
+    """The folders of runs, the oldest first: those that have the name and the trace of one. A link to a folder is none."""
+    found = [path for path in here.glob(f"profile-*-{_STAMP}") if path.name[-len(_STAMP):].replace("-", "").isdigit()]
+    return sorted((path for path in found if not path.is_symlink() and (path / _TRACE).is_file()), key=lambda path: path.name[-len(_STAMP):])
+
+
+def _delete_old(here, folder, keep):
+    """Deletes the folders of runs before this one, until there are as many as --keep says. A folder with anything that is not of a run stays."""
+    new = folder.name[-len(_STAMP):]
+    runs = [path for path in _runs(here) if path.name[-len(_STAMP):] < new]
+    deleted = 0
+    for path in runs[:max(0, len(runs) - (keep - 1))]:
+        try:
+            files = sorted(path.iterdir())
+            others = [file.name for file in files if file.name not in _FILES or file.is_symlink() or not file.is_file()]
+            if others:
+                _say(f"{path.name} is not deleted: it has files that are not of a profile; got {', '.join(others)}")
+                continue
+            for file in files:
+                file.unlink()
+            path.rmdir()
+            deleted += 1
+        except OSError as e:
+            _say(f"{path.name} cannot be deleted: {e.strerror}")
+    if deleted:
+        _say(f"--keep {keep}: {deleted} folder{'s' * (deleted > 1)} of earlier profiles {'were' if deleted > 1 else 'was'} deleted")
+
+
 def _tell_of_many(here):
     """Where the folders of earlier runs have piled up, how many these are, and what deletes them."""
-    runs = [path for path in here.glob(f"profile-*-{_STAMP}") if (path / "trace.json.gz").exists()]
+    runs = _runs(here)
     if len(runs) > _MANY:
         mib = sum(file.stat().st_size for path in runs for file in path.iterdir() if file.is_file()) / 2**20
-        _say(f"there are {len(runs)} folders of profiles here, of {mib:.0f} MiB; hint: `ls -dt profile-*-{_STAMP} | tail -n +6 | xargs -d '\\n' rm -r` keeps the newest five; "
-             "--out FOLDER writes every run into one folder")
+        _say(f"there are {len(runs)} folders of profiles here, of {mib:.0f} MiB; hint: --keep 5 deletes all but the newest five; --out FOLDER writes every run into one folder")
 
 
 def _is_empty(document):
@@ -141,7 +171,7 @@ def main():
         _say(wrong)
     folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
     folder.mkdir(parents=True, exist_ok=True)
-    trace, start = folder / "trace.json.gz", pathlib.Path.cwd()
+    trace, start = folder / _TRACE, pathlib.Path.cwd()
     report, runs = _Report(args.pyflame, trace, folder, args.json), True
     session = run.Session(recorder, os.path.abspath(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))
     session.start()
@@ -155,6 +185,8 @@ def main():
         return code or 1
     if report.written:
         report.show(args.module or os.path.basename(file))
+        if args.keep is not None:
+            _delete_old(start, folder, args.keep)
         if not args.out:
             _tell_of_many(start)
     return code if report.complete else code or 1
