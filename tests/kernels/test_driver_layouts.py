@@ -23,7 +23,7 @@ static_assert(offsetof({theirs}, extra) == offsetof({ours}, extra));
 # In the order of rt.h's enumeration.
 ATTRIBUTES = {
     "hip": ("MultiprocessorCount", "WarpSize", "MaxSharedMemoryPerBlock", "MaxThreadsPerBlock", "L2CacheSize", "ComputeCapabilityMajor", "ComputeCapabilityMinor", "Integrated"),
-    "cuda": ("MULTIPROCESSOR_COUNT", "WARP_SIZE", "MAX_SHARED_MEMORY_PER_BLOCK", "MAX_THREADS_PER_BLOCK", "L2_CACHE_SIZE", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "INTEGRATED"),
+    "cuda": ("MULTIPROCESSOR_COUNT", "WARP_SIZE", "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "MAX_THREADS_PER_BLOCK", "L2_CACHE_SIZE", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "INTEGRATED"),
 }
 
 
