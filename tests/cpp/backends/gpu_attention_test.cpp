@@ -385,7 +385,7 @@ TEST_F(AttentionConfigurationsOnGpu, ForwardTilesComputeTheSame) {
             .gradient = false};
     const std::vector<std::string> all = configurations("attention", "gpu.attention", s);
     if (all.empty()) GTEST_SKIP() << "this device has no matrix cores";
-    EXPECT_GE(all.size(), 3u);
+    EXPECT_GE(all.size(), 2u);
     for (size_t i = 0; i < all.size(); ++i) {
       SCOPED_TRACE(all[i]);
       const Forced forced("attention", "gpu.attention:" + all[i]);
@@ -456,7 +456,7 @@ TEST_F(AttentionConfigurationsOnGpu, GradientsHaveTheSameBits) {
       const std::vector<Tensor> got = results(s, x);
       for (size_t i = 0; i < 4; ++i) expect_same(got[i], own[i]);
     }
-    EXPECT_GE(seen.size(), 6u);
+    EXPECT_GE(seen.size(), 3u);
   }
 }
 
