@@ -2,6 +2,8 @@
 // split keys, views; and the kernels' text for other compilers.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <map>
 #include <set>
 
 #include "gpu_case.h"
@@ -396,6 +398,27 @@ TEST_F(AttentionConfigurationsOnGpu, ForwardTilesComputeTheSame) {
   }
 }
 
+// What changes the bits is the number of queries of a wave and the keys of a tile; stages, and queries in registers, do not.
+TEST_F(AttentionConfigurationsOnGpu, StagesChangeNoBits) {
+  const Setup s{.batch = 1, .heads = 4, .kv_heads = 2, .queries = 150, .keys = 170, .causal = true, .gradient = false};
+  const Inputs x = inputs(s);
+  std::map<std::pair<int, int>, Tensor> by_tile;
+  size_t compared = 0;
+  for (const std::string& name : configurations("attention", "gpu.attention", s)) {
+    int rows = 0, keys = 0, waves = 0;
+    ASSERT_EQ(std::sscanf(name.c_str(), "tile=%dx%d,waves=%d", &rows, &keys, &waves), 3) << name;
+    SCOPED_TRACE(name);
+    const Forced forced("attention", "gpu.attention:" + name);
+    const Tensor out = results(s, x)[0];
+    const auto [at, fresh] = by_tile.try_emplace({rows / waves, keys}, out);
+    if (fresh) continue;
+    expect_same(out, at->second);
+    ++compared;
+  }
+  if (by_tile.empty()) GTEST_SKIP() << "this device has no matrix cores";
+  EXPECT_GE(compared, 2u);
+}
+
 // Splits of the keys, also more of them than there are tiles of keys before kv_length.
 TEST_F(AttentionConfigurationsOnGpu, SplitsComputeTheSame) {
   const Setup decode{
@@ -456,7 +479,7 @@ TEST_F(AttentionConfigurationsOnGpu, GradientsHaveTheSameBits) {
       const std::vector<Tensor> got = results(s, x);
       for (size_t i = 0; i < 4; ++i) expect_same(got[i], own[i]);
     }
-    EXPECT_GE(seen.size(), 3u);
+    EXPECT_GE(seen.size(), 2u);
   }
 }
 
