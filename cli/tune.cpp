@@ -12,7 +12,7 @@ namespace {
 
 struct TuneSettings {
   std::string budget = "60s", idle = "20s", hang = "60s", problems, device = "cpu", exported, validators, module,
-              python;
+              entries, python;
   std::vector<std::string> imported;
   int compare = 3;
   bool list = false, json = false;
@@ -29,6 +29,7 @@ int tune(const TuneSettings& s, const std::vector<std::string>& program) {
   c.add("--idle", s.idle);
   c.add("--hang", s.hang);
   c.add("--compare", std::to_string(s.compare));
+  if (!s.entries.empty()) c.add("--entries", s.entries);
   if (!s.problems.empty()) c.add("--problems", s.problems);
   for (const std::string& file : s.imported) c.add("--import", file);
   if (!s.problems.empty() || !s.imported.empty()) c.add("--device", s.device);
@@ -64,6 +65,9 @@ void add_tune(CLI::App& app, Run& run) {
   cmd->add_option("--idle", s->idle, "The program is stopped if nothing new was measured for this time")
       ->capture_default_str();
   cmd->add_option("--hang", s->hang, "A candidate that runs for longer than this is left out")->capture_default_str();
+  cmd->add_option("--entries", s->entries,
+                  "Measure these entries alone besides PyFlame's own choice, by the names that pyflame explain prints, "
+                  "with commas between them (gpu.blas,gpu.matmul_units); default: all");
   cmd->add_option("--problems", s->problems,
                   "Tune a list of products instead of a program: M,N,K[,dtype[,layout]], lines of hipblaslt-bench or "
                   "rocblas-bench, their YAML lists, or TunableOp's CSV");

@@ -331,6 +331,8 @@ void bind_runtime(nb::module_& m) {
       "brought up to date; first replays that computed what launches do, and those that did not.");
   m.def("_tune_budget_ms", &tune_budget_ms);
   m.def("_set_tune_budget_ms", &set_tune_budget_ms);
+  m.def("_tune_entries", &tune_entries);
+  m.def("_set_tune_entries", &set_tune_entries, nb::arg("names"));
   m.def("_set_choices_file", &set_choices_file);
   m.def("_choices_file", &choices_file);
   m.def("_force_entry", &force_entry, nb::arg("op"), nb::arg("entry"));

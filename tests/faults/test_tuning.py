@@ -90,6 +90,48 @@ def test_an_implementation_can_be_forced(program):
     assert chosen(program.run(LIBRARY, PYFLAME_FORCE="matmul:gpu.matmul_units")) == "gpu.matmul_units"
 
 
+# Integers whose sums are exact in bfloat16. Every configuration that is no mere split computes the product in several layouts; the
+# last columns and the last terms fill no tile.
+CONFIGURATIONS = """
+import numpy as np
+numbers = np.random.default_rng(0)
+rows, columns, depth = 300, 200, 328
+def matrix(shape, transposed):
+    values = numbers.integers(-1, 2, shape).astype(np.float32)
+    x = pf.tensor(values).to(pf.bfloat16).to('rocm')
+    return values, pf.tensor(values.T.copy()).to(pf.bfloat16).to('rocm').t() if transposed else x
+names = set()
+for a_turned, b_turned in ((False, True), (True, False)):
+    (a, da), (b, db) = matrix((rows, depth), a_turned), matrix((depth, columns), b_turned)
+    expected = np.maximum(a @ b, 0)
+    def product():
+        return pf.relu(pf.matmul(da, db)).to(pf.float32).numpy(force=True)
+    try:
+        with pf.tuning.force('matmul', 'gpu.matmul_units:none'):
+            product()
+        raise AssertionError('no error')
+    except pf.ArgumentError as e:
+        known = [word for word in str(e).split('expected one of ')[1].split() if word.startswith('tile=')]
+    for name in known:
+        if 'splits=1,' in name:
+            with pf.tuning.force('matmul', 'gpu.matmul_units:' + name):
+                assert (product() == expected).all(), name
+            names.add(name)
+print(*sorted(names))
+"""
+
+
+@pytest.mark.parametrize("architecture, with_dies, streams, large", (("gfx942", True, 4, True), ("gfx1100", False, 8, False)))
+def test_every_configuration_of_the_matrix_cores_is_right(program, architecture, with_dies, streams, large):
+    """The emulated Instinct has four compute units on two dies; on Radeon HIP counts pairs of compute units. Waves of 32 on RDNA have too
+    few registers for blocks of 64 x 64."""
+    names = program.run(CONFIGURATIONS, PYFLAME_EMULATOR_ARCH=architecture).split()
+    assert any("stages=2" in n for n in names) and any("waves=4" in n for n in names)
+    assert any(f"streams={streams}" in n for n in names)
+    assert any("dies=2" in n for n in names) == with_dies
+    assert any(n.startswith("tile=256x128") for n in names) == large
+
+
 def test_measurements_of_other_software_are_checked(program, tmp_path):
     """Of these kernels 102 computes the product, 103 twice the product, and 999 does not exist."""
     command = shutil.which("pyflame", path=os.path.dirname(sys.executable))

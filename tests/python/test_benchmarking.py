@@ -157,8 +157,8 @@ def test_clocks_of_an_amd_gpu(tmp_path):
     for path, text in ((card / "pp_dpm_sclk", "0: 500Mhz *"), (card / "gpu_busy_percent", "97"), (hwmon / "freq1_input", "2100000000"), (hwmon / "temp1_input", "61000"),
                        (hwmon / "temp1_crit", "100000"), (hwmon / "power1_average", "299000000"), (hwmon / "power1_cap", "300000000")):
         path.write_text(text + "\n")
-    assert environment.amd_state(0, tmp_path) == {"clock_mhz": 2100.0, "temperature_c": 61.0, "power_w": 299.0, "power_limit_w": 300.0, "busy_percent": 97.0, "power_limit": True,
-                                                  "thermal_limit": False}
+    assert environment.amd_state(0, tmp_path) == {"clock_mhz": 2100.0, "clock_max_mhz": 500.0, "temperature_c": 61.0, "power_w": 299.0, "power_limit_w": 300.0, "busy_percent": 97.0, "power_limit": True,
+                                                  "thermal_limit": False, "xcd_clocks_unknown": "gpu_metrics cannot be read: No such file or directory"}
     assert environment.amd_state(1, tmp_path) == {}
 
 

@@ -107,12 +107,21 @@ def filled(near=False):
     return lambda: pf.softmax((q @ k.transpose(-2, -1)).masked_fill(hidden, -5.0 if near else -1e9), -1) @ v
 
 
+def padded(near=False):
+    q, k, v = (pf.randn(2, 3, 7, 8) for _ in range(3))
+    mask = pf.arange(7) < pf.tensor([7, 4]).reshape(2, 1, 1, 1)
+    if near:
+        mask = mask.repeat(1, 1, 7, 1)
+    return lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
 REWRITES = {  # by name: the function, the rewrites that it needs, what is said if it fired, the rewrite and the reason if it did not
     "kept_values": (kept, [], "1 value of weights alone is computed once and kept", "kept_values", "a variable or the tape of a gradient holds what is computed of a weight"),
     "merged_products": (merged, [], "2 products of one tensor with constant weights -> one product", "merged_products", "a variable holds the product"),
     "folded_norms": (folded, [], "ops with constants per channel -> the weight of the conv2d", "folded_norms", "another op reads the values between the conv2d and this one"),
     "grouped_heads": (grouped, [], "keys and values repeated for 6 heads -> those of 3 heads, without copies", "grouped_heads", "another op reads the repeated keys or values"),
     "found_attention": (attention, [], "softmax(q k^T * scale) v -> scaled_dot_product_attention", "found_attention", "another op reads the probabilities"),
+    "skipped_padding": (padded, [], "queries at positions that the mask hides are left out", "skipped_padding", "the mask has a row for each query"),
     "finite_fills": (filled, ["found_attention"], "a finite number where the mask hides -> -1e30, added to the scores", "found_attention", "the mask fills in a tensor or another number than -inf"),
 }
 

@@ -51,6 +51,32 @@ def test_measured_entries_are_sound_and_in_the_file(file):
     assert done()["entries"] == 0
 
 
+def test_named_entries_alone_are_measured(file):
+    a, b = pf.randn(70, 130), pf.randn(130, 90)
+    products = {"bfloat16": (a.bfloat16(), b.bfloat16()), "float64": (a.double(), b.double())}
+
+    def compute():
+        for x, y in products.values():
+            (x @ y).sum().item()
+
+    with pf.tuning.measure(budget=60, entries=["onednn.sgemm"]) as done:
+        compute()
+    found = pf.tuning.rows()
+    assert done()["problems"] == 1 and all("bfloat16" in r.problem for r in found)
+    assert {r.entry.partition(":")[0] for r in found if not r.own} == {"onednn.sgemm"} and len(found) > 2
+    assert pf._C._tune_entries() == []
+    with pf.tuning.measure(budget=60) as done:  # what was left out then is measured now, the rest not again
+        compute()
+    assert done()["problems"] == 1 and {r.entry.partition(":")[0] for r in pf.tuning.rows()[len(found):]} == {"openblas.dgemm"}
+
+
+@pytest.mark.parametrize("entries", ["gpu.blas", [], ["gpu.matmul:tile=16x16"], ["a,b"], [""], [3]])
+def test_entries_that_are_no_names(entries):
+    with pytest.raises(ValueError, match="measure: not names of entries; got .*; expected a list such as"):
+        with pf.tuning.measure(entries=entries):
+            pass
+
+
 def test_what_won_for_similar_problems_decides(file):
     """Two products of a bucket were measured, and one entry was faster for both (the times are written by hand). A third product takes it."""
     def product(m, dtype=pf.float32):
@@ -218,6 +244,17 @@ def test_lists_of_products(tmp_path):
     assert "2 problems" in ran.stdout and "0 products are in out.csv" in ran.stderr and "no Validator lines" in ran.stderr
 
 
+def test_a_list_is_tuned_with_named_entries(tmp_path):
+    (tmp_path / "list.txt").write_text("64,96,32,bfloat16\n64,48,16,float64\n")
+    ran = tune(tmp_path, "--problems", "list.txt", "--budget", "30", "--entries", "onednn.sgemm,gpu.blas")
+    assert ran.returncode == 0, ran.stderr
+    assert "1 problems" in ran.stdout and "there are no measurements of the entry gpu.blas" in ran.stderr and "the entry onednn.sgemm" not in ran.stderr
+    with sqlite3.connect(tmp_path / "cache" / "choices.sqlite") as db:
+        assert {e.partition(":")[0] for (e,) in db.execute("select entry from measurements where own = 0")} == {"onednn.sgemm"}
+    again = tune(tmp_path, "--problems", "list.txt", "--budget", "30", PYFLAME_TUNE_ENTRIES="onednn.sgemm")  # the variable does the same
+    assert again.returncode == 0 and "was measured before" in again.stderr
+
+
 def test_rows_of_a_list_that_are_not_measured_are_told(tmp_path):
     """They cost the others nothing, and each is told once, though the list is read again in each run."""
     (tmp_path / "list.txt").write_text("nonsense,xx\nhipblaslt-bench -m 8 -n 8 -k 16 --a_type f8_r --batch_count 2\n64,96,32,float32\n")
@@ -229,7 +266,7 @@ def test_rows_of_a_list_that_are_not_measured_are_told(tmp_path):
     assert "gemm 2x8x8x16 float8_e4m3fn NN: products of 8-bit floats have no batches; got 2; expected 1" in told[1]
 
 
-@pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
+@pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--entries", ",", "x.py"], "not names of entries; got ','"), (["--entries", "gpu.matmul:tile=16x16", "x.py"], "expected names without configurations"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
                                             (["--export", "miopen=x"], "no such export; got 'miopen=x'; expected tunableop=FILE, hipblaslt=FILE, rocblas=FILE, aiter=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
 def test_words_that_mean_nothing(tmp_path, words, message):
     ran = tune(tmp_path, *words)

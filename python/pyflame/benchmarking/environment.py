@@ -3,11 +3,13 @@ import ctypes
 import os
 import pathlib
 import platform
+import re
 import resource
 import subprocess
 import sys
 
 from .. import _C
+from . import gpu_metrics
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 128 << 20, "rocm": 256 << 20}  # where the size of the last-level cache is not read: the largest that GPUs have
 THERMAL, POWER = 0x60, 0x8C  # NVML's reasons: software and hardware thermal slowdown; power cap, hardware slowdown, power brake
@@ -95,12 +97,23 @@ def _number(path, scale=1.0):
         return None
 
 
+def _highest_level(path):
+    """The highest clock among the levels of a file like pp_dpm_sclk, in MHz; None if it names none."""
+    try:
+        levels = re.findall(r":\s*(\d+)\s*[Mm][Hh]z", path.read_text())
+    except (OSError, ValueError):
+        return None
+    return max(map(float, levels), default=None)
+
+
 def amd_state(index, root=SYSFS):
-    """Clocks, temperature and power of the GPU with this number among the cards of amdgpu. `root` is a folder like /sys/class/drm."""
+    """Clocks, temperature and power of the GPU with this number among the cards of amdgpu. `root` is a folder like /sys/class/drm. `xcd_clocks_mhz` is there for
+    GPUs whose driver tells the clock of each XCD, with the lowest, the highest and their spread; `xcd_clocks_unknown` says why it is not."""
     cards = [c / "device" for c in sorted(root.glob("card[0-9]*"), key=lambda c: (len(c.name), c.name)) if (c / "device" / "pp_dpm_sclk").exists()]
     if index >= len(cards):
         return {}
-    card, found = cards[index], {}
+    card = cards[index]
+    found = {"clock_max_mhz": _highest_level(card / "pp_dpm_sclk"), **gpu_metrics.state(card)}
     hwmon = next(iter(sorted((card / "hwmon").glob("hwmon*"))), card)
     for name, path, scale in (("clock_mhz", hwmon / "freq1_input", 1e-6), ("memory_clock_mhz", hwmon / "freq2_input", 1e-6), ("temperature_c", hwmon / "temp1_input", 1e-3),
                               ("power_w", hwmon / "power1_average", 1e-6), ("power_limit_w", hwmon / "power1_cap", 1e-6), ("busy_percent", card / "gpu_busy_percent", 1)):

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from .. import _C
-from . import environment
+from . import environment, gpu_metrics
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -227,6 +227,15 @@ class _Timer:
         return statistics.fmean(figures), statistics.fmean(walls), statistics.fmean(submits)
 
 
+    def clocks_of_xcds(self, calls):
+        """What environment.state() says of the XCDs while they compute some calls, which are no sample: idle XCDs lower their clocks."""
+        for _ in range(calls):
+            self.one()
+        busy = environment.state(self.device)
+        _C.synchronize()
+        return {key: value for key, value in busy.items() if key.startswith("xcd_clock")}
+
+
 def _device_of(args, device):
     if device is not None:
         return str(_C.device(device))
@@ -312,6 +321,9 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     figures, wall, submit = sampling.run(calls)
     notes += [f"fallback: {text}" for key, (times, text) in _fallbacks().items() if times > fallbacks.get(key, (0,))[0]]
     seconds, after = time.perf_counter() - start, environment.state(device)
+    if "xcd_clocks_mhz" in after:
+        after.update(timer.clocks_of_xcds(calls))
+        notes += [f"{text} while they compute"] if (text := gpu_metrics.sentence(after)) else []
     host_bound = timer.gpu and statistics.median(submit) > 0.9 * statistics.median(wall)
     if host_bound:
         notes.append(f"host-bound: the host needs {_ms(statistics.median(submit))} to submit a call, and the device waits for it")

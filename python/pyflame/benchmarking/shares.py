@@ -3,11 +3,22 @@ from .. import _C, tuning
 from ..profiler.ceilings import ceilings
 
 
+def _at_lowest_clock(m, sheet):
+    """The share of what the peak is at the clock of the slowest XCD. The data sheet's peak holds for the highest clock."""
+    state = m.environment.get("state", {})
+    low, most = state.get("xcd_clock_low_mhz"), state.get("clock_max_mhz")
+    if not low or not most or low > most or len(state["xcd_clocks_mhz"]) < 2:
+        return []
+    peak = sheet * low / most
+    return [f"{m.tflops / peak:.0%} of the peak at the lowest clock: {peak:.4g} TFLOP/s, as the slowest XCD has {low:.0f} of at most {most:.0f} MHz; work that is divided evenly ends when the "
+            f"slowest XCD has done its part"]
+
+
 def _of_peak(m, dtype):
-    """Of the data sheet's peak if the device is in its table, otherwise of what a large product reaches."""
+    """Of the data sheet's peak if the device is in its table, otherwise of what a large product reaches. Of the peak at the lowest clock of its XCDs, too, where their clocks are known."""
     sheet = (_C._gpu_peaks(m.device) or {}).get("tflops", {}).get(dtype)
     if sheet and m.tflops:
-        return [f"{m.tflops / sheet:.0%} of the peak: {sheet:.4g} TFLOP/s by the data sheet"]
+        return [f"{m.tflops / sheet:.0%} of the peak: {sheet:.4g} TFLOP/s by the data sheet", *_at_lowest_clock(m, sheet)]
     peak = ceilings(m.device, (dtype,)).gflops.get(dtype)
     if not peak or not m.tflops:
         return [f"no share of the peak: the peak of {dtype} products is not known for {m.device}"]

@@ -4,6 +4,7 @@ import json
 import sys
 
 from .._entry import command
+from ..benchmarking import gpu_metrics
 from .process import Watcher, python_stacks
 from .tables import _bytes
 
@@ -112,6 +113,9 @@ def evidence(o):
     for name, samples in o.gpus.items():
         memory = [m for _, m in samples if m is not None]
         lines.append(f"GPU {name}: busy {sum(b for b, _ in samples) / len(samples):.0f} %" + (f", its memory {sum(memory) / len(memory):.0f} %" if memory else "") + " (of all processes)")
+        known = [x for x in o.xcds.get(name, ()) if "xcd_clocks_mhz" in x]
+        if known and (text := gpu_metrics.sentence(max(known, key=lambda x: x["xcd_clock_spread_mhz"]))):
+            lines.append(f"GPU {name}: {text}, in the sample where they lie farthest apart")
     return lines + [f"Python: {line}" for line in o.stacks]
 
 

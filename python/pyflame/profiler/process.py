@@ -11,6 +11,8 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
+from ..benchmarking import gpu_metrics
+
 INTERVAL = 0.02  # seconds between two samples
 _MOST_THREADS = 128
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -44,6 +46,7 @@ class Observation:
     preempted: int = 0  # involuntary switches
     resident: int = 0
     gpus: dict = field(default_factory=dict)  # name: [(busy %, memory busy % or None)]
+    xcds: dict = field(default_factory=dict)  # name of an AMD GPU: [what gpu_metrics.state says of the clocks of its XCDs], each once
     counters: dict = None  # cycles, instructions, misses; None: this machine or user cannot count
     stacks: list = field(default_factory=list)  # of py-spy: the innermost functions of the main thread
 
@@ -208,7 +211,7 @@ class Watcher:
     # ---- GPUs
 
     def _cards(self):
-        """The GPUs that the process has open: (name, a function that gives busy and memory busy in percent)."""
+        """The GPUs that the process has open: (name, a function that gives busy and memory busy in percent, and what is known of the clocks of the XCDs)."""
         try:
             opened = {os.readlink(self._proc / "fd" / f) for f in os.listdir(self._proc / "fd")}
         except OSError:
@@ -217,7 +220,7 @@ class Watcher:
         if any(p.startswith(("/dev/kfd", "/dev/dri/render")) for p in opened):
             for card in sorted(self._drm.glob("card[0-9]*/device")):
                 if (card / "gpu_busy_percent").exists():
-                    cards.append((f"AMD {card.parent.name}", lambda card=card: (_percent(card / "gpu_busy_percent"), _percent(card / "mem_busy_percent"))))
+                    cards.append((f"AMD {card.parent.name}", lambda card=card: (_percent(card / "gpu_busy_percent"), _percent(card / "mem_busy_percent"), gpu_metrics.state(card))))
         if any(p.startswith("/dev/nvidia") and p[11:12].isdigit() for p in opened):
             cards += _nvidia_cards(sorted(int(p[11:]) for p in opened if re.fullmatch(r"/dev/nvidia\d+", p)))
         return cards
@@ -225,9 +228,11 @@ class Watcher:
     @staticmethod
     def _sample_gpus(o, cards):
         for name, read in cards:
-            busy = read()
+            *busy, xcds = read()
             if busy[0] is not None:
-                o.gpus.setdefault(name, []).append(busy)
+                o.gpus.setdefault(name, []).append(tuple(busy))
+                if xcds and xcds not in o.xcds.get(name, ()):
+                    o.xcds.setdefault(name, []).append(xcds)
 
 
 def _percent(path):
@@ -245,8 +250,8 @@ def _nvidia_cards(numbers):
     def read(number):
         handle, both = ctypes.c_void_p(), (ctypes.c_uint * 2)()
         if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(number), ctypes.byref(handle)) or library.nvmlDeviceGetUtilizationRates(handle, both):
-            return None, None
-        return float(both[0]), float(both[1])
+            return None, None, {}
+        return float(both[0]), float(both[1]), {}
 
     return [(f"NVIDIA {n}", lambda n=n: read(n)) for n in numbers]
 

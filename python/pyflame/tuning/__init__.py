@@ -35,17 +35,31 @@ def force(op, entry):
         _C._force_entry(op, before)
 
 
+def _checked(entries):
+    """The names of entries as a list; [] for None."""
+    if entries is None:
+        return []
+    names = None if isinstance(entries, str) else list(entries)
+    if not names or not all(isinstance(name, str) and name and "," not in name and ":" not in name for name in names):
+        raise ValueError(f"measure: not names of entries; got {entries!r}; expected a list such as ['gpu.blas', 'gpu.matmul_units'], without configurations")
+    return names
+
+
 @contextlib.contextmanager
-def measure(budget=60.0):
+def measure(budget=60.0, entries=None):
     """Within the context, implementations and their configurations are timed against each other at the first run of each program, for at most `budget` seconds
     in all. A candidate must compute the right result. What wins is used from the next run on, and by later processes. Yields a function that returns
-    what was done so far: a dict with the numbers of problems, entries, unsound entries and changed choices, and the milliseconds spent. Entering it is a
-    ValueError for a budget that is not above 0."""
+    what was done so far: a dict with the numbers of problems, entries, unsound entries and changed choices, and the milliseconds spent. entries: a list of names as pf.explain
+    prints them; these entries and their configurations alone are timed, besides PyFlame's own choice; None: those that PYFLAME_TUNE_ENTRIES names, or all. Entering it is a
+    ValueError for a budget that is not above 0, and for entries that are no such list."""
     if budget <= 0:
         raise ValueError(f"measure: the budget is not positive; got {budget}; expected seconds")
+    names = _checked(entries)
     _C.synchronize()
     start = _C._choice_stats()
-    before = _C._tune_budget_ms()
+    before, before_entries = _C._tune_budget_ms(), _C._tune_entries()
+    if names:
+        _C._set_tune_entries(names)
     _C._set_tune_budget_ms(start["spent_ms"] + 1000.0 * budget)
     _C.clear_program_cache()  # those that are compiled already would not be measured
 
@@ -58,6 +72,7 @@ def measure(budget=60.0):
         _C.synchronize()
     finally:
         _C._set_tune_budget_ms(before)
+        _C._set_tune_entries(before_entries)
 
 
 _refused.unknown(globals())

@@ -29,12 +29,21 @@ def seconds(text):
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
+def names_of_entries(text):
+    """A list of names with commas between them."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or any(":" in name for name in names):
+        raise argparse.ArgumentTypeError(f"not names of entries; got {text!r}; expected names without configurations, with commas between them, such as gpu.blas,gpu.matmul_units")
+    return names
+
+
 def _arguments():
     p = argparse.ArgumentParser(prog="pyflame tune", add_help=False)
     p.add_argument("--budget", type=seconds, default=60.0)
     p.add_argument("--compare", type=int, default=3)
     p.add_argument("--idle", type=seconds, default=20.0)
     p.add_argument("--hang", type=seconds, default=60.0)
+    p.add_argument("--entries", type=names_of_entries, default=[])
     p.add_argument("--problems")
     p.add_argument("--import", dest="imported", action="append", default=[])
     p.add_argument("--device", default="cpu")
@@ -86,10 +95,17 @@ def _left_out(log):
         return list(dict.fromkeys(line.rstrip("\n") for line in file if line.startswith(LEFT_OUT)))
 
 
+def _not_measured(names, path):
+    """Which of these entries no measurement is of."""
+    known = {row.entry.partition(":")[0] for row in rows(path)} if names else ()
+    return [name for name in names if name not in known]
+
+
 def _tune(words, args, folder):
     path, since = _C._choices_file(), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     log = os.path.join(folder, "log")
-    outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, args.idle, args.hang, watch.Progress())
+    outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, args.idle, args.hang, watch.Progress(),
+                            {"PYFLAME_TUNE_ENTRIES": ",".join(args.entries)} if args.entries else {})
     for lost in outcome.lost:
         _say(f"{lost}; this entry is left out")
     if args.problems or args.imported:
@@ -98,6 +114,8 @@ def _tune(words, args, folder):
     if outcome.why in ("failed", "hung"):
         _say(f"the program failed with exit code {outcome.code}; its last lines:\n{_tail(log)}")
         return 1
+    for name in _not_measured(args.entries, path):
+        _say(f"there are no measurements of the entry {name}: there is none of this name, or it accepts nothing that the program computes; hint: pyflame explain names entries and why they refuse")
     print(document(path, since) if args.json else table(path, since))
     if outcome.why == "interrupted":
         _say("interrupted; what was measured is kept")

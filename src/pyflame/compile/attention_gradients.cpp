@@ -2,6 +2,9 @@
 //   dp = g v^T   dv = p^T g   ds = p (dp - sum(dp p))   ds = where(hidden, 0, ds)   ds = ds * scale   dq = ds k   dk^T = q^T ds
 // One attention_grad computes dq, dk and dv from g, q, k, v and the results of the attention op, and p is never stored.
 //
+// In 16-bit training the products are 16-bit and the gradient of the softmax is float32: dp is cast to float32, and so is p if the
+// softmax is 16-bit. ds is cast to 16 bits after the softmax, the mask or the scale, where the scores were cast to float32.
+//
 // The compiler knows no numbers, so it does not know that the scale of the gradient is that of the scores. The gradients are
 // therefore multiplied by the quotient of both, which is 1.
 #include "pyflame/compile/attention_gradients.h"
@@ -36,7 +39,7 @@ class Matcher {
   Matcher(const Graph& g, const Indexed<SlotId, Users>& users, const ForwardPattern& f) : g_(g), users_(users), f_(f) {}
 
   std::optional<GradientPattern> run() {
-    if (find_readers_of_p() && find_softmax() && find_scores() && find_products()) return b_;
+    if (find_readers_of_p() && find_weights() && find_softmax() && find_scores() && find_products()) return b_;
     return std::nullopt;
   }
 
@@ -63,48 +66,94 @@ class Matcher {
     return node(id).op == OpId::mul && ((same(ins[0], a) && same(ins[1], b)) || (same(ins[0], b) && same(ins[1], a)));
   }
 
+  bool half() const { return is_half(f_.q.dtype); }
+  // Casts `of` between float32 and the dtype of q.
+  bool casts(NodeId id, const Operand& of) const {
+    return node(id).op == OpId::cast && half() && same(node(id).ins[0], of) &&
+           out(id).dtype == (of.dtype == DType::float32 ? f_.q.dtype : DType::float32) && out(id).shape == of.shape;
+  }
+
+  // The two products of the softmax's gradient.
+  bool is_weighted_or_ds(NodeId id) {
+    if (node(id).op != OpId::mul || b_.ds.valid()) return false;
+    (b_.weighted.valid() ? b_.ds : b_.weighted) = id;
+    return true;
+  }
+
   bool find_readers_of_p() {
     for (const NodeId id : users_[g_.slot(f_.probabilities)].readers) {
       if (id == f_.product) continue;
       if (node(id).op == OpId::matmul && !b_.dv.valid()) b_.dv = id;
-      else if (node(id).op == OpId::mul && !b_.weighted.valid()) b_.weighted = id;
-      else if (node(id).op == OpId::mul && !b_.ds.valid()) b_.ds = id;
-      else return false;
+      else if (!f_.narrowed.valid() && !b_.wide_p.valid() && casts(id, f_.probabilities)) b_.wide_p = id;
+      else if (half() || !is_weighted_or_ds(id)) return false;
     }
-    return b_.dv.valid() && b_.ds.valid();
+    return b_.dv.valid();
+  }
+
+  // The probabilities that the softmax's gradient reads, and what reads them.
+  bool find_weights() {
+    weights_ = f_.probabilities;
+    if (half()) {
+      const NodeId wide = f_.narrowed.valid() ? f_.softmax : b_.wide_p;
+      const auto* all = wide.valid() ? readers(wide, f_.narrowed.valid() ? 3 : 2) : nullptr;
+      if (!all) return false;
+      weights_ = out(wide);
+      for (const NodeId id : *all)
+        if (id != f_.narrowed && !is_weighted_or_ds(id)) return false;
+    }
+    return b_.ds.valid() && weights_.dtype == DType::float32;
   }
 
   bool find_softmax() {
     const std::vector<Operand>& ins = node(b_.weighted).ins;
-    const Operand& dp = same(ins[0], f_.probabilities) ? ins[1] : ins[0];
+    const Operand& dp = same(ins[0], weights_) ? ins[1] : ins[0];
     if (dp.is_param || !is_made_here(dp)) return false;
     b_.dp = users_[g_.slot(dp)].writers[0];
-    if (node(b_.dp).op != OpId::matmul || !multiplies(b_.weighted, dp, f_.probabilities) || !readers(b_.dp, 2))
-      return false;
+    if (!multiplies(b_.weighted, dp, weights_) || !readers(b_.dp, 2)) return false;
+    if (half()) {
+      b_.wide_dp = b_.dp;
+      if (node(b_.wide_dp).op != OpId::cast) return false;
+      const Operand& narrow = node(b_.wide_dp).ins[0];
+      if (narrow.is_param || !casts(b_.wide_dp, narrow) || !is_made_here(narrow)) return false;
+      b_.dp = users_[g_.slot(narrow)].writers[0];
+      if (!readers(b_.dp, 1) || !same(out(b_.dp), narrow)) return false;
+    }
+    if (node(b_.dp).op != OpId::matmul) return false;
     b_.sum = only_reader(b_.weighted, OpId::sum);
     const int last = dp.shape.size() - 1;
     if (!b_.sum.valid() || node(b_.sum).attr<ReduceAttrs>().axes != int64_t{1} << last) return false;
     b_.centred = only_reader(b_.sum, OpId::sub);
     return b_.centred.valid() && same(node(b_.centred).ins[0], dp) && out(b_.centred).shape == dp.shape &&
-           only_reader(b_.centred, OpId::mul) == b_.ds && multiplies(b_.ds, out(b_.centred), f_.probabilities);
+           only_reader(b_.centred, OpId::mul) == b_.ds && multiplies(b_.ds, out(b_.centred), weights_);
+  }
+
+  // The cast of the scores' gradient to 16 bits, where it is.
+  void pass_cast() {
+    if (!half() || b_.narrow_ds.valid()) return;
+    const NodeId id = only_reader(last_, OpId::cast);
+    if (id.valid() && casts(id, out(last_))) last_ = b_.narrow_ds = id;
   }
 
   bool find_scores() {
     last_ = b_.ds;
+    pass_cast();
     if (f_.mask) {
+      const NodeId before = last_;
       last_ = b_.masked = only_reader(last_, OpId::where);
       if (!last_.valid()) return false;
       const Node& n = node(last_);
       if (n.attr<HidesAttrs>().hides != kZeroForHidden || !same(n.ins[0], *f_.mask)) return false;
-      if (!n.ins[static_cast<size_t>(3 - f_.kept)].is_param || !same(n.ins[static_cast<size_t>(f_.kept)], out(b_.ds)))
+      if (!n.ins[static_cast<size_t>(3 - f_.kept)].is_param || !same(n.ins[static_cast<size_t>(f_.kept)], out(before)))
         return false;
+      pass_cast();
     }
     if (f_.factor) {
       const NodeId before = last_;
       last_ = b_.scaled = only_reader(before, f_.divides ? OpId::div : OpId::mul);
       if (!last_.valid() || !node(last_).ins[1].is_param || !same(node(last_).ins[0], out(before))) return false;
+      pass_cast();
     }
-    return out(last_).shape == f_.probabilities.shape;
+    return out(last_).shape == f_.probabilities.shape && out(last_).dtype == f_.q.dtype;
   }
 
   bool find_products() {
@@ -131,11 +180,12 @@ class Matcher {
   const Indexed<SlotId, Users>& users_;
   const ForwardPattern& f_;
   GradientPattern b_;
+  Operand weights_;
   NodeId last_;
 };
 
 // The quotient of the gradient's scale and that of the scores, [], in nodes that have lost their purpose. 0 / 0 counts as 0, because
-// both gradients are 0 then.
+// both gradients are 0 then. It is computed in float32, where the quotient of two equal scales is 1.
 Operand quotient(Parts& p, const GradientPattern& b, const ForwardPattern& f) {
   const auto become = [&](NodeId id, OpId op, std::vector<Operand> ins, DType dtype) {
     Node& n = p.graph.nodes[id];
@@ -143,7 +193,7 @@ Operand quotient(Parts& p, const GradientPattern& b, const ForwardPattern& f) {
     n = Node{op, {}, std::move(ins), {out}, n.loc};
     return out;
   };
-  const DType dtype = f.q.dtype;
+  const DType dtype = DType::float32;
   Operand over = p.graph.nodes[b.scaled].ins[1], under = *f.factor;
   if (f.divides) std::swap(over, under);
   over.dtype = under.dtype = dtype;
@@ -155,7 +205,8 @@ Operand quotient(Parts& p, const GradientPattern& b, const ForwardPattern& f) {
   zero.dtype = dtype;
   zero.param = ParamId(p.graph.params++);
   p.added.params.push_back({Param(Scalar(0.0)), {}});
-  return become(b.ds, OpId::where, {undefined, zero, ratio}, dtype);
+  const Operand wide = become(b.ds, OpId::where, {undefined, zero, ratio}, dtype);
+  return b.narrow_ds.valid() ? become(b.narrow_ds, OpId::cast, {wide}, f.q.dtype) : wide;
 }
 
 }  // namespace
@@ -181,10 +232,11 @@ void replace_gradient(Parts& p, const GradientPattern& b, const ForwardPattern& 
   if (f.factor) {
     ratio = quotient(p, b, f);
   } else {
-    for (const NodeId id : {b.weighted, b.sum, b.centred, b.ds}) skip(p.graph.nodes[id]);
+    for (const NodeId id : {b.weighted, b.sum, b.centred, b.ds, b.narrow_ds})
+      if (id.valid()) skip(p.graph.nodes[id]);
   }
-  if (b.masked.valid()) skip(p.graph.nodes[b.masked]);
-  if (b.scaled.valid()) skip(p.graph.nodes[b.scaled]);
+  for (const NodeId id : {b.masked, b.scaled, b.wide_dp, b.wide_p})
+    if (id.valid()) skip(p.graph.nodes[id]);
   const auto finish = [&](NodeId id, const Operand& from) {
     Node& last = p.graph.nodes[id];
     const Operand to = last.outs[0];

@@ -11,6 +11,7 @@ namespace pyflame {
 struct ForwardPattern {
   NodeId product;  // probabilities v
   Operand q, k, v, probabilities;
+  NodeId softmax, narrowed;     // narrowed: casts the float32 result of the softmax to 16 bits; invalid: there is none
   std::optional<Operand> mask;  // of a `where`
   int kept = 0;                 // that input of the `where` is the scores
   std::optional<Operand> factor;
@@ -20,6 +21,8 @@ struct ForwardPattern {
 struct GradientPattern {
   Operand grad;
   NodeId dp, dv, weighted, sum, centred, ds, masked, scaled, dq, dk;  // masked and scaled may be invalid
+  // Casts, in 16-bit training: dp and the probabilities to float32, ds back. wide_p is invalid if the softmax is float32.
+  NodeId wide_dp, wide_p, narrow_ds;
 };
 
 // Nothing: something else reads the values in between, or they are other ops.

@@ -1,7 +1,7 @@
 // Two rewrites of attention, over the recorded graph:
 //   find_attention   softmax(q k^T * scale + mask) v, written as products, becomes one attention op. The mask may be added, or bool: then
 //                    `where` or masked_fill writes -inf where a key is hidden. With finite_fills also a number of at most -1e4.
-//                    Under autocast the scores may be cast to float32 before the softmax, and the probabilities back after it.
+//                    In 16 bits the scores may be cast to float32 before the softmax, and the probabilities back after it.
 //                    In training, its gradient becomes one op as well (attention_gradients.cpp).
 //   group_heads      attention reads keys and values where they are, if they were repeated for the heads of the queries
 // Both fire only if nothing else needs the values in between. Sums are made in another order, so they are within the tolerance.
@@ -120,6 +120,14 @@ class AttentionPass {
     return {};
   }
 
+  // The node that has written the probabilities, if the product and the right number of nodes of the gradient read them: three in
+  // float32. In 16 bits, the gradient of v and a cast to float32; or the former alone, if they were cast from float32.
+  NodeId trained_probabilities(const Operand& o) const {
+    if (!is_half(o.dtype)) return writer_as_it_is(o, 4);
+    const NodeId cast = writer_as_it_is(o, 2);
+    return cast.valid() && is_cast(g_.nodes[cast], DType::float32, o.dtype) ? cast : writer_as_it_is(o, 3);
+  }
+
   // The pattern up to the product; or why it is another one.
   std::optional<Found> look(const Node& product, std::string& why) const {
     const auto not_because = [&](std::string reason) {
@@ -134,19 +142,15 @@ class AttentionPass {
     Found f;
     NodeId at = writer_as_it_is(product.ins[0]);
     if (!at.valid()) {
-      at = writer_as_it_is(product.ins[0], 4);  // the product, and three nodes of the gradient
+      at = trained_probabilities(product.ins[0]);
       f.trains = true;
     }
-    if (!at.valid())
-      return not_because(
-          is_half(dtype) ? "another op reads the probabilities, as the gradient does, or a variable holds them" : seen);
+    if (!at.valid()) return not_because(seen);
     if (is_half(dtype) && is_cast(g_.nodes[at], DType::float32, dtype)) {
-      if (f.trains) return not_because("the gradient reads the probabilities in 16 bits");
       f.narrowed = true;
       f.between = {at};
-      at = writer_as_it_is(g_.nodes[at].ins[0]);
-      if (!at.valid())
-        return not_because("another op reads the probabilities, as the gradient does, or a variable holds them");
+      at = writer_as_it_is(g_.nodes[at].ins[0], f.trains ? 3 : 1);  // the cast, and two nodes of the gradient
+      if (!at.valid()) return not_because(seen);
     }
     if (g_.nodes[at].op != OpId::softmax)
       return not_because(fmt::format("{} is between the softmax and the product{}",
@@ -268,12 +272,17 @@ class AttentionPass {
     std::optional<Backward> back;
     if (f->trains && !(back = backward(id, *f, with_geometry(swapped, shape, strides))))
       return not_because(
-          "more than the gradient reads the probabilities, or the gradient is none that is known: that of float32 q, k "
-          "and v, and a bool mask");
+          "more than the gradient reads the probabilities, or the gradient is none that is known: that of float32, "
+          "bfloat16 or float16 q, k and v, without one of the mask");
     std::vector<Operand> ins{q, k, v};
     if (f->mask) {
       const Dims scores{q.shape[0], q.shape[1], q.shape[2], k.shape[2]};
       const bool converts = !f->chosen && f->widened && f->mask->dtype == DType::float32;
+      if (converts && f->trains)
+        return not_because(
+            fmt::format("the mask that is added is float32 and the products are {}, and the gradient is computed too; "
+                        "hint: a mask in {}",
+                        dtype_name(q.dtype), dtype_name(q.dtype)));
       const bool made = f->hides || f->finite || converts;  // by the node that applied the mask
       const Operand own = made ? dense(*f->mask) : *f->mask;
       auto mask = expanded(own, scores, static_cast<size_t>(r));
@@ -356,8 +365,18 @@ class AttentionPass {
     const Node& product = g_.nodes[id];
     const Operand& v = product.ins[1];
     const Users& of_out = users_[g_.slot(product.outs[0])];
-    if (v.dtype != DType::float32 || !unchanged(v, id) || of_out.writers.size() != 1) return std::nullopt;
-    ForwardPattern forward{id, g_.nodes[f.first].ins[0], k, v, product.ins[0], {}, 0, f.factor, f.divides};
+    if ((v.dtype != DType::float32 && !is_half(v.dtype)) || !unchanged(v, id) || of_out.writers.size() != 1)
+      return std::nullopt;
+    ForwardPattern forward;
+    forward.product = id;
+    forward.q = g_.nodes[f.first].ins[0];
+    forward.k = k;
+    forward.v = v;
+    forward.probabilities = product.ins[0];
+    forward.softmax = f.softmax;
+    if (f.narrowed) forward.narrowed = f.between.front();
+    forward.factor = f.factor;
+    forward.divides = f.divides;
     if (f.chosen) {
       if (!unchanged(*f.mask, f.masked_at)) return std::nullopt;
       forward.mask = f.mask;

@@ -103,7 +103,24 @@ std::string problem_key(const Problem& p) {
 namespace {
 std::mutex g_settings_mutex;
 std::optional<double> g_budget_ms;
+std::optional<std::vector<std::string>> g_entries;
 std::string g_file;
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    if (end > at) names.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+// The caller holds the lock.
+const std::vector<std::string>& entries() {
+  if (!g_entries) g_entries = split_names(env::tune_entries());
+  return *g_entries;
+}
 }  // namespace
 
 double tune_budget_ms() {
@@ -114,6 +131,19 @@ void set_tune_budget_ms(double ms) {
   PF_CHECK(ms >= 0, Value, "set_tune_budget_ms: a negative budget; got {}; expected milliseconds", ms);
   std::lock_guard lock(g_settings_mutex);
   g_budget_ms = ms;
+}
+bool may_measure(std::string_view impl) {
+  std::lock_guard lock(g_settings_mutex);
+  const std::vector<std::string>& names = entries();
+  return names.empty() || std::find(names.begin(), names.end(), impl) != names.end();
+}
+std::vector<std::string> tune_entries() {
+  std::lock_guard lock(g_settings_mutex);
+  return entries();
+}
+void set_tune_entries(std::vector<std::string> names) {
+  std::lock_guard lock(g_settings_mutex);
+  g_entries = std::move(names);
 }
 std::string choices_file() {
   std::lock_guard lock(g_settings_mutex);

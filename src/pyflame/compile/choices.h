@@ -45,6 +45,10 @@ std::string problem_key(const Problem& p);
 // that are compiled afterwards.
 double tune_budget_ms();
 void set_tune_budget_ms(double ms);
+// Whether candidates of this implementation may be measured: PYFLAME_TUNE_ENTRIES, unless the program sets the names. No names: all may be.
+bool may_measure(std::string_view impl);
+std::vector<std::string> tune_entries();
+void set_tune_entries(std::vector<std::string> names);
 std::string choices_file();
 void set_choices_file(std::string file);
 // Whether measurements decide at all (PYFLAME_TUNED): without them, the order of the lists does.

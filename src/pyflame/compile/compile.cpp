@@ -163,6 +163,7 @@ std::vector<RewriteNote> notes_on_rewrites_that_are_off(const Window& w, const L
   for (RewriteNote& n : notes) {
     n.fired = false;
     if (n.rewrite == Rewrite::FiniteFills) n.text += ", if all scores are smaller in size than that number less 104";
+    if (n.rewrite == Rewrite::SkippedPadding) n.text += ", if nothing reads their results";
     n.text =
         fuses(w.key)
             ? fmt::format("it is off; hint: pf.rewrites.enable(\"{}\") makes {}", rewrite_info(n.rewrite).name, n.text)

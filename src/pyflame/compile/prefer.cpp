@@ -33,6 +33,7 @@ std::vector<Candidate> other_candidates(const Backend& backend, const Problem& p
   for (size_t i = 0; i < end; ++i) {
     const Impl& impl = s.impls[i];
     if (i < *s.impl && !impl.plugin) continue;  // it has refused
+    if (!may_measure(impl.name)) continue;
     if (i != *s.impl) {
       if (refusal_of(impl, p)) continue;
       all.push_back({&impl, ""});

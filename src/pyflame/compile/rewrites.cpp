@@ -12,7 +12,7 @@ namespace pyflame {
 
 namespace {
 
-constexpr std::array<RewriteInfo, 6> kRewrites = {{
+constexpr std::array<RewriteInfo, 7> kRewrites = {{
     {"kept_values", true,
      "What is computed from parameters and buffers alone is computed once, and again when one of them has changed."},
     {"merged_products", false,
@@ -28,6 +28,10 @@ constexpr std::array<RewriteInfo, 6> kRewrites = {{
     {"finite_fills", false,
      "found_attention also takes a mask that fills in a finite number of at most -1e4, for scores that are smaller in "
      "size than this number less 104."},
+    {"skipped_padding", false,
+     "Attention leaves out the queries at positions of padding, which a mask hides from all queries, where nothing "
+     "reads "
+     "their results."},
 }};
 
 std::array<std::atomic<uint64_t>, kRewrites.size()> g_fired{};
@@ -94,6 +98,7 @@ Rewritten rewrite_graph(Graph recorded, uint32_t active) {
   if (is_on(active, Rewrite::FoundAttention))
     graph = find_attention(std::move(graph), is_on(active, Rewrite::FiniteFills));
   if (is_on(active, Rewrite::GroupedHeads)) graph = group_heads(std::move(graph));
+  if (is_on(active, Rewrite::SkippedPadding)) graph = skip_padding(std::move(graph));
   return graph;
 }
 

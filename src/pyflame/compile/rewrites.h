@@ -34,10 +34,11 @@ uint64_t times_fired(Rewrite r);
 // Counts those of the notes that say that a rewrite has fired.
 void count_fired(const std::vector<RewriteNote>& notes);
 
-// The rewrites that need no values: those of attention (attention_patterns.cpp).
+// The rewrites that need no values: those of attention (attention_patterns.cpp, padding.cpp).
 Rewritten rewrite_graph(Graph graph, uint32_t active);
 
 Rewritten group_heads(Rewritten graph);
+Rewritten skip_padding(Rewritten graph);
 // finite_fills: also if the mask is a finite number that counts as hiding (ops/hides.h).
 Rewritten find_attention(Rewritten graph, bool finite_fills = false);
 

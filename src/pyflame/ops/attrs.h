@@ -122,7 +122,8 @@ struct NormAttrs {
 struct AttentionAttrs {
   int64_t causal, has_mask;  // causal: query t sees keys s <= t + (kv_length - T)
   int64_t any_order = 0;     // of the gradient
-  PF_FIELDS("causal,has_mask,any_order")
+  int64_t padding = 0;       // query t may be left out where the mask, which has one row for all queries, hides key t
+  PF_FIELDS("causal,has_mask,any_order,padding")
 };
 struct PagedAttrs {
   int64_t

@@ -65,5 +65,11 @@ inline std::string by_matrix_units(const std::string& units, const std::string& 
   return fmt::format("#if {} || {}\n{}#else\n{}#endif\n", kHasMfma, kHasWmma, gpu::whole_source(units),
                      gpu::whole_source(plain));
 }
+// The same for kernels whose number of threads depends on the wave.
+inline std::string by_matrix_units(const std::string& waves_of_64, const std::string& waves_of_32,
+                                   const std::string& plain) {
+  return fmt::format("#if {}\n{}#elif {}\n{}#else\n{}#endif\n", kHasMfma, gpu::whole_source(waves_of_64), kHasWmma,
+                     gpu::whole_source(waves_of_32), gpu::whole_source(plain));
+}
 
 }  // namespace pyflame

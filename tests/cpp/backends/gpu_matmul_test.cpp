@@ -66,8 +66,7 @@ struct MatmulByHand {
 };
 
 // A layer: x W^T + b, or x W, and then relu and an add.
-std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t n, int64_t k, bool transposed,
-                         bool epilogue) {
+MatmulByHand layer(DType dtype, int64_t m, int64_t n, int64_t k, bool transposed, bool epilogue) {
   MatmulByHand h(DeviceType::rocm);
   const Operand x = h.tensor(dtype, {m, k}), w = h.tensor(dtype, {k, n}, transposed ? Dims{1, k} : Dims{n, 1});
   Operand y = h.add(OpId::matmul, {x, w}, h.tensor(dtype, {m, n}));
@@ -82,7 +81,35 @@ std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t
     elide(y);
     h.add(OpId::add, {y, h.tensor(dtype, {m, n})}, h.tensor(dtype, {m, n}));
   }
+  return h;
+}
+std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t n, int64_t k, bool transposed,
+                         bool epilogue) {
+  const MatmulByHand h = layer(dtype, m, n, k, transposed, epilogue);
   return gpu::matmul_source({h.graph, h.group}, entry);
+}
+// The configurations for matrix cores that are no mere splits of the usual tiles.
+void write_configurations() {
+  const MatmulByHand h = layer(DType::bfloat16, 4096, 4096, 4096, true, false);
+  const Problem p{h.graph, h.group};
+  const std::string plain = gpu::matmul_source(p, gpu::MatmulEntry::tile);
+  const auto wide = gpu::units_configurations(p, 64), narrow = gpu::units_configurations(p, 32);
+  const auto texts_of = [](const auto& all, const std::string& name) {
+    for (const auto& [n, texts] : all)
+      if (n == name) return texts;
+    return std::vector<std::string>();
+  };
+  for (const auto& [name, texts] : wide) {
+    const bool dies = name.find(",dies") != std::string::npos;
+    if (name.find("splits=1,") == std::string::npos) continue;
+    const std::vector<std::string> others = texts_of(narrow, dies ? name.substr(0, name.find(",dies")) : name);
+    std::string file = "matmul_units_" + name;
+    for (char& c : file)
+      if (c == '=' || c == ',') c = '_';
+    for (size_t i = 0; i < texts.size(); ++i)
+      write_text(fmt::format("{}_{}_bfloat16", file, i),
+                 by_matrix_units(texts[i], i < others.size() ? others[i] : plain, plain));
+  }
 }
 
 // The kernel that adds the parts of a product whose k is shared.
@@ -131,6 +158,7 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
       both("few_tiles", 16, 512, 1024, true, true);
       both("odd", 31, 33, 35, false, false);
     }
+    if (d == DType::bfloat16) write_configurations();
     for (const int64_t m : {1, 2, 4}) {
       write_text(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::gemv, d, m, 4096, 4096, true, real));
       write_text(fmt::format("gemv_across_{}{}", m, type), layer_source(Entry::gemv, d, m, 4096, 4096, false, real));

@@ -110,6 +110,7 @@ EXPORT hipDeviceGetAttribute(int* value, int attribute, int device) {
     case 63: *value = 4; break;                                     // compute units; on RDNA HIP counts pairs
     case 74: *value = static_cast<int>(shared_per_group()); break;  // LDS of a workgroup
     case 87: *value = static_cast<int>(settings().wave); break;     // wave
+    case 10018: *value = settings().wave == 64 ? 2 : 1; break;      // dies that have a second-level cache each (XCDs)
     default: return kInvalidValue;
   }
   return kSuccess;

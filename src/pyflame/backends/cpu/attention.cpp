@@ -100,6 +100,14 @@ struct Mask {
     const int rank = o.shape.size();
     for (int d = 0; d < rank; ++d) stride[4 - rank + d] = o.shape[d] == 1 ? 0 : o.strides[d];
   }
+  // Whether it hides n keys from all queries, as it does with padding. Asked only of bool masks with one row for all.
+  bool hides(const char* base, int64_t b, int64_t h, int64_t s0, int64_t n) const {
+    if (!present || stride[2] != 0 || o.dtype != DType::bool_) return false;
+    const bool* m = reinterpret_cast<const bool*>(base) + b * stride[0] + h * stride[1] + s0 * stride[3];
+    for (int64_t i = 0; i < n; ++i)
+      if (m[i * stride[3]]) return false;
+    return true;
+  }
   template <class T>
   void apply(const char* base, int64_t b, int64_t h, int64_t t, int64_t s0, int64_t n, T* row) const {
     if (!present) return;
@@ -144,7 +152,7 @@ struct Part {
 template <class T>
 struct Setup {
   int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
-  bool causal, packed;
+  bool causal, packed, padding;
   Mask mask;
   Operand offsets[2];
   ParamId scale_index, kv_index, max_index;
@@ -161,7 +169,7 @@ struct Setup {
     packed = is_packed(node.op);
     batch = q.shape[0], heads = q.shape[1], queries = q.shape[2], dim = q.shape[3];
     kv_heads = k.shape[1], keys = k.shape[2], value_dim = v.shape[3];
-    causal = attrs.causal != 0;
+    causal = attrs.causal != 0, padding = attrs.padding != 0;
     if (attrs.has_mask) mask = Mask(node.ins[tensors++]);
     if (packed)
       for (Operand& o : offsets) o = node.ins[tensors++];
@@ -191,6 +199,10 @@ struct Setup {
   // The number of keys, from the first on, that query t may see.
   int64_t visible(const Part& p, int64_t t) const {
     return causal ? std::clamp<int64_t>(t + p.kv - p.queries + 1, 0, p.kv) : p.kv;
+  }
+  // The number of keys that queries t0 to t1 - 1 together see; none if they may be left out.
+  int64_t reach(const Now& now, const Part& p, int64_t h, int64_t t0, int64_t t1) const {
+    return padding && mask.hides(now.mask, p.b, h, t0, t1 - t0) ? 0 : visible(p, t1 - 1);
   }
   int64_t group() const { return heads / kv_heads; }
 };
@@ -249,7 +261,7 @@ class Attention : public Exec {
   void queries(const RunContext& ctx, const Now& now, const Part& p, const T* q, const T* k, const T* v, int64_t h,
                int64_t t0, int64_t t1) const {
     const int64_t rows = t1 - t0, dv = s_.value_dim;
-    const int64_t reach = s_.visible(p, t1 - 1);
+    const int64_t reach = s_.reach(now, p, h, t0, t1);
     T* s = scratch<T>(0, rows * std::min(kKeyBlock, std::max<int64_t>(1, reach)));
     T* buffer = scratch<T>(1, rows * (dv + 3));
     T* acc = out_.rows(ctx, p.b, h, p.first_query + t0, buffer);
@@ -259,20 +271,23 @@ class Attention : public Exec {
     int64_t seen[kQueryBlock];
     std::fill_n(top, rows, kMinusInf<T>);
     std::fill_n(sum, rows, T(0));
-    if (reach == 0) clear_rows(acc, ld, rows, dv);
+    bool first = true;
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, reach - s0);
+      if (s_.mask.hides(now.mask, p.b, h, s0, n)) continue;
       scores(q + t0 * q_.ld(), k + s0 * k_.ld(), rows, n, now.scale, s);
       for (int64_t r = 0; r < rows; ++r) {
         seen[r] = std::clamp<int64_t>(s_.visible(p, t0 + r) - s0, 0, n);
         s_.mask.apply(now.mask, p.b, h, t0 + r, s0, seen[r], s + r * n);
       }
       vec::softmax_block(s, rows, n, seen, top, sum, shrink);
-      for (int64_t r = 0; r < rows && s0 > 0; ++r)
+      for (int64_t r = 0; r < rows && !first; ++r)
         if (shrink[r] != T(1)) vec::scale(acc + r * ld, shrink[r], dv);
-      if (rows == 1 && s0 == 0) vec::gemv_rows(s, v, v_.ld(), n, dv, acc);
-      else gemm(false, false, rows, dv, n, T(1), s, n, v + s0 * v_.ld(), v_.ld(), s0 == 0 ? T(0) : T(1), acc, ld);
+      if (rows == 1 && first) vec::gemv_rows(s, v + s0 * v_.ld(), v_.ld(), n, dv, acc);
+      else gemm(false, false, rows, dv, n, T(1), s, n, v + s0 * v_.ld(), v_.ld(), first ? T(0) : T(1), acc, ld);
+      first = false;
     }
+    if (first) clear_rows(acc, ld, rows, dv);
     finish(ctx, p.b, h, p.first_query + t0, rows, acc, top, sum);
     out_.finish(ctx, p.b, h, p.first_query + t0, rows, buffer);
   }
@@ -349,7 +364,7 @@ class AttentionGrad : public Exec {
   void queries(const RunContext& ctx, const Now& now, const Part& part, const Pointers& ptr, int64_t h, int64_t hk,
                int64_t t0, int64_t t1, T* dk, T* dv) const {
     const int64_t rows = t1 - t0, d = s_.dim, e = s_.value_dim;
-    const int64_t reach = s_.visible(part, t1 - 1), block = std::min(kKeyBlock, std::max<int64_t>(1, reach));
+    const int64_t reach = s_.reach(now, part, h, t0, t1), block = std::min(kKeyBlock, std::max<int64_t>(1, reach));
     const T* g = ptr.g + g_.offset(part.b, h, part.first_query + t0);
     const T* q = ptr.q + q_.offset(part.b, h, part.first_query + t0);
     const T* out = ptr.out + out_.offset(part.b, h, part.first_query + t0);
@@ -364,10 +379,11 @@ class AttentionGrad : public Exec {
       recompute_lse(now, part, ptr, h, hk, t0, rows, p, delta + rows);
       lse = delta + rows;
     }
-    if (reach == 0) clear_rows(dq, dq_.ld(), rows, d);
     for (int64_t r = 0; r < rows; ++r) delta[r] = vec::dot(g + r * g_.ld(), out + r * out_.ld(), e);
+    bool first = true;
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, reach - s0);
+      if (s_.mask.hides(now.mask, part.b, h, s0, n)) continue;
       const T* k = ptr.k + k_.offset(part.b, hk, part.first_key + s0);
       const T* v = ptr.v + v_.offset(part.b, hk, part.first_key + s0);
       gemm(false, true, rows, n, d, now.scale, q, q_.ld(), k, k_.ld(), T(0), p, n);
@@ -379,8 +395,10 @@ class AttentionGrad : public Exec {
       vec::softmax_grad_block(p, ds, rows, n, seen, lse, delta, now.scale);
       gemm(true, false, n, e, rows, T(1), p, n, g, g_.ld(), T(1), dv + s0 * dv_.ld(), dv_.ld());
       gemm(true, false, n, d, rows, T(1), ds, n, q, q_.ld(), T(1), dk + s0 * dk_.ld(), dk_.ld());
-      gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), s0 == 0 ? T(0) : T(1), dq, dq_.ld());
+      gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), first ? T(0) : T(1), dq, dq_.ld());
+      first = false;
     }
+    if (first) clear_rows(dq, dq_.ld(), rows, d);
     dq_.finish(ctx, part.b, h, part.first_query + t0, rows, buffer);
   }
 

@@ -134,6 +134,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
     const int t0 = (int)(start + at % each) * S::kStep;
     const i64 h = kv * together + at / each;
     if (low >= p.seen(t0 + S::kStep - 1, kCausal)) continue;
+    if (one_row && is_padding<T, kMask, S::kStep>(mask, p, b, h, t0)) continue;
 
     Results<T, S, kSteps> s = {};  // keys x queries
     add_products<T, S, kSteps>(s, RowsInShared<T, S>{ks}, qs);
@@ -210,8 +211,9 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
   load_tile<S, S::kRows, kWide>(gs, grad + p.grad.row(b, h, place.q0 + first), p.grad, p.queries - first, p.dim);
 
   const i64 last = first + S::kRows < p.queries ? first + S::kRows - 1 : p.queries - 1;
-  const int tiles = (int)((p.seen(last, kCausal) + S::kStep - 1) / S::kStep);
   const bool one_row = kMask != kNoMask && p.mask.t == 0;
+  const bool left_out = one_row && is_padding<T, kMask, S::kRows>(mask, p, b, h, first);
+  const int tiles = left_out ? 0 : (int)((p.seen(last, kCausal) + S::kStep - 1) / S::kStep);
   const VisibleTiles<T, kMask, S::kStep> visible = {
       mask, kMask == kNoMask ? 0 : p.mask.row(b, h, 0), p.mask.d, p.kv_length, one_row, tiles};
   Shown shown, shown_next;

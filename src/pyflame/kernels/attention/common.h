@@ -126,6 +126,16 @@ PF_DEVICE Shown shown_by(const void* mask, i64 at, i64 stride, i64 key, i64 end)
   return ballot(!all) == 0 ? kShowsAll : kShowsSome;
 }
 
+// Whether the kRows queries from `first` on are padding, which may be left out: the mask, which has one row for all
+// queries, hides the keys at their positions.
+template <class T, MaskKind kMask, int kRows>
+PF_DEVICE bool is_padding(const void* mask, const Attention& p, i64 b, i64 h, i64 first) {
+  if constexpr (kMask == kNoMask) return false;
+  else
+    return p.padding != 0 &&
+           shown_by<T, kMask, kRows>(mask, p.mask.row(b, h, 0), p.mask.d, first, p.kv_length) == kShowsNone;
+}
+
 // The tiles of keys from `from` to `to` that a workgroup visits: all but those that its mask hides from all queries, such
 // as padding. Only a mask with one row for all queries is asked (`asked`).
 template <class T, MaskKind kMask, int kKeys>

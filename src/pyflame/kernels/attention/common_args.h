@@ -28,6 +28,7 @@ struct Attention {
   i64 batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, kv_length = 0;
   i64 dim = 0;
   double scale = 0;
+  i64 padding = 0;              // 1: queries that are hidden as keys may be left out; their results are 0
   Strides4 q, k, v, out, mask;  // mask: [B, H, T, S]
   Strides4 grad, dq, dk, dv;    // of the gradient kernels only
   Packed packed;
@@ -39,6 +40,6 @@ struct Attention {
 };
 static_assert(sizeof(Strides4) == 32);
 static_assert(sizeof(Packed) == 56);
-static_assert(sizeof(Attention) == 408);
+static_assert(sizeof(Attention) == 416);
 
 }  // namespace pf

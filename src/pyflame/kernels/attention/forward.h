@@ -7,7 +7,8 @@
 // sequences are packed.
 //
 // Keys beyond a length, and those of other packed sequences, are never read. If a mask has one row for all queries,
-// tiles of keys that it hides, such as padding, are not read either. Other hidden keys of a tile have weight 0. A NaN or
+// tiles of keys that it hides, such as padding, are not read either, and with p.padding tiles of queries at the same
+// positions are left out. Other hidden keys of a tile have weight 0. A NaN or
 // an infinity in the values of such keys therefore makes these queries NaN; the reference backend skips hidden keys.
 #pragma once
 
@@ -168,7 +169,10 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   const i64 end = p.seen(kRowsFolded ? p.queries - 1 : last, kCausal);
   const int tiles = (int)((end + S::kKeys - 1) / S::kKeys);
   const int share = kSplit ? (tiles + (int)groups().y - 1) / (int)groups().y : tiles;
-  const int from = kSplit ? share * (int)group().y : 0, to = from + share < tiles ? from + share : tiles;
+  const int from = kSplit ? share * (int)group().y : 0;
+  const bool one_row = kMask != kNoMask && p.mask.t == 0 && (!kRowsFolded || p.mask.h == 0);
+  const bool left_out = !kRowsFolded && one_row && is_padding<T, kMask, S::kRows>(mask, p, b, rh, first);
+  const int to = left_out ? from : from + share < tiles ? from + share : tiles;
 
   // The row of a lane's element. It is computed where it is needed instead of being kept, to save registers.
   const auto row_of = [&](int t, int r) { return (int)first + wave_row<S>() + t * 16 + M::row_of(r); };
@@ -191,7 +195,6 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
     in_registers.load(in_shared);
     barrier();
   }
-  const bool one_row = kMask != kNoMask && p.mask.t == 0 && (!kRowsFolded || p.mask.h == 0);
   const VisibleTiles<T, kMask, S::kKeys> visible = {
       mask, kMask == kNoMask ? 0 : p.mask.row(b, rh * together, 0), p.mask.d, p.kv_length, one_row, to};
   Shown shown, shown_next;

@@ -58,6 +58,13 @@ PF_DEVICE QueryRow query_row(Attention& p) {
           at.q0, at.k0, (i64)bh * queries + at.q0 + at.first, at.none};
 }
 
+// How many keys the query sees; none if it is left out.
+template <class T, MaskKind kMask, bool kCausal>
+PF_DEVICE int keys_seen(const QueryRow& at, const void* mask, const Attention& p) {
+  if (kMask != kNoMask && p.mask.t == 0 && is_padding<T, kMask, 1>(mask, p, at.b, at.h, at.t)) return 0;
+  return (int)p.seen(at.t, kCausal);
+}
+
 // The running softmax of a query. `total` is the sum of the weights, relative to the maximum `top`.
 template <class X, int kThreads>
 struct RunningSoftmax {
@@ -101,7 +108,7 @@ PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* m
   if (kPacked && group().x == 0) check_offsets(p);
   const QueryRow at = query_row<kPacked>(p);
   if (at.none) return;
-  const int seen = (int)p.seen(at.t, kCausal);
+  const int seen = keys_seen<T, kMask, kCausal>(at, mask, p);
   const T* const qr = at.row_of(q, p.q);
   const T* const kh = at.keys_of(k, p.k);
   const T* const vh = at.keys_of(v, p.v);
@@ -141,7 +148,7 @@ PF_DEVICE void attention_plain_query_stats(const T* grad, const T* q, const T* k
   const i64 rows = p.batch * p.heads * p.queries;
   const QueryRow at = query_row<kPacked>(p);
   if (at.none) return;
-  const int seen = (int)p.seen(at.t, kCausal);
+  const int seen = keys_seen<T, kMask, kCausal>(at, mask, p);
   const T* const qr = at.row_of(q, p.q);
   const T* const gr = at.row_of(grad, p.grad);
   const T* const kh = at.keys_of(k, p.k);
@@ -160,7 +167,8 @@ PF_DEVICE void attention_plain_query_stats(const T* grad, const T* q, const T* k
   }
   if (thread() != 0) return;
   const X inverse = softmax.total == 0 ? 0 : 1 / softmax.total;
-  stats[at.row] = softmax.top == (X)minus_infinity() ? 0 : softmax.top;
+  // If the query sees no key or is left out, all its weights are 0.
+  stats[at.row] = softmax.top == (X)minus_infinity() ? (X)-minus_infinity() : softmax.top;
   stats[rows + at.row] = inverse;
   stats[2 * rows + at.row] = delta * inverse;
 }
@@ -176,7 +184,7 @@ PF_DEVICE void attention_plain_queries_grad(const T* grad, const T* q, const T* 
   const i64 rows = p.batch * p.heads * p.queries;
   const QueryRow at = query_row<kPacked>(p);
   if (at.none) return;
-  const int seen = (int)p.seen(at.t, kCausal);
+  const int seen = keys_seen<T, kMask, kCausal>(at, mask, p);
   const T* const qr = at.row_of(q, p.q);
   const T* const gr = at.row_of(grad, p.grad);
   const T* const kh = at.keys_of(k, p.k);

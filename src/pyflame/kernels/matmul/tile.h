@@ -93,6 +93,27 @@ struct Fetch {
   }
 };
 
+// Tiles are visited in bands of 8 rows, so that workgroups that run at the same time share their inputs in the cache.
+struct TilePlace {
+  u32 high, wide;
+};
+PF_DEVICE TilePlace banded(u32 tile, u32 wide, u32 high) {
+  constexpr u32 kBand = 8;
+  const u32 band = tile / (kBand * wide), in_band = tile % (kBand * wide);
+  const u32 rows = high - band * kBand < kBand ? high - band * kBand : kBand;
+  return {band * kBand + in_band % rows, in_band / rows};
+}
+
+// The hardware gives workgroups to the dies of a GPU in turn. This numbers them so that those of one die are adjacent,
+// and share their inputs in that die's cache.
+template <int kDies>
+PF_DEVICE u32 place_of_group() {
+  const u32 number = group().x;
+  if constexpr (kDies == 1) return number;
+  const u32 die = number % kDies, each = groups().x / kDies, more = groups().x % kDies;
+  return die * each + (die < more ? die : more) + number / kDies;
+}
+
 // What one workgroup computes: rows from `row` to before `rows_end`, at most a tile's, and the terms of the sums from `depth` to before `depth_end`, with
 // the matrices of batch entry `item`.
 struct Part {

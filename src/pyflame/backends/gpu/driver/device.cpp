@@ -46,6 +46,7 @@ Arch read_arch(const Rt& rt, int device) {
   a.compute_units = compute_units(a.name, rt.attribute(Attribute::compute_units, device));
   a.shared_bytes = rt.attribute(Attribute::shared_per_block, device);
   a.max_threads = rt.attribute(Attribute::threads_per_block, device);
+  a.dies = std::max(1, rt.attribute(Attribute::dies, device));
   return a;
 }
 

@@ -19,6 +19,7 @@ namespace pyflame::gpu {
 struct Arch {
   std::string name;  // "gfx942", "sm_90"
   int wave = 64, compute_units = 0, shared_bytes = 65536, max_threads = 1024;
+  int dies = 1;  // XCDs of an Instinct GPU, or of the partition of it
 };
 
 // A kernel with its grid and parameters. `sizes` has the bytes of each parameter. It may be empty; then parameters

@@ -76,8 +76,9 @@ bool is_fatal(Result result) {
 
 int Rt::attribute(Attribute which, int device) const {
   const AttributeNumbers n = kAttributeNumbers[static_cast<size_t>(which)];
+  const int number = type == DeviceType::rocm ? n.hip : n.cuda;
   int value = 0;
-  return device_attribute(&value, type == DeviceType::rocm ? n.hip : n.cuda, device) == 0 ? value : 0;
+  return number >= 0 && device_attribute(&value, number, device) == 0 ? value : 0;
 }
 
 void Rt::check(Result result, const char* what) const {

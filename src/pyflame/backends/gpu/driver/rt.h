@@ -116,14 +116,16 @@ enum class Attribute {
   l2_bytes,
   major,
   minor,
-  integrated
+  integrated,
+  dies  // that have a second-level cache each (XCDs)
 };
 
 struct AttributeNumbers {  // hipDeviceAttribute_t (ROCm 6 and 7) and CUdevice_attribute
   int hip, cuda;
 };
-constexpr AttributeNumbers kAttributeNumbers[] = {{63, 16}, {87, 10}, {74, 97}, {56, 1},
-                                                  {19, 38}, {23, 75}, {61, 76}, {16, 18}};
+// No number is -1.
+constexpr AttributeNumbers kAttributeNumbers[] = {{63, 16}, {87, 10}, {74, 97}, {56, 1},    {19, 38},
+                                                  {23, 75}, {61, 76}, {16, 18}, {10018, -1}};
 
 struct Rt {
   DeviceType type = DeviceType::cuda;

@@ -95,6 +95,7 @@ class AttentionBase : public Executable {
       shape_.packed.sequences = node_.ins[offsets_].shape[0] - 1;
       params_ += 2;
     }
+    shape_.padding = node_.attr<AttentionAttrs>().padding;
     if (kind_.mask != AttentionMask::none) {
       mask_ = static_cast<int>(mask_at);
       ++params_;
@@ -205,6 +206,7 @@ class MatrixForward final : public AttentionBase {
     };
     std::stable_sort(splits.begin(), splits.end(), [&](int64_t x, int64_t y) { return distance(x) < distance(y); });
     std::vector<Plan> all;
+    if (shape_.padding) return all;  // the tiles decide which of the queries of padding have results of 0
     const std::string own = Plan{attention_forward_tiles(kind_, splits_ > 1), splits_}.name();
     for (const int64_t n : splits) {
       const int64_t rows = shape_.queries * (n > 1 && !kind_.packed ? together : 1);
@@ -353,6 +355,7 @@ class MatrixGrad final : public GradBase {
                queries =
                    with_own_first(all_attention_queries_tiles(kind_, shared_bytes_), plan_.queries, shape_.queries);
     std::vector<Plan> all;
+    if (shape_.padding) return all;  // the tiles decide which of the queries of padding have results of 0
     for (size_t i = 1; i < std::max(keys.size(), queries.size()); ++i) {
       if (i < keys.size()) all.push_back({keys[i], plan_.queries});
       if (i < queries.size()) all.push_back({plan_.keys, queries[i]});
@@ -477,7 +480,8 @@ std::unique_ptr<Executable> make_plan(const Problem& p, const std::string& name)
     names += (names.empty() ? "" : " ") + plan.name();
   }
   PF_FAIL(Value, "attention: no such configuration; got '{}'; expected {}", name,
-          names.empty() ? "none, since the device has no matrix cores" : "one of " + names);
+          names.empty() ? "none, since the device has no matrix cores, or queries of padding are left out"
+                        : "one of " + names);
 }
 constexpr Configurations kForwardPlans{list_plans<MatrixForward>, make_plan<MatrixForward>, true};
 constexpr Configurations kGradPlans{list_plans<MatrixGrad>, make_plan<MatrixGrad>, true};

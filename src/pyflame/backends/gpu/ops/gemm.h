@@ -56,6 +56,8 @@ class Output {
 // The text of the kernel of a group, for aligned pointers.
 enum class MatmulEntry { gemv, units, tile };
 std::string matmul_source(const Problem& p, MatmulEntry entry);
+// The configurations of the entry for matrix cores, with their kernels' texts, on an AMD GPU with such waves.
+std::vector<std::pair<std::string, std::vector<std::string>>> units_configurations(const Problem& p, int wave);
 
 // Workgroups: x for tiles, y for batches.
 std::array<unsigned, 3> tile_grid(int64_t tiles, int64_t batches);

@@ -77,8 +77,8 @@ class GroupedMm final : public Executable {
         "pf::{5}<{0}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}>(a, b, p, out, parts); }}",
         stored_, output_.parameters(), of_rows_ ? "p.m" : "p.k", output_.text(false, units_),
         of_rows_ ? "GroupsOfRows" : "GroupsOfTerms", units_ ? "matmul_units" : "matmul_tile", tile_.rows, tile_.cols,
-        tile_.depth, tile_.rest, kGroupThreads, side_a_->along, side_b_->along, va ? vec_ : 1, vb ? vec_ : 1,
-        of_rows_ ? ", groups" : "");
+        tile_.depth, units_ ? fmt::format("{}, 1, 1", tile_.rest) : tile_.rest, kGroupThreads, side_a_->along,
+        side_b_->along, va ? vec_ : 1, vb ? vec_ : 1, of_rows_ ? ", groups" : "");
     if (units_)
       return kernel_source(
           {"device/mma.h", "device/groups.h", "matmul/tile.h", "matmul/matrix_cores.h", "matmul/groups.h"},

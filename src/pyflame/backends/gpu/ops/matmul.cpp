@@ -20,9 +20,24 @@ namespace pyflame::gpu {
 
 namespace {
 
+// What a configuration may ask of the device. It is known where there is one.
+struct Machine {
+  int wave = 32, compute_units = 0, dies = 1;
+  bool large_blocks = true;
+  Machine() = default;
+  explicit Machine(Device d) {
+    if (count_devices(d.type) == 0) return;
+    const Arch& a = arch_of(d.type, d.index);
+    wave = a.wave, compute_units = a.compute_units, dies = a.dies;
+    large_blocks = d.type != DeviceType::rocm || wave == 64;
+  }
+};
+
 struct Plan {
   MatmulTile tile;
   int64_t tiles, each, splits;  // workgroups per matrix; steps of `tile.depth` per split; number of splits
+  int dies = 1;                 // among which tiles are distributed so that neighbours are together
+  int64_t streams = 0;          // workgroups that share the tiles of the last round (stream-K); 0: one tile each
   Plan(const Product& g, bool units) : Plan(g, units, largest(g, units), 0) {}
   // splits: at most so many; 0 leaves it to the plan.
   Plan(const Product& g, bool units, const MatmulTile& wanted, int64_t most_splits) : tile(wanted) {
@@ -37,19 +52,51 @@ struct Plan {
     each = ceil_div(steps, std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, steps / (most_splits > 0 ? 2 : 8))));
     splits = ceil_div(steps, each);
   }
-  std::string name() const { return fmt::format("tile={}x{},splits={}", tile.rows, tile.cols, splits); }
+  std::string name() const {
+    std::string name = fmt::format("tile={}x{},splits={}", tile.rows, tile.cols, splits);
+    if (tile.waves > 0) name += fmt::format(",waves={}", tile.waves);
+    if (tile.stages > 1) name += fmt::format(",stages={}", tile.stages);
+    if (dies > 1) name += fmt::format(",dies={}", dies);
+    if (streams > 0) name += fmt::format(",streams={}", streams);
+    return name;
+  }
+  // The tiles that have a whole round of the device's `streams` workgroups; the others are shared.
+  int64_t whole_tiles() const { return streams > 0 ? tiles / streams * streams : tiles; }
   // Other plans for the product: every tile, with several numbers of splits. The largest tiles come first.
-  static std::vector<Plan> others(const Product& g, bool units) {
+  static std::vector<Plan> others(const Product& g, bool units, const Machine& machine) {
     std::vector<Plan> all;
     std::vector<std::string> names{Plan(g, units).name()};
-    const std::span<const MatmulTile> tiles = matmul_tiles(g.dtype, units);
-    for (const int64_t splits : {1, 2, 4, 8, 16})
-      for (const MatmulTile& tile : tiles) {
-        const Plan plan(g, units, tile, splits);
-        if (std::find(names.begin(), names.end(), plan.name()) != names.end()) continue;
-        names.push_back(plan.name());
-        all.push_back(plan);
+    const auto add = [&](const Plan& plan) {
+      if (std::find(names.begin(), names.end(), plan.name()) != names.end()) return;
+      names.push_back(plan.name());
+      all.push_back(plan);
+    };
+    const std::span<const MatmulTile> usual = matmul_tiles(g.dtype, units);
+    // A tile that is not half full is for smaller products.
+    std::vector<MatmulTile> more;
+    if (units)
+      for (const MatmulTile& t : kMoreUnitTiles)
+        if (g.m > t.rows / 2 && g.n > t.cols / 2 && (machine.large_blocks || !t.large_blocks)) more.push_back(t);
+    for (const int64_t splits : {1, 2, 4, 8, 16}) {
+      for (const MatmulTile& tile : usual) add(Plan(g, units, tile, splits));
+      if (splits <= 4)
+        for (const MatmulTile& tile : more) add(Plan(g, units, tile, splits));
+    }
+    if (!units) return all;
+    more.insert(more.begin(), usual.front());
+    for (const MatmulTile& tile : more) {
+      Plan plan(g, units, tile, 1);
+      if (machine.dies > 1 && plan.tiles > machine.dies) {
+        plan.dies = machine.dies;
+        add(plan);
+        plan.dies = 1;
       }
+      // The last round has less than nine tenths of the others' work, and its parts are a few steps long.
+      const int64_t groups = machine.compute_units, last = groups > 0 ? plan.tiles % groups : 0;
+      if (g.batches() != 1 || last == 0 || last * 10 > groups * 9) continue;
+      plan.streams = groups;
+      if (last * ceil_div(g.k, tile.depth) >= 4 * groups) add(plan);
+    }
     return all;
   }
 
@@ -109,8 +156,8 @@ class OwnProduct : public Executable {
     return std::max<size_t>(static_cast<size_t>(dtype_size(product_.dtype)), is_float(product_.dtype) ? 4 : 1);
   }
   // The kernel that calls `call`, whose last argument is `out`. swapped: (line, vector) are (col, row).
-  std::string source(std::initializer_list<const char*> files, const std::string& shape, const std::string& call,
-                     bool swapped, bool many = false) const {
+  std::string source(std::initializer_list<const char*> files, unsigned threads, const std::string& shape,
+                     const std::string& call, bool swapped, bool many = false) const {
     std::string out, parameters;
     if (splits_ > 1) {
       out = fmt::format(
@@ -124,7 +171,7 @@ class OwnProduct : public Executable {
       out = output_.text(swapped, many);
       parameters = output_.parameters();
     }
-    return kernel_source(files, kGroupThreads,
+    return kernel_source(files, threads,
                          fmt::format("(const {0}* a, const {0}* b, {1} p{2}) {{ {3} {4}; }}", stored_, "pf::" + shape,
                                      parameters, out, call));
   }
@@ -167,18 +214,22 @@ class OwnProduct : public Executable {
   BindingId a_, b_;
   std::string stored_;
   int64_t vec_ = 1, splits_ = 1;
+  Arguments arguments_;
 
  private:
   std::optional<Kernel> finish_;
-  Arguments arguments_;
 };
+
+constexpr auto kUnitsFiles = {"device/mma.h", "matmul/tile.h", "matmul/matrix_cores.h"};
 
 class TileProduct final : public OwnProduct {
  public:
-  TileProduct(const Problem& p, bool units) : TileProduct(p, units, Plan(Product(p.root()), units)) {}
-  TileProduct(const Problem& p, bool units, const Plan& plan)
+  TileProduct(const Problem& p, bool units)
+      : TileProduct(p, units, Plan(Product(p.root()), units), Machine(p.graph.device)) {}
+  TileProduct(const Problem& p, bool units, const Plan& plan, const Machine& machine)
       : OwnProduct(p),
         units_(units),
+        threads_(plan.tile.waves > 0 ? static_cast<unsigned>(plan.tile.waves * machine.wave) : kGroupThreads),
         side_a_(product_.m, product_.k, product_.a_row, product_.a_col, product_.a_batch, vec_),
         side_b_(product_.n, product_.k, product_.b_col, product_.b_row, product_.b_batch, vec_),
         plan_(plan) {
@@ -198,38 +249,91 @@ class TileProduct final : public OwnProduct {
               view_of(batch, over(p.root().ins[0], batch, 2)),
               view_of(batch, over(p.root().ins[1], batch, 2))};
   }
+  size_t workspace() const override {
+    if (plan_.streams == 0) return OwnProduct::workspace();
+    return static_cast<size_t>(plan_.streams * 2 * plan_.tile.rows * plan_.tile.cols) * sizeof(float);
+  }
   void compile() {
-    kernel(side_a_.vectors, side_b_.vectors);
+    const bool va = side_a_.vectors, vb = side_b_.vectors;
+    if (plan_.whole_tiles() > 0) kernel(va, vb);
+    if (plan_.streams > 0) pieces_kernel(va, vb), add_kernel(va, vb);
     make_finish();
   }
   void run(const RunContext& ctx) override {
     if (product_.m * product_.n * shape_.batches == 0) return;
     const void *a = ctx.bindings[a_], *b = ctx.bindings[b_];
     const bool va = side_a_.vectors && aligned(a), vb = side_b_.vectors && aligned(b);
-    launch(kernel(va, vb), ctx, a, b, shape_, tile_grid(plan_.tiles * splits_, shape_.batches));
+    const int64_t whole = plan_.whole_tiles();
+    if (whole > 0) launch(kernel(va, vb), ctx, a, b, shape_, tile_grid(whole * splits_, shape_.batches));
+    if (plan_.streams == 0) return;
+    arguments_.clear();
+    arguments_.add(a), arguments_.add(b), arguments_.add(shape_), arguments_.add(ctx.workspace), arguments_.add(whole);
+    pieces_kernel(va, vb).run(ctx.device, {static_cast<unsigned>(plan_.streams), 1, 1}, arguments_.pointers.data(),
+                              arguments_.sizes);
+    arguments_.clear();
+    arguments_.add(ctx.workspace), arguments_.add(shape_), arguments_.add(whole), arguments_.add(plan_.streams);
+    output_.append(arguments_, ctx);
+    const int64_t groups = (plan_.tiles - whole) * (plan_.tile.rows * plan_.tile.cols / kGroupThreads);
+    add_kernel(va, vb).run(ctx.device, {static_cast<unsigned>(groups), 1, 1}, arguments_.pointers.data(),
+                           arguments_.sizes);
   }
   std::string text(bool va, bool vb) const {
-    const std::string call = fmt::format("pf::{}<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(a, b, p, out)",
-                                         units_ ? "matmul_units" : "matmul_tile", stored_, plan_.tile.rows,
-                                         plan_.tile.cols, plan_.tile.depth, plan_.tile.rest, kGroupThreads,
-                                         side_a_.along, side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
     if (units_)
-      return source({"device/mma.h", "matmul/tile.h", "matmul/matrix_cores.h"}, "MatmulShape", call, false, true);
-    return source({"matmul/tile.h"}, "MatmulShape", call, false);
+      return source(kUnitsFiles, threads_, "MatmulShape",
+                    fmt::format("pf::matmul_units<{}>(a, b, p, out)", numbers(va, vb, fmt::format(", {}", plan_.dies))),
+                    false, true);
+    return source({"matmul/tile.h"}, threads_, "MatmulShape",
+                  fmt::format("pf::matmul_tile<{}>(a, b, p, out)", numbers(va, vb, "")), false);
+  }
+  // The kernels of a plan with streams.
+  std::string pieces_text(bool va, bool vb) const {
+    return kernel_source(kUnitsFiles, threads_,
+                         fmt::format("(const {0}* a, const {0}* b, pf::MatmulShape p, float* parts, pf::i64 first) {{ "
+                                     "pf::matmul_pieces<pf::UnitsTile<{1}>>(a, b, p, parts, first); }}",
+                                     stored_, numbers(va, vb, "")));
+  }
+  std::string add_text(bool va, bool vb) const {
+    return kernel_source(kUnitsFiles, kGroupThreads,
+                         fmt::format("(const float* parts, pf::MatmulShape p, pf::i64 first, pf::i64 count{}) {{ {} "
+                                     "pf::add_pieces<pf::UnitsTile<{}>>(parts, p, first, count, out); }}",
+                                     output_.parameters(), output_.text(false), numbers(va, vb, "")));
   }
   std::string best_text() const { return text(side_a_.vectors, side_b_.vectors); }
+  std::vector<std::string> stream_texts() const {
+    return {pieces_text(side_a_.vectors, side_b_.vectors), add_text(side_a_.vectors, side_b_.vectors)};
+  }
 
  private:
-  Kernel& kernel(bool va, bool vb) {
-    std::optional<Kernel>& k = kernels_[(va ? 1 : 0) + (vb ? 2 : 0)];
-    if (!k) k.emplace(type_, kGroupThreads, text(va, vb));
+  // The kernels for aligned and unaligned pointers.
+  using Kernels = std::array<std::optional<Kernel>, 4>;
+  // The arguments of the kernel's template.
+  std::string numbers(bool va, bool vb, const std::string& after_stages) const {
+    const MatmulTile& t = plan_.tile;
+    return fmt::format("{}, {}, {}, {}, {}{}{}, {}, {}, {}, {}, {}", stored_, t.rows, t.cols, t.depth, t.rest,
+                       units_ ? fmt::format(", {}", t.stages) : "", after_stages, threads_, side_a_.along,
+                       side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
+  }
+  template <class Text>
+  Kernel& made(Kernels& kernels, bool va, bool vb, unsigned threads, const Text& text) {
+    std::optional<Kernel>& k = kernels[(va ? 1 : 0) + (vb ? 2 : 0)];
+    if (!k) k.emplace(type_, threads, text());
     return *k;
   }
+  Kernel& kernel(bool va, bool vb) {
+    return made(kernels_, va, vb, threads_, [&] { return text(va, vb); });
+  }
+  Kernel& pieces_kernel(bool va, bool vb) {
+    return made(pieces_, va, vb, threads_, [&] { return pieces_text(va, vb); });
+  }
+  Kernel& add_kernel(bool va, bool vb) {
+    return made(adds_, va, vb, kGroupThreads, [&] { return add_text(va, vb); });
+  }
   bool units_;
+  unsigned threads_;
   Side side_a_, side_b_;
   Plan plan_;
   pf::MatmulShape shape_{};
-  std::array<std::optional<Kernel>, 4> kernels_;
+  Kernels kernels_, pieces_, adds_;
 };
 
 // With more vectors, this kernel reads the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8
@@ -269,7 +373,7 @@ class Gemv final : public OwnProduct {
                                                   few_, team_, lines_, ahead_, kGroupThreads, v ? vec_ : 1)
                                     : fmt::format("pf::gemv_across<{}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_,
                                                   team_, kGroupThreads, v ? vec_ : 1);
-    return source({"matmul/tile.h", "matmul/gemv.h"}, "GemvShape", call, swapped_);
+    return source({"matmul/tile.h", "matmul/gemv.h"}, kGroupThreads, "GemvShape", call, swapped_);
   }
   std::string best_text() const { return text(vectors_); }
 
@@ -397,14 +501,16 @@ std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::m
 template <bool kUnitsOnly>
 std::vector<std::string> list_tiles(const Problem& p) {
   std::vector<std::string> names;
-  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly)) names.push_back(plan.name());
+  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly, Machine(p.graph.device)))
+    names.push_back(plan.name());
   return names;
 }
 template <bool kUnitsOnly>
 std::unique_ptr<Executable> make_tiles(const Problem& p, const std::string& name) {
   std::string names;
-  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly)) {
-    if (plan.name() == name) return compiled(std::make_unique<TileProduct>(p, kUnitsOnly, plan));
+  const Machine machine(p.graph.device);
+  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly, machine)) {
+    if (plan.name() == name) return compiled(std::make_unique<TileProduct>(p, kUnitsOnly, plan, machine));
     names += (names.empty() ? "" : " ") + plan.name();
   }
   PF_FAIL(Value, "matmul: no such configuration; got '{}'; expected one of {}", name, names);
@@ -455,6 +561,20 @@ std::span<const Impl> epilogue_impls(const Problem& p) {
 std::string matmul_source(const Problem& p, MatmulEntry entry) {
   if (entry == MatmulEntry::gemv) return Gemv(p).best_text();
   return TileProduct(p, entry == MatmulEntry::units).best_text();
+}
+
+std::vector<std::pair<std::string, std::vector<std::string>>> units_configurations(const Problem& p, int wave) {
+  Machine machine;
+  machine.wave = wave, machine.compute_units = 96, machine.dies = wave == 64 ? 8 : 1, machine.large_blocks = wave == 64;
+  std::vector<std::pair<std::string, std::vector<std::string>>> all;
+  for (const Plan& plan : Plan::others(Product(p.root()), true, machine)) {
+    const TileProduct product(p, true, plan, machine);
+    std::vector<std::string> texts{product.best_text()};
+    if (plan.streams > 0)
+      for (std::string& t : product.stream_texts()) texts.push_back(std::move(t));
+    all.emplace_back(plan.name(), std::move(texts));
+  }
+  return all;
 }
 
 }  // namespace pyflame::gpu

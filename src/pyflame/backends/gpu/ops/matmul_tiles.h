@@ -10,10 +10,13 @@ namespace pyflame::gpu {
 // Workgroups that keep a large GPU busy.
 constexpr int64_t kEnough = 128;
 
-// In the kernel's template, a configuration's own numbers follow rows, cols and depth.
+// In the kernel's template, a configuration's own numbers follow rows, cols and depth. waves: of a workgroup; 0: kGroupThreads
+// threads. stages: see UnitsTile in kernels/matmul/matrix_cores.h.
 struct MatmulTile {
   int rows, cols, depth;
   const char* rest;
+  int waves = 0, stages = 1;
+  bool large_blocks = false;  // a wave computes 64 x 64 outputs: too many registers for waves of 32 on RDNA
 };
 // The tiles for multiply-adds, or for matrix cores (`units`), largest first.
 inline std::span<const MatmulTile> matmul_tiles(DType dtype, bool units) {
@@ -25,6 +28,10 @@ inline std::span<const MatmulTile> matmul_tiles(DType dtype, bool units) {
   if (dtype_size(dtype) == 8) return kWide;
   return kTiles;
 }
+// Tiles for matrix cores that no rule chooses; they can be measured. Static shared memory is at most 48 KiB.
+inline constexpr MatmulTile kMoreUnitTiles[] = {
+    {128, 128, 32, "4, 4, 1", 4, 2, true}, {256, 128, 32, "4, 4, 1", 8, 1, true}, {128, 128, 32, "4, 4, 1", 4, 1, true},
+    {128, 128, 32, "4, 2, 1", 0, 2},       {128, 64, 32, "4, 2, 1", 4, 2},        {64, 64, 32, "2, 2, 1", 4, 2}};
 
 // The dtypes that our kernels multiply on matrix cores.
 inline bool by_units(DType d) { return d == DType::float16 || d == DType::bfloat16; }
