@@ -20,17 +20,17 @@ static_assert(offsetof({theirs}, kernelParams) == offsetof({ours}, parameters));
 static_assert(offsetof({theirs}, extra) == offsetof({ours}, extra));
 """
 
-# In the order of rt.h's enumeration.
+# In the order of rt.h's enumeration. None: the driver has no such attribute.
 ATTRIBUTES = {
-    "hip": ("MultiprocessorCount", "WarpSize", "MaxSharedMemoryPerBlock", "MaxThreadsPerBlock", "L2CacheSize", "ComputeCapabilityMajor", "ComputeCapabilityMinor", "Integrated"),
-    "cuda": ("MULTIPROCESSOR_COUNT", "WARP_SIZE", "MAX_SHARED_MEMORY_PER_BLOCK", "MAX_THREADS_PER_BLOCK", "L2_CACHE_SIZE", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "INTEGRATED"),
+    "hip": ("MultiprocessorCount", "WarpSize", "MaxSharedMemoryPerBlock", "MaxThreadsPerBlock", "L2CacheSize", "ComputeCapabilityMajor", "ComputeCapabilityMinor", "Integrated", "NumberOfXccs"),
+    "cuda": ("MULTIPROCESSOR_COUNT", "WARP_SIZE", "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "MAX_THREADS_PER_BLOCK", "L2_CACHE_SIZE", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "INTEGRATED", None),
 }
 
 
 def attributes(side, prefix):
     names = ATTRIBUTES[side]
     return f"static_assert(std::size(kAttributeNumbers) == {len(names)});" + "".join(
-        f"static_assert(kAttributeNumbers[{i}].{side} == {prefix}{name});\n" for i, name in enumerate(names))
+        f"static_assert(kAttributeNumbers[{i}].{side} == {prefix + name if name else -1});\n" for i, name in enumerate(names))
 
 
 def check(tmp_path, header, include, text, *flags):

@@ -2,9 +2,15 @@
 // split keys, views; and the kernels' text for other compilers.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <map>
+#include <set>
+
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/ops/attention_kernels.h"
+#include "pyflame/base/error.h"
+#include "pyflame/compile/force.h"
 
 namespace pyflame {
 namespace {
@@ -38,16 +44,18 @@ TEST(GpuAttention, SourcesForOtherCompilers) {
     const std::string type(dtype_name(d));
     for (const int64_t dim : {64, 128, 256}) {
       const std::string end = fmt::format("{}_{}", dim, type);
-      write("forward_" + end, d, dim, AttentionMask::none, true,
-            [](const AttentionKind& a) { return attention_forward(a, true, true, false); });
+      write("forward_" + end, d, dim, AttentionMask::none, true, [](const AttentionKind& a) {
+        return attention_forward(a, attention_forward_tiles(a, false), true, true, false);
+      });
       write("queries_grad_" + end, d, dim, AttentionMask::none, true,
-            [](const AttentionKind& a) { return attention_queries_grad(a, true); });
+            [](const AttentionKind& a) { return attention_queries_grad(a, attention_queries_tiles(a), true); });
       write("keys_grad_" + end, d, dim, AttentionMask::none, true, [](const AttentionKind& a) {
-        return attention_keys_grad(a, true, attention_keys_grad_at_once(a) ? 3 : 2);
+        return attention_keys_grad(a, attention_keys_tiles(a), true, attention_keys_tiles(a).at_once ? 3 : 2);
       });
     }
-    write("split_" + type, d, 128, AttentionMask::none, true,
-          [](const AttentionKind& a) { return attention_forward(a, true, true, true); });
+    write("split_" + type, d, 128, AttentionMask::none, true, [](const AttentionKind& a) {
+      return attention_forward(a, attention_forward_tiles(a, true), true, true, true);
+    });
     write("combine_" + type, d, 128, AttentionMask::none, true,
           [](const AttentionKind& a) { return attention_combine(a); });
     write("stats_" + type, d, 128, AttentionMask::none, true,
@@ -58,21 +66,24 @@ TEST(GpuAttention, SourcesForOtherCompilers) {
       a.packed = true;
       return a;
     };
-    write("packed_" + type, d, 128, AttentionMask::none, true,
-          [&](const AttentionKind& a) { return attention_forward(packed(a), true, true, false); });
-    write("packed_split_" + type, d, 128, AttentionMask::none, true,
-          [&](const AttentionKind& a) { return attention_forward(packed(a), true, true, true); });
+    write("packed_" + type, d, 128, AttentionMask::none, true, [&](const AttentionKind& a) {
+      return attention_forward(packed(a), attention_forward_tiles(packed(a), false), true, true, false);
+    });
+    write("packed_split_" + type, d, 128, AttentionMask::none, true, [&](const AttentionKind& a) {
+      return attention_forward(packed(a), attention_forward_tiles(packed(a), true), true, true, true);
+    });
     write("few_rows_" + type, d, 128, AttentionMask::none, true, [](AttentionKind a) {
       a.few_rows = true;
-      return attention_forward(a, true, true, false);
+      return attention_forward(a, attention_forward_tiles(a, false), true, true, false);
     });
     write("packed_queries_grad_" + type, d, 128, AttentionMask::none, true,
-          [&](const AttentionKind& a) { return attention_queries_grad(packed(a), true); });
+          [&](const AttentionKind& a) { return attention_queries_grad(packed(a), attention_queries_tiles(a), true); });
     write("packed_keys_grad_" + type, d, 128, AttentionMask::none, true, [&](const AttentionKind& a) {
-      return attention_keys_grad(packed(a), true, attention_keys_grad_at_once(a) ? 3 : 2);
+      return attention_keys_grad(packed(a), attention_keys_tiles(a), true, attention_keys_tiles(a).at_once ? 3 : 2);
     });
-    write("masked_" + type, d, 80, AttentionMask::added, false,
-          [](const AttentionKind& a) { return attention_forward(a, false, false, false); });
+    write("masked_" + type, d, 80, AttentionMask::added, false, [](const AttentionKind& a) {
+      return attention_forward(a, attention_forward_tiles(a, false), false, false, false);
+    });
   }
   for (const DType d : {DType::float32, DType::float64, DType::bfloat16}) {
     const std::string type(dtype_name(d));
@@ -85,6 +96,36 @@ TEST(GpuAttention, SourcesForOtherCompilers) {
     write("plain_keys_grad_" + type, d, 64, AttentionMask::none, true,
           [](const AttentionKind& a) { return attention_plain_keys_grad(a); });
   }
+}
+
+// The tiles that tuning may try, in three forms: causal; with a mask and rows that are no whole vectors; packed sequences. A file
+// is for the architectures of its kind of matrix cores; elsewhere it is empty.
+TEST(GpuAttention, TilesForOtherCompilers) {
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  constexpr int kSharedBytes = 64 * 1024;
+  for (const MatrixKind units : {MatrixKind::mfma, MatrixKind::wmma})
+    for (const int64_t dim : {64, 128, 192, 256})
+      for (const std::string form : {"causal", "masked", "packed"}) {
+        AttentionKind a{.dtype = DType::bfloat16, .dim = dim, .units = units};
+        a.wave = units == MatrixKind::mfma ? 64 : 32;
+        const bool wide = form != "masked", folded = wide, split = form == "packed";
+        a.mask = form == "masked" ? AttentionMask::added : AttentionMask::none;
+        a.causal = form != "masked", a.packed = form == "packed";
+        const auto write = [&](const std::string& kernel, const AttentionSource& s) {
+          write_text(fmt::format("attention_{}_{}_{}_{}", to_string(units), kernel, dim, form),
+                     fmt::format("#if {}\n{}#endif\n", units == MatrixKind::mfma ? kHasMfma : kHasWmma,
+                                 gpu::whole_source(s.text)));
+        };
+        for (const auto& t : all_attention_forward_tiles(a, kSharedBytes))
+          write(fmt::format("forward_{}_{}_{}_{}_{:d}", t.tiles, t.waves, t.keys, t.stages, t.held),
+                attention_forward(a, t, wide, folded, split));
+        for (const auto& t : all_attention_queries_tiles(a, kSharedBytes))
+          write(fmt::format("queries_{}_{}_{}_{}", t.tiles, t.waves, t.step, t.stages),
+                attention_queries_grad(a, t, wide));
+        for (const auto& t : all_attention_keys_tiles(a, kSharedBytes))
+          write(fmt::format("keys_{}_{}_{}_{}_{:d}", t.tiles, t.waves, t.step, t.stages, t.at_once),
+                attention_keys_grad(a, t, wide, t.at_once ? 3 : 2));
+      }
 }
 
 class AttentionOnGpu : public GpuCase {
@@ -266,6 +307,218 @@ TEST_F(AttentionOnGpu, TheSameBitsEveryTime) {
     g = q.grad();
   }
   expect_same(grads[0], grads[1]);
+}
+
+// --- the configurations that tuning may try
+class AttentionConfigurationsOnGpu : public AttentionOnGpu {
+ protected:
+  // Forces an entry until the end of a block.
+  class Forced {
+   public:
+    Forced(const std::string& op, const std::string& entry) : op_(op), before_(force_entry(op, entry)) {}
+    ~Forced() { force_entry(op_, before_); }
+    Forced(const Forced&) = delete;
+    Forced& operator=(const Forced&) = delete;
+
+   private:
+    std::string op_, before_;
+  };
+  struct Inputs {
+    Tensor q, k, v, grad, mask;
+  };
+  Inputs inputs(const Setup& s) {
+    const auto random = [&](int64_t heads, int64_t n) {
+      return to_device(cast(randn({s.batch, heads, n, s.dim}, DType::float32, Device{}), s.dtype), gpu_);
+    };
+    Inputs x{random(s.heads, s.queries), random(s.kv_heads, s.keys), random(s.kv_heads, s.keys),
+             random(s.heads, s.queries), Tensor()};
+    if (s.mask == 1) x.mask = to_device(gt(rand({s.queries, s.keys}, DType::float32, Device{}), 0.3), gpu_);
+    return x;
+  }
+  static std::vector<Tensor> results(const Setup& s, const Inputs& x) {
+    Tensor in[3] = {x.q.detach(), x.k.detach(), x.v.detach()};
+    for (Tensor& t : in) t.set_requires_grad(s.gradient);
+    const Tensor out =
+        scaled_dot_product_attention(in[0], in[1], in[2], x.mask, 0, s.causal, s.scale, true, s.kv_length);
+    if (!s.gradient) return {on_host(out)};
+    autograd::backward({sum(mul(out, x.grad))});
+    return {on_host(out), on_host(in[0].grad()), on_host(in[1].grad()), on_host(in[2].grad())};
+  }
+  // The configurations for a problem. The error about one that does not exist names them.
+  std::vector<std::string> configurations(const std::string& op, const std::string& entry, const Setup& s) {
+    const Inputs x = inputs(s);
+    return named_by_error(op, entry, [&] { results(s, x); });
+  }
+  template <class Run>
+  static std::vector<std::string> named_by_error(const std::string& op, const std::string& entry, Run&& run) {
+    std::string text;
+    try {
+      const Forced forced(op, entry + ":none");
+      run();
+    } catch (const Error& e) {
+      text = e.what();
+    }
+    std::vector<std::string> all;
+    if (text.find("expected none, since the device has no matrix cores") != std::string::npos) return all;
+    const size_t begin = text.find("expected one of ");
+    EXPECT_NE(begin, std::string::npos) << text;
+    if (begin == std::string::npos) return all;
+    text = text.substr(begin + std::strlen("expected one of "));
+    text = text.substr(0, text.find_first_of(";\n"));
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find(' ', at), text.size());
+      if (end > at) all.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+    return all;
+  }
+};
+
+// Causal, grouped heads, each kind of mask, and a last tile that is short in both directions.
+TEST_F(AttentionConfigurationsOnGpu, ForwardTilesComputeTheSame) {
+  for (const int64_t dim : {64, 128, 256}) {
+    Setup s{.batch = 1,
+            .heads = 4,
+            .kv_heads = 2,
+            .queries = 150,
+            .keys = 170,
+            .dim = dim,
+            .causal = true,
+            .gradient = false};
+    const std::vector<std::string> all = configurations("attention", "gpu.attention", s);
+    if (all.empty()) GTEST_SKIP() << "this device has no matrix cores";
+    EXPECT_GE(all.size(), 2u);
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(all[i]);
+      const Forced forced("attention", "gpu.attention:" + all[i]);
+      s.mask = static_cast<int>(i % 3);
+      s.causal = s.mask == 0;
+      check(s);
+    }
+  }
+}
+
+// What changes the bits is the number of queries of a wave and the keys of a tile; stages, and queries in registers, do not.
+TEST_F(AttentionConfigurationsOnGpu, StagesChangeNoBits) {
+  const Setup s{.batch = 1, .heads = 4, .kv_heads = 2, .queries = 150, .keys = 170, .causal = true, .gradient = false};
+  const Inputs x = inputs(s);
+  std::map<std::pair<int, int>, Tensor> by_tile;
+  size_t compared = 0;
+  for (const std::string& name : configurations("attention", "gpu.attention", s)) {
+    int rows = 0, keys = 0, waves = 0;
+    ASSERT_EQ(std::sscanf(name.c_str(), "tile=%dx%d,waves=%d", &rows, &keys, &waves), 3) << name;
+    SCOPED_TRACE(name);
+    const Forced forced("attention", "gpu.attention:" + name);
+    const Tensor out = results(s, x)[0];
+    const auto [at, fresh] = by_tile.try_emplace({rows / waves, keys}, out);
+    if (fresh) continue;
+    expect_same(out, at->second);
+    ++compared;
+  }
+  if (by_tile.empty()) GTEST_SKIP() << "this device has no matrix cores";
+  EXPECT_GE(compared, 2u);
+}
+
+// Splits of the keys, also more of them than there are tiles of keys before kv_length.
+TEST_F(AttentionConfigurationsOnGpu, SplitsComputeTheSame) {
+  const Setup decode{
+      .heads = 4, .kv_heads = 2, .queries = 1, .keys = 2100, .causal = true, .kv_length = 1900, .gradient = false};
+  const Setup several{.heads = 4, .kv_heads = 2, .queries = 37, .keys = 1100, .mask = 1, .gradient = false};
+  for (const Setup& s : {decode, several}) {
+    const std::vector<std::string> all = configurations("attention", "gpu.attention", s);
+    if (all.empty()) GTEST_SKIP() << "this device has no matrix cores";
+    size_t split = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].ends_with(",splits=1") || i % 5 != 0) continue;
+      SCOPED_TRACE(all[i]);
+      const Forced forced("attention", "gpu.attention:" + all[i]);
+      check(s);
+      ++split;
+      if (s.kv_length) {
+        Setup shorter = s;
+        shorter.kv_length = 40;
+        check(shorter);
+      }
+    }
+    EXPECT_GE(split, 2u);
+  }
+}
+
+// All of them add in the same order, so the gradients have the same bits.
+TEST_F(AttentionConfigurationsOnGpu, GradientsHaveTheSameBits) {
+  for (const int64_t dim : {64, 128, 256}) {
+    const Setup s{.batch = 1,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .queries = 150,
+                  .keys = 170,
+                  .dim = dim,
+                  .causal = dim != 128,
+                  .mask = dim == 128};
+    std::vector<std::string> all = configurations("attention_grad", "gpu.attention_grad", s);
+    if (all.empty()) GTEST_SKIP() << "this device has no matrix cores";
+    const Inputs x = inputs(s);
+    const Forced forward("attention", "gpu.attention");
+    std::vector<Tensor> own;
+    {
+      const Forced forced("attention_grad", "gpu.attention_grad");
+      own = results(s, x);
+      check(s);
+    }
+    // The first ones change one kernel alone. Each tile of either kernel is among them, so the pairs behind them are sampled.
+    const auto part = [](const std::string& name, const char* from) {
+      const size_t at = name.find(from);
+      return name.substr(at, std::string(from) == "keys=" ? name.find(",queries=") - at : std::string::npos);
+    };
+    std::set<std::string> seen;
+    for (const std::string& name : all) {
+      const bool fresh = seen.insert(part(name, "keys=")).second | seen.insert(part(name, "queries=")).second;
+      if (!fresh) continue;
+      SCOPED_TRACE(name);
+      const Forced forced("attention_grad", "gpu.attention_grad:" + name);
+      const std::vector<Tensor> got = results(s, x);
+      for (size_t i = 0; i < 4; ++i) expect_same(got[i], own[i]);
+    }
+    EXPECT_GE(seen.size(), 2u);
+  }
+}
+
+// Packed sequences: one is empty, one is shorter than a tile.
+TEST_F(AttentionConfigurationsOnGpu, PackedSequencesComputeTheSame) {
+  const std::vector<int> offsets{0, 0, 5, 535, 612};
+  constexpr int64_t kRows = 612, kLongest = 530, kDim = 64;
+  const auto random = [&](int64_t heads) {
+    return cast(randn({kRows, heads, kDim}, DType::float32, Device{}), DType::bfloat16);
+  };
+  const Tensor host[4] = {random(4), random(2), random(2), random(4)};
+  const Tensor from = from_host(offsets.data(), {5}, DType::int32, Device{});
+  // The output and the gradients of q, k and v.
+  const auto results = [&](bool on_gpu) {
+    Tensor x[4];
+    for (int i = 0; i < 4; ++i) {
+      x[i] = (on_gpu ? to_device(host[i], gpu_) : cast(host[i], DType::float64)).detach();
+      if (i < 3) x[i].set_requires_grad(true);
+    }
+    const Tensor at = on_gpu ? to_device(from, gpu_) : from;
+    const Tensor out = varlen_attn(x[0], x[1], x[2], at, at, kLongest, kLongest, true, {}, true);
+    autograd::backward({sum(mul(out, x[3].detach()))});
+    return std::vector<Tensor>{on_host(out), on_host(x[0].grad()), on_host(x[1].grad()), on_host(x[2].grad())};
+  };
+  const std::vector<Tensor> want = results(false);
+  const auto names = [&](const std::string& op, const std::string& entry) {
+    return named_by_error(op, entry, [&] { results(true); });
+  };
+  const auto compare = [&](const std::string& op, const std::string& name) {
+    SCOPED_TRACE(name);
+    const Forced forced(op, name);
+    const std::vector<Tensor> got = results(true);
+    for (size_t i = 0; i < 4; ++i) expect_near(got[i], want[i], (i == 0 ? 1 : 4) * tolerance(DType::bfloat16));
+  };
+  const std::vector<std::string> forward = names("varlen_attn", "gpu.attention"),
+                                 grads = names("varlen_attn_grad", "gpu.attention_grad");
+  if (forward.empty()) GTEST_SKIP() << "this device has no matrix cores";
+  for (size_t i = 0; i < forward.size(); i += 3) compare("varlen_attn", "gpu.attention:" + forward[i]);
+  for (size_t i = 0; i < grads.size(); i += 7) compare("varlen_attn_grad", "gpu.attention_grad:" + grads[i]);
 }
 
 }  // namespace

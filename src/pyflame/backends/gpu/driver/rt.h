@@ -111,7 +111,7 @@ bool is_fatal(Result result);
 enum class Attribute {
   compute_units,
   wave_size,
-  shared_per_block,
+  shared_per_block,  // the most that a kernel may ask for
   threads_per_block,
   l2_bytes,
   major,
@@ -124,7 +124,7 @@ struct AttributeNumbers {  // hipDeviceAttribute_t (ROCm 6 and 7) and CUdevice_a
   int hip, cuda;
 };
 // No number is -1.
-constexpr AttributeNumbers kAttributeNumbers[] = {{63, 16}, {87, 10}, {74, 8},  {56, 1},    {19, 38},
+constexpr AttributeNumbers kAttributeNumbers[] = {{63, 16}, {87, 10}, {74, 97}, {56, 1},    {19, 38},
                                                   {23, 75}, {61, 76}, {16, 18}, {10018, -1}};
 
 struct Rt {

@@ -1,9 +1,11 @@
 // attention and its gradient. Implementations, best first: the library (sdpa.h); matrix cores (16-bit types, head sizes
 // to 256); a kernel that takes everything. If there are few queries and many keys, the keys are split among workgroups,
 // because one workgroup per head would leave most of the device idle. Packed sequences use the same kernels, which find
-// their rows through the offsets.
+// their rows through the offsets. Tuning measures other tiles and other splits of the keys (attention_tiles.h).
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <optional>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/libs/sdpa.h"
@@ -45,6 +47,37 @@ AttentionKind kind_of(const Problem& p, size_t first, size_t mask_at) {
   a.wave = arch.wave;
   return a;
 }
+
+// The shared memory that a workgroup may have. On AMD it is 64 KiB for all tiles, although gfx950 has more.
+int shared_bytes_of(const Problem& p) {
+  constexpr int kAmdBytes = 64 * 1024;
+  const int bytes = device(p.graph.device.type, p.graph.device.index).arch().shared_bytes;
+  return p.graph.device.type == DeviceType::rocm ? std::min(bytes, kAmdBytes) : bytes;
+}
+// Most of the rows of a workgroup would be beyond the last one, although tiles with fewer rows exist.
+bool mostly_empty(int tile_rows, int64_t rows) {
+  constexpr int kFewest = 64;
+  return tile_rows > kFewest && tile_rows / 2 >= rows;
+}
+
+// How an executable computes it: what tuning can change. The names are those of docs/tuning.md.
+struct ForwardPlan {
+  AttentionForwardTiles tiles;
+  int64_t splits;  // workgroups that share the keys, at most
+  std::string name() const {
+    return fmt::format("tile={}x{},waves={},stages={},held={},splits={}", tiles.rows(), tiles.keys, tiles.waves,
+                       tiles.stages, tiles.held ? 1 : 0, splits);
+  }
+};
+struct GradPlan {
+  AttentionGradTiles keys, queries;
+  std::string name() const {
+    return fmt::format(
+        "keys={}x{},keys_waves={},keys_stages={},keys_passes={},queries={}x{},queries_waves={},queries_stages={}",
+        keys.rows(), keys.step, keys.waves, keys.stages, keys.at_once ? 1 : 2, queries.rows(), queries.step,
+        queries.waves, queries.stages);
+  }
+};
 
 // What the forward and the backward executable have in common.
 class AttentionBase : public Executable {
@@ -144,12 +177,15 @@ class AttentionBase : public Executable {
 
 class MatrixForward final : public AttentionBase {
  public:
-  // `ready`: with its kernels already compiled.
-  explicit MatrixForward(const Problem& p, bool ready = true) : AttentionBase(p, 0, 3) {
+  using Plan = ForwardPlan;
+  // `ready`: with its kernels already compiled. plan: one of others().
+  explicit MatrixForward(const Problem& p, bool ready = true, const std::optional<Plan>& plan = std::nullopt)
+      : AttentionBase(p, 0, 3), shared_bytes_(shared_bytes_of(p)) {
     shape_.out = strides_of(node_.outs[0].strides);
     vectors_ = by_vectors(node_.outs[0]);
     for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.ins[i]);
     plan_split();
+    if (plan) tiles_ = plan->tiles, splits_ = plan->splits;
     if (!ready) return;
     if (folds_at_once()) kernel(true, true, splits_ > 1);
     if (splits_ > 1) combine();
@@ -158,6 +194,28 @@ class MatrixForward final : public AttentionBase {
     if (splits_ < 2) return 0;
     return static_cast<size_t>(splits_ * shape_.batch * shape_.heads * shape_.queries * (shape_.dim + 2)) *
            sizeof(float);
+  }
+  // The other plans. Those with about as many splits as the own one come first, and of these the best tiles.
+  std::vector<Plan> others() const {
+    const int64_t together = shape_.heads / std::max<int64_t>(1, shape_.kv_heads);
+    std::vector<int64_t> splits{splits_};
+    for (int64_t n = 1; n <= most_splits(); n *= 2)
+      if (n != splits_ && (n == 1 || (n * 4 >= splits_ && n <= splits_ * 4))) splits.push_back(n);
+    const auto distance = [&](int64_t n) {
+      return std::abs(std::log2(static_cast<double>(n) / static_cast<double>(splits_)));
+    };
+    std::stable_sort(splits.begin(), splits.end(), [&](int64_t x, int64_t y) { return distance(x) < distance(y); });
+    std::vector<Plan> all;
+    if (shape_.padding) return all;  // the tiles decide which of the queries of padding have results of 0
+    const std::string own = Plan{attention_forward_tiles(kind_, splits_ > 1), splits_}.name();
+    for (const int64_t n : splits) {
+      const int64_t rows = shape_.queries * (n > 1 && !kind_.packed ? together : 1);
+      for (const AttentionForwardTiles& tiles : all_attention_forward_tiles(kind_, shared_bytes_)) {
+        const Plan plan{tiles, n};
+        if (!mostly_empty(tiles.rows(), rows) && plan.name() != own) all.push_back(plan);
+      }
+    }
+    return all;
   }
   void run(const RunContext& ctx) override {
     if (shape_.batch * shape_.heads * shape_.queries == 0) return;
@@ -199,23 +257,39 @@ class MatrixForward final : public AttentionBase {
             std::clamp<int64_t>(3 * compute_units_ / all, 1, std::min<int64_t>(kMostSplits, shape_.keys / kLeastKeys));
       return;
     }
-    if (rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
-    const bool one_run = together == 1 || shape_.queries == 1 || shape_.q.h == shape_.queries * shape_.q.t;
-    if (!one_run) return;
+    if (rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys || !rows_in_one_run()) return;
     const int64_t key_heads = std::max<int64_t>(1, shape_.batch * shape_.kv_heads);
     splits_ = std::clamp<int64_t>(2 * compute_units_ / key_heads, 1, shape_.keys / kLeastKeys);
   }
+  // Whether the queries of all heads that share keys are the rows of one matrix.
+  bool rows_in_one_run() const {
+    return shape_.heads == shape_.kv_heads || shape_.queries == 1 || shape_.q.h == shape_.queries * shape_.q.t;
+  }
+  // In how many parts the keys may be computed when tuning asks. A workgroup that shares keys also visits those that
+  // its queries do not see (causal), so this is for short problems.
+  int64_t most_splits() const {
+    constexpr int64_t kMostRows = 512, kMost = 64, kMostPacked = 16;
+    if (shape_.queries == 0 || shape_.keys < 2 * kLeastKeys) return 1;
+    const int64_t most = std::min<int64_t>(kind_.packed ? kMostPacked : kMost, shape_.keys / kLeastKeys);
+    if (kind_.packed) return most;
+    const int64_t rows = shape_.queries * (shape_.heads / std::max<int64_t>(1, shape_.kv_heads));
+    return rows <= kMostRows && rows_in_one_run() ? most : 1;
+  }
   bool folds_at_once() const { return vectors_ && kind_.mask != AttentionMask::added; }
   Kernel& kernel(bool wide, bool folded, bool split) {
-    return kernels_[split][folded].get(wide, device_type_,
-                                       [&](bool w) { return attention_forward(kind_, w, folded, split); });
+    return kernels_[split][folded].get(wide, device_type_, [&](bool w) {
+      const AttentionForwardTiles tiles = tiles_ ? *tiles_ : attention_forward_tiles(kind_, split);
+      return attention_forward(kind_, tiles, w, folded, split);
+    });
   }
   Kernel& combine() {
     return combine_.get(true, device_type_, [&](bool) { return attention_combine(kind_); });
   }
   bool vectors_ = true;
+  int shared_bytes_ = 0;
   int64_t splits_ = 1;
-  Pair kernels_[2][2], combine_;  // by `split` and `folded`
+  std::optional<AttentionForwardTiles> tiles_;  // those of a plan
+  Pair kernels_[2][2], combine_;                // by `split` and `folded`
 };
 
 class PlainForward final : public AttentionBase {
@@ -255,7 +329,11 @@ class GradBase : public AttentionBase {
 
 class MatrixGrad final : public GradBase {
  public:
-  explicit MatrixGrad(const Problem& p, bool ready = true) : GradBase(p) {
+  using Plan = GradPlan;
+  explicit MatrixGrad(const Problem& p, bool ready = true, const std::optional<Plan>& plan = std::nullopt)
+      : GradBase(p),
+        shared_bytes_(shared_bytes_of(p)),
+        plan_(plan ? *plan : Plan{attention_keys_tiles(kind_), attention_queries_tiles(kind_)}) {
     for (size_t i = 0; i < 4; ++i) vectors_ &= by_vectors(node_.ins[i]);
     for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.outs[i]);
     padded_ = row_blocks(shape_.queries, kStatsPadding) * kStatsPadding;
@@ -265,6 +343,27 @@ class MatrixGrad final : public GradBase {
   }
   size_t workspace() const override {
     return static_cast<size_t>(2 * shape_.batch * shape_.heads * padded_) * sizeof(float);
+  }
+  // The other plans. The kernels of dq, and of dk and dv, are tried one by one first, then both together.
+  std::vector<Plan> others() const {
+    const auto with_own_first = [](std::vector<AttentionGradTiles> tiles, const AttentionGradTiles& own, int64_t rows) {
+      std::erase_if(tiles, [&](const AttentionGradTiles& t) { return t == own || mostly_empty(t.rows(), rows); });
+      tiles.insert(tiles.begin(), own);
+      return tiles;
+    };
+    const auto keys = with_own_first(all_attention_keys_tiles(kind_, shared_bytes_), plan_.keys, shape_.keys),
+               queries =
+                   with_own_first(all_attention_queries_tiles(kind_, shared_bytes_), plan_.queries, shape_.queries);
+    std::vector<Plan> all;
+    if (shape_.padding) return all;  // the tiles decide which of the queries of padding have results of 0
+    for (size_t i = 1; i < std::max(keys.size(), queries.size()); ++i) {
+      if (i < keys.size()) all.push_back({keys[i], plan_.queries});
+      if (i < queries.size()) all.push_back({plan_.keys, queries[i]});
+    }
+    for (size_t sum = 2; sum <= keys.size() + queries.size(); ++sum)
+      for (size_t i = 1; i < sum; ++i)
+        if (i < keys.size() && sum - i < queries.size()) all.push_back({keys[i], queries[sum - i]});
+    return all;
   }
   void run(const RunContext& ctx) override {
     const Shape s = shape_at(ctx);
@@ -288,16 +387,16 @@ class MatrixGrad final : public GradBase {
   }
 
  private:
-  size_t parts() const { return attention_keys_grad_at_once(kind_) ? 1 : 2; }
+  size_t parts() const { return plan_.keys.at_once ? 1 : 2; }
   Kernel& stats() {
     return stats_.get(true, device_type_, [&](bool) { return attention_query_stats(kind_); });
   }
   Kernel& queries(bool wide) {
-    return queries_.get(wide, device_type_, [&](bool w) { return attention_queries_grad(kind_, w); });
+    return queries_.get(wide, device_type_, [&](bool w) { return attention_queries_grad(kind_, plan_.queries, w); });
   }
   Kernel& keys(bool wide, size_t part) {
     return keys_[part].get(wide, device_type_, [&](bool w) {
-      return attention_keys_grad(kind_, w, parts() == 1 ? 3 : static_cast<int>(part) + 1);
+      return attention_keys_grad(kind_, plan_.keys, w, parts() == 1 ? 3 : static_cast<int>(part) + 1);
     });
   }
   void kernels(bool wide) {
@@ -305,6 +404,8 @@ class MatrixGrad final : public GradBase {
     for (size_t i = 0; i < parts(); ++i) keys(wide, i);
   }
   bool vectors_ = true;
+  int shared_bytes_;
+  Plan plan_;
   int64_t padded_ = 0;
   Pair stats_, queries_, keys_[2];
 };
@@ -365,18 +466,38 @@ std::unique_ptr<Executable> make_library(const Problem& p) {
   return make_sdpa(p, any_order, std::make_unique<Own>(p, false));
 }
 
+template <class Own>
+std::vector<std::string> list_plans(const Problem& p) {
+  std::vector<std::string> names;
+  for (const typename Own::Plan& plan : Own(p, false).others()) names.push_back(plan.name());
+  return names;
+}
+template <class Own>
+std::unique_ptr<Executable> make_plan(const Problem& p, const std::string& name) {
+  std::string names;
+  for (const typename Own::Plan& plan : Own(p, false).others()) {
+    if (plan.name() == name) return std::make_unique<Own>(p, true, plan);
+    names += (names.empty() ? "" : " ") + plan.name();
+  }
+  PF_FAIL(Value, "attention: no such configuration; got '{}'; expected {}", name,
+          names.empty() ? "none, since the device has no matrix cores, or queries of padding are left out"
+                        : "one of " + names);
+}
+constexpr Configurations kForwardPlans{list_plans<MatrixForward>, make_plan<MatrixForward>, true};
+constexpr Configurations kGradPlans{list_plans<MatrixGrad>, make_plan<MatrixGrad>, true};
+
 }  // namespace
 
 std::span<const Impl> attention_impls(DeviceType) {
   static const Impl impls[] = {{"gpu.sdpa", library<false>, make_library<MatrixForward, false>},
-                               {"gpu.attention", matrix_accepts, make_of<MatrixForward>},
+                               {"gpu.attention", matrix_accepts, make_of<MatrixForward>, &kForwardPlans},
                                {"gpu.attention_plain", plain, make_of<PlainForward>}};
   return impls;
 }
 std::span<const Impl> attention_grad_impls(DeviceType) {
   static const Impl impls[] = {{"gpu.sdpa_grad_any_order", library<true>, make_library<MatrixGrad, true>},
                                {"gpu.sdpa_grad", library<false>, make_library<MatrixGrad, false>},
-                               {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
+                               {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>, &kGradPlans},
                                {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
   return impls;
 }

@@ -1,7 +1,5 @@
-// Chooses the tiles of the attention kernels, and writes their texts.
+// Writes the texts of the attention kernels.
 #include "pyflame/backends/gpu/ops/attention_kernels.h"
-
-#include <algorithm>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
 
@@ -9,58 +7,10 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int kPad = 8;  // kPitch of the kernels: padded rows of shared memory start in different banks
 constexpr unsigned kPlainThreads = 128, kStatsThreads = 256;
-
-int width_of(int64_t dim) {
-  for (const int width : {32, 64, 96, 128, 192})
-    if (dim <= width) return width;
-  return 256;
-}
 
 const char* mask_name(AttentionMask m) {
   return m == AttentionMask::none ? "pf::kNoMask" : m == AttentionMask::boolean ? "pf::kBoolMask" : "pf::kAddedMask";
-}
-
-// Registers and shared memory limit the tiles. CUDA (mma): 255 registers per lane, and the next tile is copied in the
-// meantime; these tiles were the fastest of sweeps on an H100 and, for packed sequences, on an H200. AMD: 64 KiB of
-// shared memory; with WMMA, or without matrix cores, a lane holds more of each tile than with MFMA.
-struct Forward {
-  int tiles, waves, keys, stages;
-  bool held;
-};
-Forward forward_tiles(const AttentionKind& a, int width, bool split) {
-  const int tiles = split || a.few_rows ? 1 : 2;
-  if (a.units == MatrixKind::mma) {
-    if (width <= 64) return {tiles, 4, 64, 2, true};
-    if (width <= 128) return {tiles, 4, a.packed && tiles == 2 ? 32 : 64, 2, tiles == 1};
-    return {1, 4, 32, 2, false};
-  }
-  if (a.units == MatrixKind::mfma) {
-    if (width <= 128) return {tiles, 4, width <= 64 ? 64 : 32, 1, true};
-    return {1, 4, 32, 1, true};
-  }
-  return {1, 4, width <= 64 ? 32 : 16, 1, false};
-}
-
-struct Backward {
-  int tiles, waves, step, stages;
-};
-Backward keys_tiles(const AttentionKind& a, int width) {
-  if (a.units == MatrixKind::mma) {
-    if (width <= 64) return {2, 4, 32, 2};
-    if (width <= 128) return {1, 4, 64, 2};
-    return {1, 4, 32, 1};
-  }
-  return {1, width <= 128 ? 4 : 2, width <= 128 && a.units == MatrixKind::mfma ? 32 : 16, 1};
-}
-Backward queries_tiles(const AttentionKind& a, int width) {
-  if (a.units == MatrixKind::mma) {
-    if (width <= 64) return {2, 4, 48, 2};
-    if (width <= 128) return {2, 4, 32, 2};
-    return {1, 4, 16, 2};
-  }
-  return keys_tiles(a, width);
 }
 
 AttentionSource finish(std::string parameters, std::string call, const AttentionKind& a, unsigned threads, int rows,
@@ -83,18 +33,16 @@ int compute_bytes(DType d) { return d == DType::float64 ? 8 : 4; }
 
 }  // namespace
 
-AttentionSource attention_forward(const AttentionKind& a, bool wide, bool folded, bool split) {
-  const int width = width_of(a.dim), pitch = width + kPad;
-  const Forward f = forward_tiles(a, width, split);
-  const int rows = f.waves * f.tiles * 16, keys = f.stages * 2 * f.keys;
+AttentionSource attention_forward(const AttentionKind& a, const AttentionForwardTiles& f, bool wide, bool folded,
+                                  bool split) {
+  const int width = attention_width(a.dim);
   return finish(
       "const $T* q, const $T* k, const $T* v, const void* mask, $T* out, float* lse, float* parts",
       fmt::format("attention_forward<$T, pf::ForwardTiles<{}, {}, {}, {}, {}, {}>, {}, {}, {}, {}, {}, {}>(q, k, "
                   "v, mask, out, lse, parts, p)",
                   width, f.tiles, f.waves, f.keys, f.stages, f.held, mask_name(a.mask), a.causal, wide, folded, split,
                   a.packed),
-      a, static_cast<unsigned>(f.waves * a.wave), rows, (f.held ? std::max(rows, keys) : rows + keys) * pitch * 2, true,
-      "attention/forward.h");
+      a, static_cast<unsigned>(f.waves * a.wave), f.rows(), forward_bytes(f, width), true, "attention/forward.h");
 }
 
 AttentionSource attention_combine(const AttentionKind& a) {
@@ -110,10 +58,8 @@ AttentionSource attention_query_stats(const AttentionKind& a) {
       kStatsThreads, kStatsThreads / 16, 0, true, "attention/backward.h");
 }
 
-AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
-  const int width = width_of(a.dim), pitch = width + kPad;
-  const Backward t = queries_tiles(a, width);
-  const int rows = t.waves * t.tiles * 16;
+AttentionSource attention_queries_grad(const AttentionKind& a, const AttentionGradTiles& t, bool wide) {
+  const int width = attention_width(a.dim);
   return finish(
       "const $T* grad, const $T* q, const $T* k, const $T* v, const float* stats, pf::i64 padded, const void* mask, "
       "$T* "
@@ -122,8 +68,7 @@ AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
           "attention_queries_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}, {}>(grad, q, k, v, stats, "
           "padded, mask, dq, p)",
           width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide, a.packed),
-      a, static_cast<unsigned>(t.waves * a.wave), rows, 2 * (rows + t.stages * t.step) * pitch * 2, true,
-      "attention/backward.h");
+      a, static_cast<unsigned>(t.waves * a.wave), t.rows(), queries_grad_bytes(t, width), true, "attention/backward.h");
 }
 
 AttentionSource attention_paged_tiles(const AttentionKind& a) {
@@ -132,7 +77,7 @@ AttentionSource attention_paged_tiles(const AttentionKind& a) {
   const std::string type = stored_type(a.dtype);
   AttentionSource s;
   s.threads = static_cast<unsigned>(kWaves * a.wave);
-  s.shared_bytes = static_cast<unsigned>((1 + 2 * kWaves) * 16 * (width + kPad) * 2);
+  s.shared_bytes = static_cast<unsigned>((1 + 2 * kWaves) * 16 * (width + kAttentionPad) * 2);
   s.text =
       kernel_source({"device/mma.h", "device/async.h", "attention/paged.h", "attention/paged_tiles.h"}, s.threads,
                     fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
@@ -150,14 +95,8 @@ bool attention_on_matrix_units(const AttentionKind& a, std::string* why) {
   return why->empty();
 }
 
-bool attention_keys_grad_at_once(const AttentionKind& a) {
-  return a.units == MatrixKind::mfma || width_of(a.dim) <= (a.units == MatrixKind::mma ? 128 : 64);
-}
-
-AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts) {
-  const int width = width_of(a.dim), pitch = width + kPad;
-  const Backward t = keys_tiles(a, width);
-  const int rows = t.waves * t.tiles * 16;
+AttentionSource attention_keys_grad(const AttentionKind& a, const AttentionGradTiles& t, bool wide, int parts) {
+  const int width = attention_width(a.dim);
   return finish(
       "const $T* grad, const $T* q, const $T* k, const $T* v, const float* stats, pf::i64 padded, const void* mask, "
       "$T* "
@@ -165,8 +104,7 @@ AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts
       fmt::format("attention_keys_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}, {}, {}>(grad, q, k, v, "
                   "stats, padded, mask, dk, dv, p)",
                   width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide, parts, a.packed),
-      a, static_cast<unsigned>(t.waves * a.wave), rows,
-      2 * (rows + t.stages * t.step) * pitch * 2 + t.stages * 2 * t.step * 4, true, "attention/backward.h");
+      a, static_cast<unsigned>(t.waves * a.wave), t.rows(), keys_grad_bytes(t, width), true, "attention/backward.h");
 }
 
 AttentionSource attention_plain(const AttentionKind& a) {

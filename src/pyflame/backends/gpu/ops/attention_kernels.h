@@ -1,25 +1,10 @@
-// Which tiles the attention kernels use for a head size on an architecture, and the kernels' texts. Needs no device.
+// The texts of the attention kernels. Needs no device.
 #pragma once
 #include <string>
 
-#include "pyflame/base/gpu_arch.h"
-#include "pyflame/tensor/dtype.h"
+#include "pyflame/backends/gpu/ops/attention_tiles.h"
 
 namespace pyflame::gpu {
-
-enum class AttentionMask { none, boolean, added };
-
-// What the text of a kernel depends on.
-struct AttentionKind {
-  DType dtype = DType::float32;
-  int64_t dim = 0;  // the head size
-  AttentionMask mask = AttentionMask::none;
-  bool causal = false;
-  MatrixKind units = MatrixKind::none;  // the matrix cores of the architecture, which determine the tiles
-  int wave = 0;
-  bool packed = false;    // sequences are concatenated and found through their offsets
-  bool few_rows = false;  // with the usual tiles of rows, some of the device would be idle
-};
 
 struct AttentionSource {
   std::string text;
@@ -33,14 +18,13 @@ bool attention_on_matrix_units(const AttentionKind& a, std::string* why);
 constexpr int64_t kSplitRows = 64, kStatsPadding = 128;
 
 // wide: all operands consist of aligned pieces of 16 bytes. folded: see kernels/attention/forward.h.
-AttentionSource attention_forward(const AttentionKind& a, bool wide, bool folded, bool split);
+AttentionSource attention_forward(const AttentionKind& a, const AttentionForwardTiles& tiles, bool wide, bool folded,
+                                  bool split);
 AttentionSource attention_combine(const AttentionKind& a);
 AttentionSource attention_query_stats(const AttentionKind& a);
-AttentionSource attention_queries_grad(const AttentionKind& a, bool wide);
+AttentionSource attention_queries_grad(const AttentionKind& a, const AttentionGradTiles& tiles, bool wide);
 // parts: 1 for dv, 2 for dk, 3 for both.
-AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts);
-// Whether the registers of a lane can hold dk and dv together.
-bool attention_keys_grad_at_once(const AttentionKind& a);
+AttentionSource attention_keys_grad(const AttentionKind& a, const AttentionGradTiles& tiles, bool wide, int parts);
 
 // For any dtype, and any head size that fits kMostPlainBytes of shared memory.
 constexpr int64_t kMostPlainBytes = 40 * 1024;
