@@ -16,6 +16,7 @@
 #include "pyflame/backends/cpu/conv_shape.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/vec.h"
+#include "pyflame/backends/cpu/vec_grid.h"
 #include "pyflame/backends/cpu/vec_winograd.h"
 
 namespace pyflame::cpu {
