@@ -45,9 +45,14 @@ void ChoiceTable::add(const ChoiceRow& row, bool copies) {
 
 const std::vector<const ChoiceRow*>& ChoiceTable::rows_of(std::string_view op, std::string_view problem) {
   found_.clear();
-  for (const ChoiceRow* r = bucket_of(op, problem); r; r = r->next)
-    if (r->op == op && r->problem == problem) found_.push_back(r);
-  std::sort(found_.begin(), found_.end(), [](const ChoiceRow* a, const ChoiceRow* b) { return a->us < b->us; });
+  for (const ChoiceRow* r = bucket_of(op, problem); r; r = r->next) {
+    // Rows that were added behind one another have the same texts.
+    const bool as_found = !found_.empty() && r->problem.data() == found_.back()->problem.data() &&
+                          r->op.data() == found_.back()->op.data();
+    if (as_found || (r->problem == problem && r->op == op)) found_.push_back(r);
+  }
+  if (found_.size() > 1)
+    std::sort(found_.begin(), found_.end(), [](const ChoiceRow* a, const ChoiceRow* b) { return a->us < b->us; });
   return found_;
 }
 
@@ -131,6 +136,7 @@ std::array<std::string Environment::*, 5> fields_of_environments() {
 
 void ChoiceTable::write_copy(const std::string& path, const FileStamp& stamp, const Environments& environments) const {
   std::string rest;
+  rest.reserve(count_ * 256);
   for (const auto& [id, e] : environments) {
     append(rest, id);
     for (const auto field : fields_of_environments()) append(rest, uint64_t{(e.*field).size()}), rest += e.*field;

@@ -29,7 +29,7 @@ constexpr int kMostTries = 2;  // of an entry during whose measurement the proce
 // changed, all rows are read when the queries for single problems have cost as much as that. A query takes as long as reading a hundred rows.
 constexpr int64_t kRowsAtOnce = 20000, kRowsOfAQuery = 100;
 // How often the system is asked whether the file has changed. Programs are compiled faster than it answers.
-constexpr std::chrono::microseconds kBetweenLooks{200};
+constexpr std::chrono::microseconds kBetweenLooks{1000};
 // The clock of files may stand still for some milliseconds. A file that was written a moment ago can change and keep its stamp, so there is no copy of it.
 constexpr int64_t kSettledSeconds = 2;
 constexpr const char* kColumns = "op, problem, environment, entry, sound, tries, us, spread, own, warm_us";
@@ -105,6 +105,12 @@ namespace {
 std::mutex g_settings_mutex;
 std::optional<double> g_budget_ms;
 std::string g_file;
+
+// The caller holds the lock.
+const std::string& file_of_settings() {
+  static const auto* usual = new std::string(env::cache_dir() + "/choices.sqlite");
+  return g_file.empty() ? *usual : g_file;
+}
 }  // namespace
 
 double tune_budget_ms() {
@@ -118,7 +124,7 @@ void set_tune_budget_ms(double ms) {
 }
 std::string choices_file() {
   std::lock_guard lock(g_settings_mutex);
-  return g_file.empty() ? env::cache_dir() + "/choices.sqlite" : g_file;
+  return file_of_settings();
 }
 void set_choices_file(std::string file) {
   std::lock_guard lock(g_settings_mutex);
@@ -149,6 +155,11 @@ Choices* Choices::if_present(const std::string& file) {
     if (at != all_files().end() && at->second && at->second->forks_ == g_forks) return at->second.get();
   }
   return std::filesystem::exists(file) ? &in(file) : nullptr;
+}
+
+Choices* Choices::if_present() {
+  std::lock_guard lock(g_settings_mutex);
+  return if_present(file_of_settings());
 }
 
 Choices::Choices(const std::string& path) : path_(path), forks_(g_forks) {}
@@ -239,21 +250,21 @@ std::string key_of(const Environment& e) {
 // What the rows of a problem say, in the order of their times.
 Choices::Known Choices::known_from(const std::vector<const ChoiceRow*>& rows, const Place& place, bool for_tuning) {
   Known known;
-  std::vector<const ChoiceRow*> sound_here;
   const ChoiceRow* own = nullptr;
+  const auto is_good = [](const ChoiceRow* r) { return r->sound && r->tries == 0; };
   for (const ChoiceRow* r : rows) {
-    const bool good = r->sound && r->tries == 0;
+    const bool good = is_good(r);
     if (r->environment != place.here) {
       const auto end = place.elsewhere.end();
       if (good && !known.elsewhere && std::find(place.elsewhere.begin(), end, r->environment) != end)
         known.elsewhere = r->entry;
     } else if (r->tries == 0 || r->tries >= kMostTries) {
       if (for_tuning) known.tried.emplace_back(r->entry);
-      if (good) sound_here.push_back(r);
       if (good && r->own && !own) own = r;
     }
   }
-  for (const ChoiceRow* r : sound_here) {
+  for (const ChoiceRow* r : rows) {
+    if (r->environment != place.here || !is_good(r)) continue;
     if (!own || r == own || is_clearly_faster(*r, *own)) {
       if (!known.best) known.best = r->entry;
       else known.next.emplace_back(r->entry);

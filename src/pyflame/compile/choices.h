@@ -53,6 +53,8 @@ class Choices {
   static Choices& in(const std::string& file);
   // The same, but null if there is no such file.
   static Choices* if_present(const std::string& file);
+  // Of choices_file(), without a copy of its name.
+  static Choices* if_present();
 
   struct Known {
     std::optional<std::string> best;  // the fastest sound entry of this environment

@@ -92,8 +92,7 @@ Preference prefer(const Backend& backend, const Problem& p, const Selection& s) 
     return {{first.impl, forced->configuration}};
   const double budget = tune_budget_ms();
   if (!has_others(backend, s) || (budget == 0 && !uses_choices())) return {first};
-  const std::string file = choices_file();
-  Choices* choices = budget > 0 ? &Choices::in(file) : Choices::if_present(file);
+  Choices* choices = budget > 0 ? &Choices::in(choices_file()) : Choices::if_present();
   if (!choices) return {first};
   const Environment& here = environment_of(backend, p.graph.device.index);
   const std::string key = problem_key(p);

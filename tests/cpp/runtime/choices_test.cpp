@@ -212,7 +212,7 @@ TEST(Choices, ManyProblemsAreReadAtOnce) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   // The clock of files may not have moved on since the last look-up.
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the system is asked about the file from time to time
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the system is asked about the file from time to time
   EXPECT_EQ(c.best(kHere, "matmul", "p7"), "of another process");
   EXPECT_EQ(c.queries() - before, 2);  // after a change, one problem alone
   for (int i = 8; i < 40; ++i) EXPECT_EQ(c.best(kHere, "matmul", name(i)), "fast" + name(i));
@@ -235,7 +235,7 @@ TEST(Choices, WhatAnotherConnectionHasChanged) {
                   "environment, op, 'q', 'new', 1, 0, 1 FROM measurements"));
   }
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(c.best(kHere, "matmul", "p"), "after");
   EXPECT_EQ(c.best(kHere, "matmul", "q"), "new");
 }
