@@ -21,11 +21,7 @@ namespace pyflame {
 FileStamp FileStamp::of(const std::string& path) {
   struct stat s {};
   if (stat(path.c_str(), &s) != 0) return {};
-  return {s.st_size,
-          static_cast<int64_t>(s.st_ino),
-          s.st_mtim.tv_sec,
-          s.st_mtim.tv_nsec,
-          s.st_ctim.tv_sec,
+  return {s.st_size,        static_cast<int64_t>(s.st_ino), s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_ctim.tv_sec,
           s.st_ctim.tv_nsec};
 }
 

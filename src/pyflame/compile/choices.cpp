@@ -370,7 +370,7 @@ void Choices::read_one(const std::string& op, const std::string& problem) {
 }
 
 Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem,
-                             bool for_tuning) {
+                              bool for_tuning) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return {};
   forget_if_changed();
@@ -462,7 +462,7 @@ void Choices::store(const Environment& e, const std::string& op, const std::stri
                     const std::vector<Measurement>& all) {
   std::lock_guard lock(g_mutex);
   if (!opens()) return;
-  forget();                                 // a file that changes twice within a tick of its clock has the same stamp
+  forget();                                  // a file that changes twice within a tick of its clock has the same stamp
   if (!db_->run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
   bool ok = false;
   if (const auto id = environment_id(e, true)) {

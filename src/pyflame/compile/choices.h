@@ -1,6 +1,7 @@
 // The tuning database: measurements of implementations in a SQLite file in PYFLAME_CACHE_DIR that processes share. A
 // measurement belongs to an environment (device, architecture, driver, libraries, PyFlame's version) and decides nothing
-// in any other. Beside it is a copy of its rows, choices.sqlite.rows, which the first look-up reads instead if the file has not changed since. If the file cannot be opened, read or written, it counts as empty, and a message says so once.
+// in any other. Beside it is a copy of its rows, choices.sqlite.rows, which the first look-up reads instead if the file has
+// not changed since. If the file cannot be opened, read or written, it counts as empty, and a message says so once.
 #pragma once
 #include <chrono>
 #include <memory>

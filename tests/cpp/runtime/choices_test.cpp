@@ -262,8 +262,9 @@ TEST(Choices, TheCopyOfTheRowsSaysWhatTheFileSays) {
   if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
   Measurement own{"own", 100, 0, true};
   own.own = true;
-  c.store(kHere, "matmul", "p",
-          {own, {"fast", 60, 0, true}, {"plugin", 50, 0, true, 0.01}, {"wrong", 1, 9, false}, {"noisy", 90, 0, true, 0.5}});
+  c.store(
+      kHere, "matmul", "p",
+      {own, {"fast", 60, 0, true}, {"plugin", 50, 0, true, 0.01}, {"wrong", 1, 9, false}, {"noisy", 90, 0, true, 0.5}});
   c.store({"H", "sm_90", "12000", "cublaslt 1", "1"}, "matmul", "p", {{"old", 3, 0, true}});
   c.store({"A", "gfx942", "", "", "1"}, "matmul", "p", {{"other device", 1, 0, true}});
   c.store(kHere, "matmul", "q", {{"only", 5, 0, true}});
