@@ -4,7 +4,8 @@
 Fresh processes run with and without the file in turns (PYFLAME_TUNED=1 and 0); nothing is measured in them. The file holds `--rows` measurements of other problems of this
 machine beside those that the program asks for. Each process prints three times: from the start of the interpreter to the first result, of a call whose program is
 compiled already, and of the compilation of products of `--shapes` new shapes, one look-up each. So that what else runs on the machine counts little, the first is the
-processor's time of the process, the second the median of 2,000 calls, and the last the processor's time of the thread. The figures are medians over the processes; a cost is the median of the differences within a pair, with its quartiles.
+processor's time of the process, the second the median of 2,000 calls, and the last the processor's time of the thread. The first process after a change of the file makes a copy of the rows, which the others read; its start has a line
+of its own (the copy is removed before it). The figures are medians over the processes; a cost is the median of the differences within a pair, with its quartiles.
 
     python benchmarks/tuning_database.py --json results.json
 """
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 CHILD = """
 import sys, time
@@ -98,14 +100,20 @@ def main():
         import pyflame as pf
 
         total = fill(measure(args.shapes), args.rows)
-        times = {"0": [], "1": []}
+        copy = pathlib.Path(f"{pf.tuning.path()}.rows")
+        time.sleep(3)  # a file that was written a moment ago is not copied
+        run("1", args.shapes)
+        times = {"without": [], "with": [], "first": []}
         for i in range(args.pairs):
-            for tuned in ("0", "1") if i % 2 == 0 else ("1", "0"):
-                times[tuned].append(run(tuned, args.shapes))
-        rows = {name: cost([t[i] for t in times["0"]], [t[i] for t in times["1"]]) for i, name in enumerate(("start", "call", "look_up"))}
+            for kind in list(times)[:: 1 if i % 2 == 0 else -1]:
+                if kind == "first":
+                    copy.unlink()
+                times[kind].append(run("0" if kind == "without" else "1", args.shapes))
+        rows = {name: cost([t[i] for t in times["without"]], [t[i] for t in times["with"]]) for i, name in enumerate(("start", "call", "look_up"))}
+        rows["start_first"] = cost([t[0] for t in times["without"]], [t[0] for t in times["first"]])
         print(f"{total} measurements in the file; {args.pairs} pairs of processes")
         for name, r in rows.items():
-            print(f"{name:8} {r['us_off']:12.2f} us without, {r['us_on']:12.2f} us with it; {r['us_cost']:+.2f} us [{r['us_cost_quartiles'][0]:+.2f}, {r['us_cost_quartiles'][1]:+.2f}]")
+            print(f"{name:11} {r['us_off']:12.2f} us without, {r['us_on']:12.2f} us with it; {r['us_cost']:+.2f} us [{r['us_cost_quartiles'][0]:+.2f}, {r['us_cost_quartiles'][1]:+.2f}]")
         if args.json:
             args.json.write_text(json.dumps({"device": pf.device_info("cpu")["name"], "version": pf.__version__, "measurements": total, "pairs": args.pairs, "shapes": args.shapes, "rows": rows}, indent=1) + "\n")
     return 0

@@ -2,17 +2,14 @@
 #include "pyflame/compile/choices.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory_resource>
 #include <mutex>
 
 #include "pyflame/base/env.h"
@@ -32,7 +29,10 @@ constexpr int kMostTries = 2;  // of an entry during whose measurement the proce
 // changed, all rows are read when the queries for single problems have cost as much as that. A query takes as long as reading a hundred rows.
 constexpr int64_t kRowsAtOnce = 20000, kRowsOfAQuery = 100;
 // How often the system is asked whether the file has changed. Programs are compiled faster than it answers.
-constexpr std::chrono::microseconds kBetweenLooks{200};
+constexpr std::chrono::microseconds kBetweenLooks{1000};
+// The clock of files may stand still for some milliseconds. A file that was written a moment ago can change and keep its stamp, so there is no copy of it.
+constexpr int64_t kSettledSeconds = 2;
+constexpr const char* kColumns = "op, problem, environment, entry, sound, tries, us, spread, own, warm_us";
 
 constexpr const char* kCreate =
     "BEGIN IMMEDIATE;"
@@ -92,6 +92,7 @@ const Environment& environment_of(const Backend& backend, int index) {
 }
 
 std::string problem_key(const Problem& p) {
+  if (p.size() == 1) return describe_node(p.graph, p.node(0));
   std::string key;
   for (size_t i = 0; i < p.size(); ++i) {
     if (i > 0) key += " | ";
@@ -121,6 +122,11 @@ const std::vector<std::string>& entries() {
   if (!g_entries) g_entries = split_names(env::tune_entries());
   return *g_entries;
 }
+// The caller holds the lock.
+const std::string& file_of_settings() {
+  static const auto* usual = new std::string(env::cache_dir() + "/choices.sqlite");
+  return g_file.empty() ? *usual : g_file;
+}
 }  // namespace
 
 double tune_budget_ms() {
@@ -147,7 +153,7 @@ void set_tune_entries(std::vector<std::string> names) {
 }
 std::string choices_file() {
   std::lock_guard lock(g_settings_mutex);
-  return g_file.empty() ? env::cache_dir() + "/choices.sqlite" : g_file;
+  return file_of_settings();
 }
 void set_choices_file(std::string file) {
   std::lock_guard lock(g_settings_mutex);
@@ -180,48 +186,67 @@ Choices* Choices::if_present(const std::string& file) {
   return std::filesystem::exists(file) ? &in(file) : nullptr;
 }
 
-Choices::Choices(const std::string& path) : db_(path), path_(path), trouble_(db_.trouble()), forks_(g_forks) {
-  if (trouble_.empty()) trouble_ = prepare(path);
-  if (!trouble_.empty())
-    fmt::print(stderr, "pyflame: measured choices are neither read nor kept ({}); printed once\n", trouble_);
+Choices* Choices::if_present() {
+  std::lock_guard lock(g_settings_mutex);
+  return if_present(file_of_settings());
+}
+
+Choices::Choices(const std::string& path) : path_(path), forks_(g_forks) {}
+
+// Opens the file if no query has done so before. false: it cannot be used.
+bool Choices::opens() {
+  if (!db_) {
+    db_.emplace(path_);
+    trouble_ = db_->trouble();
+    if (trouble_.empty()) trouble_ = prepare(path_);
+    if (!trouble_.empty())
+      fmt::print(stderr, "pyflame: measured choices are neither read nor kept ({}); printed once\n", trouble_);
+  }
+  return trouble_.empty();
+}
+
+const std::string& Choices::trouble() {
+  std::lock_guard lock(g_mutex);
+  opens();
+  return trouble_;
 }
 
 // Brings the file's tables to this version. A file of the first version keeps its rows.
 std::string Choices::prepare(const std::string& path) {
   int64_t version = 0;
   {
-    Statement s(db_, "PRAGMA user_version");
-    if (s.step() != sqlite::kRow) return path + ": " + db_.message();
+    Statement s(*db_, "PRAGMA user_version");
+    if (s.step() != sqlite::kRow) return path + ": " + db_->message();
     version = s.integer(0);
   }
   if (version == kSchema) return find_tiers(), "";
   if (version != 0 && version != 1)
     return fmt::format("{}: of another version of PyFlame; got schema {}; expected {}", path, version, kSchema);
-  if (db_.run(kCreate) && db_.run(kFromFirst)) return find_tiers(), "";
-  const std::string why = path + ": " + db_.message();
-  db_.run("ROLLBACK");
-  Statement s(db_, "PRAGMA user_version");  // another process may have done it meanwhile
+  if (db_->run(kCreate) && db_->run(kFromFirst)) return find_tiers(), "";
+  const std::string why = path + ": " + db_->message();
+  db_->run("ROLLBACK");
+  Statement s(*db_, "PRAGMA user_version");  // another process may have done it meanwhile
   return s.step() == sqlite::kRow && s.integer(0) == kSchema ? "" : why;
 }
 
 // Fills the table of tiers of a file that lacks it. Where that is not possible, there are no tiers.
 void Choices::find_tiers() {
   {
-    Statement s(db_, "SELECT 1 FROM sqlite_master WHERE name = 'tiers'");
+    Statement s(*db_, "SELECT 1 FROM sqlite_master WHERE name = 'tiers'");
     if (s.step() == sqlite::kRow) return;
   }
-  if (!db_.run("BEGIN IMMEDIATE")) return;
-  if (!db_.run(kCreateTiers)) return static_cast<void>(db_.run("ROLLBACK"));
+  if (!db_->run("BEGIN IMMEDIATE")) return;
+  if (!db_->run(kCreateTiers)) return static_cast<void>(db_->run("ROLLBACK"));
   {
-    Statement s(db_, "SELECT DISTINCT op, problem FROM measurements");
+    Statement s(*db_, "SELECT DISTINCT op, problem FROM measurements");
     while (s.step() == sqlite::kRow) add_tiers(std::string(s.text(0)), std::string(s.text(1)));
   }
-  if (!db_.run("COMMIT")) db_.run("ROLLBACK");
+  if (!db_->run("COMMIT")) db_->run("ROLLBACK");
 }
 
 void Choices::add_tiers(const std::string& op, const std::string& problem) {
   for (const Tier tier : kTiers) {
-    Statement s(db_, "INSERT OR IGNORE INTO tiers (op, tier, problem) VALUES (?, ?, ?)");
+    Statement s(*db_, "INSERT OR IGNORE INTO tiers (op, tier, problem) VALUES (?, ?, ?)");
     s << op << tier_key(tier, problem) << problem;
     s.step();
   }
@@ -230,12 +255,12 @@ void Choices::add_tiers(const std::string& op, const std::string& problem) {
 std::optional<int64_t> Choices::environment_id(const Environment& e, bool make) {
   if (make) {
     Statement s(
-        db_,
+        *db_,
         "INSERT OR IGNORE INTO environments (device, architecture, driver, libraries, pyflame) VALUES (?, ?, ?, ?, ?)");
     s << e.device << e.architecture << e.driver << e.libraries << e.pyflame;
     s.step();
   }
-  Statement s(db_,
+  Statement s(*db_,
               "SELECT id FROM environments WHERE device = ? AND architecture = ? AND driver = ? AND libraries = ? AND "
               "pyflame = ?");
   s << e.device << e.architecture << e.driver << e.libraries << e.pyflame;
@@ -251,88 +276,24 @@ std::string key_of(const Environment& e) {
 
 }  // namespace
 
-struct Choices::Row {
-  const Row* next;  // of the same bucket
-  std::string_view op, problem, entry;
-  int64_t environment, tries;
-  double us, spread, warm_us;
-  bool sound, own;
-};
-
-// Rows by their problem: a hash table whose buckets are lists. Rows and texts are behind one another in large blocks, so that 10,000 rows
-// can be read within the first look-up.
-class Choices::Table {
- public:
-  static constexpr const char* kColumns = "op, problem, environment, entry, sound, tries, us, spread, own, warm_us";
-
-  explicit Table(int64_t rows) : buckets_(std::bit_ceil(static_cast<size_t>(std::max<int64_t>(rows, 64)))) {}
-
-  // Adds a row of a statement that selects kColumns.
-  void add(const Statement& s) {
-    const std::string_view op = s.text(0), problem = s.text(1);
-    const bool as_last = last_ && last_->op == op && last_->problem == problem;
-    const Row*& bucket = bucket_of(op, problem);
-    auto* row = static_cast<Row*>(arena_.allocate(sizeof(Row), alignof(Row)));
-    *row = {bucket,
-            as_last ? last_->op : kept(op),
-            as_last ? last_->problem : kept(problem),
-            kept(s.text(3)),
-            s.integer(2),
-            s.integer(5),
-            s.real(6),
-            s.real(7),
-            s.real(9),
-            s.integer(4) != 0,
-            s.integer(8) != 0};
-    bucket = last_ = row;
-  }
-  // In the order of their times.
-  std::vector<const Row*> rows_of(std::string_view op, std::string_view problem) {
-    std::vector<const Row*> rows;
-    rows.reserve(16);
-    for (const Row* r = bucket_of(op, problem); r; r = r->next)
-      if (r->op == op && r->problem == problem) rows.push_back(r);
-    std::sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) { return a->us < b->us; });
-    return rows;
-  }
-
- private:
-  std::string_view kept(std::string_view text) {
-    if (text.empty()) return {};
-    char* at = static_cast<char*>(arena_.allocate(text.size(), 1));
-    std::memcpy(at, text.data(), text.size());
-    return {at, text.size()};
-  }
-  const Row*& bucket_of(std::string_view op, std::string_view problem) {
-    const std::hash<std::string_view> hash;
-    return buckets_[(hash(problem) + 31 * hash(op)) & (buckets_.size() - 1)];
-  }
-
-  std::pmr::monotonic_buffer_resource arena_{1 << 16};
-  std::vector<const Row*> buckets_;
-  const Row* last_ = nullptr;
-};
-
-Choices::~Choices() = default;
-
 // What the rows of a problem say, in the order of their times.
-Choices::Known Choices::known_from(const std::vector<const Row*>& rows, const Place& place) {
+Choices::Known Choices::known_from(const std::vector<const ChoiceRow*>& rows, const Place& place, bool for_tuning) {
   Known known;
-  std::vector<const Row*> sound_here;
-  const Row* own = nullptr;
-  for (const Row* r : rows) {
-    const bool good = r->sound && r->tries == 0;
+  const ChoiceRow* own = nullptr;
+  const auto is_good = [](const ChoiceRow* r) { return r->sound && r->tries == 0; };
+  for (const ChoiceRow* r : rows) {
+    const bool good = is_good(r);
     if (r->environment != place.here) {
       const auto end = place.elsewhere.end();
       if (good && !known.elsewhere && std::find(place.elsewhere.begin(), end, r->environment) != end)
         known.elsewhere = r->entry;
     } else if (r->tries == 0 || r->tries >= kMostTries) {
-      known.tried.emplace_back(r->entry);
-      if (good) sound_here.push_back(r);
+      if (for_tuning) known.tried.emplace_back(r->entry);
       if (good && r->own && !own) own = r;
     }
   }
-  for (const Row* r : sound_here) {
+  for (const ChoiceRow* r : rows) {
+    if (r->environment != place.here || !is_good(r)) continue;
     if (!own || r == own || is_clearly_faster(*r, *own)) {
       if (!known.best) known.best = r->entry;
       else known.next.emplace_back(r->entry);
@@ -344,16 +305,14 @@ Choices::Known Choices::known_from(const std::vector<const Row*>& rows, const Pl
 
 void Choices::forget() {
   stamp_ = {}, looked_ = {}, row_count_ = -1, has_all_ = false;
-  table_.reset(), asked_.clear(), places_.clear(), tiers_.clear();
+  table_.reset(), asked_.clear(), places_.clear(), tiers_.clear(), environments_.reset();
 }
 
 // A call of the system instead of a query, which locks the file.
 void Choices::forget_if_changed() {
   const auto time = std::chrono::steady_clock::now();
   if (time - looked_ < kBetweenLooks) return;
-  struct stat s {};
-  Stamp now;
-  if (stat(path_.c_str(), &s) == 0) now = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+  const FileStamp now = FileStamp::of(path_);
   if (now != stamp_) forget();
   stamp_ = now, looked_ = time;
 }
@@ -362,18 +321,57 @@ const Choices::Place& Choices::place_of(const Environment& e) {
   for (const auto& [known, place] : places_)
     if (known == e) return place;
   Place& place = places_.emplace_back(e, Place{}).second;
-  place.here = environment_id(e, false).value_or(-1);
-  Statement s(db_, "SELECT id FROM environments WHERE device = ? AND architecture = ?");
-  s << e.device << e.architecture;
-  while (s.step() == sqlite::kRow)
-    if (s.integer(0) != place.here) place.elsewhere.push_back(s.integer(0));
+  if (!environments_) read_environments();
+  for (const auto& [id, other] : *environments_)
+    if (other == e) place.here = id;
+    else if (other.device == e.device && other.architecture == e.architecture) place.elsewhere.push_back(id);
   return place;
+}
+
+void Choices::read_environments() {
+  Statement s(*db_, "SELECT id, device, architecture, driver, libraries, pyflame FROM environments");
+  environments_.emplace();
+  const auto text = [&s](int column) { return std::string(s.text(column)); };
+  while (s.step() == sqlite::kRow)
+    environments_->emplace_back(s.integer(0), Environment{text(1), text(2), text(3), text(4), text(5)});
+}
+
+namespace {
+ChoiceRow row_of(const Statement& s) {  // that selects kColumns
+  ChoiceRow r;
+  r.op = s.text(0), r.problem = s.text(1), r.entry = s.text(3);
+  r.environment = s.integer(2), r.tries = s.integer(5);
+  r.us = s.real(6), r.spread = s.real(7), r.warm_us = s.real(9);
+  r.sound = s.integer(4) != 0, r.own = s.integer(8) != 0;
+  return r;
+}
+}  // namespace
+
+// Whether a process is writing the file, or may have ended while it did. SQLite knows what counts then.
+bool Choices::is_written() const {
+  return access((path_ + "-journal").c_str(), F_OK) == 0 || access((path_ + "-wal").c_str(), F_OK) == 0;
+}
+
+void Choices::read_copy() {
+  has_looked_for_copy_ = true;
+  if (stamp_.size < 0 || is_written()) return;
+  Environments all;
+  table_ = ChoiceTable::from_copy(path_ + ".rows", stamp_, all);
+  if (!table_) return;
+  environments_ = std::move(all), has_all_ = has_read_all_ = true;
+}
+
+// Of rows that were read after stamp_, if the file has not changed since.
+void Choices::write_copy() const {
+  const int64_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  if (stamp_.size < 0 || stamp_.modified + kSettledSeconds > now || is_written()) return;
+  if (environments_ && FileStamp::of(path_) == stamp_) table_->write_copy(path_ + ".rows", stamp_, *environments_);
 }
 
 bool Choices::reading_all_pays() {
   if (has_read_all_ && asked_.empty()) return false;
   if (row_count_ < 0) {
-    Statement s(db_, "SELECT max(rowid) FROM measurements");  // it need not count them
+    Statement s(*db_, "SELECT max(rowid) FROM measurements");  // it need not count them
     row_count_ = s.step() == sqlite::kRow ? s.integer(0) : 0;
   }
   return row_count_ <= kRowsOfAQuery * std::ssize(asked_) + (has_read_all_ ? 0 : kRowsAtOnce);
@@ -382,40 +380,47 @@ bool Choices::reading_all_pays() {
 // If the file cannot be read to its end, single problems are asked for.
 void Choices::read_all() {
   ++queries_, has_read_all_ = true;
-  auto all = std::make_unique<Table>(row_count_);
-  Statement s(db_, fmt::format("SELECT {} FROM measurements", Table::kColumns).c_str());
+  auto all = std::make_unique<ChoiceTable>(row_count_);
+  Statement s(*db_, fmt::format("SELECT {} FROM measurements", kColumns).c_str());
   int state = 0;
-  while ((state = s.step()) == sqlite::kRow) all->add(s);
-  if (state == sqlite::kDone) table_ = std::move(all), has_all_ = true;
+  while ((state = s.step()) == sqlite::kRow) all->add(row_of(s));
+  if (state != sqlite::kDone) return;
+  table_ = std::move(all), has_all_ = true;
+  write_copy();
 }
 
 void Choices::read_one(const std::string& op, const std::string& problem) {
   if (!asked_.insert(op + '\n' + problem).second) return;
   ++queries_;
-  if (!table_) table_ = std::make_unique<Table>(1024);
-  Statement s(db_, fmt::format("SELECT {} FROM measurements WHERE op = ? AND problem = ?", Table::kColumns).c_str());
+  if (!table_) table_ = std::make_unique<ChoiceTable>(1024);
+  Statement s(*db_, fmt::format("SELECT {} FROM measurements WHERE op = ? AND problem = ?", kColumns).c_str());
   s << op << problem;
-  while (s.step() == sqlite::kRow) table_->add(s);
+  while (s.step() == sqlite::kRow) table_->add(row_of(s));
 }
 
-Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem) {
+Choices::Known Choices::known(const Environment& e, const std::string& op, const std::string& problem,
+                              bool for_tuning) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return {};
   forget_if_changed();
+  if (!has_looked_for_copy_) read_copy();
+  if (!has_all_ && !db_) {
+    if (!opens()) return {};
+    looked_ = {}, forget_if_changed();  // it may have been created
+  }
   const Place& place = place_of(e);
   if (!has_all_ && reading_all_pays()) read_all();
   if (!has_all_) read_one(op, problem);
-  return known_from(table_->rows_of(op, problem), place);
+  return known_from(table_->rows_of(op, problem), place, for_tuning);
 }
 
 std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std::string& op, const std::string& tier) {
   std::lock_guard lock(g_mutex);
-  if (!trouble_.empty()) return {};
   forget_if_changed();
   const auto [at, is_new] = tiers_.try_emplace(key_of(e) + op + '\n' + tier);
-  if (!is_new) return at->second;
+  if (!is_new || !opens()) return at->second;
   ++queries_;
-  Statement s(db_,
+  Statement s(*db_,
               "SELECT m.problem, m.entry, m.us, m.spread, m.own, m.warm_us FROM tiers t JOIN measurements m ON m.op = "
               "t.op AND m.problem = t.problem WHERE t.op = ? AND t.tier = ? AND m.environment = ? AND m.sound AND "
               "m.tries = 0 ORDER BY m.problem, m.own DESC");
@@ -451,32 +456,32 @@ std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std
 
 void Choices::begin(const Environment& e, const std::string& op, const std::string& problem, const std::string& entry) {
   std::lock_guard lock(g_mutex);
-  if (!trouble_.empty()) return;
+  if (!opens()) return;
   forget();
   forget_begun();
   const auto id = environment_id(e, true);
   if (!id) return;
   Statement s(
-      db_,
+      *db_,
       "INSERT INTO measurements (environment, op, problem, entry, us, error, sound, note, tries) VALUES (?, ?, "
       "?, ?, 1e30, 0, 0, 'the process ended while this was measured', 1) ON CONFLICT (environment, op, problem, "
       "entry) DO UPDATE SET tries = tries + 1");
   s << *id << op << problem << entry;
   if (s.step() != sqlite::kDone) return;
-  Statement row(db_, "SELECT rowid FROM measurements WHERE environment = ? AND op = ? AND problem = ? AND entry = ?");
+  Statement row(*db_, "SELECT rowid FROM measurements WHERE environment = ? AND op = ? AND problem = ? AND entry = ?");
   row << *id << op << problem << entry;
   if (row.step() == sqlite::kRow) begun_ = row.integer(0);
 }
 
 void Choices::passed() {
   std::lock_guard lock(g_mutex);
-  if (trouble_.empty()) forget_begun();
+  if (begun_ != 0) forget_begun();
 }
 
 // The caller holds the lock. The result is stored later.
 void Choices::forget_begun() {
   if (begun_ == 0) return;
-  Statement s(db_, "DELETE FROM measurements WHERE rowid = ? AND tries > 0");
+  Statement s(*db_, "DELETE FROM measurements WHERE rowid = ? AND tries > 0");
   s << begun_;
   s.step();
   begun_ = 0;
@@ -485,15 +490,15 @@ void Choices::forget_begun() {
 void Choices::store(const Environment& e, const std::string& op, const std::string& problem,
                     const std::vector<Measurement>& all) {
   std::lock_guard lock(g_mutex);
-  if (!trouble_.empty()) return;
-  forget();                                 // a file that changes twice within a tick of its clock has the same stamp
-  if (!db_.run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
+  if (!opens()) return;
+  forget();                                  // a file that changes twice within a tick of its clock has the same stamp
+  if (!db_->run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
   bool ok = false;
   if (const auto id = environment_id(e, true)) {
     ok = true;
     for (const Measurement& m : all) {
       Statement s(
-          db_,
+          *db_,
           "INSERT INTO measurements (environment, op, problem, entry, us, error, sound, spread, workspace, "
           "note, own, warm_us, measured_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
           "strftime('%Y-%m-%d %H:%M:%f', 'now')) ON CONFLICT (environment, op, problem, "
@@ -508,7 +513,7 @@ void Choices::store(const Environment& e, const std::string& op, const std::stri
     }
     add_tiers(op, problem);
   }
-  if (!db_.run(ok ? "COMMIT" : "ROLLBACK")) db_.run("ROLLBACK");
+  if (!db_->run(ok ? "COMMIT" : "ROLLBACK")) db_->run("ROLLBACK");
 }
 
 }  // namespace pyflame

@@ -1,6 +1,7 @@
 // The tuning database: measurements of implementations in a SQLite file in PYFLAME_CACHE_DIR that processes share. A
 // measurement belongs to an environment (device, architecture, driver, libraries, PyFlame's version) and decides nothing
-// in any other. If the file cannot be opened, read or written, it counts as empty, and a message says so once.
+// in any other. Beside it is a copy of its rows, choices.sqlite.rows, which the first look-up reads instead if the file has
+// not changed since. If the file cannot be opened, read or written, it counts as empty, and a message says so once.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/sqlite.h"
+#include "pyflame/compile/choice_rows.h"
 #include "pyflame/compile/tiers.h"
 
 namespace pyflame {
@@ -31,10 +33,6 @@ struct Measurement {
 // Whether an entry is faster than the own one beyond doubt: with cold caches by more than noise, and with warm ones not slower.
 bool clearly_faster(const Measurement& m, const Measurement& own);
 
-struct Environment {
-  std::string device, architecture, driver, libraries, pyflame;
-  bool operator==(const Environment&) const = default;
-};
 const Environment& environment_of(const Backend& backend, int index);
 
 // Everything that an implementation depends on: ops, attributes, shapes, strides, dtypes.
@@ -56,23 +54,24 @@ bool uses_choices();
 
 class Choices {
  public:
-  ~Choices();
   // The measurements in a file, which is created if it is missing.
   static Choices& in(const std::string& file);
   // The same, but null if there is no such file.
   static Choices* if_present(const std::string& file);
+  // Of choices_file(), without a copy of its name.
+  static Choices* if_present();
 
   struct Known {
     std::optional<std::string> best;  // the fastest sound entry of this environment
     std::vector<std::string>
         next;  // the others that are no slower than the own one, where the best is not there any more
-    std::vector<std::string> tried;        // the entries that need not be measured again
+    std::vector<std::string> tried;        // the entries that need not be measured again; only for tuning
     std::optional<std::string> elsewhere;  // the fastest with other versions on this device; a hint what to measure
   };
   static constexpr size_t kLeastProblems = 2;  // one alone may be an exception
-  Known known(const Environment& e, const std::string& op, const std::string& problem);
+  Known known(const Environment& e, const std::string& op, const std::string& problem, bool for_tuning = true);
   std::optional<std::string> best(const Environment& e, const std::string& op, const std::string& problem) {
-    return known(e, op, problem).best;
+    return known(e, op, problem, false).best;
   }
   // For a problem that was not measured: the entries that were clearly faster than the own one wherever a problem of the tier was
   // measured here, the one with the smallest product of times first. None if fewer than kLeastProblems were measured.
@@ -83,48 +82,48 @@ class Choices {
   void passed();
   void store(const Environment& e, const std::string& op, const std::string& problem,
              const std::vector<Measurement>& all);
-  const std::string& trouble() const { return trouble_; }  // why the file is not used; empty: it is used
-  int64_t queries() const { return queries_; }             // how often look-ups have asked the file; for tests
+  const std::string& trouble();                 // opens the file; why it is not used; empty: it is used
+  int64_t queries() const { return queries_; }  // how often look-ups have asked the file; for tests
 
  private:
-  // What tells that a file has changed.
-  struct Stamp {
-    int64_t size = -1, seconds = 0, nanoseconds = 0;
-    bool operator==(const Stamp&) const = default;
-  };
   // The rows of environments in the file. An environment that the file does not have is -1.
   struct Place {
     int64_t here = -1;
     std::vector<int64_t> elsewhere;  // this device with other versions
   };
-  struct Row;
-  class Table;
   explicit Choices(const std::string& path);
+  bool opens();
+  bool is_written() const;
+  void read_copy();
+  void write_copy() const;
+  void read_environments();
   void forget();
   void forget_if_changed();
   const Place& place_of(const Environment& e);
   bool reading_all_pays();
   void read_all();
   void read_one(const std::string& op, const std::string& problem);
-  static Known known_from(const std::vector<const Row*>& rows, const Place& place);
+  static Known known_from(const std::vector<const ChoiceRow*>& rows, const Place& place, bool for_tuning);
   void forget_begun();
   void find_tiers();
   void add_tiers(const std::string& op, const std::string& problem);
   std::string prepare(const std::string& path);
   std::optional<int64_t> environment_id(const Environment& e, bool make);
-  sqlite::Database db_;
+  std::optional<sqlite::Database> db_;  // none until the first query
   std::string path_;
   std::string trouble_;
   int forks_ = 0;                                 // how many forks there were before this object
   int64_t begun_ = 0;                             // the row of the note; 0: there is none
-  Stamp stamp_;                                   // of the file when table_, places_ and tiers_ were filled
+  FileStamp stamp_;                               // of the file when table_, places_ and tiers_ were filled
   std::chrono::steady_clock::time_point looked_;  // when the stamp was compared
-  std::unique_ptr<Table> table_;                  // rows of the file
+  std::unique_ptr<ChoiceTable> table_;            // rows of the file
   std::unordered_map<std::string, std::vector<std::string>> tiers_;  // what faster_in_tier() has found
   std::vector<std::pair<Environment, Place>> places_;                // a process has few environments
+  std::optional<Environments> environments_;                         // of the file; none: they were not read
   std::unordered_set<std::string> asked_;  // problems that were asked for alone since the file has changed
   bool has_all_ = false;                   // table_ has every row of the file
   bool has_read_all_ = false;              // once, perhaps before the file has changed
+  bool has_looked_for_copy_ = false;
   int64_t queries_ = 0;
   int64_t row_count_ = -1;  // of the file, about; -1: it was not asked for
 };

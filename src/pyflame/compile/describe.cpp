@@ -1,4 +1,7 @@
 // Programs, and what the passes return on the way to them, as text for pf.explain() and PYFLAME_DEBUG.
+#include <array>
+#include <charconv>
+
 #include "pyflame/base/location.h"
 #include "pyflame/compile/passes.h"
 #include "pyflame/compile/work.h"
@@ -57,12 +60,26 @@ std::string placement_of(const Placement& at) {
 
 namespace {
 // By hand, because each new problem is described to be looked up in the tuning database.
+void append_number(std::string& text, int64_t n) {
+  std::array<char, 20> digits;  // as many as the smallest number has
+  text.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), n).ptr);
+}
+
+void append_dims(std::string& text, const Dims& dims) {  // as Dims::str
+  text += '(';
+  for (int i = 0; i < dims.size(); ++i) {
+    if (i > 0) text += ", ";
+    append_number(text, dims[i]);
+  }
+  text += dims.size() == 1 ? ",)" : ")";
+}
+
 void append_operand(std::string& text, const Operand& o) {
   if (o.is_param) text += "param ";
   text += dtype_name(o.dtype);
   if (o.is_param) return;
-  text += o.shape.str();
-  if (!o.contiguous) text += " strides ", text += o.strides.str();
+  append_dims(text, o.shape);
+  if (!o.contiguous) text += " strides ", append_dims(text, o.strides);
 }
 
 void append_operands(std::string& text, std::span<const Operand> all, size_t most) {
@@ -82,8 +99,9 @@ std::string describe_operand(const Operand& o) {
 
 std::string describe_node(const Graph& g, const Node& n) {
   (void)g;
-  std::string text = shown_name(n.op, n.attrs);
+  std::string text;
   text.reserve(128);
+  text += shown_name(n.op, n.attrs);
   text += '(';
   append_operands(text, n.ins, 8);
   text += ')';
@@ -92,7 +110,8 @@ std::string describe_node(const Graph& g, const Node& n) {
     const size_t comma = names.find(',');
     const std::string_view field = names.substr(0, comma);
     text += ' ', text += field, text += '=';
-    text += field == "axes" ? axes_of(n.attrs[i]) : std::to_string(n.attrs[i]);
+    if (field == "axes") text += axes_of(n.attrs[i]);
+    else append_number(text, n.attrs[i]);
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
   }
   text += " -> ";

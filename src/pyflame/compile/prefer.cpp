@@ -93,19 +93,19 @@ Preference prefer(const Backend& backend, const Problem& p, const Selection& s) 
     return {{first.impl, forced->configuration}};
   const double budget = tune_budget_ms();
   if (!has_others(backend, s) || (budget == 0 && !uses_choices())) return {first};
-  const std::string file = choices_file();
-  Choices* choices = budget > 0 ? &Choices::in(file) : Choices::if_present(file);
+  Choices* choices = budget > 0 ? &Choices::in(choices_file()) : Choices::if_present();
   if (!choices) return {first};
   const Environment& here = environment_of(backend, p.graph.device.index);
   const std::string key = problem_key(p);
-  const Choices::Known known = choices->known(here, op, key);
+  const Choices::Known known = choices->known(here, op, key, budget > 0);
   Preference result{first};
   if (known.best && uses_choices()) {
     // A plug-in that was the fastest may be missing in this process.
     const auto takes = [&](const std::string& name) {
       const Candidate best = find_candidate(s.impls, name);
-      if (!best.impl || refusal_of(*best.impl, p)) return false;
-      result.chosen = best, result.measured = best.name() != first.name();
+      const bool is_first = best.impl == first.impl;  // which has accepted
+      if (!best.impl || (!is_first && refusal_of(*best.impl, p))) return false;
+      result.chosen = best, result.measured = !is_first || !best.configuration.empty();
       return true;
     };
     if (!takes(*known.best)) static_cast<void>(std::find_if(known.next.begin(), known.next.end(), takes));

@@ -15,7 +15,7 @@ const Environment& environment_at(Device device) {
 
 std::optional<std::string> recall_search(Device device, const std::string& what, const std::string& problem) {
   if (!uses_choices()) return std::nullopt;
-  Choices* choices = Choices::if_present(choices_file());
+  Choices* choices = Choices::if_present();
   return choices ? choices->best(environment_at(device), what, problem) : std::nullopt;
 }
 

@@ -212,7 +212,7 @@ TEST(Choices, ManyProblemsAreReadAtOnce) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   // The clock of files may not have moved on since the last look-up.
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the system is asked about the file from time to time
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the system is asked about the file from time to time
   EXPECT_EQ(c.best(kHere, "matmul", "p7"), "of another process");
   EXPECT_EQ(c.queries() - before, 2);  // after a change, one problem alone
   for (int i = 8; i < 40; ++i) EXPECT_EQ(c.best(kHere, "matmul", name(i)), "fast" + name(i));
@@ -235,9 +235,97 @@ TEST(Choices, WhatAnotherConnectionHasChanged) {
                   "environment, op, 'q', 'new', 1, 0, 1 FROM measurements"));
   }
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(c.best(kHere, "matmul", "p"), "after");
   EXPECT_EQ(c.best(kHere, "matmul", "q"), "new");
+}
+
+// A path to the same file that this process has not opened yet.
+class AnotherUser {
+ public:
+  explicit AnotherUser(const std::string& folder) : folder_(folder) {}
+  Choices& operator()() { return Choices::in((folder_ += "/.") + "/choices.sqlite"); }
+
+ private:
+  std::string folder_;
+};
+
+void let_it_settle(const std::string& path) {  // a file that was written a moment ago has no copy
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) - std::chrono::hours(1));
+}
+
+TEST(Choices, TheCopyOfTheRowsSaysWhatTheFileSays) {
+  test::TempFolder folder;
+  const std::string path = folder.str() + "/choices.sqlite", copy = path + ".rows";
+  AnotherUser another_user(folder.str());
+  Choices& c = Choices::in(path);
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  Measurement own{"own", 100, 0, true};
+  own.own = true;
+  c.store(
+      kHere, "matmul", "p",
+      {own, {"fast", 60, 0, true}, {"plugin", 50, 0, true, 0.01}, {"wrong", 1, 9, false}, {"noisy", 90, 0, true, 0.5}});
+  c.store({"H", "sm_90", "12000", "cublaslt 1", "1"}, "matmul", "p", {{"old", 3, 0, true}});
+  c.store({"A", "gfx942", "", "", "1"}, "matmul", "p", {{"other device", 1, 0, true}});
+  c.store(kHere, "matmul", "q", {{"only", 5, 0, true}});
+  const auto expect_all = [&](Choices& user, int64_t queries) {
+    const Choices::Known k = user.known(kHere, "matmul", "p");
+    EXPECT_EQ(k.best, "plugin");
+    EXPECT_EQ(k.next, (std::vector<std::string>{"fast", "own"}));
+    EXPECT_EQ(k.tried, (std::vector<std::string>{"wrong", "plugin", "fast", "noisy", "own"}));
+    EXPECT_EQ(k.elsewhere, "old");
+    EXPECT_TRUE(user.known(kHere, "matmul", "p", false).tried.empty());
+    EXPECT_EQ(user.best(kHere, "matmul", "q"), "only");
+    EXPECT_FALSE(user.best(kHere, "matmul", "r"));
+    EXPECT_EQ(user.queries(), queries);
+  };
+  expect_all(another_user(), 1);
+  EXPECT_FALSE(std::filesystem::exists(copy)) << "the file was written a moment ago";
+  let_it_settle(path);
+  expect_all(another_user(), 1);
+  ASSERT_TRUE(std::filesystem::exists(copy));
+  expect_all(another_user(), 0);
+  EXPECT_EQ(another_user().faster_in_tier(kHere, "matmul", tier_key(Tier::bucket, "p")), std::vector<std::string>{});
+}
+
+TEST(Choices, ACopyOfTheRowsThatIsNotTheFilesIsNotRead) {
+  test::TempFolder folder;
+  const std::string path = folder.str() + "/choices.sqlite", copy = path + ".rows";
+  AnotherUser another_user(folder.str());
+  Choices& c = Choices::in(path);
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  const auto expect = [&](const std::string& entry, int64_t queries) {
+    Choices& user = another_user();
+    EXPECT_EQ(user.best(kHere, "matmul", "p"), entry);
+    EXPECT_EQ(user.queries(), queries);
+  };
+  c.store(kHere, "matmul", "p", {{"before", 5, 0, true}});
+  let_it_settle(path);
+  expect("before", 1);
+  expect("before", 0);
+  c.store(kHere, "matmul", "p", {{"after", 3, 0, true}});
+  expect("after", 1);
+  let_it_settle(path);
+  expect("after", 1);
+  expect("after", 0);
+  const auto size = std::filesystem::file_size(copy);
+  for (uintmax_t at = 0; at < size; at += 7) {  // each number and each text of it
+    {
+      std::fstream file(copy, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(static_cast<std::streamoff>(at));
+      const char damaged = static_cast<char>(file.get() ^ 0x20);
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(damaged);
+    }
+    expect("after", 1);  // which makes a good copy
+  }
+  for (const uintmax_t bytes : {uintmax_t{0}, uintmax_t{40}, size / 2, size - 1}) {
+    std::filesystem::resize_file(copy, bytes);
+    expect("after", 1);
+  }
+  expect("after", 0);
+  std::ofstream(path + "-journal") << "a process is writing, or has ended while it wrote";
+  expect("after", 1);
 }
 
 TEST(Choices, ADamagedFileIsAskedForEachProblem) {
