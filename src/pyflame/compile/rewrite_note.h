@@ -7,7 +7,15 @@
 
 namespace pyflame {
 
-enum class Rewrite : uint8_t { KeptValues, MergedProducts, FoldedNorms, GroupedHeads, FoundAttention, FiniteFills, SkippedPadding };
+enum class Rewrite : uint8_t {
+  KeptValues,
+  MergedProducts,
+  FoldedNorms,
+  GroupedHeads,
+  FoundAttention,
+  FiniteFills,
+  SkippedPadding
+};
 
 struct RewriteNote {
   Rewrite rewrite;

@@ -22,7 +22,7 @@ namespace {
 
 // What a configuration may ask of the device. It is known where there is one.
 struct Machine {
-  int wave = 32, compute_units = 0, dies = 1;
+  int wave = Arch().wave, compute_units = 0, dies = 1;
   bool large_blocks = true;
   Machine() = default;
   explicit Machine(Device d) {
