@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <vector>
 
 #include "gpu_case.h"
@@ -88,27 +89,25 @@ std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t
   const MatmulByHand h = layer(dtype, m, n, k, transposed, epilogue);
   return gpu::matmul_source({h.graph, h.group}, entry);
 }
-// The configurations for matrix cores that are no mere splits of the usual tiles.
+// The configurations for matrix cores that are no mere splits of the usual tiles. Those that only a GPU with waves of 64 has are matmul_units64_*.
 void write_configurations() {
   const MatmulByHand h = layer(DType::bfloat16, 4096, 4096, 4096, true, false);
   const Problem p{h.graph, h.group};
   const std::string plain = gpu::matmul_source(p, gpu::MatmulEntry::tile);
-  const auto wide = gpu::units_configurations(p, 64), narrow = gpu::units_configurations(p, 32);
-  const auto texts_of = [](const auto& all, const std::string& name) {
-    for (const auto& [n, texts] : all)
-      if (n == name) return texts;
-    return std::vector<std::string>();
-  };
-  for (const auto& [name, texts] : wide) {
-    const bool dies = name.find(",dies") != std::string::npos;
+  std::map<std::string, std::vector<std::string>> narrow;
+  for (auto& [name, texts] : gpu::units_configurations(p, 32)) narrow[name] = texts;
+  for (const auto& [name, texts] : gpu::units_configurations(p, 64)) {
     if (name.find("splits=1,") == std::string::npos) continue;
-    const std::vector<std::string> others = texts_of(narrow, dies ? name.substr(0, name.find(",dies")) : name);
-    std::string file = "matmul_units_" + name;
+    const bool both = narrow.contains(name);
+    std::string file = name;
     for (char& c : file)
       if (c == '=' || c == ',') c = '_';
-    for (size_t i = 0; i < texts.size(); ++i)
-      write_text(fmt::format("{}_{}_bfloat16", file, i),
-                 by_matrix_units(texts[i], i < others.size() ? others[i] : plain, plain));
+    const auto write = [&](const char* kernel, size_t i) {
+      write_text(fmt::format("{}{}_{}_bfloat16", kernel, both ? "" : "64", file),
+                 by_matrix_units(texts[i], both ? narrow[name][i] : plain, plain));
+    };
+    write("matmul_units", 0);
+    if (texts.size() > 1) write("matmul_units_pieces", 1), write("matmul_add_pieces", 2);
   }
 }
 

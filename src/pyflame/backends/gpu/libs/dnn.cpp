@@ -351,6 +351,12 @@ class Dnn final : public Executable {
 
 }  // namespace
 
+bool dnn_is_fast_for_few_channels(DeviceType type) {
+  std::string why;
+  const DnnLibrary* library = library_of(type, &why);
+  return library && library->fast_for_few_channels();
+}
+
 Refusal dnn_refuses(const Problem& p, MakeOwn own) {
   std::string why;
   const DnnLibrary* library = library_of(p.graph.device.type, &why);

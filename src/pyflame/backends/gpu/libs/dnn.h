@@ -38,6 +38,8 @@ class DnnLibrary {
   virtual const char* name() const = 0;
   // Whether matrix cores may compute float32 with rounded inputs, where this is allowed.
   virtual bool rounds_float32() const { return false; }
+  // Whether it is known to be faster than our own kernel where groups have few channels, as in depthwise convolutions.
+  virtual bool fast_for_few_channels() const { return false; }
   // At most `most` plans; none if the library has none.
   virtual std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const = 0;
 };
@@ -45,6 +47,8 @@ class DnnLibrary {
 // Whether the library of the device type can compute it, and not much slower than our own kernel; first, this checks the refusals that concern any
 // convolution. `own` makes that kernel, for the convolution alone. It is tried where the library's fastest plan is surprisingly slow.
 Refusal dnn_refuses(const Problem& p, std::unique_ptr<Executable> (*own)(const Problem&));
+// Whether the library is there and says that it is fast_for_few_channels().
+bool dnn_is_fast_for_few_channels(DeviceType type);
 // A convolution by the library. `own` is a kernel of ours, which runs if a pointer lacks the alignment that the plan
 // needs.
 std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own);

@@ -279,7 +279,15 @@ class Units final : public Executable {
 std::unique_ptr<Executable> make_alone(const Problem& p) {
   Group alone;
   alone.nodes = {p.group.nodes[0]};
+  if (ConvCase(p).few_channels()) return std::make_unique<Direct>(Problem{p.graph, alone});
   return std::make_unique<Implicit>(Problem{p.graph, alone}, false);
+}
+
+// Groups of few channels, where the library is known to be faster than our kernel.
+Refusal library_of_few_channels(const Problem& p) {
+  if (!ConvCase(p).few_channels() || !dnn_is_fast_for_few_channels(p.graph.device.type)) return std::nullopt;
+  if (dnn_refuses(p, make_alone)) return std::nullopt;
+  return "the library is faster for groups of few channels, also with a loop after it";
 }
 
 // Estimates two alternatives in microseconds: our kernel for the group, and the library's convolution followed by a
@@ -289,6 +297,7 @@ Refusal better_cut(const Problem& p) {
   if (p.size() == 1) return std::nullopt;
   if (Refusal no = ConvOutput(p).refused()) return no;
   if (dnn_refuses(p, make_alone)) return std::nullopt;  // our kernel in any case
+  if (Refusal no = library_of_few_channels(p)) return no;
   const ConvCase c(p);
   constexpr double kLaunch = 2, kLibrary = 5, kBandwidth = 2.5e6, kOwnBandwidth = 1.5e6;  // bytes per microsecond
   const bool half = dtype_size(c.dtype) == 2;
@@ -341,6 +350,7 @@ Refusal accepts_conv_library(const Problem& p) {
 Refusal accepts_direct(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
   if (!ConvCase(p).few_channels()) return "groups of many channels are products of matrices";
+  if (Refusal no = library_of_few_channels(p)) return no;
   return p.size() > 1 ? ConvOutput(p).refused() : std::nullopt;
 }
 
