@@ -106,8 +106,9 @@ void write_configurations() {
       write_text(fmt::format("{}{}_{}_bfloat16", kernel, both ? "" : "64", file),
                  by_matrix_units(texts[i], both ? narrow[name][i] : plain, plain));
     };
-    write("matmul_units", 0);
-    if (texts.size() > 1) write("matmul_units_pieces", 1), write("matmul_add_pieces", 2);
+    // The tiles of whole rounds have the kernel of the configuration without streams.
+    if (texts.size() == 1) write("matmul_units", 0);
+    else write("matmul_pieces", 1), write("matmul_add_pieces", 2);
   }
 }
 
