@@ -304,7 +304,7 @@ def check_trained(fn, leaves, dtype, *, scale=SCALE, hidden=None, bias=None, oth
         wrong = differences(got, want, dtype, 2, size, composed=True)
         assert not wrong, f"{name}: {wrong}"
         error, written_error = root_mean_square(got - want), root_mean_square(was - want)
-        assert error <= 1.1 * written_error, (name, error, written_error)
+        assert error <= (1.05 if DEVICE == "cpu" else 1.1) * written_error, (name, error, written_error)
     with pf.rewrites.enable("found_attention"):
         text = pf.explain(lambda: (call(*leaves).float() * weight).sum().backward())
     short = "attention_grad(" + dtype
