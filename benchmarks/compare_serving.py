@@ -9,8 +9,8 @@ generate_batch(). Before that, a line for each number of texts says how fast lla
     cmake -B build -DGGML_CUDA=ON && cmake --build build --target llama-server llama-batched-bench      # in llama.cpp
     python benchmarks/compare_serving.py --llama_cpp build/bin --vocabulary models/ggml-vocab-llama-bpe.gguf --model model.gguf --json results.json
 
-`--write` only writes the file. `--long N` starts each server once more, for fewer texts with longer contexts and with steps of at most `--long_budget` tokens. It sends
-N prompts of 8,192 tokens while other texts are written, and says how long these wait for a token.
+`--write` only writes the file. `--only long --long N` starts each server for fewer texts with longer contexts, once for each of `--long_budgets`, the most tokens of a step. It sends
+N prompts of 8,192 tokens while other texts are written, and says how long these wait for a token, and how long the prompts take.
 """
 import argparse
 import json
@@ -150,16 +150,19 @@ def serving(name, command, a):
             requests(a.model, server.url, a.texts, a.input, 4, temperature=a.temperature)
             found["all_at_once_drawn"] = requests(a.model, server.url, a.prompts, a.input, a.output, temperature=a.temperature)
             note(json.dumps(found["all_at_once_drawn"]))
-    if a.long:
-        beside = a.texts // 4
-        with Server(command(beside + a.long, LONG + 64, a.long_budget, PORT + 1), PORT + 1) as server:
-            requests(a.model, server.url, 2, LONG, 4)
-            requests(a.model, server.url, beside, a.input, 4)
-            others = requests(a.model, server.url, beside, a.input, 4 * a.output, wait=False)
-            time.sleep(3)  # until they are written
-            long = requests(a.model, server.url, a.long, LONG, 4, rate=1)
-            found |= {"beside_long_prompts": result_of(others), "long_prompts": long, "long_budget": a.long_budget}
     return found
+
+
+def long_prompts(name, command, a, budget):
+    """Long prompts arrive while other texts are written, in steps of at most `budget` tokens."""
+    beside = a.texts // 4
+    with Server(command(beside + a.long, LONG + 64, budget, PORT), PORT) as server:
+        requests(a.model, server.url, 2, LONG, 4)
+        requests(a.model, server.url, beside, a.input, 4)
+        others = requests(a.model, server.url, beside, a.input, a.long_output, wait=False)
+        time.sleep(3)  # until they are written
+        long = requests(a.model, server.url, a.long, LONG, 4, rate=1)
+        return {"program": name, "step_tokens": budget, "texts": beside, "prompt_tokens": LONG, "beside_long_prompts": result_of(others), "long_prompts": long}
 
 
 def transformers_batching(a, words):
@@ -203,8 +206,9 @@ def main():
     p.add_argument("--texts", type=int, default=128, help="texts that a server writes at the same time")
     p.add_argument("--context", type=int, default=512, help="of decoding alone")
     p.add_argument("--temperature", type=float, default=0, help="the requests once more, with tokens drawn at this temperature")
-    p.add_argument("--long", type=int, default=0)
-    p.add_argument("--long_budget", type=int, default=512)
+    p.add_argument("--long", type=int, default=8, help="with --only long: the number of long prompts")
+    p.add_argument("--long_budgets", default="128,256,512", help="with --only long: the most tokens of a step, of one server each")
+    p.add_argument("--long_output", type=int, default=1024, help="with --only long: the tokens of the other texts")
     p.add_argument("--attention", default="paged|sdpa", help="transformers' implementation of attention")
     p.add_argument("--only", default="decode,pyflame,llama.cpp,transformers")
     p.add_argument("--small", action="store_true", help="a small model, to try the program")
@@ -224,10 +228,12 @@ def main():
         "llama.cpp": lambda texts, room, step, port: [os.path.join(a.llama_cpp or "", "llama-server"), "-m", a.model, "-ngl", "99", "-fa", "on", "--port", str(port), "-np", str(texts), "-c", str(texts * -(-room // 256) * 256),
                                                       "-b", str(step), "-ub", str(step), "--no-warmup"],
     }
-    found, wanted = {"decode": [], "serving": [], "errors": {}}, a.only.split(",")
+    found, wanted = {"decode": [], "serving": [], "long": [], "errors": {}}, a.only.split(",")
     jobs = [("decode", "llama.cpp decodes", lambda: batched_bench(a))] if "decode" in wanted and a.llama_cpp else []
     jobs += [("decode", "pyflame decodes", lambda: decoding(a))] if "decode" in wanted else []
     jobs += [("serving", name, lambda name=name, what=what: [serving(name, what, a)]) for name, what in programs.items() if name in wanted and (name == "pyflame" or a.llama_cpp)]
+    if "long" in wanted:
+        jobs += [("long", f"{name}, steps of {n} tokens", lambda name=name, what=what, n=int(n): [long_prompts(name, what, a, n)]) for n in a.long_budgets.split(",") for name, what in programs.items() if name == "pyflame" or a.llama_cpp]
     jobs += [("serving", "transformers", lambda: [transformers_batching(a, 128256)])] if "transformers" in wanted else []
     for part, name, job in jobs:
         note(name)

@@ -367,6 +367,7 @@ void bind_runtime(nb::module_& m) {
     const ChoiceStats s = choice_stats();
     nb::dict d;
     d["problems"] = s.problems, d["entries"] = s.entries, d["unsound"] = s.unsound, d["changed"] = s.changed;
+    d["neighbours"] = s.neighbours;
     d["spent_ms"] = s.spent_ms;
     return d;
   });

@@ -132,6 +132,27 @@ def test_every_configuration_of_the_matrix_cores_is_right(program, architecture,
     assert any(n.startswith("tile=256x128") for n in names) == large
 
 
+NEAR = """
+a, b = (((pf.arange(0, 65536) * step) % 7 - 3).reshape(*shape).to(pf.float32).to('rocm') for step, shape in ((3, (16, 4096)), (5, (4096, 16))))
+pf.synchronize()
+expected = pf.matmul(a.to('cpu'), b.to('cpu')).tolist()
+for splits in (1, 3, 5):
+    with pf.tuning.force('matmul', f'gpu.matmul:tile=16x16,splits={splits}'):
+        assert pf.matmul(a, b).tolist() == expected
+        assert f'splits={splits}' in str(pf.explain(lambda: pf.matmul(a, b)))
+with pf.tuning.measure(budget=120, entries=['gpu.matmul']) as done:
+    assert pf.matmul(a, b).tolist() == expected
+assert done()['unsound'] == 0 and done()['neighbours'] > 0, done()
+print(*sorted(row.entry for row in pf.tuning.rows()))
+"""
+
+
+def test_splits_near_the_fastest_are_measured(program):
+    """The list has powers of two. Whichever is the fastest, some numbers near it are not in the list."""
+    splits = {int(name.rpartition("splits=")[2]) for name in program.run(NEAR).split() if "splits=" in name}
+    assert splits - {1, 2, 4, 8, 16}, splits
+
+
 def test_measurements_of_other_software_are_checked(program, tmp_path):
     """Of these kernels 102 computes the product, 103 twice the product, and 999 does not exist."""
     command = shutil.which("pyflame", path=os.path.dirname(sys.executable))

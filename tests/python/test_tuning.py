@@ -110,6 +110,64 @@ def test_every_block_computes_the_same(file, dtype):
     assert ":" not in step(pf.explain(lambda: pf.relu(a @ b + r)))
 
 
+DIVIDED = {
+    "elementwise": ("add", "cpu.tile", lambda x: pf.exp(x + 1) * x),
+    "sums of rows": ("mul", "cpu.tile", lambda x: (x * x).sum(1)),
+    "sums of columns": ("mul", "cpu.tile", lambda x: (x * x).sum(0)),
+    "product": ("matmul", "onednn.sgemm", lambda x: x @ x.t()),
+    "order": ("sort", "cpu.sort", lambda x: x.sort(dim=1)[0]),
+}
+
+
+@pytest.mark.parametrize("case", DIVIDED)
+def test_divisions_among_threads_change_no_bit(file, case):
+    op, entry, compute = DIVIDED[case]
+    threads = pf.get_num_threads()
+    pf.set_num_threads(4)
+    try:
+        x = pf.randn(300, 1000)
+        expected = compute(x).numpy()
+        for division in ("threads=1", "threads=2", "threads=3", "grain=0.25", "grain=2", "grain=4", "threads=2,grain=8"):
+            with pf.tuning.force(op, f"{entry}:{division}"):
+                assert compute(x).numpy().tobytes() == expected.tobytes(), division
+                assert f"{entry}:{division}" in str(pf.explain(lambda: compute(x)))
+        with pytest.raises(ValueError, match="no such configuration; got 'threads=4'"):
+            with pf.tuning.force(op, f"{entry}:threads=4"):
+                compute(x).numpy()
+    finally:
+        pf.set_num_threads(threads)
+
+
+def test_what_is_near_the_fastest_entry_is_measured_too(file):
+    """The second stage: whichever entry is the fastest after the first, some that differ in one part are in no list."""
+    a, b = pf.randn(256, 256), pf.randn(256, 256)
+    threads = pf.get_num_threads()
+    pf.set_num_threads(1)  # so that there are blocks alone
+    try:
+        with pf.tuning.measure(budget=60, entries=["onednn.sgemm"]) as done:
+            (a @ b).numpy()
+    finally:
+        pf.set_num_threads(threads)
+    rows = pf.tuning.rows()
+    assert 0 < done()["neighbours"] < len(rows) and done()["unsound"] == 0
+    assert len({r.entry for r in rows}) == len(rows), "no entry is measured twice"
+
+
+def test_divisions_are_measured_for_loops_that_are_long_enough(file):
+    threads = pf.get_num_threads()
+    pf.set_num_threads(2)
+    try:
+        short, long = pf.randn(100), pf.randn(1 << 16)
+        with pf.tuning.measure(budget=60):
+            pf.exp(short + 1).numpy()
+            assert not pf.tuning.rows()
+            pf.exp(long + 1).numpy()
+    finally:
+        pf.set_num_threads(threads)
+    assert {r.entry for r in pf.tuning.rows()} >= {"cpu.tile", "cpu.tile:threads=1", "cpu.tile:grain=0.25", "cpu.tile:grain=2", "cpu.tile:grain=4"}
+    assert all(r.sound and r.error == 0 for r in pf.tuning.rows())
+
+
 def test_forced_entries_that_do_not_exist():
     a = pf.randn(8, 8)
     with pytest.raises(ValueError, match="an implementation is forced that does not exist; got 'onednn.gemm'; expected one of onednn.bf16, cpu.gemv, onednn.sgemm"):

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "pyflame/tensor/runtime_hooks.h"
@@ -23,7 +24,42 @@ std::string read_line(const char* path, const std::string& key) {
   return "";
 }
 
+// The parts of a configuration, by name.
+std::map<std::string_view, std::string_view> parts_of(std::string_view text) {
+  std::map<std::string_view, std::string_view> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, end);
+    const size_t equals = std::min(part.find('='), part.size());
+    parts[part.substr(0, equals)] = part.substr(equals);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
 }  // namespace
+
+bool Configurations::has(const Problem& p, const std::string& configuration) const {
+  const std::vector<std::string> all = list(p);
+  return std::find(all.begin(), all.end(), configuration) != all.end();
+}
+
+std::string one_of(const std::vector<std::string>& configurations) {
+  std::string text = "one of";
+  for (const std::string& each : configurations) text += " " + each;
+  return text;
+}
+
+size_t differing_parts(std::string_view a, std::string_view b) {
+  const auto x = parts_of(a), y = parts_of(b);
+  size_t different = 0;
+  for (const auto& [name, value] : x) {
+    const auto found = y.find(name);
+    different += found == y.end() || found->second != value;
+  }
+  for (const auto& [name, value] : y) different += !x.contains(name);
+  return different;
+}
 
 DeviceInfo Backend::info(int) const {
   DeviceInfo info;

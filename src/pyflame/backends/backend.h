@@ -97,10 +97,42 @@ using Refusal = std::optional<std::string>;
 // Further ways in which an implementation can compute a problem, besides the one that it takes by itself: tile sizes, a
 // library's other algorithms. Each has a text ("tile=64x64,splits=2", "algorithm=3"), which means the same as long as PyFlame's and
 // the library's versions do. Tuning measures them.
-struct Configurations {
-  std::vector<std::string> (*list)(const Problem&);                                       // the most promising first
-  std::unique_ptr<Executable> (*make)(const Problem&, const std::string& configuration);  // Error: there is none such
-  bool for_any_size = false;  // whether a text means the same for problems of other sizes that have it in their lists
+class Configurations {
+ public:
+  virtual std::vector<std::string> list(const Problem& p) const = 0;  // the most promising first
+  // Error: there is none such.
+  virtual std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const = 0;
+  // Whether make() has it. The list may leave some out.
+  virtual bool has(const Problem& p, const std::string& configuration) const;
+  // Those that differ in one part from this one, or from the implementation's own choice (""). They need not be in the list.
+  virtual std::vector<std::string> neighbours(const Problem&, const std::string& /*configuration*/) const { return {}; }
+  // Whether a text means the same for problems of other sizes that have it.
+  virtual bool for_any_size() const { return false; }
+
+ protected:
+  ~Configurations() = default;  // they live as long as the process
+};
+// How many of the parts "name=value", which commas separate, are in one of two texts alone, or have other values.
+size_t differing_parts(std::string_view a, std::string_view b);
+
+// "one of tile=8x8 tile=16x16", for errors.
+std::string one_of(const std::vector<std::string>& configurations);
+
+// Those of a library, by two functions.
+class LibraryConfigurations final : public Configurations {
+ public:
+  using List = std::vector<std::string> (*)(const Problem&);
+  using Make = std::unique_ptr<Executable> (*)(const Problem&, const std::string& configuration);
+
+  constexpr LibraryConfigurations(List lists, Make makes) : list_(lists), make_(makes) {}
+  std::vector<std::string> list(const Problem& p) const override { return list_(p); }
+  std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const override {
+    return make_(p, configuration);
+  }
+
+ private:
+  List list_;
+  Make make_;
 };
 
 struct Plugin;  // compile/plugins.h

@@ -37,11 +37,13 @@ constexpr size_t kMostKeptAway = 8;
 constexpr int64_t kChunksPerThread = 4;  // so that a thread that was descheduled does not delay the end
 
 thread_local bool t_inside = false;
+thread_local Division t_division;
 
 struct Job {
   const std::function<void(int64_t, int64_t)>* body;
   int64_t n;
   int64_t chunks;
+  int64_t threads;  // at most, the caller included
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
   std::mutex error_mutex;
@@ -84,7 +86,8 @@ class Pool {
   }
 
   void run(Job& job) {
-    const int helpers = static_cast<int>(std::min<int64_t>(static_cast<int64_t>(threads_.size()), job.chunks - 1));
+    const int helpers =
+        static_cast<int>(std::min({static_cast<int64_t>(threads_.size()), job.chunks - 1, job.threads - 1}));
     const int cpu = keeps_away_ ? sched_getcpu() : -1;
     int asleep;
     {
@@ -217,6 +220,10 @@ State& state() {
   return *g_state.load(std::memory_order_acquire);
 }
 
+int64_t scaled(int64_t length, double by) {
+  return by == 1 ? length : std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(length) * by));
+}
+
 }  // namespace
 
 int num_threads() {
@@ -241,11 +248,15 @@ void set_num_threads(int n) {
   s.count.store(n, std::memory_order_relaxed);
 }
 
+DividedBy::DividedBy(const Division& division) : before_(t_division) { t_division = division; }
+DividedBy::~DividedBy() { t_division = before_; }
+
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (n <= 0) return;
-  grain = std::max<int64_t>(grain, 1);
+  const Division& division = t_division;
+  grain = scaled(std::max<int64_t>(grain, 1), division.chunk);
   if (n < 2 * grain || t_inside) return body(0, n);
-  const int threads = num_threads();
+  const int threads = division.threads > 0 ? std::min(num_threads(), division.threads) : num_threads();
   if (threads == 1) return body(0, n);
   State& s = state();
   std::unique_lock lock(s.run_mutex, std::try_to_lock);
@@ -254,7 +265,8 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
   Job job;
   job.body = &body;
   job.n = n;
-  job.chunks = std::min(n / grain, kChunksPerThread * threads);
+  job.chunks = std::min(n / grain, std::max<int64_t>(threads, scaled(kChunksPerThread * threads, 1 / division.chunk)));
+  job.threads = threads;
   s.pool->run(job);
   if (job.error) std::rethrow_exception(job.error);
 }

@@ -13,4 +13,22 @@ void set_num_threads(int n);  // ValueError when n < 1
 // Runs inline when one chunk is enough or when called from inside another parallel_for. The first exception is rethrown.
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
+// How loops are divided.
+struct Division {
+  int threads = 0;   // at most so many take part; 0: all
+  double chunk = 1;  // the length of a chunk, relative to what parallel_for takes by itself
+};
+
+// Until the end of the block, the loops of the calling thread are divided in this way.
+class DividedBy {
+ public:
+  explicit DividedBy(const Division& division);
+  ~DividedBy();
+  DividedBy(const DividedBy&) = delete;
+  DividedBy& operator=(const DividedBy&) = delete;
+
+ private:
+  Division before_;
+};
+
 }  // namespace pyflame

@@ -11,9 +11,11 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
+#include "pyflame/base/threads.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/version.h"
 
@@ -78,9 +80,9 @@ bool clearly_faster(const Measurement& m, const Measurement& own) { return is_cl
 
 const Environment& environment_of(const Backend& backend, int index) {
   static std::mutex mutex;
-  static auto* all = new std::map<std::pair<const Backend*, int>, Environment>;
+  static auto* all = new std::map<std::tuple<const Backend*, int, int>, Environment>;
   std::lock_guard lock(mutex);
-  const auto [at, is_new] = all->try_emplace({&backend, index});
+  const auto [at, is_new] = all->try_emplace({&backend, index, num_threads()});
   Environment& e = at->second;
   if (is_new) {
     const DeviceInfo info = backend.info(index);

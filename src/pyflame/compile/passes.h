@@ -53,6 +53,8 @@ struct Preference {
   bool measured = false;               // a measurement chose it
 };
 Preference prefer(const Backend& backend, const Problem& p, const Selection& s);
+// The candidates that differ in one part from an entry ("gpu.matmul:tile=64x64,splits=2"), as far as they may be measured.
+std::vector<Candidate> neighbours(const Backend& backend, const Problem& p, const std::string& entry);
 
 // Empty: every group of several nodes has a fast implementation.
 std::optional<Cuts> split(const Graph& graph, std::span<const Group> groups, std::span<const Selection> selections,

@@ -69,9 +69,8 @@ std::optional<Candidate> similar(Choices& choices, const Environment& e, const s
       Candidate c = find_candidate(s.impls, name);
       if (!c.impl || refusal_of(*c.impl, p)) continue;
       if (c.configuration.empty()) return c;
-      if (!c.impl->configurations || !c.impl->configurations->for_any_size) continue;
-      const std::vector<std::string> all = c.impl->configurations->list(p);
-      if (std::find(all.begin(), all.end(), c.configuration) != all.end()) return c;
+      const Configurations* all = c.impl->configurations;
+      if (all && all->for_any_size() && all->has(p, c.configuration)) return c;
     }
   return std::nullopt;
 }
@@ -85,6 +84,15 @@ bool has_others(const Backend& backend, const Selection& s) {
 }
 
 }  // namespace
+
+std::vector<Candidate> neighbours(const Backend& backend, const Problem& p, const std::string& entry) {
+  const Candidate c = find_candidate(impls_with_plugins(backend, p), entry);
+  if (!c.impl || !c.impl->configurations || !may_measure(c.impl->name) || suggested_candidates().alone) return {};
+  std::vector<Candidate> all;
+  for (std::string& text : c.impl->configurations->neighbours(p, c.configuration))
+    all.push_back({c.impl, std::move(text)});
+  return all;
+}
 
 Preference prefer(const Backend& backend, const Problem& p, const Selection& s) {
   const Candidate first{&s.impls[*s.impl], ""};

@@ -5,9 +5,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <functional>
+#include <set>
 
 #include "pyflame/compile/choices.h"
+#include "pyflame/compile/passes.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/runtime/allocator.h"
 
@@ -247,34 +248,6 @@ class Trial {
   size_t flush_ = 0;
 };
 
-// All candidates that compute the right result, the step's own first; those that do not are only noted.
-std::vector<Entrant> sound_entrants(Trial& trial, const Step& step, const Problem& problem, Spending& budget,
-                                    const std::function<void(const std::string&)>& begin,
-                                    std::vector<Measurement>& dropped) {
-  std::vector<Entrant> all(1);
-  Entrant& own = all[0];
-  own.executable = step.executable;
-  own.measured.entry = step.configuration.empty() ? step.impl : step.impl + (":" + step.configuration);
-  own.measured.own = !step.measured;
-  if (!trial.check(own)) return {};
-  for (const Candidate& c : step.others) {
-    if (!budget.left()) break;
-    Entrant e;
-    e.candidate = c;
-    e.measured.entry = c.name();
-    begin(e.measured.entry);
-    try {
-      e.executable = c.make(problem);
-    } catch (const Error& error) {
-      if (error.kind() == ErrorKind::Device) throw;
-      e.measured.sound = false, e.measured.us = 1e30, e.measured.note = error.what();
-    }
-    if (e.executable && trial.check(e)) all.push_back(std::move(e));
-    else dropped.push_back(std::move(e.measured));
-  }
-  return all;
-}
-
 void summarize(Entrant& e) {
   if (e.us.empty()) return;
   e.measured.us = quantile(e.us, 0.5);
@@ -290,24 +263,126 @@ void measure_warm(Trial& trial, std::vector<Entrant>& all, size_t in) {
   for (size_t i = 0; i < in; ++i) all[i].measured.warm_us = quantile(all[i].us, 0.5);
 }
 
-// Successive halving: the entrants that stay in the race are at the front, the step's own first. Those that leave keep what was measured.
-// Returns how many are left.
-size_t race(Trial& trial, std::vector<Entrant>& all, Spending& budget) {
-  size_t in = all.size();
-  for (const Stage& stage : kStages) {
-    if (in < 2 || !budget.left()) break;
-    for (size_t i = 0; i < in; ++i) all[i].us.clear();
-    for (int run = 0; run < stage.runs; run += 2)  // in turns, so that a change of the clock rate meets all of them
-      for (size_t i = 0; i < in; ++i) trial.run(all[i], 2);
-    for (size_t i = 0; i < in; ++i) summarize(all[i]);
-    std::sort(all.begin() + 1, all.begin() + static_cast<ptrdiff_t>(in),
-              [](const Entrant& a, const Entrant& b) { return a.measured.us < b.measured.us; });
-    const double limit = stage.keeps * std::min(all[0].measured.us, all[1].measured.us);
-    while (in > 1 && all[in - 1].measured.us > limit) --in;
+// The entrants of a step's search, the step's own first, and what was measured of all others.
+class Search {
+ public:
+  Search(const Frame& f, size_t k)
+      : step_(f.program.steps[k]),
+        backend_(*f.program.backend),
+        problem_{f.program.graph, step_.group},
+        op_(op_name(problem_.root().op)),
+        key_(problem_key(problem_)),
+        here_(environment_of(backend_, f.window.device.index)),
+        choices_(Choices::in(choices_file())),
+        trial_(f, k) {}
+
+  std::optional<Replacement> run(size_t k) {
+    if (!trial_.comparable() || !add_own()) return std::nullopt;  // there is nothing to compare with
+    for (const Candidate& c : step_.others) {
+      if (!budget_.left()) break;
+      add(c);
+    }
+    race(all_.size());
+    look_around();
+    choices_.passed();
+    store();
+    const auto end = all_.begin() + static_cast<ptrdiff_t>(in_);
+    const auto best = std::find_if(all_.begin() + 1, end,
+                                   [&](const Entrant& e) { return clearly_faster(e.measured, all_[0].measured); });
+    if (best == end) return std::nullopt;
+    ++g_stats.changed;
+    return Replacement{k, best->candidate, best->executable};
   }
-  if (in > 1 && trial.has_caches_to_flush()) measure_warm(trial, all, in);
-  return in;
-}
+
+ private:
+  bool add_own() {
+    Entrant own;
+    own.executable = step_.executable;
+    own.measured.entry = step_.configuration.empty() ? step_.impl : step_.impl + (":" + step_.configuration);
+    own.measured.own = !step_.measured;
+    tried_.insert(own.measured.entry);
+    if (!trial_.check(own)) return false;
+    all_.push_back(std::move(own));
+    return true;
+  }
+
+  // Candidates that fail or compute something else are only noted.
+  void add(const Candidate& c) {
+    Entrant e;
+    e.candidate = c;
+    e.measured.entry = c.name();
+    tried_.insert(e.measured.entry);
+    choices_.begin(here_, op_, key_, e.measured.entry);
+    try {
+      e.executable = c.make(problem_);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::Device) throw;
+      e.measured.sound = false, e.measured.us = 1e30, e.measured.note = error.what();
+    }
+    if (e.executable && trial_.check(e)) all_.push_back(std::move(e));
+    else dropped_.push_back(std::move(e.measured));
+  }
+
+  // Successive halving among the first `in` entrants: those that stay in the race are at the front, the step's own first. Those that
+  // leave keep what was measured. Sets in_, the number of those that are left.
+  void race(size_t in) {
+    for (const Stage& stage : kStages) {
+      if (in < 2 || !budget_.left()) break;
+      for (size_t i = 0; i < in; ++i) all_[i].us.clear();
+      for (int run = 0; run < stage.runs; run += 2)  // in turns, so that a change of the clock rate meets all of them
+        for (size_t i = 0; i < in; ++i) trial_.run(all_[i], 2);
+      for (size_t i = 0; i < in; ++i) summarize(all_[i]);
+      std::sort(all_.begin() + 1, all_.begin() + static_cast<ptrdiff_t>(in),
+                [](const Entrant& a, const Entrant& b) { return a.measured.us < b.measured.us; });
+      const double limit = stage.keeps * std::min(all_[0].measured.us, all_[1].measured.us);
+      while (in > 1 && all_[in - 1].measured.us > limit) --in;
+    }
+    if (in > 1 && trial_.has_caches_to_flush()) measure_warm(trial_, all_, in);
+    in_ = in;
+  }
+
+  // The second stage: what differs in one part from the fastest entrant is measured beside it, until none of them is faster (coordinate
+  // descent). Entrants that were nearly as fast leave the race.
+  void look_around() {
+    constexpr int kMostRounds = 4;
+    const std::vector<std::string> known = choices_.known(here_, op_, key_).tried;
+    tried_.insert(known.begin(), known.end());
+    for (int round = 0; round < kMostRounds && budget_.left(); ++round) {
+      const bool own_is_best = in_ < 2 || all_[0].measured.us <= all_[1].measured.us;
+      const size_t kept = own_is_best ? 1 : 2, before = all_.size();
+      for (const Candidate& c : neighbours(backend_, problem_, all_[kept - 1].measured.entry))
+        if (budget_.left() && !tried_.contains(c.name())) add(c), ++g_stats.neighbours;
+      const size_t added = all_.size() - before;
+      if (added == 0) return;
+      const auto at = [&](size_t i) { return all_.begin() + static_cast<ptrdiff_t>(i); };
+      std::rotate(at(kept), at(before), all_.end());
+      const std::string best = all_[kept - 1].measured.entry;
+      race(kept + added);
+      if (all_[in_ > 1 && all_[1].measured.us < all_[0].measured.us ? 1 : 0].measured.entry == best) return;
+    }
+  }
+
+  void store() {
+    std::vector<Measurement> results = std::move(dropped_);
+    for (const Entrant& e : all_)
+      if (!e.us.empty()) results.push_back(e.measured);
+    choices_.store(here_, op_, key_, results);
+    ++g_stats.problems;
+  }
+
+  const Step& step_;
+  const Backend& backend_;
+  const Problem problem_;
+  const std::string op_, key_;
+  const Environment& here_;
+  Choices& choices_;
+  Trial trial_;
+  Spending budget_;
+  std::vector<Entrant> all_;
+  size_t in_ = 0;
+  std::set<std::string> tried_;
+  std::vector<Measurement> dropped_;
+};
 
 }  // namespace
 
@@ -318,31 +393,9 @@ bool worth_choosing(const Program& p) {
 
 std::optional<Replacement> time_entries(const Frame& f, size_t k) {
   const Step& step = f.program.steps[k];
-  Spending budget;
-  if (step.others.empty() || !step.executable || !budget.left()) return std::nullopt;
+  if (step.others.empty() || !step.executable || g_stats.spent_ms >= tune_budget_ms()) return std::nullopt;
   if (works_in_place(f, step)) return std::nullopt;  // it cannot run twice
-  Trial trial(f, k);
-  if (!trial.comparable()) return std::nullopt;
-  const Problem problem{f.program.graph, step.group};
-  const std::string op(op_name(problem.root().op)), key = problem_key(problem);
-  const Environment& here = environment_of(*f.program.backend, f.window.device.index);
-  Choices& choices = Choices::in(choices_file());
-  std::vector<Measurement> results;
-  std::vector<Entrant> all = sound_entrants(
-      trial, step, problem, budget, [&](const std::string& entry) { choices.begin(here, op, key, entry); }, results);
-  choices.passed();
-  if (all.empty()) return std::nullopt;  // there is nothing to compare with
-  const size_t in = race(trial, all, budget);
-  for (const Entrant& e : all)
-    if (!e.us.empty()) results.push_back(e.measured);
-  choices.store(here, op, key, results);
-  ++g_stats.problems;
-  const Measurement& own = all[0].measured;
-  const auto wins = [&](const Entrant& e) { return clearly_faster(e.measured, own); };
-  const auto best = std::find_if(all.begin() + 1, all.begin() + static_cast<ptrdiff_t>(in), wins);
-  if (best == all.begin() + static_cast<ptrdiff_t>(in)) return std::nullopt;
-  ++g_stats.changed;
-  return Replacement{k, best->candidate, best->executable};
+  return Search(f, k).run(k);
 }
 
 ChoiceStats choice_stats() { return g_stats; }

@@ -6,6 +6,8 @@
 #include "pyflame/backends/cpu/cpu_backend.h"
 
 #include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/divisions.h"
+#include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/transpose.h"
 #include "pyflame/backends/reference/reference.h"
@@ -28,11 +30,11 @@ class CpuBackend final : public Backend {
   CpuBackend() {
     for (size_t i = 0; i < lists_.size(); ++i) {
       if (kImpls[i])
-        for (const Impl& impl : kImpls[i]()) lists_[i].push_back(impl);
+        for (const Impl& impl : kImpls[i]()) lists_[i].push_back(with_divisions(impl));
       lists_[i].push_back(kReferenceImpl);
     }
-    loop_ = {{"cpu.tile", tile_accepts, tile_make}, kReferenceImpl};
-    transposed_ = {{"cpu.transpose", transpose_accepts, transpose_make}, loop_[0], loop_[1]};
+    loop_ = {with_divisions({"cpu.tile", tile_accepts, tile_make}), kReferenceImpl};
+    transposed_ = {with_divisions({"cpu.transpose", transpose_accepts, transpose_make}), loop_[0], loop_[1]};
   }
   const char* name() const override { return "cpu"; }
   std::span<const Impl> impls(const Problem& p) const override {
@@ -44,8 +46,10 @@ class CpuBackend final : public Backend {
     const bool last = r.given == MemoryFormat::channels_last || prefers_channels_last(r);
     return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
   }
-  // Measurements hold for a number of threads.
-  std::string libraries(int) const override { return fmt::format("{} threads", num_threads()); }
+  // Measurements hold for a number of threads, too.
+  std::string libraries(int) const override {
+    return fmt::format("{} threads; oneDNN {}; {}", num_threads(), onednn_version(), openblas_version());
+  }
   bool loops_in_memory_order() const override { return true; }
   bool composes(OpId op) const override { return op == OpId::batch_norm; }
   bool convolves_volumes() const override { return true; }

@@ -2,6 +2,7 @@
 
 #include <cblas.h>
 #include <dlfcn.h>
+#include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "pyflame/base/signal_stack.h"
 
 extern "C" void openblas_set_num_threads(int);
+extern "C" char* openblas_get_config();
 
 namespace pyflame::cpu {
 
@@ -27,6 +29,12 @@ void (*openmp_setter())(int) {
 }
 
 }  // namespace
+
+std::string onednn_version() {
+  const dnnl_version_t* v = dnnl_version();
+  return fmt::format("{}.{}.{}", v->major, v->minor, v->patch);
+}
+std::string openblas_version() { return openblas_get_config(); }
 
 void use_one_library_thread() {
   // OpenMP's thread count belongs to the calling thread; OpenBLAS's is global.

@@ -3,8 +3,12 @@
 // cost), float64 uses the BLAS. docs/decisions/0003-cpu-gemm.md has the measurements.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace pyflame::cpu {
+
+std::string onednn_version();    // "3.1.0"
+std::string openblas_version();  // "OpenBLAS 0.3.21 DYNAMIC_ARCH NO_AFFINITY Haswell MAX_THREADS=64"
 
 // Must run once on each thread before a library is called there; later calls cost little.
 void use_one_library_thread();

@@ -2,7 +2,10 @@
 // are merged into the rows if memory allows it, operands that BLAS cannot read in place are packed, and the output is
 // divided into blocks whose number depends on the shape only.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <optional>
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/dnn_gemm.h"
@@ -116,6 +119,8 @@ struct Blocking {
   static constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
 };
 
+constexpr int64_t kMostBlocks = 64;  // that a list of configurations has
+
 // Sums of type T of products of operands whose elements are S in memory.
 template <class T, class S = T>
 class Matmul : public Exec {
@@ -135,29 +140,25 @@ class Matmul : public Exec {
     }
   }
 
-  // Divisions into blocks, those with few blocks first. An epilogue comes after the whole product with them.
-  std::vector<Blocking> blockings() const {
-    std::vector<Blocking> all;
-    std::vector<std::string> names;
-    for (const int64_t cols : {1, 2, 4, 8, 16})
-      for (const int64_t rows : {1, 2, 4, 8, 16, 32}) {
-        if (rows * cols > 64) continue;
-        const Blocking b(m_, n_, rows, cols);
-        if (std::find(names.begin(), names.end(), b.name()) != names.end()) continue;
-        names.push_back(b.name());
-        all.push_back(b);
-      }
-    return all;
-  }
-
-  // Those that differ from what the shape suggests.
+  // Divisions into blocks that differ from the one that the shape suggests, those with few blocks first. An epilogue comes after the whole
+  // product with them.
   std::vector<std::string> other_blockings() const {
-    std::vector<std::string> names;
-    const bool same_order = !epilogue_ || apart_;
-    for (const Blocking& b : blockings())
-      if (!same_order || b.name() != blocking_.name()) names.push_back(b.name());
-    return names;
+    std::vector<std::pair<int64_t, int64_t>> sizes;
+    for (const int64_t cols : {1, 2, 4, 8, 16})
+      for (const int64_t rows : {1, 2, 4, 8, 16, 32})
+        if (rows * cols <= kMostBlocks) sizes.emplace_back(rows, cols);
+    return names_of(sizes, epilogue_ && !apart_ ? "" : blocking_.name());
   }
+  // With a few more or fewer blocks one way.
+  std::vector<std::string> neighbours(const std::string& name) const {
+    const Blocking b = name.empty() ? blocking_ : blocking_of(name);
+    std::vector<std::pair<int64_t, int64_t>> sizes;
+    const auto near = [](int64_t n) { return std::array{n + 1, n + 2, std::max<int64_t>(1, n - 1), n * 3 / 2}; };
+    for (const int64_t rows : near(b.row_blocks)) sizes.emplace_back(rows, b.col_blocks);
+    for (const int64_t cols : near(b.col_blocks)) sizes.emplace_back(b.row_blocks, cols);
+    return names_of(sizes, b.name());
+  }
+  bool has(const std::string& name) const { return named(name).has_value(); }
 
   void run(const RunContext& ctx) override {
     if (count_ * m_ * n_ == 0) return;
@@ -183,14 +184,27 @@ class Matmul : public Exec {
   }
   bool in_place() const { return row_major_ && !elided_; }
 
+  std::vector<std::string> names_of(const std::vector<std::pair<int64_t, int64_t>>& sizes,
+                                    const std::string& without) const {
+    std::vector<std::string> names;
+    for (const auto& [rows, cols] : sizes)
+      if (std::string name = Blocking(m_, n_, rows, cols).name();
+          name != without && std::find(names.begin(), names.end(), name) == names.end())
+        names.push_back(std::move(name));
+    return names;
+  }
+  // None if there is no such division: a block has whole units of rows and columns.
+  std::optional<Blocking> named(const std::string& name) const {
+    int rows = 0, cols = 0;
+    if (std::sscanf(name.c_str(), "blocks=%dx%d", &rows, &cols) != 2 || rows < 1 || cols < 1) return std::nullopt;
+    const Blocking b(m_, n_, rows, cols);
+    return b.name() == name ? std::optional(b) : std::nullopt;
+  }
   Blocking blocking_of(const std::string& name) const {
-    std::string names;
-    for (const Blocking& b : blockings()) {
-      if (b.name() == name) return b;
-      names += (names.empty() ? "" : " ") + b.name();
-    }
-    PF_FAIL(Value, "matmul: no such configuration; got '{}' for {} x {} x {}; expected one of {}", name, m_, k_, n_,
-            names);
+    const std::optional<Blocking> b = named(name);
+    PF_CHECK(b, Value, "matmul: no such configuration; got '{}' for {} x {} x {}; expected {}", name, m_, k_, n_,
+             one_of(other_blockings()));
+    return *b;
   }
 
   void multiply(const RunContext& ctx) {
@@ -480,8 +494,19 @@ std::unique_ptr<Executable> make_blocked(const Problem& p, const std::string& co
 }
 std::unique_ptr<Executable> make_matmul(const Problem& p) { return make_blocked(p, ""); }
 std::unique_ptr<Executable> make_matmul_bf16(const Problem& p) { return std::make_unique<Matmul<float, bfloat16>>(p); }
-std::vector<std::string> list_blocks(const Problem& p) { return Matmul<float>(p).other_blockings(); }
-constexpr Configurations kBlocks{list_blocks, make_blocked, true};
+class BlockConfigurations final : public Configurations {
+ public:
+  std::vector<std::string> list(const Problem& p) const override { return Matmul<float>(p).other_blockings(); }
+  std::unique_ptr<Executable> make(const Problem& p, const std::string& name) const override {
+    return make_blocked(p, name);
+  }
+  bool has(const Problem& p, const std::string& name) const override { return Matmul<float>(p).has(name); }
+  std::vector<std::string> neighbours(const Problem& p, const std::string& name) const override {
+    return Matmul<float>(p).neighbours(name);
+  }
+  bool for_any_size() const override { return true; }
+};
+constexpr BlockConfigurations kBlocks;
 
 Refusal accept_gemv(const Problem& p) {
   if (!is_matmul_group(p)) return "takes matmul";

@@ -146,7 +146,7 @@ std::unique_ptr<Executable> make_solution(const Problem& p, const std::string& n
           "measured",
           name);
 }
-constexpr Configurations kSolutions{list_solutions, make_solution};
+constexpr LibraryConfigurations kSolutions{list_solutions, make_solution};
 
 }  // namespace
 

@@ -79,6 +79,10 @@ struct GradPlan {
   }
 };
 
+// In how many respects two plans differ.
+int differences(const ForwardPlan& a, const ForwardPlan& b) { return (a.tiles != b.tiles) + (a.splits != b.splits); }
+int differences(const GradPlan& a, const GradPlan& b) { return (a.keys != b.keys) + (a.queries != b.queries); }
+
 // What the forward and the backward executable have in common.
 class AttentionBase : public Executable {
  public:
@@ -195,7 +199,8 @@ class MatrixForward final : public AttentionBase {
     return static_cast<size_t>(splits_ * shape_.batch * shape_.heads * shape_.queries * (shape_.dim + 2)) *
            sizeof(float);
   }
-  // The other plans. Those with about as many splits as the own one come first, and of these the best tiles.
+  Plan own() const { return {attention_forward_tiles(kind_, splits_ > 1), splits_}; }
+  // All other plans. Those with about as many splits as the own one come first, and of these the best tiles.
   std::vector<Plan> others() const {
     const int64_t together = shape_.heads / std::max<int64_t>(1, shape_.kv_heads);
     std::vector<int64_t> splits{splits_};
@@ -207,12 +212,11 @@ class MatrixForward final : public AttentionBase {
     std::stable_sort(splits.begin(), splits.end(), [&](int64_t x, int64_t y) { return distance(x) < distance(y); });
     std::vector<Plan> all;
     if (shape_.padding) return all;  // the tiles decide which of the queries of padding have results of 0
-    const std::string own = Plan{attention_forward_tiles(kind_, splits_ > 1), splits_}.name();
     for (const int64_t n : splits) {
       const int64_t rows = shape_.queries * (n > 1 && !kind_.packed ? together : 1);
       for (const AttentionForwardTiles& tiles : all_attention_forward_tiles(kind_, shared_bytes_)) {
         const Plan plan{tiles, n};
-        if (!mostly_empty(tiles.rows(), rows) && plan.name() != own) all.push_back(plan);
+        if (!mostly_empty(tiles.rows(), rows) && differences(plan, own()) > 0) all.push_back(plan);
       }
     }
     return all;
@@ -344,7 +348,8 @@ class MatrixGrad final : public GradBase {
   size_t workspace() const override {
     return static_cast<size_t>(2 * shape_.batch * shape_.heads * padded_) * sizeof(float);
   }
-  // The other plans. The kernels of dq, and of dk and dv, are tried one by one first, then both together.
+  const Plan& own() const { return plan_; }
+  // All other plans. The kernels of dq, and of dk and dv, are changed one by one first, then both together.
   std::vector<Plan> others() const {
     const auto with_own_first = [](std::vector<AttentionGradTiles> tiles, const AttentionGradTiles& own, int64_t rows) {
       std::erase_if(tiles, [&](const AttentionGradTiles& t) { return t == own || mostly_empty(t.rows(), rows); });
@@ -466,25 +471,40 @@ std::unique_ptr<Executable> make_library(const Problem& p) {
   return make_sdpa(p, any_order, std::make_unique<Own>(p, false));
 }
 
+// The list has the plans that differ from the own one in one respect. Tuning combines what was the fastest.
 template <class Own>
-std::vector<std::string> list_plans(const Problem& p) {
-  std::vector<std::string> names;
-  for (const typename Own::Plan& plan : Own(p, false).others()) names.push_back(plan.name());
-  return names;
-}
-template <class Own>
-std::unique_ptr<Executable> make_plan(const Problem& p, const std::string& name) {
-  std::string names;
-  for (const typename Own::Plan& plan : Own(p, false).others()) {
-    if (plan.name() == name) return std::make_unique<Own>(p, true, plan);
-    names += (names.empty() ? "" : " ") + plan.name();
+class PlanConfigurations final : public Configurations {
+ public:
+  using Plan = typename Own::Plan;
+  std::vector<std::string> list(const Problem& p) const override { return neighbours(p, ""); }
+  std::unique_ptr<Executable> make(const Problem& p, const std::string& name) const override {
+    const Own own(p, false);
+    if (const auto plan = named(own, name)) return std::make_unique<Own>(p, true, *plan);
+    const std::vector<std::string> names = list(p);
+    PF_FAIL(Value, "attention: no such configuration; got '{}'; expected {}", name,
+            names.empty() ? "none, since the device has no matrix cores, or queries of padding are left out"
+                          : one_of(names));
   }
-  PF_FAIL(Value, "attention: no such configuration; got '{}'; expected {}", name,
-          names.empty() ? "none, since the device has no matrix cores, or queries of padding are left out"
-                        : "one of " + names);
-}
-constexpr Configurations kForwardPlans{list_plans<MatrixForward>, make_plan<MatrixForward>, true};
-constexpr Configurations kGradPlans{list_plans<MatrixGrad>, make_plan<MatrixGrad>, true};
+  bool has(const Problem& p, const std::string& name) const override { return named(Own(p, false), name).has_value(); }
+  std::vector<std::string> neighbours(const Problem& p, const std::string& name) const override {
+    const Own own(p, false);
+    const Plan of = named(own, name).value_or(own.own());
+    std::vector<std::string> all;
+    for (const Plan& plan : own.others())
+      if (differences(plan, of) == 1) all.push_back(plan.name());
+    return all;
+  }
+  bool for_any_size() const override { return true; }
+
+ private:
+  static std::optional<Plan> named(const Own& own, const std::string& name) {
+    for (const Plan& plan : own.others())
+      if (plan.name() == name) return plan;
+    return std::nullopt;
+  }
+};
+constexpr PlanConfigurations<MatrixForward> kForwardPlans;
+constexpr PlanConfigurations<MatrixGrad> kGradPlans;
 
 }  // namespace
 

@@ -339,7 +339,7 @@ std::unique_ptr<Executable> make_conv_library(const Problem& p) {
 std::unique_ptr<Executable> make_conv_plan(const Problem& p, const std::string& plan) {
   return make_dnn(p, std::make_unique<Implicit>(p, false), plan);
 }
-constexpr Configurations kPlans{dnn_plans, make_conv_plan};
+constexpr LibraryConfigurations kPlans{dnn_plans, make_conv_plan};
 
 Refusal accepts_conv_library(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;

@@ -4,6 +4,8 @@
 // loop has to read and write the output again.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "pyflame/backends/gpu/libs/fallback.h"
@@ -33,6 +35,18 @@ struct Machine {
   }
 };
 
+// --- the estimate, in microseconds. Only comparisons matter, so it has the figures of a large GPU. They are constants,
+// so that the choice, and with it the order of every sum, depends on the shape alone. kLibrary: the time of the
+// shortest product by a library.
+constexpr double kLaunch = 2, kLibrary = 5, kStep = 0.5, kBandwidth = 2.5e6;  // the last one in bytes per microsecond
+struct Rates {
+  double own, library;  // operations per microsecond
+};
+Rates rates(DType d) {
+  if (dtype_size(d) == 2 && is_float(d)) return {100e6, 600e6};
+  if (d == DType::float64) return {8e6, 40e6};
+  return {15e6, 48e6};
+}
 struct Plan {
   MatmulTile tile;
   int64_t tiles, each, splits;  // workgroups per matrix; steps of `tile.depth` per split; number of splits
@@ -62,10 +76,57 @@ struct Plan {
   }
   // The tiles that have a whole round of the device's `streams` workgroups; the others are shared.
   int64_t whole_tiles() const { return streams > 0 ? tiles / streams * streams : tiles; }
-  // Other plans for the product: every tile, with several numbers of splits. The largest tiles come first.
+  // Other plans for the product: every tile, with several numbers of splits. Those with the shortest estimate come first.
   static std::vector<Plan> others(const Product& g, bool units, const Machine& machine) {
+    constexpr int64_t kSplits[] = {1, 2, 4, 8, 16};
+    std::vector<Plan> all = with_splits(kSplits, g, units, machine, Plan(g, units).name());
+    std::stable_sort(all.begin(), all.end(),
+                     [&](const Plan& a, const Plan& b) { return a.estimate(g, machine) < b.estimate(g, machine); });
+    return all;
+  }
+  // Microseconds, by arithmetic: the rounds of workgroups over the compute units, each with its operations or with what it reads through
+  // the caches, whichever takes longer; at least the operands and the result over the memory's bandwidth; and what adding parts takes.
+  double estimate(const Product& g, const Machine& machine) const {
+    constexpr double kUnits = 132, kCaches = 2;  // of the GPU of the figures above; caches to memory
+    const double size = static_cast<double>(dtype_size(g.dtype)), rows = tile.rows, cols = tile.cols;
+    const double units = machine.compute_units > 0 ? machine.compute_units : kUnits;
+    const double depth = static_cast<double>(each * tile.depth);
+    const double group = std::max(2 * rows * cols * depth * kUnits / rates(g.dtype).own,
+                                  (rows + cols) * depth * size * kUnits / (kCaches * kBandwidth));
+    const double groups = static_cast<double>(tiles * splits * g.batches());
+    const double rounds = streams > 0 ? groups / units : std::ceil(groups / units);
+    const double parts = streams > 0  ? 2 * static_cast<double>(streams) * rows * cols
+                         : splits > 1 ? 2 * static_cast<double>(splits * g.batches() * g.m * g.n)
+                                      : 0;
+    const bool adds = streams > 0 || splits > 1;
+    return kLaunch * (adds ? 2 : 1) + std::max(rounds * group, g.bytes() / kBandwidth) + parts * 4 / kBandwidth;
+  }
+  // The plan with this name; "" is the own one.
+  static std::optional<Plan> named(const std::string& name, const Product& g, bool units, const Machine& machine) {
+    if (name.empty()) return Plan(g, units);
+    std::vector<int64_t> splits(64);
+    std::iota(splits.begin(), splits.end(), 1);
+    for (const Plan& plan : with_splits(splits, g, units, machine))
+      if (plan.name() == name) return plan;
+    return std::nullopt;
+  }
+  // The plans that differ in one part from the one with this name.
+  static std::vector<Plan> neighbours(const std::string& name, const Product& g, bool units, const Machine& machine) {
+    const std::optional<Plan> plan = named(name, g, units, machine);
+    if (!plan) return {};
+    const int64_t s = plan->splits;
+    const int64_t splits[] = {s, s + 1, s + 2, std::max<int64_t>(1, s - 1), s * 3 / 2, std::max<int64_t>(1, s * 3 / 4)};
+    std::vector<Plan> all = with_splits(splits, g, units, machine, plan->name());
+    std::erase_if(all, [&](const Plan& other) { return differing_parts(other.name(), plan->name()) != 1; });
+    return all;
+  }
+
+ private:
+  // `without`: the name of a plan that is left out.
+  static std::vector<Plan> with_splits(std::span<const int64_t> numbers, const Product& g, bool units,
+                                       const Machine& machine, const std::string& without = "") {
     std::vector<Plan> all;
-    std::vector<std::string> names{Plan(g, units).name()};
+    std::vector<std::string> names{without};
     const auto add = [&](const Plan& plan) {
       if (std::find(names.begin(), names.end(), plan.name()) != names.end()) return;
       names.push_back(plan.name());
@@ -77,7 +138,7 @@ struct Plan {
     if (units)
       for (const MatmulTile& t : kMoreUnitTiles)
         if (g.m > t.rows / 2 && g.n > t.cols / 2 && (machine.large_blocks || !t.large_blocks)) more.push_back(t);
-    for (const int64_t splits : {1, 2, 4, 8, 16}) {
+    for (const int64_t splits : numbers) {
       for (const MatmulTile& tile : usual) add(Plan(g, units, tile, splits));
       if (splits <= 4)
         for (const MatmulTile& tile : more) add(Plan(g, units, tile, splits));
@@ -99,8 +160,6 @@ struct Plan {
     }
     return all;
   }
-
- private:
   static MatmulTile largest(const Product& g, bool units) {
     const std::span<const MatmulTile> all = matmul_tiles(g.dtype, units);
     for (const MatmulTile& t : all)
@@ -109,18 +168,6 @@ struct Plan {
   }
 };
 
-// --- the estimate, in microseconds. Only comparisons matter, so it has the figures of a large GPU. They are constants,
-// so that the choice, and with it the order of every sum, depends on the shape alone. kLibrary: the time of the
-// shortest product by a library.
-constexpr double kLaunch = 2, kLibrary = 5, kStep = 0.5, kBandwidth = 2.5e6;  // the last one in bytes per microsecond
-struct Rates {
-  double own, library;  // operations per microsecond
-};
-Rates rates(DType d) {
-  if (dtype_size(d) == 2 && is_float(d)) return {100e6, 600e6};
-  if (d == DType::float64) return {8e6, 40e6};
-  return {15e6, 48e6};
-}
 double own_time(const Product& g) {
   const Plan plan(g, by_units(g.dtype));
   const double busy = std::min(1.0, static_cast<double>(plan.tiles * plan.splits * g.batches()) / 64);
@@ -485,7 +532,7 @@ std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, mak
 std::unique_ptr<Executable> make_algorithm(const Problem& p, const std::string& algorithm) {
   return with_own(p, make_library(p, algorithm));
 }
-constexpr Configurations kAlgorithms{library_algorithms, make_algorithm};
+constexpr LibraryConfigurations kAlgorithms{library_algorithms, make_algorithm};
 std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
 std::vector<std::string> list_plain(const Problem& p) {
   const Configurations* c = plain_blas(p).configurations;
@@ -494,29 +541,39 @@ std::vector<std::string> list_plain(const Problem& p) {
 std::unique_ptr<Executable> make_plain_solution(const Problem& p, const std::string& name) {
   return with_own(p, plain_blas(p).configurations->make(p, name));
 }
-constexpr Configurations kPlainSolutions{list_plain, make_plain_solution};
+constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution};
 std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
-template <bool kUnitsOnly>
-std::vector<std::string> list_tiles(const Problem& p) {
-  std::vector<std::string> names;
-  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly, Machine(p.graph.device)))
-    names.push_back(plan.name());
-  return names;
-}
-template <bool kUnitsOnly>
-std::unique_ptr<Executable> make_tiles(const Problem& p, const std::string& name) {
-  std::string names;
-  const Machine machine(p.graph.device);
-  for (const Plan& plan : Plan::others(Product(p.root()), kUnitsOnly, machine)) {
-    if (plan.name() == name) return compiled(std::make_unique<TileProduct>(p, kUnitsOnly, plan, machine));
-    names += (names.empty() ? "" : " ") + plan.name();
+// Tiles and splits of our own kernels.
+template <bool kUnits>
+class TileConfigurations final : public Configurations {
+ public:
+  std::vector<std::string> list(const Problem& p) const override {
+    return names(Plan::others(Product(p.root()), kUnits, Machine(p.graph.device)));
   }
-  PF_FAIL(Value, "matmul: no such configuration; got '{}'; expected one of {}", name, names);
-}
-constexpr Configurations kUnitTiles{list_tiles<true>, make_tiles<true>, true};
-constexpr Configurations kPlainTiles{list_tiles<false>, make_tiles<false>, true};
+  std::unique_ptr<Executable> make(const Problem& p, const std::string& name) const override {
+    if (const auto plan = Plan::named(name, Product(p.root()), kUnits, Machine(p.graph.device)))
+      return compiled(std::make_unique<TileProduct>(p, kUnits, *plan, Machine(p.graph.device)));
+    PF_FAIL(Value, "matmul: no such configuration; got '{}'; expected {}", name, one_of(list(p)));
+  }
+  bool has(const Problem& p, const std::string& name) const override {
+    return Plan::named(name, Product(p.root()), kUnits, Machine(p.graph.device)).has_value();
+  }
+  std::vector<std::string> neighbours(const Problem& p, const std::string& name) const override {
+    return names(Plan::neighbours(name, Product(p.root()), kUnits, Machine(p.graph.device)));
+  }
+  bool for_any_size() const override { return true; }
+
+ private:
+  static std::vector<std::string> names(const std::vector<Plan>& plans) {
+    std::vector<std::string> all;
+    for (const Plan& plan : plans) all.push_back(plan.name());
+    return all;
+  }
+};
+constexpr TileConfigurations<true> kUnitTiles;
+constexpr TileConfigurations<false> kPlainTiles;
 
 // A product with the sum of one of its operands. On an H100, the sum makes cuBLASLt's product slower by 28 us for 16384
 // x 2304 bfloat16, and by 1220 us for 16384 x 50304, which a loop sums in 26 and 570 us. So the loop comes first, and
