@@ -498,6 +498,7 @@ class PlanConfigurations final : public Configurations {
 
  private:
   static std::optional<Plan> named(const Own& own, const std::string& name) {
+    if (name == Plan(own.own()).name()) return own.own();
     for (const Plan& plan : own.others())
       if (plan.name() == name) return plan;
     return std::nullopt;
