@@ -98,6 +98,18 @@ def test_bench_llm_by_the_interpreter():
     assert done.returncode != 0 and "/no/such/python" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("words", [("train", "mlp"), ("bench", "llm"), ("run", "--nproc", "1")], ids=" ".join)
+def test_helps_that_python_writes_look_like_the_others(run, words):
+    text = run(*words, "--help", env={**os.environ, "COLUMNS": "60"}).stdout
+    assert len(widest(text)) <= 60, widest(text)
+    options = re.findall(r"^  (?:-\w, )?(--[\w, -]+?)(?=  |\n| [A-Z{\[])", text, re.M)
+    assert len(options) > 9 and all(len({n.replace("_", "-") for n in names}) == len(names) for names in (o.split(", ") for o in options)), options
+    known = {name for o in options for name in o.split(", ")}
+    shown = examples_of(text)
+    assert len(shown) > 1 and all(e.startswith("pyflame ") and {w for w in e.split() if w.startswith("--")} - {"--epochs"} <= known for e in shown)
+    assert "(default: None)" not in text and "(default: False)" not in text
+
+
 def test_every_command_has_examples_that_exist(helps):  # noqa: F811
     for path, text in helps.items():
         if path in ((), BY_PYTHON):
