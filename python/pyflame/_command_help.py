@@ -1,4 +1,4 @@
-"""How `--help` of the commands that Python reads looks: as that of the others, which the program itself reads."""
+"""How the commands that Python reads help and refuse: as the others, which the program itself reads."""
 import argparse
 import os
 import shutil
@@ -35,6 +35,17 @@ class HelpWithDefaults(HelpFormatter):
             return action.help
         value = ",".join(map(str, action.default)) if isinstance(action.default, list) else str(action.default)  # as it is typed
         return f"{action.help} (default: {value.replace('%', '%%')})"
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells of a wrong command line in one line, as the program does. help_of: the command whose --help has the options, if it is not the parser's own name."""
+
+    def __init__(self, *args, help_of=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._help_of = help_of or self.prog
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; hint: `{self._help_of} --help` shows what there is\n")
 
 
 def _one_spelling(names):

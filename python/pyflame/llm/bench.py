@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import pyflame as pf
-from pyflame._command_help import HelpFormatter, examples
+from pyflame._command_help import HelpFormatter, Parser, examples
 from pyflame._entry import command
 from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate
 from pyflame.llm._kv_cache import NAMES
@@ -229,7 +229,7 @@ def _arguments(words):
     shown = examples(("pyflame bench llm model.gguf --latency --batch_sizes 1 8", "one text, then eight at a time"),
                      ("pyflame bench llm model.gguf --throughput --num_prompts 64", "64 texts at once"),
                      ("pyflame bench llm --serve --url URL --dataset prompts.txt", "a server that runs already"))
-    p = argparse.ArgumentParser(prog="pyflame bench llm", allow_abbrev=False, usage=usage, epilog=shown, formatter_class=HelpFormatter, description=__doc__.split("\n\n")[0])
+    p = Parser(prog="pyflame bench llm", allow_abbrev=False, usage=usage, epilog=shown, formatter_class=HelpFormatter, description=__doc__.split("\n\n")[0])
     p.add_argument("model", nargs="?", help="a GGUF file, a Hugging Face folder or an installed package")
     mode = p.add_mutually_exclusive_group(required=True)
     mode.add_argument("--latency", action="store_true", help="some texts at a time, for each of --batch_sizes")
