@@ -4,7 +4,7 @@ Python itself adds such a proposal where it prints the traceback of an error tha
 __getattr__ for it: that would make each read of an attribute slower, and hasattr() of an absent one 25 times as long."""
 import sys
 
-_PLACES = ("nn", "nn.functional", "optim", "optim.lr_scheduler", "data", "linalg", "fft", "special", "models", "distributions")  # where a name of pf or pf.nn may be
+_PLACES = ("nn", "nn.functional", "optim", "optim.lr_scheduler", "data", "autograd", "linalg", "fft", "special", "models", "distributions")  # where a name of pf or pf.nn may be
 
 
 def elsewhere(module, name):
