@@ -49,7 +49,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """
     if model is None:
         return lambda fn: compile(fn)
-    once("compile", "returns its argument; every window of ops is compiled by itself, without a call", stacklevel=4)
+    once("compile", "returns its argument; every window of ops is compiled by itself, without a call")
     return model
 
 

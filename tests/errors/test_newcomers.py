@@ -23,6 +23,14 @@ def test_misspelt_names(module, name, meant):
         getattr(module, name)
 
 
+@pytest.mark.parametrize("module, name, meant", [(pf, "Linear", "pyflame.nn.Linear"), (pf, "Softmax", "pyflame.nn.Softmax"), (pf, "Adam", "pyflame.optim.Adam"),
+                                                 (pf, "DataLoader", "pyflame.data.DataLoader"), (pf, "kl_divergence", "pyflame.distributions.kl_divergence"), (pf, "resnet18", "pyflame.models.resnet18"), (pf, "grad", "pyflame.autograd.grad"),
+                                                 (nn, "mse_loss", "pyflame.nn.functional.mse_loss"), (nn, "Adam", "pyflame.optim.Adam"), (pf, "rocm", "rocm_is_available")])
+def test_names_that_another_module_has(module, name, meant):
+    with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute '{name}'; did you mean '{meant}'\\?$"):
+        getattr(module, name)
+
+
 def test_a_misspelt_name_of_distributed_is_named_when_it_is_called():
     with pytest.raises(NotImplementedError, match="^distributed.all_reduc: not available in PyFlame; did you mean 'all_reduce'\\? process groups"):
         pf.distributed.all_reduc(pf.ones(2))

@@ -98,6 +98,18 @@ def test_bench_llm_by_the_interpreter():
     assert done.returncode != 0 and "/no/such/python" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("words", [("train", "mlp"), ("bench", "llm"), ("run", "--nproc", "1")], ids=" ".join)
+def test_helps_that_python_writes_look_like_the_others(run, words):
+    text = run(*words, "--help", env={**os.environ, "COLUMNS": "60"}).stdout
+    assert len(widest(text)) <= 60, widest(text)
+    options = re.findall(r"^  (?:-\w, )?(--[\w, -]+?)(?=  |\n| [A-Z{\[])", text, re.M)
+    assert len(options) > 9 and all(len({n.replace("_", "-") for n in names}) == len(names) for names in (o.split(", ") for o in options)), options
+    known = {name for o in options for name in o.split(", ")}
+    shown = examples_of(text)
+    assert len(shown) > 1 and all(e.startswith("pyflame ") and {w for w in e.split() if w.startswith("--")} - {"--epochs"} <= known for e in shown)
+    assert "(default: None)" not in text and "(default: False)" not in text
+
+
 def test_every_command_has_examples_that_exist(helps):  # noqa: F811
     for path, text in helps.items():
         if path in ((), BY_PYTHON):
@@ -136,10 +148,15 @@ def test_no_colour_with_NO_COLOR(program):
     (["doctor", "now"], "not understood: 'now'; hint: the command takes no further word; `pyflame doctor --help` shows"),
     (["nothing-of-the-kind"], "not understood: 'nothing-of-the-kind'; hint: `pyflame --help` shows"),
     (["profile", "--steps", "three", "train.py"], "--steps: not a valid value; got 'three'; expected a number of at least 0; hint: `pyflame profile --help` shows"),
+    (["train", "mlp"], "pyflame train: mlp needs --data; hint: `pyflame train mlp --help` shows"),
+    (["train", "mlp", "--epochs", "many"], "argument --epochs: invalid int value: 'many'; hint: `pyflame train mlp --help` shows"),
+    (["bench", "llm"], "one of the arguments --latency --throughput --serve is required; hint: `pyflame bench llm --help` shows"),
+    (["run", "--nproc", "two", "train.py"], "pyflame run: --nproc: not a number of processes; got two; expected at least 1, or gpu; hint: `pyflame run --nproc 1 --help` shows"),
     (["chat"], "MODEL is required (A GGUF file, a Hugging Face folder, or an installed package with one of these); hint: `pyflame chat --help` shows"),
     (["diagnose"], "pid is required (The number of the process); hint"),
     (["profile", "--step", "5", "train.py"], "not understood: '--step'; hint: did you mean --steps? `pyflame profile --help` shows"),
     (["debug", "run", "--pois", "train.py"], "not understood: '--pois'; hint: did you mean --poison? `pyflame debug run --help` shows"),
 ])
 def test_a_misspelt_word_is_answered_with_what_was_meant(run, words, expected):
-    assert expected in run(*words, code=2).stderr
+    told = run(*words, code=2).stderr
+    assert expected in told and told.count("\n") == 1

@@ -228,6 +228,15 @@ def test_a_dataset_of_a_session_without_a_file():
     assert works.stdout == "12.0\n", works.stderr
 
 
+def test_a_script_without_its_guard(tmp_path):
+    """A worker imports the program, which would start workers of its own."""
+    (tmp_path / "script.py").write_text("import pyflame as pf\nprint(len(list(pf.data.DataLoader(range(4), 2, num_workers=1))))\n")
+    run = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 1 and run.stdout == ""
+    assert "a worker process began to run the program again" in run.stderr and "freeze_support" not in run.stderr
+    assert "worker process 0" in run.stderr.splitlines()[-1] and "if __name__ == '__main__':" in run.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("how,words", [(be_killed, "got signal SIGKILL"), (leave, "got exit code 3")])
 def test_a_worker_that_dies(how, words):
     loader = DataLoader(Failing(12, how), 2, num_workers=2, persistent_workers=True, **({} if how is leave else FORK))

@@ -62,6 +62,15 @@ def said(action):
     return result, [str(w.message) for w in caught]
 
 
+@pytest.mark.parametrize("line", ["pf.compile(pf.nn.Linear(2, 2))", "pf.backends.cudnn.benchmark = True", "pf.jit.script(len)", "pf.nn.functional.dropout2d(pf.ones(2, 2))"])
+def test_notes_name_the_line_of_the_program(tmp_path, line):
+    program = tmp_path / "program.py"
+    program.write_text(f"import pyflame as pf\n{line}\n")
+    for words in ([program], ["-m", "pyflame.torch", program]):
+        run = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0 and f"{program}:2: UserWarning: " in run.stderr, run.stderr
+
+
 def test_notes_are_given_once():
     pf._notes._said.clear()
     f = lambda x: x  # noqa: E731

@@ -131,6 +131,12 @@ def headers_of_the_reference():
     return [path for listed in cpp_reference.HEADERS.values() for path in listed]
 
 
+@pytest.mark.parametrize("doc, first", [("A line; and more.", "A line."), ("A line:\n\n    code", "A line."), ("One. Two.", "One."), ("", ""),
+                                        ("word " * 30, "word " * 23 + "…"), ("a" * 60 + ", " + "b" * 70, "a" * 60 + " …")])
+def test_first_sentences_end_at_a_word(doc, first):
+    assert python_reference.first_sentence(doc) == first
+
+
 def test_every_installed_header_has_a_page_or_a_reason():
     installed, public = cpp_reference.installed(), headers_of_the_reference()
     assert len(installed) > 100 and not set(public) - set(installed)

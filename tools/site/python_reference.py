@@ -164,8 +164,9 @@ def entry_text(entry, uses, tried, module=None, entry_of=None):
 
 
 def first_sentence(doc):
+    """What a list says of a docstring or of a header's comment: its first sentence, or the words of it that fit."""
     first = re.split(r"(?<=[.;])\s", " ".join(doc.split("\n\n")[0].split()), maxsplit=1)[0] if doc else ""
-    return first if len(first) <= 120 else first[:117] + "…"
+    return re.sub("[;:]$", ".", first) if len(first) <= 120 else first[:118].rpartition(" ")[0].rstrip(",;:") + " …"
 
 
 def table(entries):

@@ -388,6 +388,9 @@ class Pool:
         settings = (loader._iterable, loader.batch_size, loader.drop_last)
         if forks:
             _C.synchronize()  # nothing of ours runs while the process is copied
+        elif getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing's own error says it in other words, of programs for Windows
+            raise RuntimeError("DataLoader: a worker process began to run the program again; got workers that are started while the program is imported; "
+                               "expected a program that does nothing when it is imported; hint: put what it runs behind `if __name__ == '__main__':`")
         try:
             for number in range(n):
                 pipe, theirs = multiprocessing.Pipe()

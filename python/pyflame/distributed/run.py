@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 
+from .._command_help import HelpFormatter, Parser, examples
 from . import _binding, _state
 from ._rendezvous import Gone, Rendezvous, free_port
 
@@ -27,7 +28,10 @@ _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 def _parser():
-    p = argparse.ArgumentParser(prog="pyflame run", description="Starts the processes of a Python program, one for each rank, on this host or as one of several hosts.")
+    shown = examples(("pyflame run --nproc 2 train.py --epochs 3", "two processes on this host"),
+                     ("pyflame run --nproc gpu train.py", "one process for each GPU"))
+    p = Parser(prog="pyflame run", help_of="pyflame run --nproc 1", formatter_class=HelpFormatter, epilog=shown,
+                                description="Starts the processes of a Python program, one for each rank, on this host or as one of several hosts.")
     p.add_argument("--nproc", "--nproc-per-node", "--nproc_per_node", default="1", help="processes on this host: a number, or 'gpu' for one on each GPU (default: 1)")
     p.add_argument("--nnodes", type=int, default=1, help="number of hosts; each of them runs this command (default: 1)")
     p.add_argument("--node-rank", "--node_rank", type=int, default=0, help="which of the hosts this is, from 0")

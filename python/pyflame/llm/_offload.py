@@ -21,7 +21,7 @@ def can_offload(device):
     """Whether the device has memory of its own. Otherwise a warning says that nothing is offloaded."""
     if str(device) != "cpu":
         return True
-    once("cpu_offload_gb", "the weights are in host memory already, because the device is cpu; nothing is offloaded", stacklevel=5)
+    once("cpu_offload_gb", "the weights are in host memory already, because the device is cpu; nothing is offloaded")
     return False
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import pyflame as pf
+from pyflame._command_help import HelpFormatter, Parser, examples
 from pyflame._entry import command
 from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate
 from pyflame.llm._kv_cache import NAMES
@@ -223,18 +224,12 @@ def underscored(words):
     return [name.group().replace("-", "_").replace("__", "--", 1) + word[name.end():] if name else word for name, word in zip(names, words)]
 
 
-class _HelpFormatter(argparse.HelpFormatter):
-    """Wraps everything but the examples, each of which is a line."""
-
-    def _fill_text(self, text, width, indent):
-        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
-
-
 def _arguments(words):
     usage = "pyflame bench llm [MODEL] (--latency | --throughput\n                         | --serve) [options]"
-    examples = ("examples:\n  pyflame bench llm model.gguf --latency --batch_sizes 1 8\n  pyflame bench llm model.gguf --throughput --num_prompts 64\n"
-                "  pyflame bench llm --serve --url http://127.0.0.1:8000")
-    p = argparse.ArgumentParser(prog="pyflame bench llm", allow_abbrev=False, usage=usage, epilog=examples, formatter_class=_HelpFormatter, description=__doc__.split("\n\n")[0])
+    shown = examples(("pyflame bench llm model.gguf --latency --batch_sizes 1 8", "one text, then eight at a time"),
+                     ("pyflame bench llm model.gguf --throughput --num_prompts 64", "64 texts at once"),
+                     ("pyflame bench llm --serve --url URL --dataset prompts.txt", "a server that runs already"))
+    p = Parser(prog="pyflame bench llm", allow_abbrev=False, usage=usage, epilog=shown, formatter_class=HelpFormatter, description=__doc__.split("\n\n")[0])
     p.add_argument("model", nargs="?", help="a GGUF file, a Hugging Face folder or an installed package")
     mode = p.add_mutually_exclusive_group(required=True)
     mode.add_argument("--latency", action="store_true", help="some texts at a time, for each of --batch_sizes")

@@ -79,7 +79,7 @@ def _channels(op, input, dims):
     if input.ndim not in dims:
         if input.ndim < 2 or op == "dropout1d":
             raise ArgumentError(f"{op}: wrong rank; got shape {tuple(input.shape)}; expected {' or '.join(map(str, dims))} dims")
-        once(op, f"an input of {input.ndim} dims; the second is taken for channels, as PyTorch does; expected {' or '.join(map(str, dims))} dims", stacklevel=6)
+        once(op, f"an input of {input.ndim} dims; the second is taken for channels, as PyTorch does; expected {' or '.join(map(str, dims))} dims")
         return (*input.shape[:2], *(1,) * (input.ndim - 2))
     return (*input.shape[:2], *(1,) * (input.ndim - 2)) if input.ndim == max(dims) else (input.shape[0], *(1,) * (input.ndim - 1))
 

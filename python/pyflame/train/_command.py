@@ -12,6 +12,7 @@ import time
 import numpy as np
 
 from .. import _C, models, nn
+from .._command_help import HelpWithDefaults, Parser, examples
 from .._entry import command
 from ..data import Subset, TensorDataset
 from ..nn import functional as F
@@ -178,8 +179,11 @@ def share(text):
 
 
 def parse(argv):
-    p = argparse.ArgumentParser(prog="pyflame train", description="Trains a model on a file of data, or the trainer of a script. `pyflame train gpt` is a program of its own.",
-                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    shown = examples(("pyflame train mlp --data table.csv --target goal --smoke", "try it for some seconds"),
+                     ("pyflame train resnet --data images.npz --out run", "images; the checkpoints are in run"),
+                     ("pyflame train script.py --epochs 3", "the Trainer of a script"))
+    p = Parser(prog="pyflame train", help_of="pyflame train mlp", formatter_class=HelpWithDefaults, epilog=shown,
+               description="Trains a model on a file of data, or the trainer of a script. `pyflame train gpt` is a program of its own.")
     p.add_argument("model", metavar="mlp|cnn|resnet|SCRIPT.py", help="a built-in model, or a Python file with a function trainer(**settings) that returns a pf.train.Trainer")
 
     def option(name, **settings):

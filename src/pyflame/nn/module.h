@@ -1,4 +1,4 @@
-// A layer in C++ is a plain struct of tensors with operator() and
+// A layer in C++ is a plain struct of tensors with operator() and a function visit():
 //
 //   template <class V> void visit(V& v) { v.parameter("weight", weight); v.buffer("running_mean", m); v.child("fc", fc);
 //                                         v.training(training); }
