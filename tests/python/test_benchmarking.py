@@ -1,6 +1,8 @@
 """pf.bench, its records and comparisons. Times are given here by a false clock: no test depends on how fast the machine is."""
 import json
 import multiprocessing
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -380,6 +382,25 @@ def test_samples_are_drawn_for_a_least_time():
     assert 0.25 <= sum(figures) / 1e3 <= 0.27
 
 
+@pytest.mark.parametrize("imports_late", [False, True])
+def test_compare_tells_programs_whose_modules_have_the_same_names(tmp_path, capsys, monkeypatch, imports_late):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    text = "def step():\n    import layers_of_both\n    layers_of_both.run()\n" if imports_late else "import layers_of_both\ndef step():\n    layers_of_both.run()\n"
+    for version in ("old", "new"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "train_of_both.py").write_text(text)
+        (tmp_path / version / "layers_of_both.py").write_text(f"import pyflame as pf\ndef run():\n    open({str(tmp_path / version)!r} + '/ran', 'w').close()\n    pf.ones(4).sum()\n")
+    words = ["compare", f"{tmp_path}/old/train_of_both.py:step", f"{tmp_path}/new/train_of_both.py:step", "--seconds", "0.1"]
+    try:
+        code, said = run(capsys, *words)
+        assert code == 1 and "modules of the same names" in said.err and "got layers_of_both beside" in said.err and "--cold" in said.err and not said.out
+    finally:
+        for name in ("layers_of_both", "train_of_both"):
+            sys.modules.pop(name, None)
+    code, said = run(capsys, *words, "--cold", "--runs", "3")
+    assert code == 0 and "fresh processes" in said.out and (tmp_path / "old" / "ran").exists() and (tmp_path / "new" / "ran").exists()
+
+
 def test_compare_by_fresh_processes(tmp_path, capsys):
     file = tmp_path / "two.py"
     file.write_text("""import time
@@ -404,9 +425,7 @@ def b():
 
 
 def test_repeats_are_printed(tmp_path):
-    import pathlib
     import subprocess
-    import sys
 
     script = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "bench_repeats.py"
     r = subprocess.run([sys.executable, str(script), "--processes=2", "--seconds=0.05", "--elements=512", "--most=1e9", f"--json={tmp_path / 'r.json'}"], capture_output=True, text=True, timeout=120)
@@ -414,6 +433,15 @@ def test_repeats_are_printed(tmp_path):
     found = json.loads((tmp_path / "r.json").read_text())
     figures = [p["us"] for p in found["processes"]]
     assert found["range"] == pytest.approx(abs(figures[1] - figures[0]) / (sum(figures) / 2))
+
+
+def test_records_keep_the_settings_that_the_doctor_names():
+    rules = json.loads((pathlib.Path(__file__).parents[2] / "src" / "tools" / "doctor" / "rules.json").read_text(encoding="utf-8"))
+    names = {v["name"] if isinstance(v, dict) else v for rule in rules["rules"] for v in rule.get("variables", ())} | {f"{prefix}X" for prefix in rules["prefixes"]}
+    assert len(names) > 100
+    found = environment.settings({**dict.fromkeys(names, "1"), "HOME": "/home", "EDITOR": "vi"})
+    assert set(found) == names
+    assert environment.settings({"PYTORCH_API_TOKEN": "secret", "PYFLAME_CACHE_DIR": "folder"}) == {"PYTORCH_API_TOKEN": "(not shown)", "PYFLAME_CACHE_DIR": "folder"}
 
 
 @pytest.mark.parametrize("words, message", [(["thing"], "nothing of this name to measure; got 'thing'"), (["compare", "a"], "compare takes two; got 1"),
