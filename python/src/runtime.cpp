@@ -83,6 +83,14 @@ void bind_devices(nb::module_& m) {
       "compute_units, ... "
       "ValueError for the name of no device, DeviceError for one that is not there.");
   m.def(
+      "_device_libraries",
+      [](nb::handle device) {
+        const Device d = device_from(device);
+        const Backend* backend = find_backend(d.type);
+        return backend ? environment_of(*backend, d.index).libraries : std::string();
+      },
+      "device"_a);
+  m.def(
       "rocm_is_available", [] { return device_available(DeviceType::rocm); },
       "Whether this process can use an AMD GPU through ROCm; rocm_unavailable_reason says why not.");
   m.def(

@@ -1,6 +1,8 @@
 """pf.bench, its records and comparisons. Times are given here by a false clock: no test depends on how fast the machine is."""
 import json
 import multiprocessing
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -352,13 +354,18 @@ def test_shares_of_the_peak_and_of_the_best_entry(tmp_path, capsys, monkeypatch)
     from pyflame.benchmarking import shares
     from pyflame.profiler.ceilings import Ceilings
 
-    monkeypatch.setattr(shares, "ceilings", lambda device, dtypes: Ceilings(device, 10.0, {"float32": 1000.0}))
+    monkeypatch.setattr(shares, "ceilings", lambda device, dtypes, renew=False: Ceilings(device, 10.0, {"float32": 1000.0}))
     m = made([1.0] * 5, flops=5e8)
     assert shares._of_peak(m, "float32") == ["50% of the peak: 1 TFLOP/s, which a large product of float32 reaches here"]
     assert "no share of the peak" in shares._of_peak(m, "int8")[0]
     code, said = run(capsys, "gemm", "96,80,112,f32", "--entries", "--seconds", "1", "--no-record", "--json")
     notes = json.loads(said.out)["notes"]
     assert code in (0, 3) and "% of the peak" in notes[0] and "of the best entry" in notes[1]
+    m = made([1.0] * 5, flops=1e9)  # 1 TFLOP/s
+    measured = iter((400.0, 2000.0, 400.0, 500.0))  # a ceiling that was measured on a busy machine is measured again
+    monkeypatch.setattr(shares, "ceilings", lambda device, dtypes, renew=False: Ceilings(device, 10.0, {"float32": next(measured)}))
+    assert shares._of_peak(m, "float32") == ["50% of the peak: 2 TFLOP/s, which a large product of float32 reaches here"]
+    assert shares._of_peak(m, "float32")[0].startswith("no share of the peak: it is faster than a large product of float32, which reaches 0.5 TFLOP/s here")
 
 
 def test_comm_needs_a_device_with_memory(capsys):
@@ -378,6 +385,23 @@ def test_samples_are_drawn_for_a_least_time():
     clock = Clock(lambda i: 0.5)
     figures, _, _ = Sampling(clock.draw, 0.01, 30, 10.0, clock).run(1)
     assert 0.25 <= sum(figures) / 1e3 <= 0.27
+
+
+@pytest.mark.parametrize("imports_late", [False, True])
+def test_compare_tells_programs_whose_modules_have_the_same_names(tmp_path, capsys, monkeypatch, imports_late):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    text = "def step():\n    import layers_of_both\n    layers_of_both.run()\n" if imports_late else "import layers_of_both\ndef step():\n    layers_of_both.run()\n"
+    for version in ("old", "new"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "train_of_both.py").write_text(text)
+        (tmp_path / version / "layers_of_both.py").write_text("import pyflame as pf\ndef run():\n    pf.ones(4).sum()\n")
+    words = ["compare", f"{tmp_path}/old/train_of_both.py:step", f"{tmp_path}/new/train_of_both.py:step", "--seconds", "0.1"]
+    try:
+        code, said = run(capsys, *words)
+        assert code == 1 and "modules of the same names" in said.err and "got layers_of_both beside" in said.err and "--cold" in said.err and not said.out
+    finally:
+        for name in ("layers_of_both", "train_of_both"):
+            sys.modules.pop(name, None)
 
 
 def test_compare_by_fresh_processes(tmp_path, capsys):
@@ -404,9 +428,7 @@ def b():
 
 
 def test_repeats_are_printed(tmp_path):
-    import pathlib
     import subprocess
-    import sys
 
     script = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "bench_repeats.py"
     r = subprocess.run([sys.executable, str(script), "--processes=2", "--seconds=0.05", "--elements=512", "--most=1e9", f"--json={tmp_path / 'r.json'}"], capture_output=True, text=True, timeout=120)
@@ -414,6 +436,15 @@ def test_repeats_are_printed(tmp_path):
     found = json.loads((tmp_path / "r.json").read_text())
     figures = [p["us"] for p in found["processes"]]
     assert found["range"] == pytest.approx(abs(figures[1] - figures[0]) / (sum(figures) / 2))
+
+
+def test_records_keep_the_settings_that_the_doctor_names():
+    rules = json.loads((pathlib.Path(__file__).parents[2] / "src" / "tools" / "doctor" / "rules.json").read_text(encoding="utf-8"))
+    names = {v["name"] if isinstance(v, dict) else v for rule in rules["rules"] for v in rule.get("variables", ())} | {f"{prefix}X" for prefix in rules["prefixes"]}
+    assert len(names) > 100
+    found = environment.settings({**dict.fromkeys(names, "1"), "HOME": "/home", "EDITOR": "vi"})
+    assert set(found) == names
+    assert environment.settings({"PYTORCH_API_TOKEN": "secret", "PYFLAME_CACHE_DIR": "folder"}) == {"PYTORCH_API_TOKEN": "(not shown)", "PYFLAME_CACHE_DIR": "folder"}
 
 
 @pytest.mark.parametrize("words, message", [(["thing"], "nothing of this name to measure; got 'thing'"), (["compare", "a"], "compare takes two; got 1"),

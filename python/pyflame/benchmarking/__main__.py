@@ -55,6 +55,38 @@ def _function(spec):
     return fn
 
 
+def _same_names(words):
+    """Names of modules that the folders of both programs have, and that one of the programs has imported."""
+    paths = [os.path.abspath(word.rpartition(":")[0]) for word in words]
+    first, second = map(os.path.dirname, paths)
+    programs = {pathlib.Path(path).stem for path in paths}
+
+    def has(folder, name):
+        return any(os.path.exists(os.path.join(folder, name + end)) for end in (".py", "/__init__.py"))
+
+    def is_theirs(module):
+        return (getattr(module, "__file__", None) or "").startswith((first + os.sep, second + os.sep))
+
+    if first == second:
+        return []
+    return sorted(name for name, module in list(sys.modules.items()) if name not in programs and is_theirs(module) and has(first, name) and has(second, name))
+
+
+def _compare_programs(a, b, args):
+    """Compares functions of two programs in this process. A process has one module of a name, so that one of two programs would run with the modules of the other."""
+
+    def check():
+        if names := _same_names((a, b)):
+            raise ValueError(f"both programs have modules of the same names, of which one process can hold one each; got {', '.join(names)} beside {a} and {b}; expected different names; "
+                             "hint: --cold compares them by fresh processes")
+
+    functions = _function(a), _function(b)
+    check()
+    result = compare_functions(*functions, device=args.device, max_seconds=args.seconds, names=(a, b))
+    check()  # what the functions have imported while they ran
+    return result
+
+
 def _check_needs_nothing(fn, name, path):
     """ValueError for a function that cannot be called without arguments."""
     try:
@@ -164,7 +196,7 @@ def _compare(args):
     if args.cold:
         result = fresh.compare_processes(a, b, args)
     elif _is_function(a) and _is_function(b):
-        result = compare_functions(_function(a), _function(b), device=args.device, max_seconds=args.seconds, names=(a, b))
+        result = _compare_programs(a, b, args)
     else:
         result = compare(_side(a, args), _side(b, args))
     print(json.dumps(result.to_dict()) if args.json else _fitted(result))

@@ -14,6 +14,10 @@ from . import gpu_metrics
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 128 << 20, "rocm": 256 << 20}  # where the size of the last-level cache is not read: the largest that GPUs have
 THERMAL, POWER = 0x60, 0x8C  # NVML's reasons: software and hardware thermal slowdown; power cap, hardware slowdown, power brake
 SYSFS = pathlib.Path("/sys/class/drm")
+# Variables that change how fast something is: those that `pyflame doctor` judges, and those of NVIDIA's software and of threads.
+SETTINGS = ("PYFLAME_", "HSA", "HIP_", "ROC", "AMD_", "GPU_", "DEBUG_CLR_", "DEBUG_HIP_", "HIPBLASLT_", "MIOPEN_", "TENSILE_", "AITER_", "NCCL_", "RCCL_", "PYTORCH_", "TORCH", "VLLM_", "TRITON_", "OPTIMIZE_EPILOGUE",
+            "WORLD_SIZE", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "MALLOC_", "LD_PRELOAD")
+SECRETS = {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWORD", "SECRET", "TOKEN"}  # words in names of variables whose values no record shows
 
 
 def is_gpu(device):
@@ -170,15 +174,19 @@ def _commit(fn):
     return run.stdout.strip() or None if run.returncode == 0 else None
 
 
+def settings(variables):
+    """Those of these environment variables that a figure can depend on, in order. The value of a secret is not shown."""
+    return {k: "(not shown)" if SECRETS & set(k.split("_")) else v for k, v in sorted(variables.items()) if k.startswith(SETTINGS)}
+
+
 def describe(device, fn=None):
     """The device, versions and settings, as a dict for a record."""
     from .. import __version__
 
     info = _C.device_info(device)
-    keep = ("PYFLAME_", "HIP_", "ROCM_", "ROCBLAS_", "HIPBLASLT_", "MIOPEN_", "HSA_", "GPU_", "CUDA_", "NVIDIA_", "OMP_", "OPENBLAS_")
     found = {"pyflame": __version__, "python": platform.python_version(), "system": platform.system(), "kernel": platform.release(), "cores": len(os.sched_getaffinity(0)),
-             "device": {k: v for k, v in info.items() if isinstance(v, (str, int, float)) and k not in ("free_memory", "device")},
-             "settings": {k: "(not shown)" if k.endswith("_KEY") else v for k, v in sorted(os.environ.items()) if k.startswith(keep)}, "arguments": sys.argv[1:]}
+             "device": {k: v for k, v in info.items() if isinstance(v, (str, int, float)) and k not in ("free_memory", "device")}, "libraries": _C._device_libraries(str(device)),
+             "settings": settings(os.environ), "arguments": sys.argv[1:]}
     try:
         found["governor"] = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:
