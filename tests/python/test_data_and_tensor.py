@@ -81,9 +81,10 @@ def restored(m, folder):
 HEAD = MODEL + """
 import math
 import numpy as np
+from pyflame.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from pyflame.distributed.device_mesh import init_device_mesh
-from pyflame.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from pyflame.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+from pyflame.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from pyflame.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module
 from pyflame.testing import tolerance
 
 PLAN = {
@@ -220,6 +221,29 @@ for kind in SIZES:
     want_losses, _ = train(want, adam(want), steps=2)
     assert set(seen) == {(pf.bfloat16,) * 3} and all(p.dtype == p.grad.dtype == optimizer.state[p]["exp_avg"].dtype == pf.float32 for p in m.parameters()), seen
     assert m(batch(0)).dtype == pf.float32 and all(abs(a - b.item()) < 0.03 for a, b in zip(averaged(losses, square), want_losses))
+
+# Logits whose classes are divided along the one axis, of a batch that is divided along the other one.
+want = made("styles")
+loss_of(want, batch(0)).backward()
+for reshard in (True, False):
+    m = parallelize_module(made("styles"), square["tensor"], {**PLAN, "head": ColwiseParallel(input_layouts=Shard(1), use_local_output=False)})
+    for b in m.blocks:
+        fully_shard(b, mesh=square["data"], reshard_after_forward=reshard)
+    fully_shard(m, mesh=square["data"], reshard_after_forward=reshard)
+    with loss_parallel():
+        loss_of(m, batch(0)[rows_of(square)]).backward()
+    for p, q in zip(m.parameters(), want.parameters()):
+        close(p.grad.full_tensor().numpy(), q.grad.numpy())
+
+# Made without memory, then filled with parts of whole tensors.
+for kind in SIZES:
+    with pf.device("meta"):
+        m = sharded(kind, square)
+    m.to_empty(device="cpu")
+    set_model_state_dict(m, made(kind, 4).state_dict())
+    full = get_model_state_dict(m, options=StateDictOptions(full_state_dict=True))
+    assert all(full[k].equal(t) for k, t in made(kind, 4).state_dict().items()), kind
+    close(m(batch(0)).detach().numpy(), made(kind, 4)(batch(0)).detach().numpy())
 
 # A gradient that is not finite in one part makes all processes leave out the step.
 m = sharded("styles", square)
