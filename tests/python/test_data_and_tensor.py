@@ -155,7 +155,7 @@ for kind in SIZES:
     losses, want_norms = train(alone, alone_optimizer)
     want_losses = [t.item() for t in losses]
     bits = []
-    for mesh, reshard in [(m, None) for m in meshes] + [(square, None), (square, True), (square, False)]:
+    for mesh, reshard in [(m, None) for m in meshes] + [(square, True), (square, False)]:
         m = divided(kind, mesh["tensor"])
         before = dict(m.named_parameters())
         m = sharded(kind, mesh, reshard_after_forward=reshard)
@@ -175,7 +175,7 @@ for kind in SIZES:
             for p in (1.0, 2.0, math.inf, 0.0):
                 got, wanted = pf.nn.utils.get_total_norm(grads, p).item(), pf.nn.utils.get_total_norm([g.full_tensor() for g in grads], p).item()
                 assert abs(got - wanted) <= 1e-6 * abs(wanted), (p, got, wanted)
-    assert len(bits) == 4 and len(set(bits)) == 1, kind  # in each run, given up after the forward pass or not
+    assert len(bits) == 3 and len(set(bits)) == 1, kind  # in each run, given up after the forward pass or not
 
 # What a process holds of an even layer: a quarter, of the parameter, its gradient and both moments.
 for kind in SIZES:
@@ -304,11 +304,8 @@ for kind in SIZES:
         assert step == 2 and everything(m, optimizer) == saved, (kind, mesh)
         weights, states = get_state_dict(m, optimizer)
         dcp.save({"model": weights, "optim": states, "step": 2}, checkpoint_id=f"{folder}-back")
-        m = sharded(kind, square, seed=9)
-        optimizer, step = restored(m, f"{folder}-back")
-        assert everything(m, optimizer) == saved, (kind, mesh)
-        m = sharded(kind, mesh, seed=9)
-        optimizer, step = restored(m, f"{folder}-{kind}")
+        back = sharded(kind, square, seed=9)
+        assert everything(back, restored(back, f"{folder}-back")[0]) == saved, (kind, mesh)
         losses, _ = train(m, optimizer, rows_of(mesh), steps=2, begin=2)
         close(averaged(losses, mesh), want)
         dist.barrier()
