@@ -79,7 +79,7 @@ def restored(m, folder):
 """
 
 HEAD = MODEL + """
-import math
+import hashlib, math
 import numpy as np
 from pyflame.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from pyflame.distributed.device_mesh import init_device_mesh
@@ -159,6 +159,9 @@ for kind in SIZES:
         m = divided(kind, mesh["tensor"])
         before = dict(m.named_parameters())
         m = sharded(kind, mesh, reshard_after_forward=reshard)
+        if reshard:
+            m.blocks[0].set_modules_to_forward_prefetch([m.blocks[1]])
+            m.blocks[1].set_modules_to_backward_prefetch([m.blocks[0]])
         optimizer = adam(m)
         losses, norms = train(m, optimizer, rows_of(mesh))
         close(averaged(losses, mesh), want_losses)
@@ -176,6 +179,9 @@ for kind in SIZES:
                 got, wanted = pf.nn.utils.get_total_norm(grads, p).item(), pf.nn.utils.get_total_norm([g.full_tensor() for g in grads], p).item()
                 assert abs(got - wanted) <= 1e-6 * abs(wanted), (p, got, wanted)
     assert len(bits) == 3 and len(set(bits)) == 1, kind  # in each run, given up after the forward pass or not
+    everyone = [None] * world
+    dist.all_gather_object(everyone, hashlib.sha256(bits[0]).hexdigest())
+    assert len(set(everyone)) == 1, kind  # what is whole along an axis is the same on all processes
 
 # What a process holds of an even layer: a quarter, of the parameter, its gradient and both moments.
 for kind in SIZES:
