@@ -92,11 +92,11 @@ def _check_classes(target, classes, ignore_index):
     """IndexError on all processes where one has a class that is not there."""
     values = target._local_tensor
     wrong = values[(values != ignore_index) & ((values < 0) | (values >= classes))].reshape(-1)
-    found = _C.tensor([float(wrong.numel() > 0)], device=values.device)
+    found = wrong.numel() > 0
     for axis, p in enumerate(target.placements):
         if p.is_shard():
-            found = reduced(found, target.device_mesh.get_group(axis), ReduceOp.MAX)
-    if found.item():
+            found = bool(reduced(_C.tensor([float(found)], device=values.device), target.device_mesh.get_group(axis), ReduceOp.MAX).item())
+    if found:
         raise IndexError(f"cross_entropy: a class is out of range; got {wrong[0].item() if wrong.numel() else 'one on another process'}; expected 0 to {classes - 1}, or {ignore_index}")
 
 
