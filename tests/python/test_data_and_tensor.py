@@ -183,6 +183,11 @@ for kind in SIZES:
     dist.all_gather_object(everyone, hashlib.sha256(bits[0]).hexdigest())
     assert len(set(everyone)) == 1, kind  # what is whole along an axis is the same on all processes
 
+dist.barrier()
+print("same")
+"""
+
+MORE = HEAD + """
 # What a process holds of an even layer: a quarter, of the parameter, its gradient and both moments.
 for kind in SIZES:
     m = sharded(kind, square)
@@ -276,13 +281,18 @@ told(ValueError, "fully_shard: a parameter lies on a mesh that has these ranks a
 told(ValueError, "distribute_module: a parameter is divided already; got weight; expected a module before fully_shard()", lambda: distribute_module(fully_shard(linear(), mesh=data), tensor))
 told(ValueError, "parallelize_module: a parameter is divided already; got weight of FSDPLinear", lambda: parallelize_module(fully_shard(linear(), mesh=data), tensor, ColwiseParallel()))
 dist.barrier()
-print("same")
+print("right")
 """
 
 
 def test_four_processes(tmp_path):
-    """Meshes of 2 x 2, 4 x 1 and 1 x 4 processes train as one process does; 2 x 2 has the same bits in each run."""
+    """Meshes of 2 x 2, 4 x 1, 1 x 4 and 2 x 1 x 2 processes train as one process does; 2 x 2 has the same bits in each run."""
     assert run(4, SAME, tmp_path) == ["same\n"] * 4
+
+
+def test_what_a_sharded_module_does(tmp_path):
+    """Parts, accumulation, mixed precision, divided logits, models without memory, skipped steps and errors on 2 x 2 processes."""
+    assert run(4, MORE, tmp_path) == ["right\n"] * 4
 
 
 WRITE = HEAD + """
