@@ -259,6 +259,12 @@ def _linear(mesh, **functions):
     return distribute_module(pf.nn.Linear(3, 2), mesh, **functions)
 
 
+def _inner_of_sharded(mesh):
+    """A layer whose parameters are gathered by the module that has it, and not by a call of itself."""
+    m = pf.nn.Sequential(_linear(mesh))
+    return dist.fsdp.fully_shard(m, mesh=mesh)[0]
+
+
 WRONG = [
     (TypeError, "distribute_module: not a Module; got int", lambda m: distribute_module(1, m)),
     (TypeError, "distribute_module: device_mesh is not a mesh; got NoneType", lambda m: distribute_module(pf.nn.Linear(1, 1))),
@@ -270,7 +276,7 @@ WRONG = [
     (ValueError, "Softmax: dim is not given", lambda m: distribute_module(pf.nn.Softmax(), m)(distribute_tensor(pf.ones(2, 2), m))),
     (NotImplementedError, "Embedding: not available for DTensors; got max_norm=1.0", lambda m: distribute_module(pf.nn.Embedding(3, 2, max_norm=1.0), m)(distribute_tensor(pf.tensor([1]), m))),
     (TypeError, "Embedding: the input is an ordinary tensor", lambda m: distribute_module(pf.nn.Embedding(3, 2), m)(pf.tensor([1]))),
-    (ValueError, "distribute_module: a parameter is on no mesh; got weight of Linear", lambda m: dist.fsdp.fully_shard(_linear(m), mesh=m)(distribute_tensor(pf.ones(4, 3), m))),
+    (ValueError, "distribute_module: a parameter is on no mesh; got weight of Linear", lambda m: _inner_of_sharded(m)(distribute_tensor(pf.ones(4, 3), m))),
     (AttributeError, "ShardedParameter.placements: not known", lambda m: dist.tensor.parallel.parallelize_module(pf.nn.Linear(2, 2), m, dist.tensor.parallel.ColwiseParallel()).weight.placements),
     (RuntimeError, "pickle: the tensor is a part of a larger one", lambda m: pickle.dumps(_linear(m).weight)),
 ]

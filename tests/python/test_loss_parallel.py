@@ -24,26 +24,28 @@ def close(a, b, what, tolerance=1e-5):
 def gathers(*args, **kwargs):
     raise AssertionError("the logits are gathered")
 
-def check(shape, dtype=pf.float32, shift=0.0, what="", targets=None, tolerance=1e-5, **options):
+def check(shape, dtype=pf.float32, shift=0.0, what="", targets=None, tolerance=1e-5, mesh=mesh, placed=None, targets_placed=None, **options):
     whole = (pf.randn(*shape) * 3 + shift).to(dtype)
     dim = 0 if len(shape) == 1 else 1
     classes, places = shape[dim], shape[:dim] + shape[dim + 1 :]
     target = pf.randint(0, classes, places) if targets is None else targets
     plain = whole.clone().requires_grad_()
     want = F.cross_entropy(plain, target, **options)
-    part = distribute_tensor(whole.requires_grad_(), mesh, [Shard(dim)])
+    part = distribute_tensor(whole.requires_grad_(), mesh, placed or [Shard(dim)])
+    factor = pf.arange(1.0, want.numel() + 1).reshape(want.shape).to(dtype)
+    (want * factor).sum().backward()
+    given = distribute_tensor(target, mesh, targets_placed) if targets_placed else target
     before, _redistribute.gathered = _redistribute.gathered, gathers
     all_gather, _collectives.all_gather = _collectives.all_gather, gathers
     try:
         with loss_parallel():
-            got = F.cross_entropy(part, target, **options)
-        factor = pf.arange(1.0, want.numel() + 1).reshape(want.shape).to(dtype)
-        (want * factor).sum().backward()
-        (got.to_local() * factor).sum().backward()
+            got = F.cross_entropy(part, given, **options)
+        (got * distribute_tensor(factor, mesh, got.placements)).sum().backward()
     finally:
         _redistribute.gathered, _collectives.all_gather = before, all_gather
-    assert isinstance(got, DTensor) and got.placements == (Replicate(),) and got.device_mesh is mesh
-    close(got.to_local(), want, (shape, what), tolerance)
+    split = [p.is_shard() and not p.is_shard(dim) for p in part.placements]
+    assert isinstance(got, DTensor) and [p.is_shard() for p in got.placements] == [s and want.ndim > 0 for s in split] and got.device_mesh is mesh
+    close(got.full_tensor(), want, (shape, what), tolerance)
     close(part.grad.full_tensor(), plain.grad, ("gradient", shape, what), tolerance)
 
 for classes in (2, 5, 8):  # 2 and 5 are split in unequal parts, some of which are empty
@@ -58,6 +60,34 @@ for classes in (2, 5, 8):  # 2 and 5 are split in unequal parts, some of which a
     check((5, classes), dtype=pf.float64)
     check((5, classes), dtype=pf.bfloat16, tolerance=2e-2)
 check((3, 5), targets=pf.tensor([-100, -100, -100]), what="nothing counts")
+
+# Meshes of two axes: the classes are split along one of them, and the batch, other places or nothing along the other one.
+if world == 4:
+    R, S = Replicate(), Shard
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    for reduction in ("mean", "sum", "none"):
+        options = dict(mesh=grid, reduction=reduction, label_smoothing=0.1)
+        for placed, of_targets in (([S(0), S(1)], [S(0), R]), ([S(1), S(0)], [R, S(0)]), ([R, S(1)], [R, R]), ([S(2), S(1)], [S(1), R])):
+            check((3, 5, 3), placed=placed, weight=pf.rand(5), what=placed, **options)
+            check((3, 5, 3), placed=placed, targets_placed=of_targets, what=placed, **options)
+        check((6, 5), placed=[S(0), S(1)], targets=pf.tensor([0, -100, 1, -100, -100, -100]), **options)  # the parts count differently
+        check((1, 5), placed=[S(0), S(1)], what="an empty part of the batch", **options)
+
+    def told(error, text, placed, target):
+        try:
+            with loss_parallel():
+                F.cross_entropy(distribute_tensor(pf.ones(4, 6), grid, placed), target)
+        except error as e:
+            assert text in str(e), e
+            return
+        raise AssertionError(text)
+
+    classes = pf.tensor([0, 1, 2, 3])
+    told(ValueError, "got (Shard(dim=0), Replicate()); expected Replicate(), or within loss_parallel() the classes split along one axis of the mesh", [S(0), R], classes)
+    told(ValueError, "got (Shard(dim=1), Shard(dim=1)); expected Replicate(), or within loss_parallel() the classes split along one axis", [S(1), S(1)], classes)
+    told(ValueError, "expected Replicate() for the target, or [Shard(dim=0), Replicate()]", [S(0), S(1)], distribute_tensor(classes, grid, [R, S(0)]))
+    wrong = distribute_tensor(pf.tensor([0, 1, 2, 6]), grid, [S(0), R])  # half of the processes have the wrong class
+    told(IndexError, f"cross_entropy: a class is out of range; got {6 if rank > 1 else 'one on another process'}; expected 0 to 5", [S(0), S(1)], wrong)
 
 # A vocabulary-parallel output layer, as programs have it.
 pf.manual_seed(4)
@@ -129,7 +159,7 @@ def _other(m, ones):
 
 
 WRONG = [
-    (ValueError, "expected Replicate\\(\\), or within loss_parallel\\(\\) the classes split along a mesh of one axis", lambda m: _loss(m, placements=[Shard(0)])),
+    (ValueError, "expected Replicate\\(\\), or within loss_parallel\\(\\) the classes split along one axis of the mesh", lambda m: _loss(m, placements=[Shard(0)])),
     (ValueError, "got Partial\\(\\); expected Replicate\\(\\), or", lambda m: F.cross_entropy(DTensor.from_local(pf.ones(2, 3), m, [Partial()]), pf.tensor([0, 1]))),
     (TypeError, "cross_entropy: the targets are no classes; got .*float32; expected int64 or int32; hint: probabilities", lambda m: _loss(m, target=pf.ones(2, 3))),
     (TypeError, "cross_entropy: the target is not a tensor; got list", lambda m: _loss(m, target=[0, 1])),

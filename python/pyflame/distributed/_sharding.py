@@ -125,7 +125,7 @@ def _of_layout(part, name):
 
 @with_members_of(_Part)
 class ShardedTensor(Tensor):
-    """The part of a tensor that this process has: in state dicts, and as .grad of a parameter that is sharded."""
+    """The part of a tensor that this process has: in state dicts, as .grad of a parameter that is sharded, and in the forward pass where fully_shard() gathered what is divided along another axis too."""
 
     def __init__(self, local, sharding):
         super().__init__(local)

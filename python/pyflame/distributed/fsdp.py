@@ -1,6 +1,7 @@
 """Modules whose parameters, gradients and optimizer states are divided over processes, by the names of PyTorch's FSDP2.
 
-Each parameter is split along its first dim. The parameters of a module are gathered in one collective before its forward pass, and their gradients are averaged
+Each parameter is split along its first dim. One that tensor parallel layers or distribute_module() have split along another axis of a mesh is split again, and
+gathered to that part of it. The parameters of a module are gathered in one collective before its forward pass, and their gradients are averaged
 and given back in parts by one collective of the backward pass. The gathered parameters live as long as the tape needs them. Where they are to be given up after the
 forward pass, the forward pass of the module is not taped; the backward pass gathers the parameters and computes it again.
 """
@@ -13,9 +14,10 @@ from ..nn.module import Module
 from ..nn.parameter import is_lazy
 from ..nn.recompute import is_recomputed, run_again
 from . import _collectives, _state
-from ._sharding import check_not_divided, padded, rows_per_rank, shard_
+from ._sharding import ShardedTensor, check_not_divided, padded, rows_per_rank, shard_, sharding_of
 from ._wrapped import wrap
 from .device_mesh import DeviceMesh
+from .tensor._dtensor import DTensor
 
 
 class MixedPrecisionPolicy:
@@ -46,6 +48,10 @@ class _Managed:
     @property
     def sharding(self):
         return self.part._sharding
+
+    def shown(self, t):
+        """What the modules have while t is gathered: a part that knows its place, where the parameter was split over another group before."""
+        return t if self.sharding.outer is None else ShardedTensor(t, self.sharding.outer)
 
 
 class _Bucket:
@@ -220,8 +226,9 @@ class _Group:
             self.taped = taped
             self.full = _Gather.apply(self, *(m.part for m in self.managed)) if self.managed else ()
             for m, t in zip(self.managed, self.full):
+                shown = m.shown(t)
                 for owner, name in m.places:
-                    owner._parameters[name] = t
+                    owner._parameters[name] = shown
 
     def put_back(self):
         self.full = None
@@ -277,7 +284,7 @@ class _Again:
 
 
 def _cast(tree, dtype):
-    return _tree.map(lambda t: t.to(dtype=dtype) if isinstance(t, Tensor) and t.is_floating_point() and t.dtype != dtype else t, tree)
+    return _tree.map(lambda t: t.to(dtype=dtype) if isinstance(t, (Tensor, DTensor)) and t.dtype.is_floating_point and t.dtype != dtype else t, tree)
 
 
 def _forward(module, inner, args, kwargs):
@@ -327,6 +334,9 @@ def _check(op, managed, shard_group, replica_group):
             raise ValueError(f"{op}: a parameter belongs to another sharded module already; got {m.name}; expected modules without common parameters; hint: shard the module that contains both")
         for group in (shard_group, replica_group) if replica_group else (shard_group,):
             check_not_divided(op, m.part, group, m.name)
+            mesh = getattr(sharding_of(m.part), "device_mesh", None)
+            if mesh is not None and len(set(mesh.mesh.reshape(-1).tolist()) & set(group.ranks)) > 1:  # DTensors add up gradients over all of their mesh
+                raise ValueError(f"{op}: a parameter lies on a mesh that has these ranks already; got {m.name} on {mesh}; expected a mesh without the axis of fully_shard(); hint: distribute_module(module, mesh['tensor'], ...), then fully_shard(module, mesh=mesh['data'])")
 
 
 def _compare(op, managed, group):
@@ -364,13 +374,16 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
 
     Each parameter, the same object, becomes this rank's part: rows [rank * c, (rank + 1) * c) of its first dim, with c = ceil(rows / ranks). While the module computes
     its forward pass the parameters are whole. After backward(), .grad is this rank's part of the average of the gradients. An optimizer over module.parameters() does the rest.
+    Parameters that parallelize_module() or distribute_module() divided along another axis of a mesh are divided again: while the module computes, each process has the part
+    that its layer computes with.
 
     mesh: one axis: the processes to divide over. Two axes: the parameters are divided along the second one, and there are copies along the first one. None: all processes.
     reshard_after_forward: True: the whole parameters are given up after the forward pass; the backward pass gathers them and computes the forward pass of
     this module again (its intermediates are not kept). False: they are kept for the backward pass. None: False for the module that is called, True for those below it.
     mp_policy: a MixedPrecisionPolicy. offload_policy: an OffloadPolicy, or None; both leave the parts on their device. shard_placement_fn: None; NotImplementedError otherwise.
     ignored_params: parameters that stay whole; nobody averages their gradients.
-    In a world of one the parameters stay whole. ValueError, on every rank: the modules of the ranks differ; a container without forward; a parameter without a dim, or of two modules.
+    In a world of one the parameters stay whole. ValueError, on every rank: the modules of the ranks differ; a container without forward; a parameter without a dim, of two modules, or
+    divided over ranks of this mesh already; a module of distribute_module() whose mesh has the axis.
     """
     op = "fully_shard"
     if not isinstance(module, Module):

@@ -10,24 +10,35 @@ from .hooks import register_module_forward_pre_hook
 
 
 def run_again(forward, args, kwargs):
-    """forward(*args, **kwargs), whose intermediates are not kept; the backward pass calls it again. Arguments and results may be nested tensors."""
+    """forward(*args, **kwargs), whose intermediates are not kept; the backward pass calls it again. Arguments and results may be nested tensors and DTensors."""
     leaves, rebuild = _tree.flatten((args, kwargs))
-    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    at = [i for i, leaf in enumerate(leaves) if _taped(leaf) is not None]
     first = []
 
     def run(*tensors):
         full = list(leaves)
         for i, t in zip(at, tensors):
-            full[i] = t
+            full[i] = _with(leaves[i], t)
         inner_args, inner_kwargs = rebuild(full)
         results, nest = _tree.flatten(forward(*inner_args, **inner_kwargs))
+        tensors = [_taped(r) for r in results]
         if not first:  # the structure of the results, without the tensors
-            first.append(([None if isinstance(r, Tensor) else r for r in results], [isinstance(r, Tensor) for r in results], nest))
-        return tuple(r for r in results if isinstance(r, Tensor))
+            first.append(([r if t is None else _with(r, None) for r, t in zip(results, tensors)], [t is not None for t in tensors], nest))
+        return tuple(t for t in tensors if t is not None)
 
-    made = iter(checkpoint(run, *(leaves[i] for i in at)))
-    others, is_tensor, nest = first[0]
-    return nest([next(made) if tensor else other for tensor, other in zip(is_tensor, others)])
+    made = iter(checkpoint(run, *(_taped(leaves[i]) for i in at)))
+    forms, has_tensor, nest = first[0]
+    return nest([_with(form, next(made)) if has else form for form, has in zip(forms, has_tensor)])
+
+
+def _taped(leaf):
+    """The tensor of a leaf that the tape knows: a tensor itself, this process's part of a DTensor, or None."""
+    return leaf if isinstance(leaf, Tensor) else getattr(leaf, "_local_tensor", None)
+
+
+def _with(leaf, tensor):
+    """A leaf like this one with another tensor."""
+    return leaf._with_local(tensor) if hasattr(leaf, "_with_local") else tensor
 
 
 def _recomputed(self, *args, **kwargs):

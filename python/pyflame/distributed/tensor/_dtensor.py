@@ -429,7 +429,7 @@ class DTensor:
         are added. NotImplementedError for others.
         """
         x = self._local_tensor
-        x = Tensor(x) if isinstance(x, ShardedParameter) else x  # the same leaf, as an ordinary tensor
+        x = Tensor(x) if isinstance(x, (ShardedParameter, ShardedTensor)) else x  # the same value on the tape, as an ordinary tensor
         if grad_placements is not None:
             given = _checked_placements("DTensor.to_local", grad_placements, self.device_mesh, self.ndim)
             for axis, (p, g) in enumerate(zip(self.placements, given)):
@@ -507,6 +507,10 @@ class DTensor:
         if gradient is None and self.shape != ():
             raise RuntimeError(f"DTensor.backward: the tensor has several elements; got shape {self.shape}; expected a single number, or gradient=")
         self._local_tensor.backward(None if gradient is None else _gradient("backward", self, gradient), **kwargs)
+
+    def _with_local(self, local):
+        """A DTensor that is placed as this one, of another part."""
+        return _made(local, self.device_mesh, self.placements, self.shape)
 
     def _layout(self, op):
         """How this tensor lies, for who updates or writes the parts. ValueError for a sum, of which the processes have no parts."""

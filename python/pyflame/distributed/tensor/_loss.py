@@ -6,7 +6,7 @@ from ... import _C
 from ..._C import Tensor
 from .._redistribute import Reduce, reduced
 from .._state import ReduceOp
-from ._dtensor import DTensor, Layout, _made, _refused
+from ._dtensor import DTensor, Layout, _made, _moved, _refused
 from ._placements import Replicate, Shard
 
 _on = contextvars.ContextVar("loss_parallel", default=False)
@@ -16,11 +16,13 @@ _on = contextvars.ContextVar("loss_parallel", default=False)
 def loss_parallel():
     """A context in which nn.functional.cross_entropy and nn.CrossEntropyLoss take a DTensor of logits that is split along the classes, and do not gather it.
 
-    Logits: [N, C, ...], Shard(1), or [C], Shard(0), of a floating dtype, on a mesh of one axis, such as what a ColwiseParallel layer with use_local_output=False gives. Targets: classes
-    [N, ...], int64 or int32, a tensor or a Replicate() DTensor, the same on each process; weight [C] as well. The loss is a Replicate() DTensor of the dtype of the logits, with the value and
-    the gradient of the plain one up to rounding. backward() may be called within the context or after it. All processes of the mesh call both.
+    Logits: [N, C, ...], Shard(1), or [C], Shard(0), of a floating dtype, such as what a ColwiseParallel layer with use_local_output=False gives. One axis of the mesh splits the classes;
+    along each other axis the logits are whole, or another dim is split, such as the batch along 'data'. Targets: classes
+    [N, ...], int64 or int32, a tensor or a Replicate() DTensor, the same on each process, or a DTensor that is split as the logits are; weight [C], whole. The loss has the dtype of the logits, and the value
+    and the gradient of the plain one up to rounding. It is a Replicate() DTensor: the mean or the sum is that of all parts. With reduction 'none' it is split as the targets are. backward() may
+    be called within the context or after it. All processes of the mesh call both.
 
-    Outside of it such logits are a ValueError. In it: ValueError for other splits, meshes of several axes and shapes that do not fit, TypeError for targets that are no classes,
+    Outside of it such logits are a ValueError. In it: ValueError for other splits and shapes that do not fit, TypeError for targets that are no classes,
     IndexError for a class that is not from 0 to C - 1; the targets are read for that, which is a sync point."""
     token = _on.set(True)
     try:
@@ -29,33 +31,44 @@ def loss_parallel():
         _on.reset(token)
 
 
-def _whole(name, t, logits):
-    """An argument that each process has as a whole, as an ordinary tensor."""
+def _given(name, t, logits, placements):
+    """An argument as a DTensor that is whole, or placed so; a tensor is whole. None: not given."""
     if isinstance(t, DTensor):
         if t.device_mesh != logits.device_mesh:
             raise ValueError(f"cross_entropy: the meshes differ; got a {name} on {t.device_mesh} and logits on {logits.device_mesh}; expected one mesh")
-        if not all(isinstance(p, Replicate) for p in t.placements):
-            raise _refused("cross_entropy", [logits, t], f"expected Replicate() for the {name}")
-        t = t._local_tensor
+        if any(not isinstance(p, Replicate) and p != q for p, q in zip(t.placements, placements)):
+            raise _refused("cross_entropy", [logits, t], f"expected Replicate() for the {name}" + (f", or {list(placements)}" if any(p.is_shard() for p in placements) else ""))
+        return t
     if t is not None and not isinstance(t, Tensor):
         raise TypeError(f"cross_entropy: the {name} is not a tensor; got {type(t).__name__}; expected a tensor, or a DTensor")
-    return t
+    return t if t is None else _made(t, logits.device_mesh, (Replicate(),) * logits.device_mesh.ndim, t.shape)
+
+
+def _of_targets(placements, dim):
+    """How targets are placed for logits that are placed so, whose classes are a dim."""
+    return tuple(Shard(p.dim - (p.dim > dim)) if p.is_shard() and p.dim != dim else Replicate() for p in placements)
+
+
+def _whole(t):
+    return t if t is None else t._local_tensor
 
 
 def cross_entropy(logits, target, weight, ignore_index, reduction, label_smoothing):
     """nn.functional.cross_entropy of a DTensor."""
-    target, weight = _whole("target", target, logits), _whole("weight", weight, logits)
-    mesh = logits.device_mesh
-    if all(isinstance(p, Replicate) for p in logits.placements):
-        loss = _C.cross_entropy(logits._local_tensor, target, weight, ignore_index, reduction, label_smoothing)
-        return _made(loss, mesh, logits.placements, loss.shape)
-    dim = 0 if logits.ndim == 1 else 1
-    if any(p != Shard(dim) for p in logits.placements) or mesh.ndim != 1:
-        raise _refused("cross_entropy", [logits], "expected Replicate(), or within loss_parallel() the classes split along a mesh of one axis")
+    mesh, dim = logits.device_mesh, 0 if logits.ndim == 1 else 1
+    whole, placements = (Replicate(),) * mesh.ndim, _of_targets(logits.placements, dim)
+    target, weight = _given("target", target, logits, placements), _given("weight", weight, logits, whole)
+    if logits.placements == whole:
+        loss = _C.cross_entropy(logits._local_tensor, _whole(target), _whole(weight), ignore_index, reduction, label_smoothing)
+        return _made(loss, mesh, whole, loss.shape)
+    if [p.is_shard(dim) for p in logits.placements].count(True) != 1 or any(p.is_partial() for p in logits.placements):
+        raise _refused("cross_entropy", [logits], "expected Replicate(), or within loss_parallel() the classes split along one axis of the mesh")
     if not _on.get():
         raise _refused("cross_entropy", [logits], "the classes are split; expected a call within distributed.tensor.parallel.loss_parallel()")
-    loss = _of_parts(logits, target, weight, ignore_index, reduction, label_smoothing, dim)
-    return _made(loss, mesh, (Replicate(),), loss.shape)
+    _check(logits, target, weight, reduction, label_smoothing, dim)
+    _check_classes(target, logits.shape[dim], ignore_index)
+    loss = _of_parts(logits, _moved(target, placements), _whole(weight), ignore_index, reduction, label_smoothing, dim)
+    return _made(loss, mesh, placements, target.shape) if reduction == "none" else _made(loss, mesh, whole, ())
 
 
 def _check(logits, target, weight, reduction, label_smoothing, dim):
@@ -75,13 +88,23 @@ def _check(logits, target, weight, reduction, label_smoothing, dim):
         raise ValueError(f"{op}: label_smoothing is out of range; got {label_smoothing}; expected 0 to 1")
 
 
+def _check_classes(target, classes, ignore_index):
+    """IndexError on all processes where one has a class that is not there."""
+    values = target._local_tensor
+    wrong = values[(values != ignore_index) & ((values < 0) | (values >= classes))].reshape(-1)
+    found = wrong.numel() > 0
+    for axis, p in enumerate(target.placements):
+        if p.is_shard():
+            found = bool(reduced(_C.tensor([float(found)], device=values.device), target.device_mesh.get_group(axis), ReduceOp.MAX).item())
+    if found:
+        raise IndexError(f"cross_entropy: a class is out of range; got {wrong[0].item() if wrong.numel() else 'one on another process'}; expected 0 to {classes - 1}, or {ignore_index}")
+
+
 def _of_parts(logits, target, weight, ignore_index, reduction, label_smoothing, dim):
-    _check(logits, target, weight, reduction, label_smoothing, dim)
-    group, classes = logits.device_mesh.get_group(), logits.shape[dim]
-    counts = target != ignore_index
-    wrong = counts & ((target < 0) | (target >= classes))
-    if target.numel() and bool(wrong.any()):
-        raise IndexError(f"cross_entropy: a class is out of range; got {target[wrong].reshape(-1)[0].item()}; expected 0 to {classes - 1}, or {ignore_index}")
+    """The loss of this process's part of the logits and of the targets; a mean or a sum is that of all parts."""
+    mesh, classes, counts = logits.device_mesh, logits.shape[dim], target != ignore_index
+    group = next(mesh.get_group(axis) for axis, p in enumerate(logits.placements) if p.is_shard(dim))
+    others = [mesh.get_group(axis) for axis, p in enumerate(logits.placements) if p.is_shard() and not p.is_shard(dim)]
     x, dtype = logits._local_tensor, logits.dtype
     x = x.float() if dtype in (_C.float16, _C.bfloat16) else x
     begin, n = Layout(logits.device_mesh, logits.placements, logits.shape).offsets[dim], x.shape[dim]
@@ -106,10 +129,18 @@ def _of_parts(logits, target, weight, ignore_index, reduction, label_smoothing, 
         spread = total * w.sum() - Reduce.apply((x * each).sum(dim=dim), group)
         loss = (1 - label_smoothing) * loss + label_smoothing / classes * _C.where(counts, spread, _C.zeros_like(spread))
     if reduction == "sum":
-        loss = loss.sum()
+        loss = _summed(loss, others)
     elif reduction == "mean":
-        loss = loss.sum() / factor.sum()
+        loss = _summed(loss, others) / _summed(factor, others)
     return loss.to(dtype)
+
+
+def _summed(x, groups):
+    """The sum of what the processes of these groups have."""
+    x = x.sum()
+    for group in groups:
+        x = Reduce.apply(x, group)
+    return x
 
 
 __all__ = ["cross_entropy", "loss_parallel"]
