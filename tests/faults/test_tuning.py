@@ -153,6 +153,83 @@ def test_splits_near_the_fastest_are_measured(program):
     assert splits - {1, 2, 4, 8, 16}, splits
 
 
+# A softmax of rows, a sum of columns and a chain of elementwise ops, each large enough to be measured, and a small loop.
+LOOPS = """
+values = ((pf.arange(0, 300000) % 17 - 8) / 4).to(pf.float32).reshape(300, 1000)
+x, small = values.to('rocm'), values[:8].to('rocm')
+pf.synchronize()
+def softmax(t):
+    e = (t - t.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+def columns(t):
+    return t.sum(0)
+def chain(t):
+    return pf.relu(t * 2 + t)
+expected = {f: f(values) for f in (softmax, columns, chain)}
+def compute():
+    for f, e in expected.items():
+        assert (f(x).to('cpu') - e).abs().max().item() < 1e-4
+    chain(small).to('cpu')
+def show():
+    for f in expected:
+        print(pf.explain(lambda: f(x)))
+"""
+MEASURED = LOOPS + """
+with pf.tuning.measure(budget=200) as done:
+    for run in range(2):
+        compute()
+assert done()['unsound'] == 0, pf.tuning.table()
+for row in pf.tuning.rows():
+    print(row.op, row.entry)
+"""
+
+
+def loops_of(text):
+    return re.findall(r"^ +step \d+: (gpu\.loop[:\w=,]*?)(?:, | *$)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("architecture", ("gfx942", "gfx1100"))
+def test_loops_are_measured_and_the_next_process_has_the_fastest(program, architecture):
+    """The times are written by hand: those of the emulator say nothing."""
+    arch = {"PYFLAME_EMULATOR_ARCH": architecture}
+    found = program.run(MEASURED, **arch).splitlines()
+    assert {line.split()[0] for line in found} == {"amax", "sum", "mul"}
+    assert {"amax gpu.loop", "amax gpu.loop:lanes=16", "amax gpu.loop:lanes=256", "mul gpu.loop", "mul gpu.loop:vector=4,each=2"} <= set(found)
+    assert any(line.startswith("sum gpu.loop:across=") for line in found)
+    assert set(loops_of(program.run(LOOPS + "show()", PYFLAME_TUNED="0", **arch))) == {"gpu.loop"}
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db, db:
+        db.execute("update measurements set us = 100, warm_us = 0, spread = 0")
+        for entry in ("gpu.loop:lanes=16", "gpu.loop:vector=4,each=2"):
+            db.execute("update measurements set us = 50 where entry = ?", (entry,))
+        columns, = db.execute("select entry from measurements where op = 'sum' and entry like '%:across=16%'").fetchone()
+        db.execute("update measurements set us = 50 where entry = ?", (columns,))
+    text = program.run(LOOPS + "compute()\nshow()", **arch)
+    assert loops_of(text) == ["gpu.loop:lanes=16", columns, "gpu.loop:vector=4,each=2"], text
+
+
+# The interpreter is compiled before the loop that is measured, whose own compilation takes a second more.
+STAND_IN = """
+import pathlib, time
+small = pf.arange(0, 64).to(pf.float32).to('rocm')
+(small * 3 - 1).tolist()
+while len(list(pathlib.Path(os.environ['PYFLAME_CACHE_DIR']).rglob('*.bin'))) < 2:
+    time.sleep(0.01)
+x = (pf.arange(0, 140000) % 17).to(pf.float32).to('rocm')
+pf.synchronize()
+with pf.tuning.measure(budget=100):
+    pf.tanh(x).to('cpu')
+for row in pf.tuning.rows():
+    print(row.entry, row.us)
+"""
+
+
+def test_a_loop_is_timed_without_the_interpreter(program, tmp_path):
+    """The emulator makes the interpreter slow, so a time would show that it ran."""
+    found = program.run(STAND_IN, PYFLAME_INTERPRET="1", PYFLAME_EMULATOR_SLOW_KERNEL="rounded:2000", PYFLAME_EMULATOR_SLOW_COMPILE=f"pf::tanh<:1:{tmp_path / 'begun'}")
+    times = dict(line.split() for line in found.splitlines())
+    assert len(times) > 1 and all(float(us) < 2_000_000 for us in times.values()), times
+
+
 def test_measurements_of_other_software_are_checked(program, tmp_path):
     """Of these kernels 102 computes the product, 103 twice the product, and 999 does not exist."""
     command = shutil.which("pyflame", path=os.path.dirname(sys.executable))

@@ -75,11 +75,17 @@ std::optional<Candidate> similar(Choices& choices, const Environment& e, const s
   return std::nullopt;
 }
 
-// Whether there can be other candidates at all; it costs nothing to ask.
-bool has_others(const Backend& backend, const Selection& s) {
+// Most loops are too small to have configurations, and their lists are quick to make. Other lists may ask a library.
+bool may_have_configurations(const Impl& impl, const Problem& p) {
+  if (!impl.configurations) return false;
+  return p.group.kind != GroupKind::Loop || !impl.configurations->list(p).empty();
+}
+
+// Whether there can be other candidates at all; it costs next to nothing to ask.
+bool has_others(const Backend& backend, const Problem& p, const Selection& s) {
   const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
   for (size_t i = 0; i < end; ++i)
-    if (i < *s.impl ? s.impls[i].plugin != nullptr : i > *s.impl || s.impls[i].configurations) return true;
+    if (i < *s.impl ? s.impls[i].plugin != nullptr : i > *s.impl || may_have_configurations(s.impls[i], p)) return true;
   return false;
 }
 
@@ -100,7 +106,7 @@ Preference prefer(const Backend& backend, const Problem& p, const Selection& s) 
   if (auto forced = forced_entry(op); forced && forced->impl == first.impl->name)
     return {{first.impl, forced->configuration}};
   const double budget = tune_budget_ms();
-  if (!has_others(backend, s) || (budget == 0 && !uses_choices())) return {first};
+  if ((budget == 0 && !uses_choices()) || !has_others(backend, p, s)) return {first};
   Choices* choices = budget > 0 ? &Choices::in(choices_file()) : Choices::if_present();
   if (!choices) return {first};
   const Environment& here = environment_of(backend, p.graph.device.index);

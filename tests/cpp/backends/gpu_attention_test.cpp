@@ -7,10 +7,10 @@
 #include <map>
 
 #include "gpu_case.h"
+#include "gpu_forced.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/ops/attention_kernels.h"
 #include "pyflame/base/error.h"
-#include "pyflame/compile/force.h"
 
 namespace pyflame {
 namespace {
@@ -312,17 +312,6 @@ TEST_F(AttentionOnGpu, TheSameBitsEveryTime) {
 // --- the configurations that tuning may try
 class AttentionConfigurationsOnGpu : public AttentionOnGpu {
  protected:
-  // Forces an entry until the end of a block.
-  class Forced {
-   public:
-    Forced(const std::string& op, const std::string& entry) : op_(op), before_(force_entry(op, entry)) {}
-    ~Forced() { force_entry(op_, before_); }
-    Forced(const Forced&) = delete;
-    Forced& operator=(const Forced&) = delete;
-
-   private:
-    std::string op_, before_;
-  };
   struct Inputs {
     Tensor q, k, v, grad, mask;
   };
@@ -348,29 +337,6 @@ class AttentionConfigurationsOnGpu : public AttentionOnGpu {
   std::vector<std::string> configurations(const std::string& op, const std::string& entry, const Setup& s) {
     const Inputs x = inputs(s);
     return named_by_error(op, entry, [&] { results(s, x); });
-  }
-  template <class Run>
-  static std::vector<std::string> named_by_error(const std::string& op, const std::string& entry, Run&& run) {
-    std::string text;
-    try {
-      const Forced forced(op, entry + ":none");
-      run();
-    } catch (const Error& e) {
-      text = e.what();
-    }
-    std::vector<std::string> all;
-    if (text.find("expected none, since the device has no matrix cores") != std::string::npos) return all;
-    const size_t begin = text.find("expected one of ");
-    EXPECT_NE(begin, std::string::npos) << text;
-    if (begin == std::string::npos) return all;
-    text = text.substr(begin + std::strlen("expected one of "));
-    text = text.substr(0, text.find_first_of(";\n"));
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = std::min(text.find(' ', at), text.size());
-      if (end > at) all.push_back(text.substr(at, end - at));
-      at = end + 1;
-    }
-    return all;
   }
 };
 

@@ -2,9 +2,11 @@
 // reference, and bit for bit the same fused or not.
 #include <fmt/core.h>
 
+#include <bit>
 #include <set>
 
 #include "gpu_case.h"
+#include "gpu_forced.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/driver/device.h"
 #include "pyflame/backends/gpu/loops/interpret.h"
@@ -59,10 +61,12 @@ struct LoopByHand {
     return add(op, role, std::move(ins), out);
   }
   gpu::LoopPlan plan(bool vectors = true) const { return gpu::plan_loop({graph, group}, vectors); }
+  std::vector<gpu::NamedShape> others() const { return gpu::other_shapes({graph, group}); }
+  bool worth_measuring() const { return gpu::worth_measuring({graph, group}); }
 };
 
 // gelu(x * w + b) + r with w and b of the last dim.
-gpu::LoopPlan chain(DType dtype, const Dims& shape, bool vectors = true) {
+LoopByHand chain_loop(DType dtype, const Dims& shape) {
   LoopByHand h(shape, 2);
   const Operand x = h.tensor(dtype, shape), r = h.tensor(dtype, shape), w = h.tensor(dtype, {1, shape[1]}),
                 b = h.tensor(dtype, {1, shape[1]});
@@ -70,47 +74,60 @@ gpu::LoopPlan chain(DType dtype, const Dims& shape, bool vectors = true) {
   y = h.inner(OpId::add, Role::Map, {y, b}, h.tensor(dtype, shape));
   y = h.inner(OpId::gelu, Role::Map, {y}, h.tensor(dtype, shape));
   h.add(OpId::add, Role::Map, {y, r}, h.tensor(dtype, shape));
-  return h.plan(vectors);
+  return h;
+}
+gpu::LoopPlan chain(DType dtype, const Dims& shape, bool vectors = true) {
+  return chain_loop(dtype, shape).plan(vectors);
 }
 
-gpu::LoopPlan copy(DType from, DType to, const Dims& shape, const Dims& strides) {
+LoopByHand copy_loop(DType from, DType to, const Dims& shape, const Dims& strides) {
   LoopByHand h(shape, shape.size());
   h.add(OpId::cast, Role::Map, {h.strided(from, shape, strides)}, h.tensor(to, shape));
-  return h.plan();
+  return h;
+}
+gpu::LoopPlan copy(DType from, DType to, const Dims& shape, const Dims& strides) {
+  return copy_loop(from, to, shape, strides).plan();
 }
 
 // x minus its row's mean, scaled: two levels.
-gpu::LoopPlan centred(DType dtype, const Dims& shape, bool vectors = true) {
+LoopByHand centred_loop(DType dtype, const Dims& shape) {
   const Dims row{shape[0], 1};
   LoopByHand h(shape, 1);
   const Operand x = h.tensor(dtype, shape);
   const Operand sum = h.inner(OpId::sum, Role::RowReduce, {x}, h.tensor(dtype, row));
   const Operand mean = h.add(OpId::mul, Role::RowMap, {sum, h.param(dtype)}, h.tensor(dtype, row));
   h.add(OpId::sub, Role::Map, {x, mean}, h.tensor(dtype, shape));
-  return h.plan(vectors);
+  return h;
+}
+gpu::LoopPlan centred(DType dtype, const Dims& shape, bool vectors = true) {
+  return centred_loop(dtype, shape).plan(vectors);
 }
 
 // A gradient through relu, and the bias's.
-gpu::LoopPlan bias_gradient(DType dtype, const Dims& shape, bool vectors = true) {
+LoopByHand bias_gradient_loop(DType dtype, const Dims& shape) {
   const Dims columns{1, shape[1]};
   LoopByHand h(shape, 1);
   const Operand x = h.tensor(dtype, shape), g = h.tensor(dtype, shape);
   const Operand on = h.inner(OpId::gt, Role::Map, {x, h.param(dtype)}, h.tensor(DType::bool_, shape));
   const Operand d = h.add(OpId::where, Role::Map, {on, g, h.param(dtype)}, h.tensor(dtype, shape));
   h.add(OpId::sum, Role::ColReduce, {d}, h.tensor(dtype, columns));
-  return h.plan(vectors);
+  return h;
+}
+gpu::LoopPlan bias_gradient(DType dtype, const Dims& shape, bool vectors = true) {
+  return bias_gradient_loop(dtype, shape).plan(vectors);
 }
 
 // Row and column reductions of the same elements in one group.
-gpu::LoopPlan both(DType dtype, const Dims& shape) {
+LoopByHand both_loop(DType dtype, const Dims& shape) {
   const Dims columns{1, shape[1]}, row{shape[0], 1};
   LoopByHand h(shape, 1);
   const Operand x = h.tensor(dtype, shape);
   const Operand most = h.add(OpId::amax, Role::RowReduce, {x}, h.tensor(dtype, row));
   const Operand y = h.add(OpId::div, Role::Map, {x, most}, h.tensor(dtype, shape));
   h.add(OpId::prod, Role::ColReduce, {y}, h.tensor(dtype, columns));
-  return h.plan();
+  return h;
 }
+gpu::LoopPlan both(DType dtype, const Dims& shape) { return both_loop(dtype, shape).plan(); }
 
 gpu::LoopPlan reduction(OpId op, DType from, DType to, const Dims& shape, int split, bool rows) {
   LoopByHand h(shape, split);
@@ -235,6 +252,114 @@ TEST(GpuLoop, CutsCoverTheirShape) {
     }
 }
 
+// --- the shapes that tuning may try
+
+// Each name says how its shape differs from the own one, and each cut covers its rows or columns once.
+void expect_shapes(const LoopByHand& h) {
+  const Problem p{h.graph, h.group};
+  const gpu::LoopShape own = gpu::own_shape(p);
+  std::set<std::string> names;
+  int64_t rows = 1, columns = 1;
+  for (int d = 0; d < h.group.space.size(); ++d) (d < h.group.split ? rows : columns) *= h.group.space[d];
+  const auto covers = [](int64_t n, int64_t segments, int64_t segment) {
+    return segment * segments >= n && segment * (segments - 1) < n;
+  };
+  for (const gpu::NamedShape& s : h.others()) {
+    SCOPED_TRACE(s.name);
+    EXPECT_TRUE(names.insert(s.name).second);
+    const gpu::RowCut& r = s.shape.rows;
+    const gpu::ColumnCut& c = s.shape.columns;
+    EXPECT_EQ((r != own.rows) + (c != own.columns) + (s.shape.flat != own.flat), 1);
+    if (r != own.rows) {
+      EXPECT_TRUE(covers(columns, r.segments, r.segment));
+      EXPECT_TRUE(r.lanes == 256 || (r.lanes <= 32 && std::has_single_bit(static_cast<uint64_t>(r.lanes))));
+      EXPECT_TRUE(r.segments == 1 || (r.lanes == 256 && r.segment % 2048 == 0 && rows <= 65535));
+      EXPECT_EQ(s.name, r.segments > 1 ? fmt::format("segments={}", r.segments) : fmt::format("lanes={}", r.lanes));
+    }
+    if (c != own.columns) {
+      EXPECT_TRUE(covers(rows, c.segments, c.segment));
+      EXPECT_LE(c.segments, 1024);
+      EXPECT_EQ(c.across * c.lanes, 256);
+      EXPECT_EQ(s.name, fmt::format("across={},column_segments={}", c.across, c.segments));
+    }
+  }
+  EXPECT_LE(names.size(), 8u);
+}
+
+TEST(GpuLoopShapes, OthersCoverTheirLoop) {
+  for (const int64_t rows : {1, 2, 31, 511, 512, 16384, 100000})
+    for (const int64_t n : {1, 8, 100, 255, 257, 1024, 1025, 32768, 100003}) {
+      SCOPED_TRACE(fmt::format("{} x {}", rows, n));
+      for (const DType d : {DType::float32, DType::bfloat16}) {
+        expect_shapes(centred_loop(d, {rows, n}));
+        expect_shapes(bias_gradient_loop(d, {rows, n}));
+        expect_shapes(both_loop(d, {rows, n}));
+        expect_shapes(chain_loop(d, {rows, n}));
+      }
+    }
+}
+
+std::vector<std::string> names_of(const LoopByHand& h) {
+  std::vector<std::string> names;
+  for (const gpu::NamedShape& s : h.others()) names.push_back(s.name);
+  return names;
+}
+using Names = std::vector<std::string>;
+
+TEST(GpuLoopShapes, OthersAreFew) {
+  EXPECT_EQ(names_of(centred_loop(DType::float32, {64, 1000})), (Names{"lanes=256", "lanes=16", "lanes=8"}));
+  EXPECT_EQ(names_of(centred_loop(DType::float32, {65536, 1000})), (Names{"lanes=16", "lanes=8", "lanes=256"}));
+  EXPECT_EQ(names_of(centred_loop(DType::float32, {4, 70000})),
+            (Names{"segments=18", "segments=5", "segments=35", "segments=2", "lanes=256"}));
+  EXPECT_EQ(names_of(centred_loop(DType::bfloat16, {4096, 4096})), (Names{"lanes=32", "lanes=16", "segments=2"}));
+  EXPECT_EQ(names_of(bias_gradient_loop(DType::float32, {16384, 768})),
+            (Names{"across=32,column_segments=512", "across=32,column_segments=128", "across=64,column_segments=256",
+                   "across=16,column_segments=256", "across=32,column_segments=64"}));
+  EXPECT_EQ(names_of(copy_loop(DType::float32, DType::float32, {1024, 512}, {1, 1024})), Names{"side=32"});
+  EXPECT_EQ(names_of(copy_loop(DType::float32, DType::float32, {1 << 24}, {1})),
+            (Names{"vector=4,each=8", "vector=8,each=2", "vector=8,each=4", "vector=4,each=2", "vector=4,each=1",
+                   "vector=8,each=1"}));
+  EXPECT_EQ(names_of(copy_loop(DType::bfloat16, DType::float32, {1 << 18}, {1})),
+            (Names{"vector=4,each=2", "vector=8,each=2", "vector=8,each=4", "vector=4,each=8", "vector=4,each=1",
+                   "vector=8,each=1"}));
+  EXPECT_TRUE(names_of(centred_loop(DType::float32, {0, 100})).empty());
+}
+
+// The texts of elementwise loops have the numbers in them.
+TEST(GpuLoopShapes, TheTextFollowsTheShape) {
+  const LoopByHand h = copy_loop(DType::float32, DType::float32, {1 << 20}, {1});
+  for (const gpu::NamedShape& s : h.others()) {
+    const gpu::LoopPlan plan = gpu::plan_loop({h.graph, h.group}, true, s.shape);
+    EXPECT_NE(plan.kernels.at(0).source.find(fmt::format("V = {}, K = {},", s.shape.flat.vector, s.shape.flat.each)),
+              std::string::npos)
+        << s.name;
+  }
+}
+
+// A vector that does not divide the rows would make the loop read element by element.
+TEST(GpuLoopShapes, VectorsFitTheRows) {
+  const auto vectors = [](int64_t row) {
+    LoopByHand h({4096, row}, 2);
+    h.add(OpId::neg, Role::Map, {h.strided(DType::float32, {4096, row}, {2 * row, 1})},
+          h.tensor(DType::float32, {4096, row}));
+    std::set<int64_t> all;
+    for (const gpu::NamedShape& s : h.others()) all.insert(s.shape.flat.vector);
+    return all;
+  };
+  EXPECT_EQ(vectors(64), (std::set<int64_t>{4, 8}));
+  EXPECT_EQ(vectors(60), (std::set<int64_t>{4}));
+}
+
+TEST(GpuLoopShapes, OnlyLargeLoopsAreMeasured) {
+  EXPECT_FALSE(chain_loop(DType::float32, {64, 1000}).worth_measuring());
+  EXPECT_TRUE(chain_loop(DType::float32, {1024, 1000}).worth_measuring());
+  EXPECT_FALSE(copy_loop(DType::float32, DType::float32, {131071}, {1}).worth_measuring());
+  EXPECT_TRUE(copy_loop(DType::float32, DType::float32, {131072}, {1}).worth_measuring());
+  EXPECT_FALSE(centred_loop(DType::float32, {1, 32767}).worth_measuring());
+  EXPECT_TRUE(centred_loop(DType::float32, {1, 32768}).worth_measuring());
+  EXPECT_TRUE(bias_gradient_loop(DType::bfloat16, {32768, 2}).worth_measuring());
+}
+
 // For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
 TEST(GpuLoop, SourcesForOtherCompilers) {
   if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
@@ -255,6 +380,27 @@ TEST(GpuLoop, SourcesForOtherCompilers) {
     write("centred_long_" + name, centred(d, {4, 1 << 20}));
     write("bias_gradient_" + name, bias_gradient(d, {16384, 768}));
     write("both_" + name, both(d, {4096, 768}));
+  }
+  // Texts of other shapes that differ from those above.
+  const auto write_shapes = [&](const std::string& name, const LoopByHand& h) {
+    std::set<std::string> seen;
+    for (const gpu::LoopKernel& k : h.plan().kernels) seen.insert(k.source);
+    for (const gpu::NamedShape& s : h.others()) {
+      std::string stem = name + "_" + s.name;
+      std::replace_if(
+          stem.begin(), stem.end(), [](char c) { return c == '=' || c == ','; }, '_');
+      gpu::LoopPlan plan = gpu::plan_loop({h.graph, h.group}, true, s.shape);
+      std::erase_if(plan.kernels, [&](const gpu::LoopKernel& k) { return !seen.insert(k.source).second; });
+      write(stem, plan);
+    }
+  };
+  for (const DType d : {DType::float32, DType::bfloat16}) {
+    const std::string name(dtype_name(d));
+    write_shapes("chain_" + name, chain_loop(d, {8192, 1000}));
+    write_shapes("copy_" + name, copy_loop(d, d, {1 << 24}, {1}));
+    write_shapes("transpose_" + name, copy_loop(d, d, {1024, 512}, {1, 1024}));
+    write_shapes("centred_wave_" + name, centred_loop(d, {64, 1000}));
+    write_shapes("centred_group_" + name, centred_loop(d, {4096, 4096}));
   }
   write_text("interpreter", gpu::interpreter_source());
   write("cast_float32_bfloat16", copy(DType::float32, DType::bfloat16, {1 << 20}, {1}));
@@ -425,6 +571,124 @@ TEST_F(GpuLoopOnDevice, ReductionsOfEveryShape) {
       expect_same(all(gt(x, -3.0), {0}), all(gt(hx, -3.0), {0}));
       expect_same(sum(cast(mul(x, 100.0), DType::int32), {0}), sum(cast(mul(hx, 100.0), DType::int32), {0}));
     }
+}
+
+// --- the configurations that tuning may try
+class LoopConfigurationsOnGpu : public GpuCase {
+ protected:
+  using Tensors = std::vector<Tensor>;
+  // Every configuration of a loop that begins with `op` computes what the CPU does, and has the same bits in two runs. Maps: also those of
+  // the own choice. Returns the names.
+  template <class Compute>
+  std::set<std::string> check(const std::string& op, const Tensors& host, double tolerance, bool maps,
+                              Compute&& compute) {
+    Tensors on_gpu;
+    for (const Tensor& t : host) on_gpu.push_back(to_device(t, gpu_));
+    synchronize();
+    const auto run = [&] {
+      Tensors results = compute(on_gpu);
+      for (Tensor& t : results) t = on_host(t);
+      return results;
+    };
+    const Tensors own = run(), expected = compute(host);
+    const std::vector<std::string> all = named_by_error(op, "gpu.loop", run);
+    for (const std::string& name : all) {
+      SCOPED_TRACE(name);
+      Tensors first, second;
+      {
+        const Forced forced(op, "gpu.loop:" + name);
+        first = run(), second = run();
+      }
+      for (size_t i = 0; i < first.size(); ++i) {
+        expect_near(first[i], expected[i], tolerance);
+        expect_same(first[i], second[i]);
+        if (maps) expect_same(first[i], own[i]);
+      }
+    }
+    return {all.begin(), all.end()};
+  }
+  static Tensor random(const Dims& shape, DType d) { return cast(randn(shape, DType::float32, Device{}), d); }
+  static constexpr std::pair<DType, double> kTypes[] = {{DType::float32, 1e-4}, {DType::bfloat16, 1e-2}};
+};
+
+TEST_F(LoopConfigurationsOnGpu, MapsHaveTheSameBits) {
+  for (const auto& [d, tolerance] : kTypes) {
+    SCOPED_TRACE(dtype_name(d));
+    const auto affine = [](const Tensors& x) { return Tensors{add(gelu(mul(x[0], x[1])), x[2])}; };
+    for (const int64_t n : {1000, 999}) {  // rows of whole vectors, and others
+      const auto names =
+          check("mul", {random({97, n}, d), random({n}, d), random({97, n}, d)}, tolerance, true, affine);
+      EXPECT_GE(names.size(), 2u);
+    }
+    const auto strided = [](const Tensors& x) { return Tensors{mul(slice(x[0], 1, 0, 1300, 2), x[1])}; };
+    EXPECT_GE(check("mul", {random({60, 1300}, d), random({60, 650}, d)}, tolerance, true, strided).size(), 2u);
+    const auto turned = [](const Tensors& x) { return Tensors{add(transpose(x[0], 0, 1), x[1])}; };
+    EXPECT_EQ(check("add", {random({130, 72}, d), random({72, 130}, d)}, tolerance, true, turned),
+              std::set<std::string>{"side=32"});
+    const DType other = d == DType::float32 ? DType::bfloat16 : DType::float32;
+    const auto converted = [other](const Tensors& x) { return Tensors{cast(x[0], other)}; };
+    EXPECT_GE(check("cast", {random({70001}, d)}, tolerance, true, converted).size(), 4u);
+  }
+}
+
+TEST_F(LoopConfigurationsOnGpu, RandomNumbersAreTheSame) {
+  const auto numbers = [](const Tensors& x) {
+    manual_seed(7);
+    return Tensors{rand({70001}, DType::float32, x[0].device())};
+  };
+  EXPECT_GE(check("rand_uniform", {random({1}, DType::float32)}, 0, true, numbers).size(), 2u);
+}
+
+TEST_F(LoopConfigurationsOnGpu, RowsOfEveryCut) {
+  const auto softmax_of_rows = [](const Tensors& x) {
+    const Tensor e = exp(sub(x[0], amax(x[0], {1}, true)));
+    return Tensors{div(e, sum(e, {1}, true))};
+  };
+  const auto sums = [](const Tensors& x) { return Tensors{sum(x[0], {1})}; };
+  for (const auto& [d, tolerance] : kTypes) {
+    SCOPED_TRACE(dtype_name(d));
+    EXPECT_EQ(check("amax", {random({64, 1000}, d)}, tolerance, false, softmax_of_rows),
+              (std::set<std::string>{"lanes=8", "lanes=16", "lanes=256"}));
+    EXPECT_EQ(check("amax", {random({4, 70000}, d)}, tolerance, false, softmax_of_rows),
+              (std::set<std::string>{"segments=2", "segments=5", "segments=18", "segments=35", "lanes=256"}));
+    EXPECT_EQ(check("sum", {random({40, 5001}, d)}, tolerance, false, sums),
+              (std::set<std::string>{"segments=2", "segments=3", "lanes=32"}));
+  }
+}
+
+TEST_F(LoopConfigurationsOnGpu, ColumnsOfEveryCut) {
+  const auto sums = [](const Tensors& x) { return Tensors{sum(x[0], {0})}; };
+  const auto scaled = [](const Tensors& x) { return Tensors{sum(div(x[0], amax(x[0], {1}, true)), {0})}; };
+  for (const auto& [d, tolerance] : kTypes) {
+    SCOPED_TRACE(dtype_name(d));
+    EXPECT_GE(check("sum", {random({3000, 200}, d)}, tolerance, false, sums).size(), 4u);
+    EXPECT_GE(check("sum", {random({9000, 33}, d)}, tolerance, false, sums).size(), 4u);
+    const auto names = check("amax", {abs(random({700, 300}, d))}, tolerance, false, scaled);
+    EXPECT_TRUE(names.count("lanes=16")) << "a cut of rows is among them";
+    EXPECT_TRUE(std::any_of(names.begin(), names.end(), [](const std::string& n) { return n.starts_with("across="); }));
+  }
+}
+
+// A loop that is too small to be measured can be forced all the same; one without other shapes says so.
+TEST_F(LoopConfigurationsOnGpu, AConfigurationThatDoesNotExistIsAnError) {
+  const Tensor x = to_device(random({40, 600}, DType::float32), gpu_),
+               one = to_device(random({1}, DType::float32), gpu_);
+  synchronize();
+  const auto message = [](const char* configuration, const Tensor& t) {
+    const Forced forced("neg", std::string("gpu.loop:") + configuration);
+    try {
+      on_host(neg(t));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message("vector=5", x)
+                .find("neg: no such configuration of a loop that begins with it; got 'vector=5'; expected "
+                      "one of vector=4,each=2 "),
+            std::string::npos)
+      << message("vector=5", x);
+  EXPECT_EQ(message("vector=4,each=2", x), "");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "pyflame/backends/gpu/loops/loop_shape.h"
 #include "pyflame/backends/gpu/loops/loop_text.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
+#include "pyflame/backends/stand_in.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
@@ -76,7 +77,7 @@ class Launch {
   std::vector<ParamAt> params_;
 };
 
-class Loop final : public Executable {
+class Loop final : public Executable, public HasStandIn {
  public:
   Loop(DeviceType type, LoopPlan vectors, LoopPlan scalars, std::unique_ptr<Interpreter> meanwhile)
       : type_(type),
@@ -87,6 +88,7 @@ class Loop final : public Executable {
   }
   size_t workspace() const override { return workspace_; }
   bool capturable() const override { return !meanwhile_; }  // a graph would keep the interpreter
+  void end_stand_in() override { meanwhile_.reset(); }
   void run(const RunContext& ctx) override {
     if (!ready_ && !become_ready(ctx)) return;
     for (size_t i = 0; i < vectors_.size(); ++i) {
@@ -176,14 +178,39 @@ Refusal accepts(const Problem& p) {
   return std::nullopt;
 }
 
-std::unique_ptr<Executable> make(const Problem& p) {
-  return std::make_unique<Loop>(p.graph.device.type, plan_loop(p, true), plan_loop(p, false),
+std::unique_ptr<Executable> make_shape(const Problem& p, const LoopShape& shape) {
+  return std::make_unique<Loop>(p.graph.device.type, plan_loop(p, true, shape), plan_loop(p, false, shape),
                                 env::interpret() ? interpreter(p) : nullptr);
 }
+std::unique_ptr<Executable> make(const Problem& p) { return make_shape(p, own_shape(p)); }
+
+class ShapeConfigurations final : public Configurations {
+ public:
+  std::vector<std::string> list(const Problem& p) const override {
+    return worth_measuring(p) ? names(p) : std::vector<std::string>();
+  }
+  // Also for loops that are too small to be measured.
+  std::unique_ptr<Executable> make(const Problem& p, const std::string& name) const override {
+    for (const NamedShape& s : other_shapes(p))
+      if (s.name == name) return make_shape(p, s.shape);
+    const std::vector<std::string> all = names(p);
+    PF_FAIL(Value, "{}: no such configuration of a loop that begins with it; got '{}'; expected {}",
+            op_name(p.root().op), name, all.empty() ? "none, because the loop has no others" : one_of(all));
+  }
+  bool for_any_size() const override { return true; }
+
+ private:
+  static std::vector<std::string> names(const Problem& p) {
+    std::vector<std::string> all;
+    for (NamedShape& s : other_shapes(p)) all.push_back(std::move(s.name));
+    return all;
+  }
+};
+constexpr ShapeConfigurations kShapes;
 
 }  // namespace
 
-LoopPlan plan_loop(const Problem& p, bool vectors) {
+LoopPlan plan_loop(const Problem& p, bool vectors, const LoopShape& shape) {
   LoopPlan plan;
   const auto has = [&](Role r) { return std::count(p.group.roles.begin(), p.group.roles.end(), r) > 0; };
   const Geometry g(p);
@@ -191,13 +218,13 @@ LoopPlan plan_loop(const Problem& p, bool vectors) {
   for (size_t i = 0; i < p.size(); ++i) empty &= p.node(i).outs[0].numel() == 0;
   if (empty) return plan;
   std::vector<int64_t> row_values(p.size(), -1);
-  if (has(Role::RowReduce)) row_kernels(p, g, vectors, plan, row_values);
-  if (has(Role::ColReduce)) column_kernels(p, g, vectors, plan, row_values);
-  if (plan.kernels.empty()) plan.kernels.push_back(flat_kernel(p, g, vectors));
+  if (has(Role::RowReduce)) row_kernels(p, g, vectors, shape.rows, plan, row_values);
+  if (has(Role::ColReduce)) column_kernels(p, g, vectors, shape.columns, plan, row_values);
+  if (plan.kernels.empty()) plan.kernels.push_back(flat_kernel(p, g, vectors, shape.flat));
   return plan;
 }
 
-const Impl kLoop{"gpu.loop", accepts, make};
+const Impl kLoop{"gpu.loop", accepts, make, &kShapes};
 const Impl kEmptyReduction{
     "gpu.loop", [](const Problem&) -> Refusal { return std::nullopt; },
     [](const Problem& p) -> std::unique_ptr<Executable> { return std::make_unique<EmptyReduction>(p); }};

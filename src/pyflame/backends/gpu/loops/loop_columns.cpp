@@ -16,12 +16,12 @@ constexpr int64_t kEach = 4;  // rows that a thread loads at once
 
 class Columns {
  public:
-  Columns(const Problem& p, const Geometry& g, bool vectors, const std::vector<int64_t>& kept)
+  Columns(const Problem& p, const Geometry& g, bool vectors, const ColumnCut& cut, const std::vector<int64_t>& kept)
       : p_(p),
         g_(g),
         kept_(kept),
         text_(g, g.merged(0, p.group.split), g.merged(p.group.split, p.group.space.size())),
-        cut_(cut_columns(text_.rows(), text_.columns())),
+        cut_(cut),
         expressions_(
             p, [this](const Operand& o) { return read(g_.access(o)); }, "(r * columns + u + j)") {
     if (vectors) choose_vector();
@@ -219,11 +219,11 @@ class Columns {
 
 }  // namespace
 
-void column_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan,
+void column_kernels(const Problem& p, const Geometry& g, bool vectors, const ColumnCut& cut, LoopPlan& plan,
                     const std::vector<int64_t>& row_values) {
   std::map<size_t, size_t> parts;
-  plan.kernels.push_back(Columns(p, g, vectors, row_values).pass(parts, plan.workspace));
-  Columns second(p, g, vectors, row_values);
+  plan.kernels.push_back(Columns(p, g, vectors, cut, row_values).pass(parts, plan.workspace));
+  Columns second(p, g, vectors, cut, row_values);
   if (second.cut()) plan.kernels.push_back(second.together(parts));
 }
 

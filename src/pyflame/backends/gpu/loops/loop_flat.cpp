@@ -1,4 +1,4 @@
-// Generates kernels for groups of elementwise nodes: each thread handles kEach vectors of adjacent elements, and does
+// Generates kernels for groups of elementwise nodes: each thread handles some vectors of adjacent elements, and does
 // all loads before the first store.
 #include <algorithm>
 #include <numeric>
@@ -19,10 +19,19 @@ bool depends_on_index(const Problem& p) {
 
 class Flat {
  public:
-  Flat(const Problem& p, const Geometry& g, bool vectors)
+  // Without vector accesses, a shape's numbers of elements say nothing.
+  Flat(const Problem& p, const Geometry& g, bool vectors, const FlatShape& shape)
       : p_(p), g_(g), text_(g, {}, g.merged(flat_order(p))), used_(g.accesses().size(), false) {
-    if (vectors) choose_vector();
-    each_ = choose_each();
+    if (vectors) choose_vector(shape.vector);
+    each_ = vectors && shape.each > 0 ? shape.each : choose_each();
+  }
+
+  // How it is divided now.
+  FlatShape shape() const { return {vector_, each_, 0}; }
+  int64_t groups() const { return ceil_div(ceil_div(text_.columns(), vector_), each_ * kGroupThreads); }
+  // Whether it reads and writes as another one does, and a lane has the registers for it.
+  bool fits_like(const Flat& other, const FlatShape& wanted) const {
+    return vector_ == wanted.vector && linear_ == other.linear_ && fits_registers(each_);
   }
 
   LoopKernel kernel() {
@@ -63,8 +72,7 @@ class Flat {
     if (vector_ > 1 && (linear_ || text_.inner().size() == 1)) body += rest(n, in_vector);
     // Every element has its own thread. In a loop, compilers would load the constants of functions beforehand, into
     // more registers than there are.
-    const int64_t groups = ceil_div(ceil_div(text_.columns(), vector_), each_ * kGroupThreads);
-    return text_.finish(in_vector, body, {static_cast<unsigned>(groups), 1, 1});
+    return text_.finish(in_vector, body, {static_cast<unsigned>(groups()), 1, 1});
   }
 
  private:
@@ -79,14 +87,14 @@ class Flat {
   }
   int64_t bytes(size_t a) const { return dtype_size(g_.accesses()[a].dtype); }
 
-  // Vectors of 16 bytes of the widest type that is accessed by vectors.
-  void choose_vector() {
+  // Vectors of 16 bytes of the widest type that is accessed by vectors, unless another number of elements is wanted.
+  void choose_vector(int64_t wanted) {
     int64_t widest = 1;
     bool any = false;
     for (size_t a = 0; a < used_.size(); ++a)
       if (text_.stride(a) == 1) widest = std::max(widest, bytes(a)), any = true;
     if (!any) return;
-    const int64_t v = p_.size() > 1 ? std::min<int64_t>(8, 16 / widest) : 16 / widest;
+    const int64_t v = wanted > 0 ? wanted : p_.size() > 1 ? std::min<int64_t>(8, 16 / widest) : 16 / widest;
     const std::vector<Dim>& dims = text_.inner();
     bool fits = dims.size() == 1 || dims.back().size % v == 0;
     for (size_t a = 0; fits && a < used_.size(); ++a) fits = text_.stride(a) != 1 || text_.neighbours(a, v);
@@ -103,17 +111,21 @@ class Flat {
     linear_ = true;
   }
 
-  int64_t choose_each() const {
+  // Whether a lane can take so many vectors.
+  bool fits_registers(int64_t each) const {
     constexpr int64_t kMostBytes = 384;  // of a lane's registers for what it has loaded
-    int64_t streams = 0, work = 0, held = 0;
-    for (size_t a = 0; a < used_.size(); ++a) {
-      streams += text_.stride(a) != 0;
-      held += text_.stride(a) != 0 ? bytes(a) * vector_ : 0;
-    }
+    constexpr int64_t kMostWork = 128;
+    int64_t work = 0, held = 0;
+    for (size_t a = 0; a < used_.size(); ++a) held += text_.stride(a) != 0 ? bytes(a) * vector_ : 0;
     for (size_t i = 0; i < p_.size(); ++i) work += p_.node(i).info().gpu_cost;
-    const int64_t by_streams = streams <= 3 ? 4 : streams <= 6 ? 2 : 1;
-    int64_t k = by_streams;
-    while (k > 1 && (k * vector_ * work > 128 || k * held > kMostBytes)) k /= 2;
+    return each * vector_ * work <= kMostWork && each * held <= kMostBytes;
+  }
+
+  int64_t choose_each() const {
+    int64_t streams = 0;
+    for (size_t a = 0; a < used_.size(); ++a) streams += text_.stride(a) != 0;
+    int64_t k = streams <= 3 ? 4 : streams <= 6 ? 2 : 1;
+    while (k > 1 && !fits_registers(k)) k /= 2;
     return k;
   }
 
@@ -214,10 +226,40 @@ std::vector<int> flat_order(const Problem& p) {
   return order;
 }
 
-LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors) {
+LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors, const FlatShape& shape) {
   if (!depends_on_index(p))
-    if (auto tiles = tile_kernel(p, g, g.merged(flat_order(p)), vectors)) return std::move(*tiles);
-  return Flat(p, g, vectors).kernel();
+    if (auto tiles = tile_kernel(p, g, g.merged(flat_order(p)), vectors, shape.side)) return std::move(*tiles);
+  return Flat(p, g, vectors, shape).kernel();
+}
+
+std::vector<FlatShape> other_flat_shapes(const Problem& p, const Geometry& g) {
+  constexpr int64_t kMostElements = 64, kLeastVector = 4, kMostVector = 16;
+  std::vector<FlatShape> all;
+  if (!depends_on_index(p))
+    if (const auto sides = other_tile_sides(p, g, g.merged(flat_order(p)))) {
+      for (const int64_t side : *sides) all.push_back({0, 0, side});
+      return all;
+    }
+  const Flat own(p, g, true, {});
+  const FlatShape o = own.shape();
+  const auto add = [&](int64_t vector, int64_t each) {
+    const FlatShape s{vector, each, 0};
+    const bool vectors = vector == o.vector || (o.vector > 1 && vector >= kLeastVector && vector <= kMostVector);
+    if (!vectors || each < 1 || vector * each > kMostElements || s == o) return;
+    if (std::find(all.begin(), all.end(), s) != all.end()) return;
+    if (Flat(p, g, true, s).fits_like(own, s)) all.push_back(s);
+  };
+  // With few workgroups, smaller ones come first: they share the work evenly.
+  const bool few = own.groups() < kBusyGroups;
+  add(o.vector, few ? o.each / 2 : o.each * 2);
+  add(o.vector * 2, o.each / 2);
+  add(o.vector * 2, o.each);
+  add(o.vector, few ? o.each * 2 : o.each / 2);
+  add(o.vector / 2, o.each * 2);
+  add(o.vector / 2, o.each);
+  add(o.vector, 1);
+  add(o.vector * 2, 1);
+  return all;
 }
 
 }  // namespace pyflame::gpu

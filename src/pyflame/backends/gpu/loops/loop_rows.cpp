@@ -31,13 +31,14 @@ struct Levels {
 
 class Rows {
  public:
-  Rows(const Problem& p, const Geometry& g, bool vectors, const Levels& levels, const std::vector<int64_t>& kept)
+  Rows(const Problem& p, const Geometry& g, bool vectors, const RowCut& cut, const Levels& levels,
+       const std::vector<int64_t>& kept)
       : p_(p),
         g_(g),
         levels_(levels),
         kept_(kept),
         text_(g, g.merged(0, p.group.split), g.merged(p.group.split, p.group.space.size())),
-        cut_(cut_rows(text_.rows(), text_.columns())),
+        cut_(cut),
         vectors_(vectors),
         expressions_(
             p, [this](const Operand& o) { return read(g_.access(o)); }, fmt::format("(r * {} + u + j)", "columns")) {}
@@ -346,28 +347,29 @@ class Rows {
 
 }  // namespace
 
-void row_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan, std::vector<int64_t>& row_values) {
+void row_kernels(const Problem& p, const Geometry& g, bool vectors, const RowCut& cut, LoopPlan& plan,
+                 std::vector<int64_t>& row_values) {
   const Expressions plain(p, nullptr);
   const Levels levels(p, plain);
   const bool columns = std::count(p.group.roles.begin(), p.group.roles.end(), Role::ColReduce) > 0;
-  int64_t rows = 1, n = 1;
-  for (int d = 0; d < p.group.space.size(); ++d) (d < p.group.split ? rows : n) *= p.group.space[d];
-  const bool cut = cut_rows(rows, n).segments > 1;
+  const bool apart = cut.segments > 1;
+  int64_t rows = 1;
+  for (int d = 0; d < p.group.split; ++d) rows *= p.group.space[d];
   row_values.assign(p.size(), -1);
   for (size_t i = 0; i < p.size(); ++i)
-    if (p.group.roles[i] == Role::RowReduce && (columns || (cut && levels.top > 0))) {
+    if (p.group.roles[i] == Role::RowReduce && (columns || (apart && levels.top > 0))) {
       row_values[i] = static_cast<int64_t>(plan.workspace);
       plan.workspace += Rows::padded(static_cast<size_t>(rows) * 8);
     }
-  if (!cut) {
-    plan.kernels.push_back(Rows(p, g, vectors, levels, row_values).whole());
+  if (!apart) {
+    plan.kernels.push_back(Rows(p, g, vectors, cut, levels, row_values).whole());
     return;
   }
   for (int level = 0; level <= levels.top; ++level) {
     std::map<size_t, size_t> parts;
-    LoopKernel pass = Rows(p, g, vectors, levels, row_values).segments(level, parts, plan.workspace);
+    LoopKernel pass = Rows(p, g, vectors, cut, levels, row_values).segments(level, parts, plan.workspace);
     plan.kernels.push_back(std::move(pass));
-    if (!parts.empty()) plan.kernels.push_back(Rows(p, g, vectors, levels, row_values).together(level, parts));
+    if (!parts.empty()) plan.kernels.push_back(Rows(p, g, vectors, cut, levels, row_values).together(level, parts));
   }
 }
 

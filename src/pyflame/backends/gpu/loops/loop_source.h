@@ -14,6 +14,7 @@
 
 #include "pyflame/backends/backend.h"
 #include "pyflame/backends/gpu/loops/expression.h"
+#include "pyflame/backends/gpu/loops/loop_shape.h"
 
 namespace pyflame::gpu {
 
@@ -41,7 +42,8 @@ struct LoopPlan {
   size_t workspace = 0;
 };
 
-// `vectors`: with vector accesses, if shapes and strides allow them.
-LoopPlan plan_loop(const Problem& p, bool vectors);
+// `vectors`: with vector accesses, if sizes and strides allow them.
+LoopPlan plan_loop(const Problem& p, bool vectors, const LoopShape& shape);
+inline LoopPlan plan_loop(const Problem& p, bool vectors) { return plan_loop(p, vectors, own_shape(p)); }
 
 }  // namespace pyflame::gpu

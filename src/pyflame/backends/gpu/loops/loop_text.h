@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "pyflame/backends/gpu/loops/loop_shape.h"
 #include "pyflame/backends/gpu/loops/loop_source.h"
 
 namespace pyflame::gpu {
@@ -94,13 +95,18 @@ class KernelText {
 
 // loop_flat.cpp, loop_rows.cpp, loop_columns.cpp
 std::vector<int> flat_order(const Problem& p);  // the order of dims in which the last output is contiguous in memory
-LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors);
+LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors, const FlatShape& shape);
+// Other shapes for which a lane has the registers, the most promising first.
+std::vector<FlatShape> other_flat_shapes(const Problem& p, const Geometry& g);
 // loop_tile.cpp: over the dims in the order in which they are written. Returns nothing if inputs and outputs are
 // contiguous along the same dim.
-std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors);
+std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors,
+                                      int64_t side);
+std::optional<std::vector<int64_t>> other_tile_sides(const Problem& p, const Geometry& g, std::vector<Dim> dims);
 // Row values that column reductions need are stored in the workspace: row_values[node] is the offset, or -1.
-void row_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan, std::vector<int64_t>& row_values);
-void column_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan,
+void row_kernels(const Problem& p, const Geometry& g, bool vectors, const RowCut& cut, LoopPlan& plan,
+                 std::vector<int64_t>& row_values);
+void column_kernels(const Problem& p, const Geometry& g, bool vectors, const ColumnCut& cut, LoopPlan& plan,
                     const std::vector<int64_t>& row_values);
 
 }  // namespace pyflame::gpu

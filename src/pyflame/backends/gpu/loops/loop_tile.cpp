@@ -16,15 +16,23 @@ constexpr int64_t kSharedBytes = 20 * 1024;
 
 class Tile {
  public:
-  Tile(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors)
+  // side: of the tiles; 0: as the bytes that are read along the other dim suggest.
+  Tile(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors, int64_t side)
       : p_(p),
         g_(g),
         text_(g, {}, std::move(dims)),
         crosswise_(g.accesses().size(), false),
         used_(g.accesses().size(), false) {
-    find(vectors);
+    find(vectors, side);
   }
   bool fits() const { return fits_; }
+  int64_t side() const { return side_; }
+  int64_t shared_bytes(int64_t side) const {
+    int64_t bytes_of_all = 0;
+    for (size_t a = 0; a < crosswise_.size(); ++a)
+      if (crosswise_[a]) bytes_of_all += side * (side + padding(a)) * bytes(a);
+    return bytes_of_all;
+  }
 
   LoopKernel kernel() {
     const std::vector<Dim>& dims = text_.inner();
@@ -83,7 +91,7 @@ class Tile {
   int64_t bytes(size_t a) const { return dtype_size(g_.accesses()[a].dtype); }
   int64_t padding(size_t a) const { return std::max<int64_t>(1, 4 / bytes(a)); }
 
-  void find(bool vectors) {
+  void find(bool vectors, int64_t side) {
     const std::vector<Dim>& dims = text_.inner();
     if (dims.size() < 2) return;
     std::optional<size_t> p;
@@ -108,7 +116,7 @@ class Tile {
     for (size_t i = 0; i < p_.size(); ++i)
       if (e.stored(i) && text_.stride(g_.access(p_.node(i).outs[0])) != 1) return;
     p_dim_ = *p;
-    side_ = shared > kSharedBytes ? 32 : 64;
+    side_ = side > 0 ? side : shared > kSharedBytes ? 32 : 64;
     fits_ = true;
     const int64_t v = std::min<int64_t>(side_ == 32 ? 4 : 8, 16 / widest);
     if (!vectors || dims.back().size % v != 0 || dims[p_dim_].size % v != 0) return;
@@ -186,10 +194,21 @@ class Tile {
 
 }  // namespace
 
-std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors) {
-  Tile t(p, g, std::move(dims), vectors);
+std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors,
+                                      int64_t side) {
+  Tile t(p, g, std::move(dims), vectors, side);
   if (!t.fits()) return std::nullopt;
   return t.kernel();
+}
+
+std::optional<std::vector<int64_t>> other_tile_sides(const Problem& p, const Geometry& g, std::vector<Dim> dims) {
+  constexpr int64_t kMostShared = 48 * 1024;  // what a kernel may declare
+  const Tile own(p, g, std::move(dims), true, 0);
+  if (!own.fits()) return std::nullopt;
+  const int64_t other = own.side() == 64 ? 32 : 64;
+  std::vector<int64_t> sides;
+  if (own.shared_bytes(other) <= kMostShared) sides.push_back(other);
+  return sides;
 }
 
 }  // namespace pyflame::gpu
