@@ -7,7 +7,8 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm.sampling import Sampler, Sampling, draw  # noqa: E402
+from pyflame.llm._choice import draw  # noqa: E402
+from pyflame.llm.sampling import Sampler, Sampling  # noqa: E402
 from pyflame.testing.cases.index import draw_tokens, kept_weights  # noqa: E402
 
 DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
