@@ -25,13 +25,8 @@ def power_of_two(n, least):
     return least
 
 
-def draw(logits, settings):
-    """The choice of the next tokens: (ids, largest logits), int64 and float32 tensors of one number for each row. logits: float32 (rows, tokens that can be drawn);
-    settings: a tuple of each row, as Sampler.settings() has it; rows without one take the likeliest token."""
-    return _C._draw_tokens(logits, _C.tensor(_settings_of(settings, logits.shape[0]), device=logits.device))
-
-
 def _settings_of(settings, count):
+    """What the op draw_tokens takes, float32 (count, 5). Rows behind the settings take the likeliest token."""
     numbers = np.zeros((count, 5), dtype=np.float32)
     numbers[: len(settings)] = np.reshape(settings, (-1, 5))
     return numbers
@@ -199,8 +194,7 @@ class Chosen:
         return found
 
     def _add_logprobs(self, found, numbers):
-        n, rows, _ = self._choices.shown
-        n = (numbers.shape[1] - 3) // 2
+        rows, n = self._choices.shown[1], (numbers.shape[1] - 3) // 2
         with np.errstate(invalid="ignore", divide="ignore"):  # logits that are not finite, which Sampler.take() refuses
             logs = numbers[:, 2:3 + n] - numbers[:, :1] - np.log(numbers[:, 1:2])
         places = dict(zip(rows.tolist(), range(len(rows))))
