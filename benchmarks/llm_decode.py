@@ -124,7 +124,7 @@ class Decoding:
         begin = time.perf_counter()
         now = self.begun or self.begin()
         self.begun = self.begin(now.next_ids)
-        self.ids = now.chosen()[0].tolist()
+        self.ids = [found.id for found in now.chosen()]
         return time.perf_counter() - begin, self.begun.recorded - begin
 
 

@@ -7,11 +7,18 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm.sampling import Sampler, Sampling, draw  # noqa: E402
+from pyflame.llm.sampling import Sampler, Sampling  # noqa: E402
 from pyflame.testing.cases.index import draw_tokens, kept_weights  # noqa: E402
 
 DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 KNOWN, WIDTH = 650, 700  # a model may have more rows than its tokenizer has tokens
+
+
+def draw(logits, settings):
+    """Rows without settings take the likeliest token."""
+    numbers = np.zeros((logits.shape[0], 5), dtype=np.float32)
+    numbers[: len(settings)] = np.reshape(settings, (-1, 5))
+    return pf._C._draw_tokens(logits, pf.tensor(numbers, device=logits.device))
 
 
 def chosen(logits, settings, device=DEVICE, known=KNOWN):

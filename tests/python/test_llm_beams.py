@@ -199,9 +199,9 @@ def test_a_search_is_cancelled(lm, monkeypatch):
     assert left.wait().finished.reason == "cancelled" and idle(engine)
 
 
-@pytest.mark.parametrize("fails", ["copy", "_continued", "run", "_following"])
+@pytest.mark.parametrize("fails", ["copy", "_continued", "chosen", "_following"])
 def test_a_search_that_fails_ends_alone(lm, monkeypatch, fails):
-    owner = {"copy": _paged.Pages, "_continued": _beams.Beams, "run": engines.Step, "_following": _beams.Beams}[fails]
+    owner = {"copy": _paged.Pages, "_continued": _beams.Beams, "chosen": engines.Step, "_following": _beams.Beams}[fails]
     function, calls = getattr(owner, fails), []
 
     def broken(*args):

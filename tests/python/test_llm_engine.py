@@ -8,7 +8,7 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import Engine, EngineFull, Finished, Sampling, Token  # noqa: E402
+from pyflame.llm import Engine, EngineFull, Finished, Sampler, Sampling, Token  # noqa: E402
 from pyflame.llm import _blocks, _paged  # noqa: E402
 from pyflame.llm import engine as engines  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
@@ -369,17 +369,9 @@ def test_an_exception_in_receive_ends_that_request_alone(lm, caplog):
 
 def test_wrong_logits_end_one_request(lm, monkeypatch):
     class Damaged(engines.Step):
-        def damaged(self, values):
-            values = np.array(values)
-            values[[i for i, p in enumerate(p for p in self.parts if p.wanted) if p.ids[0] == 5]] = np.nan
-            return values
-
-        def run(self):
-            return self.damaged(super().run())
-
-        def chosen(self):  # where the device finds the tokens
-            ids, logits = super().chosen()
-            return ids, self.damaged(logits)
+        def chosen(self):
+            parts = [p for p in self.parts if p.wanted]
+            return [f._replace(highest=float("nan")) if p.ids[0] == 5 else f for f, p in zip(super().chosen(), parts)]
 
     monkeypatch.setattr(engines, "Step", Damaged)
     with Engine(lm) as engine:
@@ -749,11 +741,13 @@ def test_a_device_draws_the_same_in_any_batch(lm, mixed, ahead):
     assert all(ids == list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n, s, ids in zip(prompts, counts, samplings, want) if s is GREEDY)
 
 
-def test_requests_whose_logits_the_host_needs_beside_those_of_a_device(lm, mixed, ahead):
-    """Log probabilities and penalties are the host's. The others' tokens are the device's, also in one step with them."""
+def test_requests_of_all_settings_in_one_batch(lm, mixed, ahead):
+    """Penalties, biases, min_tokens and log probabilities are computed beside the others' tokens, and no step waits for the host."""
     prompts, counts, _ = mixed
     options = [({"sampling": Sampling(temperature=0.9, seed=1)}, {}), ({"sampling": Sampling(temperature=0.9, seed=1)}, {"logprobs": 2}), ({"sampling": GREEDY}, {}),
-               ({"sampling": Sampling(temperature=0.7, frequency_penalty=0.5, seed=2)}, {}), ({"sampling": GREEDY}, {"logprobs": 1})]
+               ({"sampling": Sampling(temperature=0.7, frequency_penalty=0.5, seed=2)}, {}), ({"sampling": GREEDY}, {"logprobs": 1}),
+               ({"sampling": Sampling(temperature=0, repetition_penalty=1.4, presence_penalty=-0.5)}, {"logprobs": 20}),
+               ({"sampling": Sampling(temperature=1.1, top_k=30, repetition_penalty=0.9, logit_bias={5: 3.0, 77: -100}, seed=3)}, {}), ({"sampling": Sampling(temperature=0, min_tokens=9)}, {"logprobs": 0})]
     chosen = [options[i % len(options)] for i in range(len(prompts))]
     with Engine(lm) as engine:
         want = [written(engine, [p], [n], o["sampling"], **more)[0] for p, n, (o, more) in zip(prompts, counts, chosen)]
@@ -762,10 +756,25 @@ def test_requests_whose_logits_the_host_needs_beside_those_of_a_device(lm, mixed
             for r, p, n, (o, more) in zip(received, prompts, counts, chosen):
                 engine.submit(p, o["sampling"], n, stop_ids=(), receive=r, **more)
         assert all(r.wait() == Finished("length") for r in received)
-    assert [r.ids for r in received] == [w.ids for w in want]
+    assert [r.ids for r in received] == [w.ids for w in want] and ahead[0] > 20
     for r, w, (_, more) in zip(received, want, chosen):
         for a, b in zip(r.events[:-1], w.events[:-1]):
-            assert (a.logprob is None) == (not more) and (not more or abs(a.logprob - b.logprob) < 1e-4)
+            assert (a.logprob is None) == (not more) and (not more or (abs(a.logprob - b.logprob) < 1e-4 and len(a.top) == more["logprobs"]))
+    assert [w.ids for w in want] == [list(lm.tokens(p, n, o["sampling"], stop_ids=())) for p, n, (o, _) in zip(prompts, counts, chosen)]
+
+
+@pytest.mark.parametrize("settings", [{"frequency_penalty": 2.0}, {"presence_penalty": 2.0, "frequency_penalty": -1.0}, {"repetition_penalty": 3.0}, {"logit_bias": {9: 4.0}, "frequency_penalty": 0.5}], ids=str)
+def test_penalties_of_tokens_that_only_the_device_knows(lm, ahead, settings):
+    """The texts are those of a model alone, whose host sees each token before the next one, and those by the probabilities of the host."""
+    prompts = [[5, 9, 13, 20], [7], [30, 30, 30]]
+    sampling = Sampling(temperature=0, **settings)
+    with Engine(lm) as engine:
+        got = [r.ids for r in written(engine, prompts, [30] * 3, sampling)]
+    assert ahead[0] > 20 and got == [list(lm.tokens(p, 30, sampling, stop_ids=())) for p in prompts]
+    ids = list(prompts[0])
+    for id in got[0][:8]:
+        assert id == Sampler(sampling).probabilities(lm.logits(ids).numpy()[-1], ids, 4)[0][0]
+        ids.append(id)
 
 
 def test_a_model_alone_draws_what_an_engine_draws(lm):

@@ -97,6 +97,26 @@ def test_other_settings_hold_among_what_is_allowed(lm):
     assert probabilities(temperature=0) == {a: 1} and probabilities(top_k=1) == {a: 1} and probabilities(logit_bias={b: 10}, top_p=0.5) == {b: 1}
 
 
+def test_a_device_chooses_among_what_is_allowed(lm):
+    """By the words of bits, alone and behind guesses; tokens that would end the text too early are left out, unless nothing else is left."""
+    from pyflame.llm._choice import Choices, choose
+
+    vocabulary, size = lm._vocabulary(), lm._known()
+    every, end, (a, b) = set(lm.end_ids), min(lm.end_ids), (lm.tokenizer.encode(x, add_special=False)[0] for x in "ab")
+    matcher = Grammar.regex("ab?").matcher(vocabulary)
+    assert np.array_equal(np.unpackbits(matcher.words().view(np.uint8), bitorder="little", count=size).view(bool), matcher.allowed())
+    logits = np.random.RandomState(0).standard_normal((5, size)).astype(np.float32)
+    for least, ends in ((0, every), (3, every), (3, {*every, b})):
+        sampler = Sampler(Sampling(temperature=0, grammar=Grammar.regex("ab?"), min_tokens=least), Grammar.regex("ab?").matcher(vocabulary))
+        rows = sampler.rows(size, [5], 1, ends, [a, b, end, 7])
+        found = choose(pf.tensor(logits), size, Choices(rows, 5, size)).wait()
+        assert [r.allowed is None for r in rows] == [False, False, False, True, True] and [f.id for f in found[3:]] == logits[3:].argmax(1).tolist()
+        for i, text in enumerate(([5], [5, a], [5, a, b])):
+            assert found[i].id == sampler.probabilities(logits[i], text, 1, ends)[0][0] and sampler.take(found[i]) == found[i].id
+            if found[i].id != [a, b, end][i]:
+                break
+
+
 def test_a_matcher_refuses_other_tokens(lm):
     matcher = Grammar.regex("ab").matcher(lm._vocabulary())
     b = lm.tokenizer.encode("b", add_special=False)[0]

@@ -8,7 +8,7 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import LLM, Engine, Finished, Sampling, SamplingParams, SpeculativeConfig  # noqa: E402
+from pyflame.llm import LLM, Engine, Finished, Sampler, Sampling, SamplingParams, SpeculativeConfig  # noqa: E402
 from pyflame.llm._speculation import Drafter, NGrams  # noqa: E402
 from pyflame.llm.__main__ import main as command  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
@@ -104,12 +104,19 @@ def test_the_distribution_is_the_models(lm):
     drafter, proposed = Drafter(SpeculativeConfig(num_speculative_tokens=1)), []
     drafter.propose = lambda ids, count: proposed.append(guess) or [guess]
     counts = np.zeros(p.size)
-    draws = lm._sampler(Sampling(temperature=0.5, seed=1))
 
-    def sampler(logits, ids, *rest):  # the first token is always the same
-        return first if len(ids) == 3 else draws(logits, ids, *rest)
+    class FirstGiven(Sampler):  # the first token is always the same, and each text's second one has another number
+        texts = 0
 
-    sampler.ended = sampler.needs_logits_alone = False
+        def rows(self, size, tokens, prompt, stop_ids, guesses=()):
+            self.texts += len(tokens) == 3
+            self.begins = len(tokens) == 3
+            return super().rows(size, tokens, prompt, stop_ids, guesses, drawn=2 * self.texts)
+
+        def take(self, found):
+            return first if self.begins else super().take(found)
+
+    sampler = FirstGiven(Sampling(temperature=0.5, seed=1))
     for _ in range(1500):
         counts[list(lm._tokens(prompt, 3, sampler, frozenset(), drafter))[1]] += 1
     assert len(proposed) == 1500

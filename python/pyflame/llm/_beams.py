@@ -7,11 +7,10 @@ import bisect
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from ._choice import Row
 from ._paged import BLOCK
 from ._request import Finished, Request
-from .sampling import _finite, _likeliest
+from .sampling import _finite
 
 
 @dataclass
@@ -95,16 +94,15 @@ class Beams:
     def _is_ready(self):
         return self.finished is None and self._cancelled is None and all(r._candidates is not None for r in self._requests)
 
-    def _following(self, logits):
-        """The tokens that may follow a beam as (id, log p), the likeliest first: twice beam_width, and more if so many could end the text that too few would go on."""
-        width, t = self.params.beam_width, self.params.temperature
-        logits = np.asarray(logits, dtype=np.float64)
-        _finite(logits.max())
-        if t:
-            logits = logits / t
-        logs = logits - logits.max()
-        logs -= np.log(np.exp(logs).sum())
-        return [(int(i), float(logs[i])) for i in _likeliest(logs, min(logs.size, width + max(width, len(self.end_ids))))]
+    def _row(self):
+        """What is wanted of the logits after a beam: the likeliest tokens, twice beam_width, and more if so many could end the text that too few would go on."""
+        width = self.params.beam_width
+        return Row(top=width + max(width, len(self.end_ids)), temperature=self.params.temperature or 1.0)
+
+    def _following(self, found):
+        """The tokens that may follow a beam as (id, log p), the likeliest first."""
+        _finite(found.highest)
+        return found.top
 
     def _score(self, sequence):
         return sequence.cum_logprob / (len(sequence.tokens) - (sequence.finish_reason == "stop")) ** self.params.length_penalty

@@ -11,9 +11,9 @@ import numpy as np
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
+from ._choice import LIKELIEST, Choices, Row, choose
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
 from ._network import STEP, _rows
-from .sampling import draw
 
 BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
@@ -190,7 +190,7 @@ class Step:
     Adapters (_lora.py), where a part has one. found: next_ids of the step before, where a part has its token from there."""
 
     def __init__(self, network, pages, parts, rows, logits, adapters=None, found=None):
-        self.network, self.pages, self.parts, self.rows = network, pages, parts, rows
+        self.network, self.pages, self.parts, self.rows, self._found = network, pages, parts, rows, found
         ids, at, slots, self.begins = [], [], [], []
         for p in parts:
             self.begins.append(len(ids))
@@ -237,40 +237,32 @@ class Step:
         x[:1].float().cpu().numpy()  # the step is complete then
         return np.empty((0, self.network.config.vocab), dtype=np.float32)
 
-    def start(self, known, settings=None, seen=()):
-        """Starts the step. Of the wanted logits of the first `known` ids, the device finds the largest's id, or with settings chooses by them: tuples of Sampler.settings(), one for each
-        of the wanted logits. These are the next tokens: `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it; None where no
-        logits are wanted. seen: which of the wanted logits the host shall have, too."""
-        self._seen = None
+    def start(self, known, choices=None):
+        """Starts the step. choices: a Choices of its rows of logits, a function that makes one while the device computes, or None: the likeliest tokens. Of the first `known` ids, the
+        device chooses the next tokens: `next_ids`, an int64 tensor (logits,) on the device, which the next step can take before the host has seen it; None where no logits
+        are wanted."""
+        self.next_ids = None
         with no_grad():
             x = self.logits()
             if not self.wanted:
-                self.next_ids = None
-                self._arriving = _C._Readback(x[:1, :2].to(_C.float64))  # it is complete when the step is
+                self._chosen = _C._Readback(x[:1, :2].to(_C.float64))  # it is complete when the step is
                 return
-            if seen:
-                rows = [*seen, *[0] * (coarsely_rounded(len(seen), 1) - len(seen))]
-                of_host = x.index_select(0, _C.tensor(np.array(rows, dtype=np.int64), device=x.device))
-            x = x[:, :known]
-            if settings is None:
-                ids = x.argmax(1)
-                highest = x.gather(1, ids.unsqueeze(1))[:, 0]
-            else:
-                ids, highest = draw(x, settings)
-            self.next_ids = ids
-            both = _C.stack([ids.to(_C.float64), highest.to(_C.float64)], 1)
-        self._arriving = _C._Readback(both)
-        if seen:
-            self._seen = _C._Readback(of_host)
+            if callable(choices):
+                _C.cut()  # what has been recorded begins
+                choices = choices()
+            elif choices is None:
+                choices = Choices([Row(LIKELIEST)] * self.wanted, *x.shape)
+            if not choices.is_plain:
+                _C.cut()  # or each length of the lists would be a program of the whole step
+            self._chosen = choose(x, known, choices, self._found)
+        self.next_ids = self._chosen.ids
 
     def chosen(self):
-        """After start(): the ids and the largest logits, two arrays (wanted,). It waits for this step, and not for what was started after it."""
-        both = self._arriving.wait().numpy()[: self.wanted]
-        return both[:, 0].astype(np.int64), both[:, 1]
-
-    def seen(self):
-        """After start() with `seen`: those logits, a float32 array (at least as many, vocabulary)."""
-        return self._seen.wait().numpy()
+        """After start(): a Found for each of the wanted logits. It waits for this step, and not for what was started after it."""
+        if self.wanted:
+            return self._chosen.wait(self.wanted)
+        self._chosen.wait()
+        return []
 
     def logits(self):
         """The logits that the parts want, float32 (logits, vocabulary), which are computed when they are read; without any, the hidden states."""

@@ -3,10 +3,10 @@
 The design. Rank 0 is the user's process; it has the scheduler, the tokenizer and the samplers. Workers starts the other ranks, `python -m pyflame.llm._rank`, as children
 (_children.py). Each rank reads the model's files and keeps its part. All ranks meet in a ProcessGroup of their own, beside whatever group the program has.
 
-A step is announced to each worker through its pipe, before rank 0 computes it: token ids, positions and blocks of each text, numbers of rows, and whether the device finds the
-likeliest tokens. A worker waits for the next message without computing, and without a limit in time. It then runs the same Step as rank 0, on keys and values
-of its own heads in blocks of the same numbers, so the blocks' bookkeeping exists once. All ranks get all logits. Rank 0 draws the tokens; where the device finds them, each
-rank finds the same ones of the same bits, so the next step can begin without rank 0.
+A step is announced to each worker through its pipe, before rank 0 computes it: token ids, positions and blocks of each text, numbers of rows, and how the device chooses the
+next tokens, if the next step may begin before rank 0 knows them. A worker waits for the next message without computing, and without a limit in time. It then runs the same Step as rank 0, on keys and values
+of its own heads in blocks of the same numbers, so the blocks' bookkeeping exists once. All ranks get all logits. Rank 0 chooses the tokens; where the next step may begin
+without the host, each rank chooses the same ones of the same bits.
 
 The order of collectives. Only steps have collectives, and only in Step.logits(). Rank 0 sends messages and runs steps on one thread, in one order, and a worker takes one message after
 the other, so all ranks call the same collectives in the same order. What changes blocks (copies of beams, swapped texts) is a message in the same pipe.

@@ -16,6 +16,7 @@ import weakref
 from . import _attention_backend, _kv_cache_gate
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
+from ._choice import Choices
 from ._intake import Intake
 from ._kv_cache import check_name
 from ._lora import Adapters, read_adapter
@@ -25,7 +26,6 @@ from ._paged import BLOCK, Pages, Part, Step, block_bytes, step_sizes
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from ._workers import Workers
-from .sampling import logprobs
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
 _log = logging.getLogger("pyflame.llm")
@@ -49,12 +49,9 @@ def _close_all():
             engine.close(drain=False)
 
 
-def _device_can_choose(r):
-    """Whether the device can choose the request's next token: nobody looks at the logits more closely."""
-    return r.logprobs is None and r._beams is None and r._candidates is None and r._sampler.needs_logits_alone
-
-
-_LIKELIEST = (0.0, 0, 1.0, 0.0, 0.0)  # what the device gets for a token that the host chooses
+def _goes_on_alone(r):
+    """Whether the device can choose the token after the next one before the host knows the next one."""
+    return r._beams is None and r._candidates is None and not r._sampler.needs_the_token_before
 
 
 def _places(parts):
@@ -572,20 +569,20 @@ class Engine(Intake):
             self._failed([r for r, _ in parts], e)
             return False
         while begun is not None:
-            parts, step, by_device = begun
+            parts, step = begun
             begun, error = None, None
             try:
-                begun = self._begin_next(parts, step) if all(by_device) and _on_gpu(self._network.device) else None
+                begun = self._begin_next(parts, step) if _on_gpu(self._network.device) else None
             except Exception as e:
                 error = e  # the tokens of this pass are right
             try:
-                logits = self._results(parts, step, by_device)
+                found = step.chosen()
             except Exception as e:
                 self._failed([r for r, _ in parts if r.finished is None], e)
                 return False
             at = 0
-            for (r, p), chosen in zip(parts, by_device):
-                rows, guesses = logits[at:at + p.wanted], drafts.get(r, [])
+            for r, p in parts:
+                rows, guesses = found[at:at + p.wanted], drafts.get(r, [])
                 at += p.wanted
                 if r.finished is not None:
                     continue  # the token before this one was its last, which nobody knew when this pass began
@@ -593,7 +590,7 @@ class Engine(Intake):
                 if p.wanted:
                     if not r._cancelled:
                         self._register(r, r._computed)
-                    self._take(r, rows, guesses, chosen)
+                    self._take(r, rows, guesses)
             if error is not None:
                 self._failed([r for r, _ in parts if r.finished is None], error)
                 return False
@@ -612,39 +609,28 @@ class Engine(Intake):
         return True
 
     def _begin(self, parts, found=None):
-        """Begins a forward pass: (parts, step, for each part whether the device chooses its tokens, if any). found: the tokens of the pass before, where only the device knows them."""
+        """Begins a forward pass: (parts, step). found: the tokens of the pass before, where only the device knows them."""
         wanted = sum(p.wanted for _, p in parts)
         rows, logits_rows = step_sizes([p for _, p in parts], wanted)
         if self._chunk is not None:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
-        # The vocabulary's logits are many bytes to copy, and much work for the host.
-        by_device = [not p.wanted or _device_can_choose(r) for r, p in parts]
-        if not any(by_device):
-            return parts, self._new_step([p for _, p in parts], rows, logits_rows, found), by_device
-        settings, seen = [], []
-        for (r, p), chosen in zip(parts, by_device):
-            if not chosen:
-                seen += range(len(settings), len(settings) + p.wanted)
-            first = p.end - p.wanted + 1 - len(r.prompt_ids)  # the first of the tokens, among those that are written
-            settings += [r._sampler.settings(first + i) if chosen else _LIKELIEST for i in range(p.wanted)]
-        if all(s[0] == 0 for s in settings):
-            settings = None
-        step = self._new_step([p for _, p in parts], rows, logits_rows, found, (self._known, settings))
-        step.start(self._known, settings, seen)
-        return parts, step, by_device
+        # Other ranks choose, too, where the next pass may take the tokens from the device. Otherwise the choice is prepared while the device computes.
+        start = (self._known, self._choices(parts, logits_rows)) if all(_goes_on_alone(r) for r, _ in parts) else None
+        step = self._new_step([p for _, p in parts], rows, logits_rows, found, start)
+        step.start(*start or (self._known, lambda: self._choices(parts, logits_rows)))
+        return parts, step
 
-    def _results(self, parts, step, by_device):
-        """What follows each wanted token: (id, largest logit) where the device has chosen, else the logits."""
-        if not any(by_device):
-            return step.run()[:, : self._known]
-        results, at = list(zip(*step.chosen())), 0
-        logits = None if all(by_device) else iter(step.seen()[:, : self._known])
-        for (_, p), chosen in zip(parts, by_device):
-            if not chosen:
-                results[at:at + p.wanted] = [next(logits) for _ in range(p.wanted)]
-            at += p.wanted
-        return results
+    def _choices(self, parts, count):
+        """How the tokens of a pass with so many rows of logits are chosen."""
+        rows = []
+        for r, p in parts:
+            if p.wanted and r._beams is not None:
+                rows.append(r._beams._row())
+            elif p.wanted:
+                guesses = p.ids[len(p.ids) - p.wanted + 1:]
+                rows += r._sampler.rows(self._known, r.ids, len(r.prompt_ids), r.stop_ids, guesses, -1 if p.after is None else p.after, r.logprobs)
+        return Choices(rows, count, self.model.config.vocab, every=self._rows is not None)
 
     def _begin_next(self, parts, step):
         """Begins the pass after one that has begun, with the tokens that this one finds. Texts that are complete with these are left out. None where the host must see
@@ -657,9 +643,9 @@ class Engine(Intake):
 
     def _plan_ahead(self, now):
         """The parts of the pass after one that computes `now`: {request: (Part, the place of its next token among those that are found)}. It is planned as by _planned(),
-        but nobody gives up blocks. None where that must happen, where tokens are not the likeliest, and, with batch_invariant, where prompts are read."""
+        but nobody gives up blocks. None where that must happen, where the host must see a text's tokens, and, with batch_invariant, where prompts are read."""
         room = self.max_num_seqs - len(self._running)
-        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_device_can_choose, [*self._running, *self._waiting[:room]])):
+        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_goes_on_alone, [*self._running, *self._waiting[:room]])):
             return None
         if any(r._cancelled is not None for r in self._running) or any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting):
             return None
@@ -694,10 +680,10 @@ class Engine(Intake):
         r._blocks += taken or []
         return taken is not None
 
-    def _take(self, r, logits, guesses, by_device):
-        """Draws the next token, and those after it as long as the guesses are right. logits: after the last token and after each guess."""
+    def _take(self, r, found, guesses):
+        """Writes the next token, and those after it as long as the guesses are right. found: what was found after the last token and after each guess."""
         before, right = len(r.ids), 0
-        while self._write(r, logits[right], by_device) and right < len(guesses) and r.ids[-1] == guesses[right]:
+        while self._write(r, found[right]) and right < len(guesses) and r.ids[-1] == guesses[right]:
             right += 1
             r._computed += 1  # the guess's keys and values are the token's
         if guesses:
@@ -738,9 +724,9 @@ class Engine(Intake):
             parts = [Part((r.ids + found[r])[r._drafted:], r._drafted, r._blocks, True) for r in left]
             step = Step(self._draft, self._draft_pages, parts, *step_sizes(parts, len(parts)))
             step.start(self._known)
-            for r, p, id in zip(left, parts, step.chosen()[0]):
+            for r, p, chosen in zip(left, parts, step.chosen()):
                 r._drafted = p.end
-                found[r].append(int(id))
+                found[r].append(chosen.id)
             left = [r for r in left if len(found[r]) < r._room]
         return found
 
@@ -763,20 +749,20 @@ class Engine(Intake):
             self._deliver(r, Finished("error", f"{type(error).__name__}: {error}"))
         self._make_pages()
 
-    def _write(self, r, logits, by_device):
-        """Draws a request's next token and hands it over. logits: of the vocabulary; by_device: (id, largest logit), the id that the device has chosen. Returns whether the text goes on."""
+    def _write(self, r, found):
+        """Hands over a request's next token, a Found. Returns whether the text goes on."""
         if r._cancelled:
             return False
         end, token = None, None
         try:
             if r._beams is not None:
-                r._candidates = r._beams._following(logits)
+                r._candidates = r._beams._following(found)
                 return False
-            id = r._sampler.chosen(*logits) if by_device else r._sampler(logits, r.ids, len(r.prompt_ids), r.stop_ids)
+            id = r._sampler.take(found)
             if id in r.stop_ids or r._sampler.ended:
-                end = Finished("stop", logprob=None if r.logprobs is None or id not in r.stop_ids else logprobs(logits, id, 0)[0])
+                end = Finished("stop", logprob=found.logprob if id in r.stop_ids else None)
             else:
-                token = Token(id) if r.logprobs is None else Token(id, *logprobs(logits, id, r.logprobs))
+                token = Token(id, found.logprob, list(found.top))
         except Exception as e:  # such as logits that are not finite
             end = Finished("error", f"{type(e).__name__}: {e}")
         if token is not None:

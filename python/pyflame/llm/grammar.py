@@ -163,15 +163,34 @@ class _Wrapped:
 
 
 class Matcher:
-    """Where a text is in its grammar. allowed() is an array of bool, one for each token that can be drawn; take(id) adds a token. ended: the text is complete."""
+    """Where a text is in its grammar. allowed() is an array of bool, one for each token that can be drawn; words() has the same as bits; take(id) adds a token. ended: the text
+    is complete."""
 
     def __init__(self, matcher, vocabulary, kind):
         self._matcher, self._vocabulary, self._kind, self.ended = matcher, vocabulary, kind, False
 
     def allowed(self):
-        bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8), bitorder="little", count=self._vocabulary.size)
+        return np.unpackbits(self.words().view(np.uint8), bitorder="little", count=self._vocabulary.size).view(bool)
+
+    def words(self):
+        """Whether tokens are allowed, as bits of a uint32 array: token i is bit i % 32 of the word i // 32."""
+        size = self._vocabulary.size
+        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<u4")[: -(-size // 32)].copy()
         self._check()
-        return bits.view(bool)
+        if size % 32:
+            words[-1] &= np.uint32((1 << size % 32) - 1)
+        return words
+
+    def copy(self):
+        """A Matcher that goes its own way from here."""
+        return Matcher(self._matcher.deep_copy(), self._vocabulary, self._kind)
+
+    def goes_on(self, id):
+        """Adds a token, if it may come here and does not end the text. Whether that is so; if not, the Matcher is at no place of its grammar."""
+        if self.ended or not self._matcher.consume_token(id):
+            return False
+        self.ended = id in self._vocabulary.end_ids
+        return not self.ended
 
     def take(self, id):
         """ValueError for a token that may not come here."""

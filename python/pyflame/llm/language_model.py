@@ -14,6 +14,7 @@ from .._model_packages import model_in
 from ..io import load as load_tensors
 from ..io import load_gguf
 from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json
+from ._choice import Choices, choose
 from ._errors import Values
 from ._lora import Adapters, read_adapter
 from ._network import Cache, Network, _on_gpu, unpaired
@@ -23,7 +24,7 @@ from ._pieces import Pieces
 from ._speculation import Drafter, SpeculativeConfig, draft_model
 from ._templates import Template
 from .grammar import Vocabulary
-from .sampling import Sampler, Sampling, draw
+from .sampling import Sampler, Sampling
 from .tools import format_of
 
 _ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "</s>", "<|end_of_text|>")  # tokens that end an answer in the models of the table
@@ -190,15 +191,11 @@ class LanguageModel:
                     logits = self._network.forward(new, self._cache, every=True, adapt=adapt, blocks=(rounded(len(new)),))
                 else:
                     logits = self._network.forward(new, self._cache, adapt=adapt).unsqueeze(0)
-                count, by_device = len(guesses) + 1, sampler.needs_logits_alone
-                if by_device:
-                    settings = [sampler.settings(len(ids) - prompt + i) for i in range(count)]
-                    chosen = [x.cpu().numpy() for x in draw(logits[:, :known], settings)]
-                else:
-                    logits = logits.cpu().numpy()
+                rows = sampler.rows(known, ids, prompt, stop_ids, guesses)
+                found = choose(logits, known, Choices(rows, *logits.shape)).wait(len(rows))
                 self._cached.extend(new)
-            for i in range(count):
-                token = sampler.chosen(*(x[i] for x in chosen)) if by_device else sampler(logits[i, :known], ids, prompt, stop_ids)
+            for i, chosen in enumerate(found):
+                token = sampler.take(chosen)
                 if token in stop_ids or sampler.ended:
                     return "stop"
                 ids.append(token)

@@ -6,17 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import _C
+from ._choice import LIKELIEST, Changes, Choices, Row, choose
 from .grammar import Grammar
-
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-def draw(logits, settings):
-    """The choice of the next tokens where the logits are: (ids, largest logits), int64 and float32 tensors of one number for each row. logits: float32 (rows, tokens that can be drawn);
-    settings: a tuple of each row, as Sampler.settings() has it; rows without one take the likeliest token."""
-    numbers = np.zeros((logits.shape[0], 5), dtype=np.float32)
-    numbers[: len(settings)] = np.reshape(settings, (-1, 5))
-    return _C._draw_tokens(logits, _C.tensor(numbers, device=logits.device))
 
 
 @dataclass
@@ -87,6 +78,9 @@ class Sampler:
     matcher: where the text is in the grammar of `sampling`, a grammar's Matcher or None. With one, a Sampler serves one text, and each call continues it.
     ended: the last token that was drawn ended a text whose grammar is complete.
 
+    A call computes in float32, as a device does that chooses tokens where the logits are: rows() says what it needs for that. probabilities() computes in float64. So a token
+    whose logit after biases and penalties, or whose part of the sum, differs from another's in the last bits of float32 only may be in one and not in the other.
+
     A call raises ValueError for logits that are not finite, and where a grammar or min_tokens leaves no token.
     """
 
@@ -94,6 +88,7 @@ class Sampler:
         self.sampling, self._matcher = sampling, matcher
         self._random = np.random.Generator(np.random.Philox(sampling.seed))
         self._numbers = []  # one for each token that is written
+        self._changes, self._limits = None, (0, 0)
 
     @property
     def ended(self):
@@ -101,24 +96,82 @@ class Sampler:
         return self._matcher is not None and self._matcher.ended
 
     @property
-    def needs_logits_alone(self):
-        """Whether the next token follows from the logits and a random number, whatever the text is. draw() can choose it from the model's own logits then."""
-        s = self.sampling
-        return self._matcher is None and s.repetition_penalty == 1 and not (s.logit_bias or s.frequency_penalty or s.presence_penalty or s.min_tokens)
+    def needs_the_token_before(self):
+        """Whether only the host can say what the next token may be, and only when it knows the one before: there is a grammar."""
+        return self._matcher is not None
 
     def settings(self, written):
-        """What draw() needs to choose the next token, after so many were written: temperature, top_k, top_p, min_p and the number that is drawn for this token, as float32 can hold them."""
+        """What the op draw_tokens needs to choose the next token, after so many were written: temperature, top_k, top_p, min_p and the number that is drawn for this token, as float32 can hold them."""
         s = self.sampling
         if s.temperature == 0:
-            return (0.0, 0, 1.0, 0.0, 0.0)
+            return LIKELIEST
         while len(self._numbers) <= written:
             self._numbers.append(self._random.random())
         return (min(s.temperature, 1e30), min(s.top_k, 1 << 30), max(s.top_p, 1e-30), s.min_p, self._numbers[written])
 
-    def chosen(self, id, highest):
-        """The id that draw() has chosen, as an int. highest: the largest of the logits. ValueError where that is not finite."""
-        _finite(highest)
-        return int(id)
+    def rows(self, size, tokens, prompt, stop_ids, guesses=(), place=-1, top=None, drawn=None):
+        """What choose() needs for the next token, and for those after each guess: a list of Row. The text may only grow between calls. size: how many tokens can be drawn; place, top: as
+        of Row, where the host does not know the token behind `tokens` yet, and where log probabilities are wanted; drawn: how many numbers were drawn before (default: as many as tokens
+        were written)."""
+        s, written = self.sampling, len(tokens) - prompt + (place >= 0)
+        drawn = written if drawn is None else drawn
+        self._limits = len(stop_ids), size
+        if self._changes is None and (s.logit_bias or s.repetition_penalty != 1 or s.frequency_penalty or s.presence_penalty or (s.min_tokens and self._matcher is None)):
+            s.check_vocabulary(size)
+            self._changes = Changes(s, size, stop_ids if self._matcher is None else ())
+        if self._changes is not None:
+            self._changes.grow(tokens, prompt)
+            place = place if self._changes.depend_on_tokens else -1
+        masks = [(None, None)] * (len(guesses) + 1) if self._matcher is None else self._masks(guesses, written, stop_ids)
+        rows = []
+        for i, (allowed, error) in enumerate(masks):
+            changes, penalties = (None, Row.penalties) if self._changes is None else (self._changes.after(guesses[:i], written + i), self._changes.penalties)
+            rows.append(Row(self.settings(drawn + i), changes, penalties, place, allowed, top, 1.0, error))
+        return rows
+
+    def _masks(self, guesses, written, stop_ids):
+        """For each row the words of what the grammar allows, and an error that it has met. None for rows behind a guess that may not come, which nobody will need."""
+        masks, matcher = [], self._matcher if not guesses else self._matcher.copy()
+        for i in range(len(guesses) + 1):
+            if i > 0 and not matcher.goes_on(guesses[i - 1]):
+                break
+            try:
+                masks.append((self._without_ends(matcher.words(), stop_ids if written + i < self.sampling.min_tokens else ()), None))
+            except ValueError as e:
+                masks.append((None, e))
+        return masks + [(None, None)] * (len(guesses) + 1 - len(masks))
+
+    @staticmethod
+    def _without_ends(words, ends):
+        """The words without the bits of these tokens, unless nothing is left: a grammar goes before min_tokens."""
+        left = words.copy() if ends else words
+        for i in ends:
+            if i < 32 * left.size:
+                left[i // 32] &= ~np.uint32(1 << i % 32)
+        return (left if left.any() else words).view(np.int32)
+
+    def take(self, found):
+        """The id that choose() has found for the row, as an int. With a grammar, the text goes on with it. ValueError as for a call."""
+        if found.error is not None:
+            raise found.error
+        _finite(found.highest)
+        if found.left == -math.inf:
+            self._raise_for_no_token(*self._limits)
+        if self._matcher is not None:
+            self._matcher.take(found.id)
+        return found.id
+
+    def _raise_for_no_token(self, ends, size):
+        if self._matcher is not None:
+            raise ValueError(f"generate: the grammar leaves no token; got {self.sampling.grammar!r}; expected one that the model's vocabulary can write")
+        raise ValueError(f"generate: min_tokens leaves no token; got {ends} tokens that end the text; expected fewer than the vocabulary's {size}")
+
+    def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
+        logits = _C.tensor(np.asarray(logits, dtype=np.float32)[None], device="cpu")
+        size = logits.shape[1]
+        self._changes = None  # the text may be another one
+        rows = self.rows(size, tokens, prompt, stop_ids, drawn=len(self._numbers))
+        return self.take(choose(logits, size, Choices(rows, 1, size)).wait()[0])
 
     def _adjusted(self, logits, tokens, prompt, stop_ids):
         """The logits after biases and penalties, and whether tokens are forbidden, which have -inf."""
@@ -138,15 +191,15 @@ class Sampler:
             logits = logits.copy()
             seen, counts = np.unique(np.fromiter(tokens[prompt:], dtype=np.int64), return_counts=True)
             logits[seen] -= counts * s.frequency_penalty + s.presence_penalty
-        if stop_ids and len(tokens) - prompt < s.min_tokens:
-            logits, forbidden = logits.copy(), True
-            logits[[i for i in stop_ids if i < logits.size]] = -np.inf
+        ends = [i for i in stop_ids if i < logits.size] if len(tokens) - prompt < s.min_tokens else []
         if self._matcher is not None:
             allowed = self._matcher.allowed()
-            possible = np.where(allowed, logits, -np.inf)
-            if forbidden and possible.max() == -np.inf:  # the grammar ends the text before min_tokens
-                possible = np.where(allowed, 0.0, -np.inf)
-            logits, forbidden = possible, True
+            left = allowed.copy()
+            left[ends] = False
+            logits, forbidden = np.where(left if left.any() else allowed, logits, -np.inf), True  # a grammar goes before min_tokens
+        elif ends:
+            logits, forbidden = logits.copy(), True
+            logits[ends] = -np.inf
         return logits, forbidden
 
     def probabilities(self, logits, tokens=(), prompt=0, stop_ids=()):
@@ -161,9 +214,7 @@ class Sampler:
         _finite(logits.max())
         logits, forbidden = self._adjusted(logits, tokens, prompt, stop_ids)
         if forbidden and logits.max() == -np.inf:
-            if self._matcher is not None:
-                raise ValueError(f"generate: the grammar leaves no token; got {self.sampling.grammar!r}; expected one that the model's vocabulary can write")
-            raise ValueError(f"generate: min_tokens leaves no token; got {len(stop_ids)} tokens that end the text; expected fewer than the vocabulary's {logits.size}")
+            self._raise_for_no_token(len(stop_ids), logits.size)
         return logits, forbidden
 
     def _sorted(self, logits, forbidden):
@@ -185,21 +236,6 @@ class Sampler:
             p = p[p >= s.min_p * p[0]]
         return ids[: p.size], p / p.sum()
 
-    def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
-        id = self._drawn(logits, tokens, prompt, stop_ids)
-        if self._matcher is not None:
-            self._matcher.take(id)
-        return id
-
-    def _drawn(self, logits, tokens, prompt, stop_ids):
-        if not self.needs_logits_alone:
-            logits, forbidden = self._checked(logits, tokens, prompt, stop_ids)
-            narrow = np.clip(logits, -_LARGEST, _LARGEST)
-            logits = np.where(logits == -np.inf, logits, narrow) if forbidden else narrow
-        row = _C.tensor(np.asarray(logits, dtype=np.float32)[None], device="cpu")
-        ids, highest = draw(row, [self.settings(len(self._numbers))])
-        return self.chosen(ids.item(), highest.item())
-
 
 def _finite(logit):
     if not np.isfinite(logit):
@@ -210,14 +246,3 @@ def _likeliest(logits, n):
     """The ids of the n largest logits, the largest first, of equal ones the lower id first."""
     ids = np.argpartition(-logits, n - 1)[:n]
     return ids[np.lexsort((ids, -logits[ids]))]
-
-
-def logprobs(logits, id, top):
-    """(log p(id), the `top` likeliest tokens as a list of (id, log p)): log softmax of the model's own logits, before any setting. Floats."""
-    logits = np.asarray(logits, dtype=np.float64)
-    largest = logits.max()
-    logs = logits - (largest + np.log(np.exp(logits - largest).sum()))
-    if not top:
-        return float(logs[id]), []
-    top = min(top, logs.size)
-    return float(logs[id]), [(int(i), float(logs[i])) for i in _likeliest(logs, top)]
