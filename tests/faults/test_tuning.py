@@ -207,6 +207,26 @@ def test_loops_are_measured_and_the_next_process_has_the_fastest(program, archit
     assert loops_of(text) == ["gpu.loop:lanes=16", columns, "gpu.loop:vector=4,each=2"], text
 
 
+# The product alone has the configuration vector=8,each=4; what follows it needs registers, too.
+FORCED = """
+x = pf.ones(300, 1000, device='rocm')
+pf.synchronize()
+def loop():
+    return pf.nn.functional.gelu(x * 2) + x
+with pf.tuning.force('mul', 'gpu.loop:vector=8,each=4'):
+    print(refused(pf.ArgumentError, lambda: loop().tolist()))
+    assert (x * 2).to('cpu')[0, 0].item() == 2
+with pf.tuning.force('mul', 'gpu.loop:vector=4,each=1'):
+    print(pf.explain(loop))
+"""
+
+
+def test_a_configuration_that_the_fused_loop_has_not_is_an_error(program):
+    text = program.run(FORCED)
+    assert "mul: no such configuration of a loop that begins with it; got 'vector=8,each=4'; expected one of " in text
+    assert loops_of(text) == ["gpu.loop:vector=4,each=1"]
+
+
 # The interpreter is compiled before the loop that is measured, whose own compilation takes a second more.
 STAND_IN = """
 import pathlib, time
@@ -225,7 +245,7 @@ for row in pf.tuning.rows():
 
 def test_a_loop_is_timed_without_the_interpreter(program, tmp_path):
     """The emulator makes the interpreter slow, so a time would show that it ran."""
-    found = program.run(STAND_IN, PYFLAME_INTERPRET="1", PYFLAME_EMULATOR_SLOW_KERNEL="rounded:2000", PYFLAME_EMULATOR_SLOW_COMPILE=f"pf::tanh<:1:{tmp_path / 'begun'}")
+    found = program.run(STAND_IN, PYFLAME_INTERPRET="1", PYFLAME_EMULATOR_SLOW_KERNEL="rounded:2000", PYFLAME_EMULATOR_SLOW_COMPILE=f"pf_loop_tanh:1:{tmp_path / 'begun'}")
     times = dict(line.split() for line in found.splitlines())
     assert len(times) > 1 and all(float(us) < 2_000_000 for us in times.values()), times
 

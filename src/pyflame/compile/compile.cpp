@@ -39,7 +39,9 @@ std::unique_ptr<Executable> make_candidate(const Problem& p, const Selection& se
     return chosen.make(p);
   } catch (const Error& e) {
     const Candidate first{&selection.impls[*selection.impl], ""};
-    if (chosen.name() == first.name() || forced_entry(op_name(p.root().op))) throw;
+    const bool forced = forced_entry(op_name(p.root().op)).has_value();
+    if (forced && !chosen.configuration.empty()) throw ForcedError(e.kind(), e.what());
+    if (forced || chosen.name() == first.name()) throw;
     const std::string op(op_name(p.root().op)), device = p.graph.device.str();
     note_fallback(op, device, first.name(), e.what(),
                   fmt::format("{} runs on {} of {}, because the tuned {} cannot be made ({})", op, first.name(), device,

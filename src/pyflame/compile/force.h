@@ -5,7 +5,16 @@
 #include <string_view>
 #include <vector>
 
+#include "pyflame/base/error.h"
+
 namespace pyflame {
+
+// A forced configuration cannot be made for a group. Then the window's ops do not run one by one, because an op alone may have the
+// configuration.
+class ForcedError : public Error {
+ public:
+  using Error::Error;
+};
 
 // "gpu.matmul_units:tile=64x64,splits=2" is an entry with one of its configurations; without a configuration, the entry's own choice.
 struct ForcedEntry {

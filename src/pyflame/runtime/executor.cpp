@@ -15,6 +15,7 @@
 #include "pyflame/base/fork.h"
 #include "pyflame/base/location.h"
 #include "pyflame/base/threads.h"
+#include "pyflame/compile/force.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/runtime/added.h"
 #include "pyflame/runtime/allocator.h"
@@ -506,6 +507,8 @@ void execute_window(Window& w, CutReason reason) noexcept {
   try {
     try {
       run_window(w, reason, false);
+    } catch (const ForcedError&) {
+      throw;
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::OutOfMemory) release_arenas();
       release_kept_values();

@@ -12,8 +12,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int64_t kEach = 4;  // rows that a thread loads at once
-
 class Columns {
  public:
   Columns(const Problem& p, const Geometry& g, bool vectors, const ColumnCut& cut, const std::vector<int64_t>& kept)
@@ -80,7 +78,7 @@ class Columns {
         "  const I begin = pf::group().y * segment, end = pf::least<I>(begin + segment, rows);\n"
         "  const I mine = (pf::group().x * (I)across + (I)x) * V;\n  const bool column_ok = mine < columns;\n"
         "  const I u = column_ok ? mine : 0;\n",
-        vector_, kEach, text_.number(cut_.across), text_.number(text_.rows()), text_.number(text_.columns()),
+        vector_, kRowsAtOnce, text_.number(cut_.across), text_.number(text_.rows()), text_.number(text_.columns()),
         text_.number(cut_.segment));
     body += "  " + text_.coordinates(true, unit_index(), vector_) + before + starts;
     body += fmt::format(

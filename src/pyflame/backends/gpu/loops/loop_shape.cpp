@@ -69,7 +69,7 @@ std::vector<ColumnCut> other_column_cuts(int64_t rows, int64_t columns) {
     if (across < 1 || across > kMostAcross || 4 * across > std::max<int64_t>(columns, 4)) return;
     const int64_t lanes = kGroupThreads / across, parts = std::clamp<int64_t>(wanted, 1, kMostSegments);
     const int64_t segment = parts == 1 ? rows : ceil_div(ceil_div(rows, parts), lanes) * lanes;
-    add(all, own, column_segments(rows, across, segment));
+    if (parts == 1 || segment >= kRowsAtOnce * lanes) add(all, own, column_segments(rows, across, segment));
   };
   cut(own.across, 2 * own.segments);
   cut(own.across, own.segments / 2);

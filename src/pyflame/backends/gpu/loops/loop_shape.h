@@ -13,6 +13,7 @@
 namespace pyflame::gpu {
 
 constexpr int64_t kUnit = 8;           // adjacent elements of a row that one lane of a reduction takes together
+constexpr int64_t kRowsAtOnce = 4;     // rows that a thread of a reduction of columns loads together
 constexpr int64_t kBusyGroups = 2048;  // workgroups that keep a large GPU busy for several rounds
 
 // Elementwise loops. 0: as the loop's types and strides suggest. The result has the same bits for all of them.
