@@ -87,6 +87,8 @@ class Executable {
   virtual void run(const RunContext& ctx) = 0;
   virtual size_t workspace() const { return 0; }
   virtual bool capturable() const { return true; }
+  // From now on a run waits for the compiler, where something else would compute meanwhile. So it can be timed.
+  virtual void end_stand_in() {}
   // Whether it computes the same bits in every run. If not, it is used only if the op's attribute any_order allows it.
   virtual bool repeats() const { return true; }
 };

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <set>
 
-#include "pyflame/backends/stand_in.h"
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/passes.h"
 #include "pyflame/ops/helpers.h"
@@ -190,7 +189,7 @@ class Trial {
     m.sound = false, m.us = 1e30;
     try {
       m.workspace = e.executable->workspace();
-      if (auto* stands_in = dynamic_cast<HasStandIn*>(e.executable.get())) stands_in->end_stand_in();
+      e.executable->end_stand_in();
       for (const Output& o : outputs_) {
         if (f_.memory) f_.memory->fill(o.at, 0xff, o.nbytes);
         else std::memset(o.at, 0xff, o.nbytes);

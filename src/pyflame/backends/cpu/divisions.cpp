@@ -76,6 +76,7 @@ class Divided final : public Executable {
     inner_->run(ctx);
   }
   size_t workspace() const override { return inner_->workspace(); }
+  void end_stand_in() override { inner_->end_stand_in(); }
   bool capturable() const override { return inner_->capturable(); }
   bool repeats() const override { return inner_->repeats(); }
 

@@ -12,7 +12,6 @@
 #include "pyflame/backends/gpu/loops/loop_shape.h"
 #include "pyflame/backends/gpu/loops/loop_text.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
-#include "pyflame/backends/stand_in.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
@@ -77,7 +76,7 @@ class Launch {
   std::vector<ParamAt> params_;
 };
 
-class Loop final : public Executable, public HasStandIn {
+class Loop final : public Executable {
  public:
   Loop(DeviceType type, LoopPlan vectors, LoopPlan scalars, std::unique_ptr<Interpreter> meanwhile)
       : type_(type),

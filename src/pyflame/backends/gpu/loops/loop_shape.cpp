@@ -55,9 +55,9 @@ std::vector<RowCut> other_row_cuts(int64_t rows, int64_t n) {
     if (!few && n > kGroupThreads) segments(1);
     return all;
   }
-  if (!few) lanes(32), lanes(16);
+  if (!few) lanes(kGroupThreads / 8), lanes(kGroupThreads / 16);
   for (const int64_t wanted : {2, 4, 8}) segments(wanted);
-  if (few) lanes(32);
+  if (few) lanes(kGroupThreads / 8);
   return all;
 }
 
