@@ -37,6 +37,7 @@ LAYERS = [
     ("src/pyflame/record/ir.h", TENSOR + TABLE),
     ("src/pyflame/backends/backend.", TENSOR + CONTRACT),
     ("src/pyflame/backends/communicator.", TENSOR),
+    ("src/pyflame/backends/stand_in.h", []),
     ("src/pyflame/backends/plugin_call.", OPS + ["backends/plugin_call.h"]),
     # The one file that names the concrete backends.
     ("src/pyflame/runtime/register_backends.cpp",
