@@ -11,7 +11,7 @@ BASE = ["base/", "version.h"]
 TENSOR = BASE + ["tensor/"]
 # The names of ops, their attributes and the form of a recorded graph: read by everything from the recorder up.
 TABLE = ["ops/op.h", "ops/attrs.h", "ops/ops.def"]
-CONTRACT = TABLE + ["record/ir.h", "backends/backend.h", "backends/communicator.h", "backends/stand_in.h"]
+CONTRACT = TABLE + ["record/ir.h", "backends/backend.h", "backends/communicator.h"]
 RECORD = TENSOR + CONTRACT + ["record/"]
 OPS = RECORD + ["ops/", "plugin.h"]
 ENGINE = OPS + ["backends/plugin_call.h", "autograd/", "compile/", "runtime/"]
@@ -37,7 +37,6 @@ LAYERS = [
     ("src/pyflame/record/ir.h", TENSOR + TABLE),
     ("src/pyflame/backends/backend.", TENSOR + CONTRACT),
     ("src/pyflame/backends/communicator.", TENSOR),
-    ("src/pyflame/backends/stand_in.h", []),
     ("src/pyflame/backends/plugin_call.", OPS + ["backends/plugin_call.h"]),
     # The one file that names the concrete backends.
     ("src/pyflame/runtime/register_backends.cpp",
