@@ -55,11 +55,9 @@ std::vector<Idea> ideas(DeviceType gpu, const std::string& model) {
                                            : "why no GPU is used, and whether there is one"});
   if (!model.empty())
     out.push_back({fmt::format("pyflame fit {}", quoted(model)), "whether the model fits the memory"});
-  if (model.empty() && has_gpu)
-    out.push_back({fmt::format("pyflame bench memory --device {}", device), "how fast the memory of this GPU is"});
-  if (out.size() < 3)
-    out.push_back({fmt::format("pyflame train gpt --data FOLDER --out run --device {}", device),
-                   "train a small GPT on your own texts"});
+  if (model.empty())
+    out.push_back({fmt::format("pyflame bench memory --device {}", device),
+                   fmt::format("how fast the memory of this {} is", has_gpu ? "GPU" : "machine")});
   if (out.size() < 3) out.push_back({"pyflame info", "versions, devices and libraries"});
   return out;
 }

@@ -130,6 +130,7 @@ def test_alone_without_a_model(run, tmp_path):
     text = run(cwd=tmp_path).stdout
     commands = tried(text)
     assert len(commands) == 3 and "pyflame doctor" in commands and "chat" not in text
+    assert not any(word.isupper() for command in commands for word in command.split()), "each can be pasted as it is"
     for command in commands:
         run(*command.split()[1:2], "--help")
 
