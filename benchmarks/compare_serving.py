@@ -13,9 +13,11 @@ generate_batch(). Before that, a line for each number of texts says how fast lla
 N prompts of 8,192 tokens while other texts are written, and says how long these wait for a token, and how long the prompts take.
 """
 import argparse
+import asyncio
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -153,16 +155,61 @@ def serving(name, command, a):
     return found
 
 
+async def beside_long_prompts(a, url, texts, seed):
+    """(gaps of texts alone, gaps while long prompts are read, times of the long prompts), all in ms. A gap is the time between two pieces of a text that arrive one after the other."""
+    import aiohttp
+
+    draw, arrived = random.Random(seed), [[] for _ in range(texts)]
+
+    def body(tokens, written):
+        return {"model": name, "prompt": [draw.randrange(1000) for _ in range(tokens)], "max_tokens": written, "temperature": 0, "ignore_eos": True, "stream": True}
+
+    async def write(times, content):
+        async with session.post(url + "/v1/completions", json=content) as r:
+            r.raise_for_status()
+            async for line in r.content:
+                if line.startswith(b"data: {") and b'"text"' in line:
+                    times.append(time.perf_counter())
+
+    async def read():
+        begin, times = time.perf_counter(), []
+        await write(times, body(LONG, 1))
+        return 1e3 * (times[0] - begin)
+
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+        async with session.get(url + "/v1/models") as r:
+            name = (await r.json())["data"][0]["id"]
+        writing = [asyncio.create_task(write(times, body(a.input, a.long_output))) for times in arrived]
+        while min(map(len, arrived)) < 50:
+            await asyncio.sleep(0.01)
+        alone = time.perf_counter()
+        await asyncio.sleep(2)
+        begin, reading = time.perf_counter(), []
+        for _ in range(a.long):
+            reading.append(asyncio.create_task(read()))
+            await asyncio.sleep(draw.expovariate(1))
+        waited = await asyncio.gather(*reading)
+        end = time.perf_counter()
+        if any(task.done() for task in writing):
+            raise RuntimeError("a text was complete before all long prompts were read; expected a larger --long_output")
+        for task in writing:
+            task.cancel()
+
+    def gaps(first, last):
+        return [1e3 * (y - x) for times in arrived for x, y in zip(times, times[1:]) if first <= x and y <= last]
+
+    return gaps(alone, begin), gaps(begin, end), waited
+
+
 def long_prompts(name, command, a, budget):
-    """Long prompts arrive while other texts are written, in steps of at most `budget` tokens."""
-    beside = a.texts // 4
-    with Server(command(beside + a.long, LONG + 64, budget, PORT), PORT) as server:
-        requests(a.model, server.url, 2, LONG, 4)
-        requests(a.model, server.url, beside, a.input, 4)
-        others = requests(a.model, server.url, beside, a.input, a.long_output, wait=False)
-        time.sleep(3)  # until they are written
-        long = requests(a.model, server.url, a.long, LONG, 4, rate=1)
-        return {"program": name, "step_tokens": budget, "texts": beside, "prompt_tokens": LONG, "beside_long_prompts": result_of(others), "long_prompts": long}
+    """Long prompts arrive, about one a second, while other texts are written, in steps of at most `budget` tokens. The second of two runs counts; the first one compiles."""
+    texts = a.texts // 4
+    with Server(command(texts + a.long, max(LONG, a.input + a.long_output) + 64, budget, PORT), PORT) as server:
+        for seed in range(2):  # other prompts, or the server would have their keys and values
+            alone, beside, waited = asyncio.run(beside_long_prompts(a, server.url, texts, seed))
+            time.sleep(1)  # until the server has ended the texts
+    percentiles = lambda ms: {f"p{p}": sorted(ms)[int(len(ms) * p / 100)] for p in (50, 90, 99)}  # noqa: E731
+    return {"program": name, "step_tokens": budget, "texts": texts, "prompts": a.long, "prompt_tokens": LONG, "alone_ms": percentiles(alone), "beside_ms": percentiles(beside), "first_token_ms": percentiles(waited)}
 
 
 def transformers_batching(a, words):
@@ -208,7 +255,7 @@ def main():
     p.add_argument("--temperature", type=float, default=0, help="the requests once more, with tokens drawn at this temperature")
     p.add_argument("--long", type=int, default=8, help="with --only long: the number of long prompts")
     p.add_argument("--long_budgets", default="128,256,512", help="with --only long: the most tokens of a step, of one server each")
-    p.add_argument("--long_output", type=int, default=1024, help="with --only long: the tokens of the other texts")
+    p.add_argument("--long_output", type=int, default=4096, help="with --only long: the tokens of the other texts")
     p.add_argument("--attention", default="paged|sdpa", help="transformers' implementation of attention")
     p.add_argument("--only", default="decode,pyflame,llama.cpp,transformers")
     p.add_argument("--small", action="store_true", help="a small model, to try the program")

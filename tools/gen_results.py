@@ -71,7 +71,7 @@ class Figures:
         self.database, self.repeats = load(CPU, "tuning_database"), load(CPU, "bench_repeats")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(DECODE_GPU, "compare_ops")
         self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(DECODE_GPU, "compare_serving")
-        self.drawn_file = load(DECODE_GPU, "llm_decode_8b_drawn")
+        self.drawn_file, self.long_file = load(DECODE_GPU, "llm_decode_8b_drawn"), load(DECODE_GPU, "serving_long_prompts")
         self.batching_file = load(DECODE_GPU, "compare_serving_transformers")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
@@ -179,8 +179,13 @@ class Figures:
             lines.append(f"| {name} | {r['output_tokens_per_second']:,.0f} | {r['seconds']:.1f} s | {' | '.join(waits)} |")
         return "\n".join(lines)
 
-    def beside_long_prompts(self):
-        return next(r["beside_long_prompts"] for r in self.serving_file["serving"] if r["program"] == "pyflame")
+    def long_prompts_table(self):
+        """What texts wait for a token while long prompts are read, by the most tokens of a step."""
+        lines = ["| tokens of a step | between tokens beside prompts, median | 99th percentile | ratio | the same without prompts, median | 99th percentile | first token of a prompt, median |", "|--:|--:|--:|--:|--:|--:|--:|"]
+        for r in self.long_file["long"]:
+            beside, alone = r["beside_ms"], r["alone_ms"]
+            lines.append(f"| {r['step_tokens']} | {beside['p50']:.1f} ms | {beside['p99']:.1f} ms | {beside['p99'] / beside['p50']:.1f} | {alone['p50']:.1f} ms | {alone['p99']:.1f} ms | {r['first_token_ms']['p50'] / 1000:.2f} s |")
+        return "\n".join(lines)
 
     @staticmethod
     def ops_count(file):

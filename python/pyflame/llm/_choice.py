@@ -209,11 +209,17 @@ def choose(logits, known, choices, found=None):
     of so many rows; found: the ids of the step before on the device, where a row has a place among them."""
     x = logits[:, :known]
     highest = [] if choices.changes is None and choices.masks is None else [x.amax(1)]
-    shown = None if choices.shown is None else _Shown(x, *choices.shown)
+    # Each part is a program by itself: the number of programs is the sum of the sizes that the parts have, and not their product.
+    shown = None
+    if choices.shown is not None:
+        shown = _Shown(x, *choices.shown)
+        _C.cut()
     if choices.changes is not None:
         _change(logits, choices, found)
+        _C.cut()
     if choices.masks is not None:
         _mask(logits, *choices.masks)
+        _C.cut()
     if choices.settings is None:
         ids = x.argmax(1)
         left = x.gather(1, ids.unsqueeze(1))[:, 0]

@@ -54,12 +54,12 @@ def rates(metric, text):
     return [float((a or b).replace(",", "").replace("_", "")) for a, b in found]
 
 
-_STARTED_WHILE_IMPORTED = "An attempt has been made to start a new process before the"  # of Python's multiprocessing
+_STARTED_WHILE_IMPORTED = ("An attempt has been made to start a new process before the", "a worker process began to run the program again")  # of multiprocessing, and of DataLoader
 
 
 def _failure(code, text, program):
     """Why a run failed: its last lines, or what to write where Python's message is long and does not name the place."""
-    if _STARTED_WHILE_IMPORTED in text:
+    if any(said in text for said in _STARTED_WHILE_IMPORTED):
         return (f"its processes import it, and it starts processes while it is imported; got {program}, exit code {code}; expected what it runs below `if __name__ == '__main__':`; "
                 "hint: put what is not a def, a class or an import into `def main():`, and end the file with\n    if __name__ == '__main__':\n        main()")  # fmt: skip
     last = "\n".join(text.splitlines()[-20:])
