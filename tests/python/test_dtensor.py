@@ -18,7 +18,7 @@ R, P = Replicate(), Partial()
 pf.manual_seed(3)  # the same whole tensors in each process
 
 def close(a, b, what=""):
-    assert tuple(a.shape) == tuple(b.shape) and a.dtype == b.dtype and pf.allclose(a, b, rtol=1e-4, atol=2e-5 * max(1.0, b.abs().max().item() if b.numel() else 0.0)), (what, a, b)
+    assert tuple(a.shape) == tuple(b.shape) and a.dtype == b.dtype and pf.allclose(a, b, rtol=1e-4, atol=1e-5), (what, a, b)
 
 def leaf(*shape):
     return pf.randn(*shape).requires_grad_()
@@ -214,6 +214,10 @@ from pyflame.distributed.tensor.parallel import ColwiseParallel, PrepareModuleIn
 S = Shard
 mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
 
+def close_to(g, want, name):  # rows of tiny variance have large gradients, whose rounding is relative to the largest
+    scale = max(1.0, want.abs().max().item())
+    close(g / scale, want / scale, name)
+
 class Network(pf.nn.Module):
     def __init__(self):
         super().__init__()
@@ -243,7 +247,7 @@ for up, down in ((ColwiseParallel(use_local_output=False), RowwiseParallel()), (
     (y * weights).square().sum().backward()
     for (name, p), (_, q) in zip(model.named_parameters(), want.named_parameters()):
         g = p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad
-        close(g, q.grad, name)
+        close_to(g, q.grad, name)
     s = seen.pop()
     assert isinstance(s, DTensor) == (not up.use_local_output)
     if isinstance(s, DTensor):
@@ -255,7 +259,7 @@ assert isinstance(y, DTensor) and y.placements == (S(0),) and y.shape == (4, 4, 
 close(y.full_tensor(), target)
 (y.full_tensor() * weights).square().sum().backward()
 for (name, p), (_, q) in zip(model.named_parameters(), want.named_parameters()):
-    close(p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad, q.grad, name)
+    close_to(p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad, q.grad, name)
 whole = DTensor.from_local(x / world, mesh, [P])
 close(divided({"up": ColwiseParallel(), "down": RowwiseParallel()})(whole), target)
 model = divided({"": PrepareModuleInput(input_layouts=None, input_kwarg_layouts={"x": Shard(0)}, desired_input_kwarg_layouts={"x": Replicate()})})
