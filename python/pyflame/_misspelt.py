@@ -3,6 +3,7 @@
 Python itself adds such a proposal where it prints the traceback of an error that nobody catches, not for those that notebooks and logs show. Tensor has no
 __getattr__ for it: that would make each read of an attribute slower, and hasattr() of an absent one 25 times as long."""
 import sys
+from types import ModuleType
 
 _PLACES = ("nn", "nn.functional", "optim", "optim.lr_scheduler", "data", "autograd", "linalg", "fft", "special", "models", "distributions")  # where a name of pf or pf.nn may be
 
@@ -15,7 +16,8 @@ def elsewhere(module, name):
     from importlib import import_module
 
     for place in _PLACES:
-        if name in dir(import_module(f"{package}.{place}")):
+        found = import_module(f"{package}.{place}")
+        if name in dir(found) and not isinstance(getattr(found, name), ModuleType):  # nn.grad is a module that is there once something has imported it
             return f"{package}.{place}.{name}"
     return None
 

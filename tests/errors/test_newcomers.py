@@ -27,6 +27,7 @@ def test_misspelt_names(module, name, meant):
                                                  (pf, "DataLoader", "pyflame.data.DataLoader"), (pf, "kl_divergence", "pyflame.distributions.kl_divergence"), (pf, "resnet18", "pyflame.models.resnet18"), (pf, "grad", "pyflame.autograd.grad"),
                                                  (nn, "mse_loss", "pyflame.nn.functional.mse_loss"), (nn, "Adam", "pyflame.optim.Adam"), (pf, "rocm", "rocm_is_available")])
 def test_names_that_another_module_has(module, name, meant):
+    import pyflame.nn.grad  # noqa: F401  a module is not the answer to pf.grad
     with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute '{name}'; did you mean '{meant}'\\?$"):
         getattr(module, name)
 

@@ -311,9 +311,9 @@ def test_a_notice_of_hosts_that_are_missing(monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("options, code, message", [
-    (["--rdzv", "127.0.0.1", "--nnodes", "2"], 2, "--rdzv: not an address; got 127.0.0.1; expected HOST:PORT with a port from 1 to 65535"),
-    (["--rdzv", "127.0.0.1:1", "--master-port", "2", "--nnodes", "2"], 2, "--rdzv: there are two places to meet; got --rdzv 127.0.0.1:1 with --master-addr or --master-port; expected one of both"),
-    (["--rdzv-timeout", "0"], 2, "--rdzv-timeout: out of range; got 0; expected more than 0"),
+    (["--rdzv", "127.0.0.1", "--nnodes", "2"], 2, "--rdzv: not an address; got 127.0.0.1; expected HOST:PORT with a port from 1 to 65535; hint: `pyflame run *"),
+    (["--rdzv", "127.0.0.1:1", "--master-port", "2", "--nnodes", "2"], 2, "--rdzv: there are two places to meet; got --rdzv 127.0.0.1:1 with --master-addr or --master-port; expected one of both; hint: `pyflame run *"),
+    (["--rdzv-timeout", "0"], 2, "--rdzv-timeout: out of range; got 0; expected more than 0; hint: `pyflame run *"),
     (["--rdzv", "name.invalid:29500", "--nnodes", "2"], 1, "pyflame run: the address is unknown; got name.invalid (*); expected the name or the address of this host, which has host 0; hint: --rdzv\n"),
     (["--rdzv", "127.0.0.1:1", "--nnodes", "2", "--node-rank", "1", "--rdzv-timeout", "0.5"], 1, "pyflame run: host 0 cannot be reached within 0.5 s; got 127.0.0.1:1 (Connection refused); expected the store of host 0; hint: --rdzv\n"),
 ])
