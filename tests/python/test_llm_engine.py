@@ -1,6 +1,7 @@
 """pf.llm.Engine: what a batch writes is what each request writes alone; blocks of the cache are shared, given up and given back."""
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -567,6 +568,47 @@ def test_passes_ahead_write_the_same(lm, mixed, ahead, options):
         assert [r.ids for r in written(engine, prompts, counts)] == want
         assert idle(engine) and engine.stats()["generation_tokens_total"] == sum(counts)
     assert ahead[0] > 5
+
+
+def warmed_up(engine):
+    """Whether the engine has computed all steps that it warms up with."""
+    for _ in range(6000):
+        if not engine._to_warm_up:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def planned_programs(lm, texts, tokens, sampling=GREEDY, **options):
+    """How many programs are planned while an engine writes texts, each from a prompt of one token."""
+    with Engine(lm, max_num_seqs=4, **options) as engine:
+        assert warmed_up(engine) and idle(engine)
+        written(engine, [[7]], [1])  # the step after the last one of warming up has its own program, which begins with a token that the host knows
+        before = pf.program_cache_stats()["misses"]
+        got = [r.ids for r in written(engine, [[7 + i] for i in range(texts)], [tokens] * texts)]
+        return pf.program_cache_stats()["misses"] - before, got
+
+
+def test_after_warming_up_no_step_of_one_text_plans_a_program(lm, ahead):
+    """The text's blocks are more than those of the smallest table, and of the next ones."""
+    pf.clear_program_cache()
+    more, cold = planned_programs(lm, 1, 240, warm_up=False)
+    pf.clear_program_cache()
+    none, warm = planned_programs(lm, 1, 240)
+    assert none == 0 and more >= 2 and cold == warm
+
+
+def test_what_warms_up_are_all_sizes_of_writing_steps(lm, ahead):
+    rows, widths = (sorted(set(x)) for x in zip(*Engine(lm, max_num_seqs=5, max_model_len=150)._sizes_to_warm_up()))
+    assert rows == [1, 2, 3, 4, 6] and widths == [8, 16]
+
+
+def test_a_failure_while_the_engine_warms_up_ends_no_request(lm, ahead, monkeypatch):
+    monkeypatch.setattr(Engine, "_warm_up", lambda self, *size: 1 / 0)
+    with Engine(lm) as engine:
+        assert warmed_up(engine)
+        (received,) = written(engine, [[7, 8, 9]], [3])
+    assert received.ids == list(lm.tokens([7, 8, 9], 3, GREEDY, stop_ids=()))
 
 
 def test_prompts_are_read_in_passes_ahead(lm, mixed, ahead, monkeypatch):

@@ -48,12 +48,27 @@ def block_bytes(network, kv_cache_dtype="auto"):
     return 2 * c.layers * BLOCK * c.kv_heads * row_bytes(kv_cache_dtype, c.head_dim, network.dtype)
 
 
+def table_width(blocks):
+    """The blocks that each text of a table has where all texts are written. A text reads no more blocks than it has, so a wide table costs little, and powers of two are few sizes."""
+    return coarsely_rounded(blocks, LEAST_WIDTH)
+
+
+def writing_sizes(texts, tokens):
+    """The (rows, blocks of the table) of all steps that write up to `texts` texts of up to `tokens` tokens, the smallest tables first."""
+    widths, most = [LEAST_WIDTH], table_width(-(-tokens // BLOCK))
+    while widths[-1] < most:
+        widths.append(2 * widths[-1])
+    return [(rows, width) for width in widths for rows in sorted({rounded(n + 1) for n in range(texts)})]
+
+
 class Pages:
     """Keys and values of `count` blocks and the waste block: for each layer a tensor of shape ((count + 1) BLOCK, key heads, head size), written in place. kv_cache_dtype: as of
-    the Engine. If that has 8 bits, each layer also has key_scales and value_scales, ((count + 1) BLOCK, key heads)."""
+    the Engine. If that has 8 bits, each layer also has key_scales and value_scales, ((count + 1) BLOCK, key heads). longest: the most tokens of a text, for which the model's tables of positions
+    are made at once: when they grow, all programs that read them are planned again."""
 
-    def __init__(self, network, count, kv_cache_dtype="auto"):
+    def __init__(self, network, count, kv_cache_dtype="auto", longest=1):
         c = network.config
+        network.reserve(longest)
         self.dtype, self.format = network.dtype, format_of(kv_cache_dtype)
 
         def of_layers(*shape, dtype):
@@ -138,7 +153,7 @@ class _Singles:
     def __init__(self, network, parts, begins, rows):
         width = max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1)
         if all(len(p.ids) == 1 for p in parts):
-            width = rounded(max(LEAST_WIDTH, width))
+            width = table_width(width)
         else:
             width = coarsely_rounded(width, LEAST_BLOCKS)
             # The engine's steps begin with these rows. Each further row would start workgroups that have nothing to do.
@@ -247,13 +262,11 @@ class Step:
             if not self.wanted:
                 self._chosen = _C._Readback(x[:1, :2].to(_C.float64))  # it is complete when the step is
                 return
+            _C.cut()  # what has been recorded begins; and how tokens are chosen makes no further programs of the whole step
             if callable(choices):
-                _C.cut()  # what has been recorded begins
                 choices = choices()
             elif choices is None:
                 choices = Choices([Row(LIKELIEST)] * self.wanted, *x.shape)
-            if not choices.is_plain:
-                _C.cut()  # or each length of the lists would be a program of the whole step
             self._chosen = choose(x, known, choices, self._found)
         self.next_ids = self._chosen.ids
 

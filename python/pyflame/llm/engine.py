@@ -5,6 +5,7 @@ Keys and values lie in blocks (arXiv:2309.06180): texts with the same beginning 
 gives up its own and is computed again later. docs/language-models.md describes it."""
 import atexit
 import bisect
+import collections
 import dataclasses
 import itertools
 import logging
@@ -16,13 +17,13 @@ import weakref
 from . import _attention_backend, _kv_cache_gate
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
-from ._choice import Choices
+from ._choice import LIKELIEST, Choices, Row
 from ._intake import Intake
 from ._kv_cache import check_name
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._offload import check as check_offload
-from ._paged import BLOCK, Pages, Part, Step, block_bytes, step_sizes
+from ._paged import BLOCK, WASTE, Pages, Part, Step, block_bytes, step_sizes, writing_sizes
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from ._workers import Workers
@@ -60,6 +61,11 @@ def _places(parts):
     return [next(places) if p.wanted else None for _, p in parts]
 
 
+# How the steps choose a token that warm the engine up: the likeliest one, and drawn ones. The first step's program is of a token that the host knows, the program of the others, of one that the
+# step before finds.
+WARM_UP_SETTINGS = (LIKELIEST, (1.0, 0, 1.0, 0.0, 0.5), LIKELIEST)
+
+
 class Engine(Intake):
     """Writes many texts at once with one LanguageModel, on a thread of its own, which close() or `with` ends.
 
@@ -81,11 +87,13 @@ class Engine(Intake):
     LLM or `pyflame serve`. 0: the model stays as it is.
     tensor_parallel_size: the number of processes that compute each step together (_workers.py), each with its part of the weights, and with the keys and values of its heads; swap_space and
     kv_cache_bytes are those of each process. The others are started here and read the files that pf.llm.load has read; engine.model has this process's part, and only the engine computes with it.
+    warm_up: on a GPU, whether the engine computes steps of all sizes that writing texts takes, of no text, as long as it has no requests. A step of a size that was not there before waits until its
+    program is planned. A request that comes meanwhile waits for one of them.
     ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses, and an attention_backend that does not exist for the device;
     NotImplementedError for one that cannot compute attention of this model; MemoryError."""
 
     def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT, attention_backend="auto", cpu_offload_gb=0):
+                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT, attention_backend="auto", cpu_offload_gb=0, warm_up=True):
         offload_bytes = check_offload("Engine", cpu_offload_gb)
         check_name("Engine", kv_cache_dtype)
         _attention_backend.check_name("Engine", attention_backend)
@@ -101,7 +109,7 @@ class Engine(Intake):
         self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
         self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
         self._workers, self.kv_cache_dtype, self.kv_cache_gate, self.kv_cache_check = None, kv_cache_dtype, kv_cache_gate, None
-        self.attention_backend = attention_backend
+        self.attention_backend, self._warms_up = attention_backend, bool(warm_up)
         if tensor_parallel_size > 1:
             if getattr(model, "source", model) is None:
                 raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
@@ -147,6 +155,7 @@ class Engine(Intake):
         if batch_invariant:
             self._chunk = next((c for c in CHUNKS if c <= max_num_batched_tokens), CHUNKS[-1])
             self._rows = self._invariant_rows()
+        self._to_warm_up = collections.deque(self._sizes_to_warm_up())
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
@@ -197,8 +206,8 @@ class Engine(Intake):
             self._check_cache()
         self._make_pages()
 
-    def _new_pages(self, count, kv_cache_dtype):
-        return (Pages if self._workers is None else self._workers.pages)(self._network, count, kv_cache_dtype)
+    def _new_pages(self, count, kv_cache_dtype, longest=1):
+        return (Pages if self._workers is None else self._workers.pages)(self._network, count, kv_cache_dtype, longest)
 
     def _check_cache(self):
         """Measures what the cache's dtype costs in perplexity. ValueError beyond kv_cache_gate."""
@@ -214,8 +223,27 @@ class Engine(Intake):
         _kv_cache_gate.check(self.kv_cache_check, self.kv_cache_gate)
 
     def _make_pages(self):
-        self._pages = self._new_pages(self._blocks.count, self.kv_cache_dtype)
-        self._draft_pages = Pages(self._draft, self._blocks.count, self.kv_cache_dtype) if self._draft else None
+        self._pages = self._new_pages(self._blocks.count, self.kv_cache_dtype, self.max_model_len)
+        self._draft_pages = Pages(self._draft, self._blocks.count, self.kv_cache_dtype, self.max_model_len) if self._draft else None
+
+    def _sizes_to_warm_up(self):
+        """The sizes of steps that are computed while there are no requests. Guesses make other steps."""
+        if not self._warms_up or not _on_gpu(self._network.device) or self.speculative_config is not None:
+            return []
+        sizes = writing_sizes(self.max_num_seqs, self.max_model_len)
+        return sizes if self._rows is None else list(dict.fromkeys((self._rows, width) for _, width in sizes))
+
+    def _warm_up(self, rows, width):
+        """Computes steps of a size with a token of no text, which is written to the waste block."""
+        end = min(width * BLOCK, self.max_model_len)
+        found = None
+        for settings in WARM_UP_SETTINGS:  # at first the host knows the token; then the step before has found it
+            part = Part([0], end - 1, [WASTE] * -(-end // BLOCK), True, after=None if found is None else 0)
+            start = self._known, Choices([Row(settings)], rows, self.model.config.vocab, every=self._rows is not None)
+            step = self._new_step([part], rows, rows, found, start)
+            step.start(*start)
+            step.chosen()
+            found = step.next_ids
 
     def _invariant_rows(self):
         """The number of rows of a writing step: the smallest in which all rows of all products get the same bits, by a test on this machine."""
@@ -381,11 +409,14 @@ class Engine(Intake):
     def _step(self):
         """Waits for work and does a step. False where the engine is closed and nothing is left."""
         with self._wake:
-            while not (self._waiting or self._running or self._closing or self._has_lost_rank):
+            while not (self._waiting or self._running or self._closing or self._has_lost_rank or self._to_warm_up):
                 self._wake.wait()
-            lost = self._has_lost_rank
+            lost, idle = self._has_lost_rank, not (self._waiting or self._running or self._closing)
         if lost:
             raise self._workers.failure(None)
+        if idle:
+            self._warm_up_next()
+            return True
         with self._wake:
             ended = self._take_ended()
             passes = self._schedule()
@@ -396,6 +427,15 @@ class Engine(Intake):
             if not self._compute(parts):
                 break
         return not done
+
+    def _warm_up_next(self):
+        """Warms up for the next size. Where that fails, no further one is tried: a request that needs such a step says why it cannot be computed."""
+        size = self._to_warm_up.popleft()
+        try:
+            self._warm_up(*size)
+        except Exception as e:
+            self._to_warm_up.clear()
+            self._failed([], e)
 
     def _limit(self, r):
         return min(len(r.prompt_ids) + r.max_tokens, self.max_model_len)

@@ -251,12 +251,12 @@ class LLM:
     arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object.
 
     max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space,
-    tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend and cpu_offload_gb: as of the Engine; a path is loaded with the last of them. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
+    tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
     """
 
     def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
                  pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT,
-                 attention_backend="auto", cpu_offload_gb=0, use_tqdm_on_load=True):
+                 attention_backend="auto", cpu_offload_gb=0, warm_up=False, use_tqdm_on_load=True):
         with _loading.shown(f"loading {model}", use_tqdm_on_load and not isinstance(model, (LanguageModel, EmbeddingModel))):
             self._load(model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb)
             self.engine = None
@@ -264,7 +264,7 @@ class LLM:
                 return
             self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
                                  speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size,
-                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb)
+                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb, warm_up=warm_up)
         self.model = self.engine.model
         self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
