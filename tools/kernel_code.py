@@ -120,11 +120,11 @@ def part_of_day(files):
 
 
 def plan_of_day(files):
-    """architecture -> the sources that are compiled for it today: for the architectures of WHOLE one dtype of each kernel and a part of the others,
-    for one of the other architectures a part of what has a budget there."""
+    """architecture -> the sources that are compiled for it today: for one of the architectures of WHOLE one dtype of each kernel and a part of the others,
+    for the rest of WHOLE, and for one of the other architectures, a part of what has a budget there."""
     some = one_dtype(files)
     others = [f for f in files if f not in set(some)]
-    return {**{gfx: [*some, *part_of_day(others)] for gfx in WHOLE}, **{gfx: part_of_day(some) for gfx in todays(PART)}}
+    return {**{gfx: [*(some if gfx in todays(WHOLE) else part_of_day(some)), *part_of_day(others)] for gfx in WHOLE}, **{gfx: part_of_day(some) for gfx in todays(PART)}}
 
 
 def compile_all(rocm, plan, folder, jobs=None):

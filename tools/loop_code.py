@@ -26,12 +26,12 @@ ENTRY = re.compile(r"^(PF_KERNEL\(\d+\) )pf_(loop_\w+)\(", re.M)
 FLAGS = ("-Wno-unused-variable",)
 
 
-def generate(python, emulator, folder, jobs, only="*"):
-    """The texts of the loops of the op cases with such names, by the hash of the text."""
+def generate(python, emulator, folder, jobs, only="*", section=0, sections=1):
+    """The texts of the loops of the op cases with such names, by the hash of the text; of each `sections` cases one."""
     environment = dict(os.environ, LD_LIBRARY_PATH=f"{emulator}:{os.environ.get('LD_LIBRARY_PATH', '')}", PYFLAME_EMULATOR_TEXTS=str(folder), PYFLAME_EMULATOR_ARCH=ARCHS[0],
                        PYFLAME_CACHE_DIR=str(folder / "cache"), PYFLAME_INTERPRET="0", PYFLAME_GPU_GRAPHS="0")
-    command = [str(python), str(ROOT / "tools" / "loop_texts.py"), "--parts", str(jobs), "--only", only]
-    running = [subprocess.Popen([*command, "--part", str(i)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for i in range(jobs)]
+    command = [str(python), str(ROOT / "tools" / "loop_texts.py"), "--parts", str(jobs * sections), "--only", only]
+    running = [subprocess.Popen([*command, "--part", str(section + sections * i)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for i in range(jobs)]
     said = [p.communicate()[0] for p in running]
     if any(p.returncode for p in running):
         raise RuntimeError("the op cases did not run in the emulator:\n" + "\n".join(s[-4000:] for s in said))

@@ -121,7 +121,7 @@ def test_epilogues(program, tmp_path, arch, dtype):
     """The library also computes a sum in the epilogue of a product, where it was measured to be faster. It must equal the sum of a loop."""
     import sqlite3
 
-    out, err = run(program, tmp_path, ["hipblaslt"], f"DTYPES = [pf.{dtype}]\n{EPILOGUES}", "working", PYFLAME_EMULATOR_ARCH=arch, PYFLAME_TUNE_BUDGET_MS="600000")
+    out, err = run(program, tmp_path, ["hipblaslt"], f"DTYPES = [pf.{dtype}]\n{EPILOGUES}", "working", PYFLAME_EMULATOR_ARCH=arch, PYFLAME_TUNE_BUDGET_MS="600000", PYFLAME_TUNE_ENTRIES="gpu.blas")
     assert SAID not in err
     with sqlite3.connect(program.cache / "choices.sqlite") as db:
         rows = db.execute("SELECT problem, error, sound FROM measurements WHERE entry = 'gpu.blas' AND problem LIKE '%| sum(%'").fetchall()
@@ -131,7 +131,7 @@ def test_epilogues(program, tmp_path, arch, dtype):
 @pytest.mark.parametrize("budget, dtypes", [("0", "pf.bfloat16, pf.float16"), ("600000", "pf.bfloat16")])
 def test_epilogues_that_fail(program, tmp_path, budget, dtypes):
     """The steps are the same, and what they compute is right."""
-    out, err = run(program, tmp_path, ["hipblaslt"], f"DTYPES = [{dtypes}]\n{EPILOGUES}", PYFLAME_TUNE_BUDGET_MS=budget)
+    out, err = run(program, tmp_path, ["hipblaslt"], f"DTYPES = [{dtypes}]\n{EPILOGUES}", PYFLAME_TUNE_BUDGET_MS=budget, PYFLAME_TUNE_ENTRIES="gpu.blas")
     assert SAID in err
 
 
@@ -162,7 +162,7 @@ def test_measurements_are_of_these_libraries(program, tmp_path):
     """The record of choices tells libraries apart by their versions."""
     import sqlite3
 
-    run(program, tmp_path, ["hipblaslt", "rocblas", "MIOpen"], PRODUCT, PYFLAME_TUNE_BUDGET_MS="1000")
+    run(program, tmp_path, ["hipblaslt", "rocblas", "MIOpen"], PRODUCT, PYFLAME_TUNE_BUDGET_MS="600000", PYFLAME_TUNE_ENTRIES="gpu.matmul")
     with sqlite3.connect(program.cache / "choices.sqlite") as db:
         ((libraries, driver),) = db.execute("SELECT libraries, driver FROM environments WHERE libraries NOT LIKE '% threads;%'").fetchall()  # the CPU has one, too
         entries = {e: sound for e, sound in db.execute("SELECT entry, sound FROM measurements")}

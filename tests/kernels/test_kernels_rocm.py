@@ -3,7 +3,7 @@ and within the committed budget (budgets.json: `make kernel-budgets` rewrites it
 they are code for these GPUs and how much of them they take, not that they are right or fast there.
 
 PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, PYFLAME_TEST_KERNELS the C++ test program that writes the sources. One dtype of every kernel
-is compiled for gfx942 and gfx1100. The other dtypes and the other architectures with a budget have a part each day (PYFLAME_TEST_ROTATION; without
+is compiled for gfx942, the next day for gfx1100. The other dtypes and the other architectures with a budget have a part each day (PYFLAME_TEST_ROTATION; without
 it all of them have); `make rocm-full` compiles everything for all."""
 import os
 import pathlib

@@ -1,6 +1,6 @@
 """The kernels of fused loops as AMD code, without an AMD GPU: what the op cases generate (forward, gradient and second gradient), compiled by
 ROCm's clang. A group of ops is cut before its kernel needs more registers than there are, so none may spill or use scratch memory. Here the
-largest and a part that changes with PYFLAME_TEST_ROTATION; `make loop-code` compiles all."""
+largest of some cases and a part of their others, which change with PYFLAME_TEST_ROTATION; `make loop-code` compiles all."""
 import os
 import pathlib
 import sys
@@ -14,15 +14,16 @@ ROOT, PROGRAM = os.environ.get("PYFLAME_TEST_ROCM_ROOT"), os.environ.get("PYFLAM
 EMULATOR = pathlib.Path(PROGRAM or ".").resolve().parents[2 if PROGRAM else 0] / "emulator"
 needs_rocm = pytest.mark.skipif(not ROOT or not PROGRAM, reason="PYFLAME_TEST_ROCM_ROOT and PYFLAME_TEST_KERNELS are not set: no compiler")
 IN_ONE_PROCESS = "the op cases are run once, and their kernels are compiled by every core"
-LARGEST, PARTS = 40, 40
+LARGEST, PARTS, SECTIONS = 40, 10, 4
 
 
 @needs_rocm
 def test_generated_loops_spill_nothing(program, rocm, tmp_path):
     (tmp_path / "texts").mkdir()
-    texts = loop_code.generate(sys.executable, EMULATOR, tmp_path / "texts", os.cpu_count())
-    assert len(texts) > 4000
-    some = loop_code.chosen(texts, LARGEST, PARTS, int(os.environ.get("PYFLAME_TEST_ROTATION") or 0))
+    rotation, section = divmod(int(os.environ.get("PYFLAME_TEST_ROTATION") or 0), SECTIONS)
+    texts = loop_code.generate(sys.executable, EMULATOR, tmp_path / "texts", os.cpu_count(), section=section, sections=SECTIONS)
+    assert len(texts) > 1000
+    some = loop_code.chosen(texts, LARGEST, PARTS, rotation)
     problems, figures = loop_code.check(rocm, program, some, tmp_path)
     assert not problems, "\n".join(problems)
     assert len(figures) == len(some) * len(loop_code.ARCHS)
