@@ -226,23 +226,29 @@ class Step:
         self._all_rows = rows == logits and last == list(range(len(last)))  # the rows are the logits' rows
         if not self._all_rows:
             parts_of_it.append((last, logits, 0))
-        same = found is not None and found.shape[0] == rows and [p.after for p in parts] == list(range(len(parts)))  # row by row the tokens that were found
-        if not same:
-            parts_of_it.append((ids, rows, 0))
-            if found is not None:  # the rows choose from the tokens that were found and then those that the host knows
-                places = [[len(found) + begin + i for i in range(len(p.ids))] if p.after is None else [p.after] for begin, p in zip(self.begins, parts)]
-                parts_of_it.append(([place for of_part in places for place in of_part], rows, len(found)))
-        numbers = np.concatenate([np.array(x + [fill] * (n - len(x)), dtype=np.int64) for x, n, fill in parts_of_it])  # one copy to the device
-        numbers = list(_C.tensor(numbers, device=network.device).split([n for _, n, _ in parts_of_it]))
-        places = numbers.pop() if found is not None and not same else None
-        self.ids = found if same else numbers.pop()
-        if places is not None:
-            self.ids = _C.cat([found, self.ids]).index_select(0, places)
-            _C.cut()  # or each number of tokens that were found would be another program
-        self.at, self.slots, self.last = [*numbers, None][:3]
+        self.at, self.slots, self.last = [*self._uploaded(parts_of_it), None][:3]
+        self.ids = self._ids(ids, parts, found)
         self._longer = any(len(p.ids) > 1 for p in parts)
         self._singles = _Singles(network, parts, self.begins, rows) if any(len(p.ids) == 1 for p in parts) else None
         self._packed, self._masks, self._tables = None, {}, {}
+
+    def _uploaded(self, lists):
+        """Tensors of lists of numbers, each (numbers, size, number behind the end), with one copy to the device."""
+        numbers = np.concatenate([np.array(x + [fill] * (n - len(x)), dtype=np.int64) for x, n, fill in lists])
+        return list(_C.tensor(numbers, device=self.network.device).split([n for _, n, _ in lists]))
+
+    def _ids(self, ids, parts, found):
+        """The rows' tokens, a tensor of their own wherever they come from: so the step has one program."""
+        if found is None:
+            return _C.tensor(np.array(ids + [0] * (self.rows - len(ids)), dtype=np.int64), device=self.network.device)
+        if found.shape[0] == self.rows and [p.after for p in parts] == list(range(len(parts))):
+            return found
+        # The rows choose from the tokens that were found and then those that the host knows.
+        places = [[len(found) + begin + i for i in range(len(p.ids))] if p.after is None else [p.after] for begin, p in zip(self.begins, parts)]
+        known, places = self._uploaded([(ids, self.rows, 0), ([place for of_part in places for place in of_part], self.rows, len(found))])
+        chosen = _C.cat([found, known]).index_select(0, places)
+        _C.cut()  # or each number of tokens that were found would be another program
+        return chosen
 
     def run(self):
         """The wanted logits in the order of the parts, a float32 array (wanted, vocabulary). It waits for the values."""

@@ -61,9 +61,8 @@ def _places(parts):
     return [next(places) if p.wanted else None for _, p in parts]
 
 
-# How the steps choose a token that warm the engine up: the likeliest one, and drawn ones. The first step's program is of a token that the host knows, the program of the others, of one that the
-# step before finds.
-WARM_UP_SETTINGS = (LIKELIEST, (1.0, 0, 1.0, 0.0, 0.5), LIKELIEST)
+# How the steps of one size choose a token that warm the engine up: the likeliest one, or a drawn one. After six runs a program becomes a graph, whose first replay is compared with a run.
+WARM_UP_SETTINGS = (LIKELIEST, (1.0, 0, 1.0, 0.0, 0.5)) * 4
 
 
 class Engine(Intake):
@@ -227,23 +226,47 @@ class Engine(Intake):
         self._draft_pages = Pages(self._draft, self._blocks.count, self.kv_cache_dtype, self.max_model_len) if self._draft else None
 
     def _sizes_to_warm_up(self):
-        """The sizes of steps that are computed while there are no requests. Guesses make other steps."""
+        """The steps that are computed while there are no requests, a list of (rows, blocks of the table): at first one that reads a prompt, of no such blocks. Guesses make other steps."""
         if not self._warms_up or not _on_gpu(self._network.device) or self.speculative_config is not None:
             return []
         sizes = writing_sizes(self.max_num_seqs, self.max_model_len)
-        return sizes if self._rows is None else list(dict.fromkeys((self._rows, width) for _, width in sizes))
+        if self._rows is not None:
+            sizes = list(dict.fromkeys((self._rows, width) for _, width in sizes))
+        return [(min(self._chunk or self.max_num_batched_tokens, self._blocks.count * BLOCK, self.max_model_len), 0), *sizes]
+
+    def _is_idle(self):
+        return not (self._waiting or self._running or self._closing or self._has_lost_rank)
 
     def _warm_up(self, rows, width):
-        """Computes steps of a size with a token of no text, which is written to the waste block."""
-        end = min(width * BLOCK, self.max_model_len)
+        """Computes steps of a size for no text, until there is a request. Returns whether all of them were computed. A token that is written goes to the waste block."""
         found = None
-        for settings in WARM_UP_SETTINGS:  # at first the host knows the token; then the step before has found it
-            part = Part([0], end - 1, [WASTE] * -(-end // BLOCK), True, after=None if found is None else 0)
-            start = self._known, Choices([Row(settings)], rows, self.model.config.vocab, every=self._rows is not None)
-            step = self._new_step([part], rows, rows, found, start)
-            step.start(*start)
-            step.chosen()
-            found = step.next_ids
+        for settings in WARM_UP_SETTINGS if width else (LIKELIEST,):
+            if not self._is_idle():
+                return False
+            if width:
+                end = min(width * BLOCK, self.max_model_len)
+                found = self._warming_step(Part([0], end - 1, [WASTE] * -(-end // BLOCK), True, after=None if found is None else 0), rows, rows, settings, found)
+            else:
+                self._read_no_prompt(rows, settings)
+        return True
+
+    def _read_no_prompt(self, tokens, settings):
+        with self._wake:
+            blocks = self._blocks.take(-(-tokens // BLOCK))
+        part = Part([0] * tokens, 0, blocks, True)
+        try:
+            self._warming_step(part, *step_sizes([part], 1), settings)
+        finally:
+            with self._wake:
+                self._blocks.release(blocks)
+
+    def _warming_step(self, part, rows, logits_rows, settings, found=None):
+        """The tokens that a step of one part finds, on the device."""
+        start = self._known, Choices([Row(settings)], logits_rows, self.model.config.vocab, every=self._rows is not None)
+        step = self._new_step([part], rows, logits_rows, found, start)
+        step.start(*start)
+        step.chosen()
+        return step.next_ids
 
     def _invariant_rows(self):
         """The number of rows of a writing step: the smallest in which all rows of all products get the same bits, by a test on this machine."""
@@ -409,9 +432,9 @@ class Engine(Intake):
     def _step(self):
         """Waits for work and does a step. False where the engine is closed and nothing is left."""
         with self._wake:
-            while not (self._waiting or self._running or self._closing or self._has_lost_rank or self._to_warm_up):
+            while self._is_idle() and not self._to_warm_up:
                 self._wake.wait()
-            lost, idle = self._has_lost_rank, not (self._waiting or self._running or self._closing)
+            lost, idle = self._has_lost_rank, self._is_idle()
         if lost:
             raise self._workers.failure(None)
         if idle:
@@ -430,9 +453,9 @@ class Engine(Intake):
 
     def _warm_up_next(self):
         """Warms up for the next size. Where that fails, no further one is tried: a request that needs such a step says why it cannot be computed."""
-        size = self._to_warm_up.popleft()
         try:
-            self._warm_up(*size)
+            if self._warm_up(*self._to_warm_up[0]):
+                self._to_warm_up.popleft()
         except Exception as e:
             self._to_warm_up.clear()
             self._failed([], e)
