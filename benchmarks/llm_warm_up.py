@@ -2,8 +2,8 @@
 """The time between two tokens while texts grow and end, with an engine that warms up and with one that does not.
 
 An engine writes texts of different lengths, so the rows of its steps become fewer and the tables of blocks longer. A step of a size that was not there before waits until its program is
-planned. Each engine runs in a process of its own, on a model of random weights; the first process is not counted, because it compiles kernels that the others find in the cache of files. A line for
-each process has the milliseconds between two tokens of a text (median, 99th percentile, largest), how many programs were planned while the texts were written, and how long the engine warmed up.
+planned. What comes before every text has its first token is not counted: these steps read prompts. Each engine runs in a process of its own, on a model of random weights; the first process is not counted, because it compiles kernels that the others find in the cache of files. A line for
+each process has the milliseconds between two tokens of a text (median, 99th percentile, largest), how many programs were planned, and how long the engine warmed up.
 
     python benchmarks/llm_warm_up.py --device cuda --shape 8b --json results.json
 """
@@ -37,14 +37,15 @@ class Text:
 
 
 def write(engine, count, tokens, rng):
-    """The seconds between two tokens of each text. The k-th text has k / count of the tokens."""
+    """The seconds between two tokens of each text, from the first token of the last text on. The k-th text has k / count of the tokens."""
     left, vocabulary = threading.Semaphore(0), engine.model.config.vocab
     texts = [Text(left) for _ in range(count)]
     for k, text in enumerate(texts):
         engine.submit(rng.integers(0, vocabulary, 32).tolist(), Sampling(temperature=0), tokens * (k + 1) // count, stop_ids=(), receive=text)
     for _ in texts:
         left.acquire()
-    return np.concatenate([np.diff(text.times) for text in texts if len(text.times) > 1])
+    begin = max(text.times[0] for text in texts)
+    return np.concatenate([np.diff([t for t in text.times if t >= begin]) for text in texts])
 
 
 def measure(a):
@@ -54,7 +55,6 @@ def measure(a):
     with Engine(model, max_num_seqs=a.texts, max_model_len=a.tokens + 64, max_num_batched_tokens=max(512, a.texts), warm_up=a.warm_up == "yes") as engine:
         while engine._to_warm_up:
             time.sleep(0.01)
-        write(engine, 1, 2, np.random.default_rng(1))  # it waits for the last step of warming up
         seconds, before = time.perf_counter() - begin, pf.program_cache_stats()["misses"]
         gaps = 1e3 * write(engine, a.texts, a.tokens, np.random.default_rng(0))
     return {"shape": a.shape, "texts": a.texts, "tokens": a.tokens, "warm_up": a.warm_up == "yes", "seconds_before": seconds, "programs": pf.program_cache_stats()["misses"] - before,

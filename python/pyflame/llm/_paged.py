@@ -54,11 +54,11 @@ def table_width(blocks):
 
 
 def writing_sizes(texts, tokens):
-    """The (rows, blocks of the table) of all steps that write up to `texts` texts of up to `tokens` tokens, the smallest tables first."""
+    """The (rows, blocks of the table) of all steps that write up to `texts` texts of up to `tokens` tokens: the smallest tables first, and of one width the most rows first."""
     widths, most = [LEAST_WIDTH], table_width(-(-tokens // BLOCK))
     while widths[-1] < most:
         widths.append(2 * widths[-1])
-    return [(rows, width) for width in widths for rows in sorted({rounded(n + 1) for n in range(texts)})]
+    return [(rows, width) for width in widths for rows in sorted({rounded(n + 1) for n in range(texts)}, reverse=True)]
 
 
 class Pages:

@@ -154,7 +154,7 @@ class Engine(Intake):
         if batch_invariant:
             self._chunk = next((c for c in CHUNKS if c <= max_num_batched_tokens), CHUNKS[-1])
             self._rows = self._invariant_rows()
-        self._to_warm_up = collections.deque(self._sizes_to_warm_up())
+        self._to_warm_up, self._warm_ids = collections.deque(self._sizes_to_warm_up()), None
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
@@ -238,24 +238,26 @@ class Engine(Intake):
         return not (self._waiting or self._running or self._closing or self._has_lost_rank)
 
     def _warm_up(self, rows, width):
-        """Computes steps of a size for no text, until there is a request. Returns whether all of them were computed. A token that is written goes to the waste block."""
-        found = None
-        for settings in WARM_UP_SETTINGS if width else (LIKELIEST,):
+        """Computes steps of a size for no text, until there is a request. Returns whether all of them were computed. A token that is written goes to the waste block.
+
+        The first step takes the token that the last size has found, as where texts have ended; the second takes it from another row; those after it have each row's own."""
+        if width == 0:
+            self._read_no_prompt(rows)
+            return True
+        end = min(width * BLOCK, self.max_model_len)
+        for i, settings in enumerate(WARM_UP_SETTINGS):
             if not self._is_idle():
                 return False
-            if width:
-                end = min(width * BLOCK, self.max_model_len)
-                found = self._warming_step(Part([0], end - 1, [WASTE] * -(-end // BLOCK), True, after=None if found is None else 0), rows, rows, settings, found)
-            else:
-                self._read_no_prompt(rows, settings)
+            after = None if self._warm_ids is None else min(int(i == 1), rows - 1)
+            self._warm_ids = self._warming_step(Part([0], end - 1, [WASTE] * -(-end // BLOCK), True, after=after), rows, rows, settings, self._warm_ids)
         return True
 
-    def _read_no_prompt(self, tokens, settings):
+    def _read_no_prompt(self, tokens):
         with self._wake:
             blocks = self._blocks.take(-(-tokens // BLOCK))
         part = Part([0] * tokens, 0, blocks, True)
         try:
-            self._warming_step(part, *step_sizes([part], 1), settings)
+            self._warm_ids = self._warming_step(part, *step_sizes([part], 1), LIKELIEST)
         finally:
             with self._wake:
                 self._blocks.release(blocks)
@@ -440,6 +442,7 @@ class Engine(Intake):
         if idle:
             self._warm_up_next()
             return True
+        self._warm_ids = None  # the steps of requests come between
         with self._wake:
             ended = self._take_ended()
             passes = self._schedule()
@@ -458,6 +461,7 @@ class Engine(Intake):
                 self._to_warm_up.popleft()
         except Exception as e:
             self._to_warm_up.clear()
+            self._warm_ids = None
             self._failed([], e)
 
     def _limit(self, r):
