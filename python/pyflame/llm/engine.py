@@ -226,8 +226,9 @@ class Engine(Intake):
         self._draft_pages = Pages(self._draft, self._blocks.count, self.kv_cache_dtype, self.max_model_len) if self._draft else None
 
     def _sizes_to_warm_up(self):
-        """The steps that are computed while there are no requests, a list of (rows, blocks of the table): at first one that reads a prompt, of no such blocks. Guesses make other steps."""
-        if not self._warms_up or not _on_gpu(self._network.device) or self.speculative_config is not None:
+        """The steps that are computed while there are no requests, a list of (rows, blocks of the table): at first one that reads a prompt, of no such blocks. Guesses make other steps. Where
+        weights lie in host memory, a step takes longer than to plan it."""
+        if not self._warms_up or not _on_gpu(self._network.device) or self.speculative_config is not None or self._network.offloaded_bytes():
             return []
         sizes = writing_sizes(self.max_num_seqs, self.max_model_len)
         if self._rows is not None:
