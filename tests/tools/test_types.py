@@ -11,6 +11,7 @@ import types
 import pytest
 
 import pyflame as pf
+from pyflame import _signatures
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "site"))
@@ -98,6 +99,16 @@ def test_methods_in_the_stub_have_annotations(stub):
                 arguments = [*node.args.posonlyargs, *node.args.args][1:] + node.args.kwonlyargs
                 wrong += [f"{name}: {a.arg}" for a in arguments if a.annotation is None] + [f"{name}: the result"] * (node.returns is None)
     assert not wrong, ", ".join(wrong)
+
+
+def test_in_place_methods_have_one_signature(stub):
+    """A type checker sees the parameters that inspect.signature() and help() show; further keywords stand behind them."""
+    found = {name: value for name, value in vars(pf.Tensor).items() if _signatures.is_forwarding(value)}
+    assert len(found) > 50
+    for name, value in found.items():
+        shown = list(inspect.signature(value).parameters)
+        own = [[a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)] for node in stub[name]]
+        assert any(each[: len(shown)] == shown for each in own), f"{name}: got {own}; expected {shown}"
 
 
 @pytest.fixture(scope="module")
