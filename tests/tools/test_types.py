@@ -41,11 +41,15 @@ def lacking(function):
     return [name for name in [*parameters, "return"] if name not in function.__annotations__]
 
 
+# Modules whose functions have annotations, beside those at the top of the package.
+MODULES = ("pyflame.distributed",)
+
+
 @pytest.fixture(scope="module")
 def functions():
-    """{path: function} of the functions at the top of the package that are written in Python."""
+    """{path: function} of the functions at the top of the package, and of MODULES, that are written in Python."""
     entries = names.inventory(pf)
-    found = {path: python_function(entry.value) for path, entry in entries.items() if entry.kind == "function" and any(p.count(".") == 1 for p in (path, *entry.aliases))}
+    found = {path: python_function(e.value) for path, e in entries.items() if e.kind == "function" and (e.module in MODULES or any(p.count(".") == 1 for p in (path, *e.aliases)))}
     return {path: function for path, function in found.items() if function is not None}
 
 
@@ -57,7 +61,7 @@ def test_functions(functions):
 
 
 # Modules whose classes have annotations: their constructors, their public methods, and these of the others.
-CLASSES = ("pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
+CLASSES = ("pyflame.distributed", "pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
 SPECIAL = ("__init__", "__len__", "__iter__", "__getitem__", "__getitems__", "__add__")
 
 
@@ -208,6 +212,10 @@ TYPES = {
     "pf.data.DataLoader([1, 2], batch_size=2)": "pf.data.DataLoader[int]",
     "pf.data.random_split([1, 2], [0.5, 0.5])": "list[pf.data.Subset[int]]",
     "pf.data.TensorDataset(x, x)[0]": TENSORS,
+    "pf.distributed.all_reduce(x, group=pf.distributed.new_group([0]), async_op=True)": "pf.distributed.Work | None",
+    "pf.distributed.isend(x, 1)": "pf.distributed.Work",
+    "pf.distributed.recv(x, 1)": "int",
+    "pf.distributed.TCPStore('h', 1, timeout=2.5).get('key')": "bytes",
     "list(pf.data.BatchSampler(pf.data.RandomSampler([1, 2]), 2))": "list[list[int]]",
 }  # fmt: skip
 # The code of the error that mypy has for each.
@@ -223,6 +231,8 @@ REFUSED = {
     "pf.optim.SGD([x], lr='fast')": "arg-type",
     "pf.optim.SGD([x], rate=0.1)": "call-arg",
     "pf.optim.lr_scheduler.StepLR(0.1, 2)": "arg-type",
+    "pf.distributed.broadcast(x, 'first')": "arg-type",
+    "pf.distributed.get_rank('all')": "arg-type",
     "pf.data.DataLoader(3)": "arg-type",
     "pf.data.DataLoader([1], batch_size=2.5)": "arg-type",
 }  # fmt: skip
