@@ -42,7 +42,7 @@ def lacking(function):
 
 
 # Modules whose functions have annotations, beside those at the top of the package.
-MODULES = ("pyflame.distributed",)
+MODULES = ("pyflame.distributed", "pyflame.llm")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_functions(functions):
 
 
 # Modules whose classes have annotations: their constructors, their public methods, and these of the others.
-CLASSES = ("pyflame.distributed", "pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
+CLASSES = ("pyflame.distributed", "pyflame.llm", "pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
 SPECIAL = ("__init__", "__len__", "__iter__", "__getitem__", "__getitems__", "__add__")
 
 
@@ -216,6 +216,9 @@ TYPES = {
     "pf.distributed.isend(x, 1)": "pf.distributed.Work",
     "pf.distributed.recv(x, 1)": "int",
     "pf.distributed.TCPStore('h', 1, timeout=2.5).get('key')": "bytes",
+    "pf.llm.load('a.gguf', dtype=pf.float16).logits([1, 2])": TENSOR,
+    "pf.llm.load_tokenizer('a.gguf').encode('a')": "list[int]",
+    "pf.llm.LLM('a.gguf').generate(['a', 'b'], pf.llm.SamplingParams())": "list[pf.llm.RequestOutput]",
     "list(pf.data.BatchSampler(pf.data.RandomSampler([1, 2]), 2))": "list[list[int]]",
 }  # fmt: skip
 # The code of the error that mypy has for each.
@@ -233,6 +236,8 @@ REFUSED = {
     "pf.optim.lr_scheduler.StepLR(0.1, 2)": "arg-type",
     "pf.distributed.broadcast(x, 'first')": "arg-type",
     "pf.distributed.get_rank('all')": "arg-type",
+    "pf.llm.load(3)": "arg-type",
+    "pf.llm.load('a.gguf').generate('a', max_tokens='b')": "arg-type",
     "pf.data.DataLoader(3)": "arg-type",
     "pf.data.DataLoader([1], batch_size=2.5)": "arg-type",
 }  # fmt: skip
