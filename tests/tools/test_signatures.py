@@ -70,3 +70,13 @@ def test_a_method_of_the_reference_does_not_show_the_tensor():
     assert python_reference.member_signatures(pf.Tensor, "addmm") == ["(mat1, mat2, *, beta=1, alpha=1)"]
     assert python_reference.member_signatures(pf.nn.Module, "add_module") == ["(name, module)"]
     assert python_reference.member_signatures(pf.distributed.tensor.DTensor, "from_local")[0].startswith("(local_tensor, device_mesh=None")  # static
+
+
+def test_an_in_place_method_gives_the_tensor(reference):
+    """C++ calls the tensor itself an object; the stub knows better."""
+    if not (pathlib.Path(pf.__file__).parent / "_C.pyi").exists():
+        pytest.skip("this build has no stub of the compiled module")
+    assert python_reference.member_signatures(pf.Tensor, "add_") == ["(other: Tensor | float, *, alpha: float | None = None) -> Tensor"]
+    assert python_reference.signatures(pf.sort)[0].endswith(" -> ValuesIndices")
+    unknown = [path for path, _, signatures in reference if any(each.endswith("-> object") for each in signatures)]
+    assert not unknown, ", ".join(unknown)
