@@ -1,26 +1,23 @@
-"""PyFlame: a deep-learning framework. Ops are recorded, fused, and computed when their values are needed.
+"""PyFlame: a deep-learning framework. Names and meanings are those of PyTorch.
 
     import pyflame as pf
     x = pf.randn(2, 3, requires_grad=True)
     (x * x).sum().backward()
-    print(x.grad)                       # 2 * x
+    print(x.grad)                          # 2 * x
 
-Names and meanings are those of PyTorch. Read first:
+There is more in help() of each: help(pf.Tensor), help(pf.nn.Linear).
 
-    help(pf.Tensor)                     methods of tensors; help(pf.Tensor.to): dtypes and devices
-    help(pf.tensor), help(pf.zeros)     tensors from numbers, and of a shape
-    help(pf.nn.Module)                  models; help(pf.nn.Linear): one of the layers in pf.nn
-    help(pf.nn.functional)              layers and losses as functions
-    help(pf.optim.AdamW)                one of the optimizers in pf.optim
-    help(pf.data.DataLoader)            batches of a dataset
-    help(pf.save), help(pf.load)        files
-    help(pf.explain)                    what ran, what was fused, and what it cost
-    help(pf.llm)                        language models: generate, serve, convert
+    pf.Tensor, pf.tensor, pf.zeros         tensors; pf.Tensor.to: dtypes and devices
+    pf.linalg, pf.fft, pf.special          further mathematics; pf.distributions
+    pf.nn, pf.nn.functional                models: pf.nn.Module; layers and losses as functions
+    pf.optim, pf.autograd, pf.amp          training: pf.optim.AdamW; gradients; 16-bit floats
+    pf.data, pf.save, pf.load, pf.onnx     batches: pf.data.DataLoader; files; ONNX models
+    pf.distributed, pf.memory              several processes and GPUs; what fits into memory
+    pf.explain, pf.profiler, pf.settings   what ran, what was fused, what it cost; what can be set
+    pf.llm                                 language models: generate, serve, convert
 
-pf.linalg, pf.fft, pf.special and pf.distributions are further mathematics. Modules whose names begin with _ are not for programs: they may change at any time.
-`pyflame --help`, in a terminal, lists the commands.
-
-Submodules that are written in Python are imported when they are first used, so that `import pyflame` is fast.
+Modules that begin with _ are private: they may change at any time. In a terminal, `pyflame --help`
+lists the commands.
 """
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:  # names that are imported when they are first used; and functions that _C has, too: the first one that a type checker sees counts
@@ -183,6 +180,8 @@ del conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 
 
 def __getattr__(name: str) -> "Any":
+    if name in _BESIDE_PYTHONS:
+        return _BESIDE_PYTHONS[name]
     from importlib import import_module
 
     if name in _SUBMODULES:
@@ -252,8 +251,11 @@ if _configuration.os.environ.get("PYFLAME_PLUGINS"):
 
     _plugins.load(_configuration.os.environ["PYFLAME_PLUGINS"])
 _C._markers_follow_environment()
+# Names of Python's types. `from pyflame import *` takes what is in the dict of the module, so these stand beside it. It has no __all__: help(pyflame) would
+# then repeat Tensor and all other compiled classes.
+_BESIDE_PYTHONS = {name: globals().pop(name) for name in ("bool", "complex", "float", "int")}
 _C._log_api_usage_once = lambda *event: None  # programs call PyTorch's; nobody counts here
 
 
 def __dir__():
-    return sorted(set(globals()) | _SUBMODULES | set(_ATTRIBUTES))
+    return sorted(set(globals()) | _BESIDE_PYTHONS.keys() | _SUBMODULES | set(_ATTRIBUTES))

@@ -9,6 +9,7 @@ A module that uses these names imports them where only type checkers look, becau
         from ._annotations import Dim, Number
 """
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Callable, Optional, TypeVar, Union
 
 import numpy as np
@@ -30,6 +31,8 @@ DType = Union[dtype, str, type, "np.dtype[Any]"]
 # A device, its name, or the number of a GPU.
 Device = Union[device, str, int]
 MemoryFormat = memory_format
+# How long something may take: a timedelta, or seconds.
+Timeout = Union[timedelta, float]
 # What out= takes: a tensor of the result's dtype, or one for each part of a result that has several.
 Out = Optional[Tensor]
 Outs = Optional[Sequence[Tensor]]

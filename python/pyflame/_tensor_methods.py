@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import weakref
 
-from . import _C, _dtypes, _refused
+from . import _C, _dtypes, _refused, _signatures
 from ._C import Tensor
 from ._error_names import rename
 
@@ -506,7 +506,7 @@ def _in_place(name, function):
         "whose dtype is of a wider category (bool, integer, floating, complex), for elements that share memory, and for a leaf that requires a gradient,\n"
         "except under no_grad."
     )
-    return method
+    return _signatures.forwarding(method, function, "Tensor")
 
 
 _cast = Tensor.type
@@ -545,7 +545,7 @@ def _view_in_place(name, function):
         f"The arguments are those of {name}() without the first, and so are the errors. No element is copied. RuntimeError for a leaf that requires a\n"
         "gradient, except under no_grad."
     )
-    return method
+    return _signatures.forwarding(method, function, "Tensor")
 
 
 def complete(functions):

@@ -11,6 +11,7 @@ import types
 import pytest
 
 import pyflame as pf
+from pyflame import _signatures
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "site"))
@@ -40,11 +41,15 @@ def lacking(function):
     return [name for name in [*parameters, "return"] if name not in function.__annotations__]
 
 
+# Modules whose functions have annotations, beside those at the top of the package.
+MODULES = ("pyflame.distributed", "pyflame.llm")
+
+
 @pytest.fixture(scope="module")
 def functions():
-    """{path: function} of the functions at the top of the package that are written in Python."""
+    """{path: function} of the functions at the top of the package, and of MODULES, that are written in Python."""
     entries = names.inventory(pf)
-    found = {path: python_function(entry.value) for path, entry in entries.items() if entry.kind == "function" and any(p.count(".") == 1 for p in (path, *entry.aliases))}
+    found = {path: python_function(e.value) for path, e in entries.items() if e.kind == "function" and (e.module in MODULES or any(p.count(".") == 1 for p in (path, *e.aliases)))}
     return {path: function for path, function in found.items() if function is not None}
 
 
@@ -56,7 +61,7 @@ def test_functions(functions):
 
 
 # Modules whose classes have annotations: their constructors, their public methods, and these of the others.
-CLASSES = ("pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
+CLASSES = ("pyflame.distributed", "pyflame.llm", "pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
 SPECIAL = ("__init__", "__len__", "__iter__", "__getitem__", "__getitems__", "__add__")
 
 
@@ -98,6 +103,16 @@ def test_methods_in_the_stub_have_annotations(stub):
                 arguments = [*node.args.posonlyargs, *node.args.args][1:] + node.args.kwonlyargs
                 wrong += [f"{name}: {a.arg}" for a in arguments if a.annotation is None] + [f"{name}: the result"] * (node.returns is None)
     assert not wrong, ", ".join(wrong)
+
+
+def test_in_place_methods_have_one_signature(stub):
+    """A type checker sees the parameters that inspect.signature() and help() show; further keywords stand behind them."""
+    found = {name: value for name, value in vars(pf.Tensor).items() if _signatures.is_forwarding(value)}
+    assert len(found) > 50
+    for name, value in found.items():
+        shown = list(inspect.signature(value).parameters)
+        own = [[a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)] for node in stub[name]]
+        assert any(each[: len(shown)] == shown for each in own), f"{name}: got {own}; expected {shown}"
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +212,13 @@ TYPES = {
     "pf.data.DataLoader([1, 2], batch_size=2)": "pf.data.DataLoader[int]",
     "pf.data.random_split([1, 2], [0.5, 0.5])": "list[pf.data.Subset[int]]",
     "pf.data.TensorDataset(x, x)[0]": TENSORS,
+    "pf.distributed.all_reduce(x, group=pf.distributed.new_group([0]), async_op=True)": "pf.distributed.Work | None",
+    "pf.distributed.isend(x, 1)": "pf.distributed.Work",
+    "pf.distributed.recv(x, 1)": "int",
+    "pf.distributed.TCPStore('h', 1, timeout=2.5).get('key')": "bytes",
+    "pf.llm.load('a.gguf', dtype=pf.float16).logits([1, 2])": TENSOR,
+    "pf.llm.load_tokenizer('a.gguf').encode('a')": "list[int]",
+    "pf.llm.LLM('a.gguf').generate(['a', 'b'], pf.llm.SamplingParams())": "list[pf.llm.RequestOutput]",
     "list(pf.data.BatchSampler(pf.data.RandomSampler([1, 2]), 2))": "list[list[int]]",
 }  # fmt: skip
 # The code of the error that mypy has for each.
@@ -212,6 +234,10 @@ REFUSED = {
     "pf.optim.SGD([x], lr='fast')": "arg-type",
     "pf.optim.SGD([x], rate=0.1)": "call-arg",
     "pf.optim.lr_scheduler.StepLR(0.1, 2)": "arg-type",
+    "pf.distributed.broadcast(x, 'first')": "arg-type",
+    "pf.distributed.get_rank('all')": "arg-type",
+    "pf.llm.load(3)": "arg-type",
+    "pf.llm.load('a.gguf').generate('a', max_tokens='b')": "arg-type",
     "pf.data.DataLoader(3)": "arg-type",
     "pf.data.DataLoader([1], batch_size=2.5)": "arg-type",
 }  # fmt: skip

@@ -4,6 +4,8 @@ One page per public module (names.py says which); the package itself, which has 
 a page of its own. `uses.json` and `tried.json`, if tools/site/uses.py and tried.py wrote them into FOLDER, name for each path the page with an example that
 CI runs, and shapes, dtypes and errors that were found by calling.
 """
+import ast
+import functools
 import inspect
 import json
 import pathlib
@@ -65,23 +67,30 @@ def plain_default(value):
     return "..." if "<" in text or len(text) > 40 else text
 
 
-def signatures(value):
-    """The calls of a function, or of a class: one, or several of a compiled one."""
+def signatures(value, bound=False):
+    """The calls of a function, or of a class: one, or several of a compiled one. bound: without the first parameter, as an object's method is called."""
     compiled = getattr(value, "__nb_signature__", None)
     if compiled:
-        return list(dict.fromkeys(compiled_signature(s) for s in compiled))
+        result = stub_results().get(value.__qualname__, "object")
+        return list(dict.fromkeys(re.sub("-> object$", f"-> {result}", compiled_signature(s)) for s in compiled))
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         init = getattr(getattr(value, "__init__", None), "__nb_signature__", None)
         return [re.sub(r"^\(self(, )?", "(", compiled_signature(s)).partition(" ->")[0] for s in init] if init else [""]
     parameters = []
-    for p in signature.parameters.values():
-        if p.name == "self" and not parameters:
+    for n, p in enumerate(signature.parameters.values()):
+        if n == 0 and (bound or p.name == "self") and p.kind is not p.VAR_POSITIONAL:
             continue
         default = p.default if p.default is p.empty else Shown(plain_default(p.default))
         parameters.append(p.replace(annotation=p.empty, default=default))
     return [str(signature.replace(parameters=parameters, return_annotation=signature.empty))]
+
+
+def member_signatures(cls, name):
+    """The calls of a method of a class, whatever its first parameter is called."""
+    member = vars(cls)[name]
+    return signatures(getattr(member, "__func__", member), bound=not isinstance(member, staticmethod))
 
 
 class Shown:
@@ -90,6 +99,19 @@ class Shown:
 
     def __repr__(self):
         return self.text
+
+
+@functools.lru_cache(None)
+def stub_results():
+    """{name, of a method with that of its class: result} of compiled functions by their stub, which knows what C++ calls an object."""
+    import pyflame
+
+    stub, found = pathlib.Path(pyflame.__file__).with_name("_C.pyi"), {}
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else ():
+        for prefix, each in [("", node), *((f"{node.name}.", member) for member in (node.body if isinstance(node, ast.ClassDef) else ()))]:
+            if isinstance(each, ast.FunctionDef) and each.returns:
+                found.setdefault(prefix + each.name, []).append(ast.unparse(each.returns).replace("builtins.", ""))
+    return {name: results[0] for name, results in found.items() if len(set(results)) == 1}
 
 
 def compiled_signature(entry):
@@ -111,10 +133,10 @@ def parsed(text):
     return "(...)"
 
 
-def directive(kind, path, value, doc, ticks, notes=()):
+def directive(kind, path, value, doc, ticks, notes=(), calls=None):
     lines = ["", "`" * ticks + f"{{py:{kind}}} " + path]
     if kind in ("function", "class", "method"):
-        calls = [path + parsed(s) for s in signatures(value)]
+        calls = [path + parsed(s) for s in calls or signatures(value)]
         lines[1] = "`" * ticks + f"{{py:{kind}}} " + calls[0]
         extra = calls[1:]
         if extra:
@@ -158,7 +180,8 @@ def entry_text(entry, uses, tried, module=None, entry_of=None):
     lines, close = directive(entry.kind, shown, entry.value, names.doc_of(entry.value), 8, notes)
     for name, member in entry.members.items():
         kind = "property" if isinstance(member, property) else "method"
-        part, end = directive(kind, name, member, names.member_doc(entry.value, name), 7)
+        calls = None if kind == "property" else member_signatures(entry.value, name)
+        part, end = directive(kind, name, member, names.member_doc(entry.value, name), 7, calls=calls)
         lines += [*part, end]
     return "\n".join([*lines, close])
 

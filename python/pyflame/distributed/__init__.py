@@ -73,24 +73,24 @@ _everything_else = _refused.module("distributed", _ADVICE)
 _all_gather_base, _reduce_scatter_base = all_gather_into_tensor, reduce_scatter_tensor
 
 
-def is_nccl_available():
+def is_nccl_available() -> bool:
     """Whether there is a GPU and its library of collectives, NCCL or RCCL."""
     from .. import _C
 
     return any(count() and _C._communicator_library(kind)[0] for kind, count in (("cuda", _C.cuda_device_count), ("rocm", _C.rocm_device_count)))
 
 
-def is_mpi_available():
+def is_mpi_available() -> bool:
     """False: no collective goes through MPI. The variables of its launchers are read by init_process_group(). Never raises."""
     return False
 
 
-def is_gloo_available():
+def is_gloo_available() -> bool:
     """True: the backend 'gloo' is taken for 'host', which does its work."""
     return True
 
 
-def is_torchelastic_launched():
+def is_torchelastic_launched() -> bool:
     """Whether torchrun or `pyflame run` started this process, by the variable TORCHELASTIC_RUN_ID: a bool. Never raises."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 

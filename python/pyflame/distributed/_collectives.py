@@ -15,7 +15,10 @@ from ._state import ReduceOp, _World, get_global_rank, get_group_rank, is_outsid
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
-    from .._annotations import Function
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from .._annotations import Function, Timeout
 
 
 def _name(dtype):
@@ -164,7 +167,7 @@ def _single(group):
 
 
 @counted
-def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
+def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Writes the reduction of this tensor over all ranks to it, on every rank. SUM and the others are combined in the order of the ranks; float16 and
     bfloat16 in float32, rounded once.
 
@@ -216,7 +219,8 @@ def start_averages(tensors, group=None):
 
 
 @counted
-def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
+def reduce(tensor: Tensor, dst: int | None = None, op: str = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False,
+           group_dst: int | None = None) -> Work | None:
     """all_reduce() whose result only rank dst gets; the tensors of the others stay as they are.
 
     tensor: the input, and on rank dst the result; shape and dtype are the same on all ranks. op: one of ReduceOp. group: the processes; None: all of the
@@ -238,7 +242,7 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
 
 
 @counted
-def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
+def broadcast(tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, async_op: bool = False, group_src: int | None = None) -> Work | None:
     """Gives every rank the values that the tensor has on rank src.
 
     tensor: is read on rank src and written on the others; any shape and dtype, the same on all ranks. group: the processes; None: all of the job.
@@ -260,7 +264,7 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
 
 
 @counted
-def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
+def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Writes the input of all ranks, by rank, to the output: as one more dim in front, or one behind the other in the first dim.
 
     output_tensor, input_tensor: of one dtype; the output has as many times the elements of the input as there are ranks (ValueError otherwise). group:
@@ -291,7 +295,7 @@ def _sizes(op, big_name, big, small_name, small, n):
 
 
 @counted
-def all_gather(tensor_list, tensor, group=None, async_op=False):
+def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Writes the tensor of each rank to the tensors of the list, by rank: tensor_list[r] becomes what rank r gave. Returns None.
 
     tensor: any shape and dtype, the same on all ranks. tensor_list: a tensor of that shape and dtype for each rank. group: the processes; None: all of
@@ -322,7 +326,7 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
 
 
 @counted
-def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
+def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Reduces the input over all ranks, and writes this rank's part of it to the output: part r of the input goes to rank r.
 
     input, output: of one dtype; the input has as many times the elements of the output as there are ranks (ValueError otherwise). op: one of ReduceOp.
@@ -348,7 +352,8 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
 
 
 @counted
-def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
+def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: str = ReduceOp.SUM, group: ProcessGroup | None = None,
+                   async_op: bool = False) -> Work | None:
     """reduce_scatter_tensor() of a list of one tensor for each rank: output becomes the reduction of what the ranks have in input_list[r], r being this
     rank.
 
@@ -396,7 +401,8 @@ def _exchange(op, group, signature, dtype, parts_in, parts_out, async_op, result
 
 
 @counted
-def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
+def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int | None = None, group: ProcessGroup | None = None, async_op: bool = False,
+           group_dst: int | None = None) -> Work | None:
     """Writes the tensor of each rank to the list that rank dst gives; the other ranks give none.
 
     tensor: any shape and dtype, the same on all ranks. gather_list: on rank dst, a tensor of that shape and dtype for each rank. group: the processes;
@@ -422,7 +428,8 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
 
 
 @counted
-def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
+def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int | None = None, group: ProcessGroup | None = None, async_op: bool = False,
+            group_src: int | None = None) -> Work | None:
     """Writes to the tensor of each rank its tensor of the list that rank src gives; the other ranks give none.
 
     tensor: is written; any shape and dtype, the same on all ranks. scatter_list: on rank src, a tensor of that shape and dtype for each rank. group: the
@@ -448,7 +455,8 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
 
 
 @counted
-def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
+def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: ProcessGroup | None = None,
+               async_op: bool = False) -> Work | None:
     """Gives tensor r of each rank's input list to rank r, which writes them to its output list, by rank. Shapes may differ; what a rank sends to another has
     as many elements as that one expects.
 
@@ -470,7 +478,8 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
 
 
 @counted
-def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None, input_split_sizes: Sequence[int] | None = None,
+                      group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """all_to_all() of the parts of one tensor, in its first dim: equal parts, or of these sizes.
 
     output, input: of one dtype. output_split_sizes, input_split_sizes: rows for each rank; None: equal parts. ValueError for sizes that do not fit.
@@ -505,7 +514,7 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
 
 
 @counted
-def barrier(group=None, async_op=False, device_ids=None):
+def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
     """Returns when all ranks have called it.
 
     group: the processes; None: all of the job. async_op: returns a Work at once, whose wait() returns then. device_ids is accepted for PyTorch's programs
@@ -518,7 +527,7 @@ def barrier(group=None, async_op=False, device_ids=None):
 
 
 @counted
-def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout | None = None, wait_all_ranks: bool = False) -> None:
     """barrier() with a timeout of its own; the RuntimeError names the ranks that did not come.
 
     group: the processes; None: all of the job. timeout: a timedelta or seconds above 0 (ValueError otherwise); None: that of the group. wait_all_ranks
@@ -560,7 +569,7 @@ def _check_peer(op, name, rank, group_rank, hint=""):
         raise ValueError(f"{op}: {name} is not given; got None; expected a rank{hint}")
 
 
-def send(tensor, dst=None, group=None, tag=0, group_dst=None):
+def send(tensor: Tensor, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0, group_dst: int | None = None) -> None:
     """Sends the tensor to a rank, which receives it by recv(). Messages between two ranks keep their order.
 
     tensor: any shape and dtype. dst: the rank in the job; group_dst: the rank in the group, in its place. group: the processes; None: all of the job.
@@ -570,7 +579,7 @@ def send(tensor, dst=None, group=None, tag=0, group_dst=None):
     return _message("send", tensor, dst, "dst", group, tag, group_dst, False)
 
 
-def recv(tensor, src=None, group=None, tag=0, group_src=None):
+def recv(tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0, group_src: int | None = None) -> int:
     """Writes the next message of rank src to the tensor; returns src. ValueError when that message has another shape, dtype or tag; it is then dropped.
 
     tensor: of the shape and dtype of the message. src: the rank in the job, which must be given; group_src: the rank in the group, in its place. group:
@@ -581,7 +590,7 @@ def recv(tensor, src=None, group=None, tag=0, group_src=None):
     return src if src is not None else get_global_rank(group, group_src)
 
 
-def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
+def isend(tensor: Tensor, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0, group_dst: int | None = None) -> Work:
     """send() that returns at once, with a Work.
 
     tensor: what is sent. dst, group, tag, group_dst: as in send(). The errors for them are those of send(): ValueError for no dst, one that is not of the group or
@@ -591,7 +600,7 @@ def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
     return _message("send", tensor, dst, "dst", group, tag, group_dst, True)
 
 
-def irecv(tensor, src=None, group=None, tag=0, group_src=None):
+def irecv(tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0, group_src: int | None = None) -> Work:
     """recv() that returns at once, with a Work.
 
     tensor: is written. src, group, tag, group_src: as in recv(). The errors for them are those of recv(): ValueError for no src, one that is not of the group or
@@ -609,7 +618,8 @@ class P2POp:
     group: the processes; None: all of the job. ValueError for another op and for no peer; TypeError for what is no tensor. batch_isend_irecv() checks the rest.
     """
 
-    def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
+    def __init__(self, op: Callable[..., Work], tensor: Tensor, peer: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
+                 group_peer: int | None = None) -> None:
         if op not in (isend, irecv):
             raise ValueError(f"P2POp: op is not isend or irecv; got {op!r}; expected distributed.isend or distributed.irecv")
         if not isinstance(tensor, _C.Tensor):
@@ -618,7 +628,7 @@ class P2POp:
         self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
 
 
-def batch_isend_irecv(p2p_op_list):
+def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     """Starts messages together; returns a list with a Work for each. Those of GPUs are one call of their library, so that both ranks may send before they
     receive.
 

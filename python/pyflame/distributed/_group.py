@@ -1,4 +1,6 @@
 """Process groups: how the processes of a group find and connect each other, and how a call of a collective runs."""
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -11,6 +13,13 @@ import time
 
 from .. import _C
 from ._store import Store, only_loopback
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._annotations import Timeout
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -171,7 +180,7 @@ class _Meeting:
 class Work:
     """A call that runs asynchronously. wait() returns when it has ended, and raises what it raised."""
 
-    def __init__(self, finish=None, result=None):
+    def __init__(self, finish: Any = None, result: Any = None) -> None:
         self._ended, self._error, self._finish, self._result, self._waited = threading.Event(), None, finish, result, threading.Lock()
 
     def _run(self, call):
@@ -181,7 +190,7 @@ class Work:
             self._error = e
         self._ended.set()
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: Timeout | None = None) -> bool:
         """Waits; with a timeout (a timedelta, or seconds), RuntimeError when the call has not ended by then. Returns True."""
         seconds = getattr(timeout, "total_seconds", lambda: timeout)()
         if not self._ended.wait(seconds):
@@ -194,19 +203,19 @@ class Work:
                 finish()
         return True
 
-    def is_completed(self):
+    def is_completed(self) -> bool:
         """A bool: whether the call has ended, well or with an error. It does not wait for it."""
         return self._ended.is_set()
 
-    def is_success(self):
+    def is_success(self) -> bool:
         """A bool: whether the call has ended without an error. False while it is under way; it does not wait."""
         return self._ended.is_set() and self._error is None
 
-    def exception(self):
+    def exception(self) -> BaseException | None:
         """The exception that the call ended with, or None if it ended well or is still under way."""
         return self._error
 
-    def result(self):
+    def result(self) -> Any:
         """The tensors that the call wrote. It waits for the end of the call first, and raises its error."""
         self.wait()
         return self._result
@@ -264,7 +273,7 @@ class ProcessGroup:
     op: the name of the call that makes it, for errors. ranks: those of its processes in the job. rank: that of this process in the job. store: a TCPStore, by which the processes meet.
     prefix: begins the keys in the store and is the group's own. timeout: in seconds, how long a process waits for the others."""
 
-    def __init__(self, op, ranks, rank, store, prefix, timeout):
+    def __init__(self, op: str, ranks: Sequence[int], rank: int, store: Any, prefix: str, timeout: float) -> None:
         self.ranks, self._timeout, self._children = list(ranks), timeout, []
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self.store, self._lanes, self._pid = store, {}, os.getpid()
@@ -273,21 +282,21 @@ class ProcessGroup:
         if self._rank >= 0 and len(self.ranks) > 1:
             self._group = _Meeting(op, store, prefix, self._rank, self.ranks, timeout).connect()
 
-    def rank(self):
+    def rank(self) -> int:
         """The rank of this process in the group; -1 if it is not one of it."""
         return self._rank
 
-    def size(self):
+    def size(self) -> int:
         """The number of processes of the group, an int from 1. Each has a rank below it."""
         return len(self.ranks)
 
-    def name(self):
+    def name(self) -> str:
         """The name of the transport: 'nccl' or 'rccl' once the group has connected its GPUs, otherwise 'host'."""
         from ._device import library
 
         return library(self) or "host"
 
-    def transports(self):
+    def transports(self) -> list[str]:
         """How bytes of the host go to each rank of the group: 'shared memory', 'TCP' or 'itself'."""
         return [self._group.transport(r) for r in range(self.size())] if self._group else ["itself"] * self.size()
 
@@ -312,7 +321,7 @@ class ProcessGroup:
         if core is not None and self._pid == os.getpid():
             self._lane("collectives").start_here(Work(), lambda: core.refuse(text))
 
-    def stop(self):
+    def stop(self) -> None:
         """Calls under way raise. What is queued on GPUs ends before, or is given up."""
         for transport in self._devices.values():
             if not isinstance(transport, str) and self._pid == os.getpid():
@@ -320,7 +329,7 @@ class ProcessGroup:
         if self._group:
             self._group.close()
 
-    def close(self):
+    def close(self) -> None:
         """Ends the connections to the other processes. Calls that are under way raise, here and there; later calls raise, too."""
         for transport in self._devices.values():
             if not isinstance(transport, str):

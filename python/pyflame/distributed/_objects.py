@@ -1,10 +1,19 @@
 """Collectives of Python objects, which are pickled. Unpickling runs code of the sender: use them among processes of one job only."""
+from __future__ import annotations
+
 import ctypes
 import pickle
 
 from ._collectives import _peer, _run, _single, counted
 from ._group import taking_part
 from ._state import is_outside, resolved
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .._annotations import Device
+    from ._group import ProcessGroup
 
 
 @taking_part()
@@ -33,7 +42,7 @@ def _exchange(op, group, to):
 
 
 @counted
-def all_gather_object(object_list, obj, group=None):
+def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
     """Writes the object of each rank to the list, by rank. Returns None.
 
     object_list: a list with an entry for each rank of the group, on every rank; ValueError for another length. obj: this rank's, which can be pickled; an
@@ -52,7 +61,8 @@ def all_gather_object(object_list, obj, group=None):
 
 
 @counted
-def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: ProcessGroup | None = None,
+                  group_dst: int | None = None) -> None:
     """Writes the object of each rank to the list that rank dst gives.
 
     obj: this rank's, which can be pickled. object_gather_list: on rank dst a list with an entry for each rank of the group; elsewhere it is not looked at. dst: a rank of the
@@ -74,7 +84,8 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
 
 
 @counted
-def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+def broadcast_object_list(object_list: list[Any], src: int | None = None, group: ProcessGroup | None = None, device: Device | None = None,
+                          group_src: int | None = None) -> None:
     """Gives every rank the objects that the list has on rank src.
 
     object_list: a list, whose entries are replaced; on rank src they can be pickled. src: a rank of the job. group_src: a rank of the group, instead of src. Without both it is the
@@ -89,7 +100,8 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
 
 
 @counted
-def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
+def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None, src: int | None = None,
+                        group: ProcessGroup | None = None, group_src: int | None = None) -> None:
     """Writes to the first entry of each rank's list its object of the list that rank src gives.
 
     scatter_object_output_list: a list with one entry or more. scatter_object_input_list: on rank src a list with an object for each rank of the group, which can be pickled; elsewhere

@@ -1,4 +1,6 @@
 """The default group of the process, and what programs ask about groups."""
+from __future__ import annotations
+
 import datetime
 import operator
 import os
@@ -7,6 +9,13 @@ import urllib.parse
 from ._environment import Place, place_of_process
 from ._group import ProcessGroup
 from ._store import TCPStore
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._annotations import Device, Timeout
 
 _TIMEOUT = 600.0
 # In the errors of src/pyflame/distributed/group.cpp and of _device.py that another rank is to blame for.
@@ -61,12 +70,12 @@ def _backend(op, backend):
             raise ValueError(f"{op}: backend is not available; got {backend!r}; expected 'host' (also by the name 'gloo') or 'nccl' ('rccl'), or None")
 
 
-def is_available():
+def is_available() -> bool:
     """Always True: the collectives are part of the package, and a world of one process needs no library. Never raises."""
     return True
 
 
-def is_initialized():
+def is_initialized() -> bool:
     """Whether init_process_group() was called, and destroy_process_group() was not called since: a bool. Never raises."""
     return _World.default is not None
 
@@ -101,7 +110,8 @@ def _place(op, init_method, rank, world_size):
     return place
 
 
-def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", pg_options=None, device_id=None, device=None):
+def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: Timeout | None = None, world_size: int = -1, rank: int = -1,
+                       store: Any = None, group_name: str = "", pg_options: Any = None, device_id: Device | None = None, device: Device | None = None) -> None:
     """Connects this process with the others of its job, and makes the group of all of them.
 
     backend: 'host' or None; 'gloo', 'nccl' and 'rccl' are the same. Tensors of a GPU go through NCCL or RCCL where each rank has it, whatever the name; otherwise through the host's memory, which is said once. init_method:
@@ -152,7 +162,7 @@ def _use_device(op, where, default, place):
         _device.of(op, default, _C.empty((1,), device=where))
 
 
-def destroy_process_group(group=None):
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Ends the connections of a group; without one, of all groups. Without a group that was made, it does nothing.
 
     group: what new_group() returned, or None. Afterwards a call with the group is a RuntimeError. TypeError: no group.
@@ -216,7 +226,8 @@ def resolved(op, group):
     return group
 
 
-def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False, group_desc=None, device_id=None):
+def new_group(ranks: Sequence[int] | None = None, timeout: Timeout | None = None, backend: str | None = None, pg_options: Any = None,
+              use_local_synchronization: bool = False, group_desc: str | None = None, device_id: Any = None) -> Any:
     """A group of these ranks, or of all. Every process of the job calls it, with the same ranks, also those that are not of the group; they get
     GroupMember.NON_GROUP_MEMBER.
 
@@ -254,7 +265,7 @@ def _asked(op, group):
     return group or _World.default
 
 
-def get_rank(group=None):
+def get_rank(group: ProcessGroup | None = None) -> int:
     """The rank of this process in the group: 0 where it is the only one, -1 where it is not one of the group.
 
     group: what new_group() returned; None: all of the job. TypeError for something else."""
@@ -264,7 +275,7 @@ def get_rank(group=None):
     return group.rank() if group else 0
 
 
-def get_world_size(group=None):
+def get_world_size(group: ProcessGroup | None = None) -> int:
     """The number of processes of the group: 1 before init_process_group(), -1 where this process is not one of the group.
 
     group: what new_group() returned; None: all of the job. TypeError for something else."""
@@ -274,7 +285,7 @@ def get_world_size(group=None):
     return group.size() if group else 1
 
 
-def get_node_local_rank(fallback_rank=None):
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """The rank among the processes of this host, an int: LOCAL_RANK, or the variable of SLURM, Open MPI or MPICH in its place. Where the launcher sets no
     such variable it is the rank in the job, and 0 in the only process.
 
@@ -284,7 +295,7 @@ def get_node_local_rank(fallback_rank=None):
     return _World.place.local_rank if _World.default else place_of_process("get_node_local_rank").local_rank
 
 
-def get_backend(group=None):
+def get_backend(group: ProcessGroup | None = None) -> str:
     """What moves the bytes of tensors on GPUs: 'nccl' (also where RCCL does) once the group has connected its GPUs; otherwise 'host'.
 
     group: what new_group() returned; None: all of the job. TypeError for something else."""
@@ -296,7 +307,7 @@ def get_backend(group=None):
     return "nccl" if group is not None and library(group) else "host"
 
 
-def get_process_group_ranks(group=None):
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
     """The ranks in the job of the processes of a group: a list of int, by their rank in the group; [0] without a group.
 
     group: what new_group() returned on a process of it; None: all of the job. Never raises for these.
@@ -305,7 +316,7 @@ def get_process_group_ranks(group=None):
     return list(group.ranks) if group else [0]
 
 
-def get_global_rank(group, group_rank):
+def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
     """The rank in the job of a rank of the group, an int.
 
     group: None: all of the job. group_rank: from 0 to the group's size - 1; ValueError otherwise.
@@ -316,7 +327,7 @@ def get_global_rank(group, group_rank):
     return ranks[group_rank]
 
 
-def get_group_rank(group, global_rank):
+def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
     """The rank in the group of a rank of the job, an int.
 
     group: None: all of the job. global_rank: the rank of one of its processes; ValueError otherwise.

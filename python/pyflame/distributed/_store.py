@@ -1,4 +1,6 @@
 """A key-value store on rank 0, through which processes find each other."""
+from __future__ import annotations
+
 import errno
 import operator
 import os
@@ -8,6 +10,13 @@ import struct
 import sys
 import threading
 import time
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._annotations import Timeout
 
 
 _SILENCE = 30.0  # seconds after which a process that holds keys, and asks nothing, counts as gone
@@ -173,7 +182,8 @@ class TCPStore(Store):
 
     _SERVER, _HINT, _OP = "rank 0", "MASTER_ADDR, MASTER_PORT", "TCPStore"  # the words of its errors
 
-    def __init__(self, host_name, port, world_size=None, is_master=False, timeout=300, wait_for_workers=True, _ended=()):
+    def __init__(self, host_name: str, port: int, world_size: int | None = None, is_master: bool = False, timeout: Timeout = 300, wait_for_workers: bool = True,
+                 _ended: Any = ()) -> None:
         self.host, self.timeout = host_name, getattr(timeout, "total_seconds", lambda: timeout)()
         self._server = None
         if is_master:
@@ -230,7 +240,7 @@ class TCPStore(Store):
         except OSError as e:
             raise RuntimeError(f"{self._OP}: the connection to {self._SERVER} is closed ({e}); its process ended; expected the store at {self.host}:{self.port}") from None
 
-    def set(self, key, value):
+    def set(self, key: str, value: str | bytes) -> None:
         """Sets the value of a key for all processes. value: a str or bytes; it replaces an earlier one."""
         self._ask(b"set", _bytes(key), _bytes(value))
 
@@ -238,7 +248,7 @@ class TCPStore(Store):
         found, value = self._ask(b"get", _bytes(key), repr(float(timeout)).encode())
         return value if found == b"1" else None
 
-    def get(self, key, timeout=None):
+    def get(self, key: str, timeout: float | None = None) -> bytes:
         """The value of a key, bytes. It waits until some process sets it: RuntimeError after timeout seconds; None: after the timeout of the store."""
         timeout = self.timeout if timeout is None else timeout
         value = self._get(key, timeout)
@@ -246,13 +256,13 @@ class TCPStore(Store):
             raise RuntimeError(f"TCPStore.get: timed out after {timeout:g} s; got no value of {key!r}; expected another process to set it")
         return value
 
-    def wait(self, keys, timeout=None):
+    def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
         """Returns when each of these keys has a value. keys: a list of str. timeout: for each key, a timedelta or seconds; None: that of the store. RuntimeError after it."""
         seconds = getattr(timeout, "total_seconds", lambda: timeout)()
         for key in keys:
             self.get(key, seconds)
 
-    def add(self, key, amount):
+    def add(self, key: str, amount: int) -> int:
         """Adds amount, an int, to the number of a key, which begins at 0, and returns the sum. All processes see one number. TypeError for another amount;
         RuntimeError if the key has a value that is no whole number, which remains as it is."""
         try:
@@ -264,23 +274,23 @@ class TCPStore(Store):
             raise RuntimeError(f"TCPStore.add: the key holds no whole number; got {key!r} with {value!r}; expected a number, such as add() makes; hint: use another key, or delete_key() first")
         return int(value)
 
-    def check(self, keys):
+    def check(self, keys: Sequence[str]) -> bool:
         """A bool: whether each of these keys has a value. keys: a list of str. It does not wait."""
         return all(self._get(key, 0) is not None for key in keys)
 
-    def delete_key(self, key):
+    def delete_key(self, key: str) -> bool:
         """Removes a key and its value. Returns a bool: whether the key was there."""
         return self._ask(b"delete", _bytes(key))[1] == b"1"
 
-    def num_keys(self):
+    def num_keys(self) -> int:
         """The number of keys that have a value now, an int, of all processes together."""
         return int(self._ask(b"count")[1])
 
-    def set_timeout(self, timeout):
+    def set_timeout(self, timeout: Timeout) -> None:
         """How long get() and wait() wait, as a timedelta or in seconds."""
         self.timeout = getattr(timeout, "total_seconds", lambda: timeout)()
 
-    def close(self, _forked=False):
+    def close(self, _forked: bool = False) -> None:
         """Ends the connection to the store; later calls are a RuntimeError. In the process that serves it, no more processes can connect; those that did still can use it."""
         self._connection.close()
         if self._server:

@@ -3,6 +3,8 @@
 A search goes on in steps: when the tokens that may follow are known for all its beams, the best beam_width continuations become the beams. A new beam
 holds the full blocks of the one that it continues, and takes or copies the last one, which it will write to. Between two steps some beams may have their
 candidates while others wait for a place or for blocks; those that have them can give up their blocks."""
+from __future__ import annotations
+
 import bisect
 import math
 from dataclasses import dataclass, field
@@ -11,6 +13,11 @@ from ._choice import Row
 from ._paged import BLOCK
 from ._request import Finished, Request
 from .sampling import _finite
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
 
 
 @dataclass
@@ -80,7 +87,7 @@ class Beams:
     The constructor checks nothing and raises nothing; Engine.submit_beams() checks.
     """
 
-    def __init__(self, engine, prompt_ids, params, end_ids, receive):
+    def __init__(self, engine: Any, prompt_ids: Sequence[int], params: BeamSearchParams, end_ids: Iterable[int], receive: Callable[[Any], object]) -> None:
         self.prompt_ids, self.params, self.end_ids, self.finished = tuple(prompt_ids), params, end_ids, None
         self.sequences, self.num_generation_tokens = [], 0
         self._engine, self._receive, self._cancelled = engine, receive, None

@@ -1,7 +1,14 @@
 """What an engine is asked for and what it delivers: requests, their tokens and their ends."""
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 from ._blocks import ROOT
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
 
 
 @dataclass
@@ -36,7 +43,8 @@ class Request:
     The constructor checks nothing and raises nothing; Engine.submit() checks.
     """
 
-    def __init__(self, number, prompt_ids, sampling, sampler, max_tokens, stop_ids, logprobs, priority, receive, adapter=None):
+    def __init__(self, number: int, prompt_ids: Sequence[int], sampling: Any, sampler: Any, max_tokens: int, stop_ids: Iterable[int], logprobs: int | None,
+                 priority: int, receive: Callable[[Any], object], adapter: int | None = None) -> None:
         self.prompt_ids, self.ids, self.finished = tuple(prompt_ids), list(prompt_ids), None
         self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
         self._rank, self._receive = (priority, number), receive

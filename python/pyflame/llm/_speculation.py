@@ -3,7 +3,13 @@
 A guess is always one token, so its own distribution has a single value, and the rejection sampling of that paper is: draw the next token as without guesses; the guess
 is accepted if it is the same. So a text is what it would be without guesses, token by token: with the same seed, penalties and grammar. What changes is the
 shape of products, and with it the last bits of logits."""
+from __future__ import annotations
+
 from dataclasses import dataclass
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any
 
 METHODS = ("ngram", "draft_model")
 MOST_DRAFTS = 64
@@ -42,7 +48,7 @@ class SpeculativeConfig:
         self.prompt_lookup_max, self.prompt_lookup_min = most, least
 
     @classmethod
-    def of(cls, given):
+    def of(cls, given: SpeculativeConfig | dict[str, Any] | None) -> SpeculativeConfig | None:
         """A SpeculativeConfig of None, a dict of its fields, or a SpeculativeConfig. None for None."""
         if given is None or isinstance(given, cls):
             return given

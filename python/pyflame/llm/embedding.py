@@ -1,6 +1,8 @@
 """Embeddings: a vector for each text, by an encoder (BERT) or by a language model whose last hidden states are pooled.
 
 What a folder of Sentence Transformers says about pooling and the length of texts holds; otherwise vLLM's defaults do."""
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass
@@ -11,6 +13,14 @@ from .. import _C
 from .. import no_grad
 from ._errors import Values
 from ._paged import rounded
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._annotations import Device, DType, TensorLike
+    from .tokenizer import Tokenizer
 
 POOLINGS = ("MEAN", "CLS", "LAST")
 MOST_TEXTS, MOST_TOKENS = 32, 4096  # of a batch; padding counts
@@ -30,7 +40,7 @@ class PoolerConfig:
             raise ValueError(f"PoolerConfig: normalize is of the wrong type; got {self.normalize!r}; expected True, False or None")
 
     @classmethod
-    def of(cls, given):
+    def of(cls, given: PoolerConfig | dict[str, Any] | None) -> PoolerConfig:
         """A PoolerConfig of None, a dict of its fields, or a PoolerConfig. ValueError, TypeError."""
         if given is None or isinstance(given, cls):
             return given or cls()
@@ -112,7 +122,8 @@ class EmbeddingModel:
     dimensions that the model lacks.
     """
 
-    def __init__(self, part, tokenizer, pooling, normalize, context=None, name="", matryoshka=False):
+    def __init__(self, part: Any, tokenizer: Tokenizer | None, pooling: str, normalize: bool, context: int | None = None, name: str = "",
+                 matryoshka: bool | Sequence[int] = False) -> None:
         self._part, self.tokenizer, self.name, self.pooling, self.normalize, self.matryoshka = part, tokenizer, name, pooling, normalize, matryoshka
         self.size, self.vocab, self.context = part.size, part.vocab, min(context or part.context, part.context)
         self._lm = getattr(part, "lm", None)
@@ -120,7 +131,7 @@ class EmbeddingModel:
     def __repr__(self):
         return f"EmbeddingModel({self.name or type(self._part).__name__}: {self.size} numbers, pooling {self.pooling}, context {self.context})"
 
-    def ids(self, text, truncate=None):
+    def ids(self, text: str | TensorLike, truncate: int | None = None) -> list[int]:
         """The token ids of a text, or checked ids. truncate: as PoolingParams' truncate_prompt_tokens; what the tokenizer puts after a text stays. ValueError, TypeError."""
         if isinstance(text, str):
             if self.tokenizer is None:
@@ -144,7 +155,7 @@ class EmbeddingModel:
             raise ValueError(f"embed: a token is not in the vocabulary; got {min(found) if min(found) < 0 else max(found)}; expected 0 to {self.vocab - 1}")
         return found
 
-    def check_dimensions(self, dimensions):
+    def check_dimensions(self, dimensions: int | None) -> None:
         """ValueError for a number of dimensions that the model does not have."""
         if dimensions is None or dimensions == self.size:
             return
@@ -155,7 +166,8 @@ class EmbeddingModel:
             expected = f"1 to {self.size}" if isinstance(allowed, range) else f"one of {', '.join(map(str, allowed))}"
             raise ValueError(f"embed: dimensions is out of range; got {dimensions!r}; expected {expected}")
 
-    def embed(self, texts, dimensions=None, normalize=None, truncate_prompt_tokens=None):
+    def embed(self, texts: str | Sequence[Any], dimensions: int | None = None, normalize: bool | None = None,
+              truncate_prompt_tokens: int | None = None) -> np.ndarray[Any, Any]:
         """The vectors of texts, a float32 array (texts, size), of one text (size,). texts: a text, a list of token ids, or a list of texts and of lists of ids.
         The settings are those of PoolingParams. Texts of similar length are computed together, so a vector may differ in its last bits with the others of a call.
         ValueError, TypeError."""
@@ -164,7 +176,7 @@ class EmbeddingModel:
         found = self.vectors(ids, dimensions, normalize)
         return found[0] if single else found
 
-    def vectors(self, ids, dimensions=None, normalize=None):
+    def vectors(self, ids: Sequence[list[int]], dimensions: int | None = None, normalize: bool | None = None) -> np.ndarray[Any, Any]:
         """The embeddings of lists of token ids, as embed() computes them: a float32 array [lists, size], or [lists, dimensions]. ids: lists that ids()
         returned, which are not checked again. ValueError for dimensions that the model does not have, and for results that are not finite.
         """
@@ -212,7 +224,8 @@ def _sentence_transformers(folder):
     return pooling, normalize, Values(sizes, "sentence_bert_config.json").size("max_seq_length", None)
 
 
-def load_embedding(path, dtype=None, device=None, pooler_config=None):
+def load_embedding(path: Any, dtype: DType | None = None, device: Device | None = None,
+                   pooler_config: PoolerConfig | dict[str, Any] | None = None) -> EmbeddingModel:
     """An EmbeddingModel: of a folder with a BERT model (config.json, safetensors, tokenizer.json), or of any model that pf.llm.load takes, whose hidden states are
     pooled. path, dtype, device: as in load. pooler_config: a PoolerConfig or a dict; what it does not say, the files of Sentence Transformers do, otherwise it is
     CLS for encoders and LAST for others, with vectors of length 1. OSError, ValueError, TypeError as of load."""

@@ -3,6 +3,8 @@
 A step has a budget of tokens. Requests that write take one each; what is left goes to prompts, in parts if need be (chunked prefill, arXiv:2308.16369).
 Keys and values lie in blocks (arXiv:2309.06180): texts with the same beginning share them, and where they run short, the request that came last
 gives up its own and is computed again later. docs/language-models.md describes it."""
+from __future__ import annotations
+
 import atexit
 import bisect
 import collections
@@ -27,6 +29,15 @@ from ._paged import BLOCK, WASTE, Pages, Part, Step, block_bytes, step_sizes, wr
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from ._workers import Workers
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from .._annotations import TensorLike
+    from .language_model import LanguageModel
+    from .sampling import Sampling
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
 _log = logging.getLogger("pyflame.llm")
@@ -91,8 +102,11 @@ class Engine(Intake):
     ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses, and an attention_backend that does not exist for the device;
     NotImplementedError for one that cannot compute attention of this model; MemoryError."""
 
-    def __init__(self, model, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, *, max_waiting=1024, batch_invariant=False, speculative_config=None,
-                 lora_modules=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT, attention_backend="auto", cpu_offload_gb=0, warm_up=True):
+    def __init__(self, model: LanguageModel, max_num_seqs: int = 8, max_num_batched_tokens: int = 512, max_model_len: int | None = None,
+                 kv_cache_bytes: int | None = None, *, max_waiting: int = 1024, batch_invariant: bool = False,
+                 speculative_config: SpeculativeConfig | dict[str, Any] | None = None, lora_modules: dict[str, Any] | None = None, swap_space: float = 0,
+                 tensor_parallel_size: int = 1, kv_cache_dtype: str = "auto", kv_cache_gate: float | None = _kv_cache_gate.DEFAULT,
+                 attention_backend: str = "auto", cpu_offload_gb: float = 0, warm_up: bool = True) -> None:
         offload_bytes = check_offload("Engine", cpu_offload_gb)
         check_name("Engine", kv_cache_dtype)
         _attention_backend.check_name("Engine", attention_backend)
@@ -295,7 +309,7 @@ class Engine(Intake):
 
     # What other threads call.
 
-    def add_lora(self, name, path):
+    def add_lora(self, name: str, path: str | os.PathLike[str]) -> None:
         """Adds an adapter (PEFT's folder) under a name, for requests that come from now on. A name that is there already stays what it is. OSError, ValueError."""
         with self._wake:
             if self._adapters is not None and any(a.name == name for a in self._adapters.adapters):
@@ -314,7 +328,8 @@ class Engine(Intake):
         """The names of the adapters that requests can ask for, a list of str in the order in which they were added."""
         return [a.name for a in self._adapters.adapters] if self._adapters else []
 
-    def submit(self, prompt_ids, sampling=None, max_tokens=256, *, stop_ids=None, logprobs=None, priority=0, lora=None, receive):
+    def submit(self, prompt_ids: str | TensorLike, sampling: Sampling | None = None, max_tokens: int = 256, *, stop_ids: Iterable[int] | None = None,
+               logprobs: int | None = None, priority: int = 0, lora: str | None = None, receive: Callable[[Any], object]) -> Request:
         """Puts a request into the queue. Returns a Request at once.
 
         prompt_ids: token ids, or a text; sampling: a Sampling (default: the files' settings); stop_ids: tokens that end the text (default: the model's);
@@ -327,7 +342,8 @@ class Engine(Intake):
         self._enqueue("generate", request)
         return request
 
-    def submit_beams(self, prompt_ids, params, *, priority=0, lora=None, receive):
+    def submit_beams(self, prompt_ids: str | TensorLike, params: BeamSearchParams, *, priority: int = 0, lora: str | None = None,
+                     receive: Callable[[Any], object]) -> Beams:
         """Puts a beam search into the queue. Returns a Beams at once. Its beams are requests of this engine: each takes a place of max_num_seqs while it is computed,
         they share the blocks of their common beginning, and beams without a place or blocks wait.
 
@@ -364,14 +380,14 @@ class Engine(Intake):
             bisect.insort(self._waiting, request)
             self._wake.notify_all()
 
-    def cancel(self, request):
+    def cancel(self, request: Request | Beams) -> None:
         """Ends a request or a beam search with the reason 'cancelled', at the latest after the step that runs now. Nothing happens if it has ended already."""
         with self._wake:
             for r in [request, *request._requests]:
                 r._cancelled = r._cancelled or Finished("cancelled")
             self._wake.notify_all()
 
-    def close(self, drain=True):
+    def close(self, drain: bool = True) -> None:
         """Ends the engine. It takes no more requests. drain: those that it has are finished first; otherwise they end with the reason 'cancelled'. Waits for
         the engine's thread, unless that thread calls. A second call with drain=False ends a first one that waits."""
         with self._wake:
@@ -391,7 +407,7 @@ class Engine(Intake):
     def __exit__(self, kind, *_):
         self.close(drain=kind is None)
 
-    def stats(self):
+    def stats(self) -> dict[str, Any]:
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
         generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total; attention_backend and attention_backend_reason: the implementation of attention over pages, a text (None within pf.explain), and why it is that one. With swap_space also
         cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. Also

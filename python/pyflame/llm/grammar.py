@@ -1,6 +1,8 @@
 """Grammars: what a text must be. A model then writes JSON of a schema, a match of a regular expression, or a text of a grammar, and nothing else.
 
 The library llguidance says which tokens may come next (docs/decisions/0020-grammars.md); the others get no probability."""
+from __future__ import annotations
+
 import json
 import re
 import threading
@@ -8,6 +10,11 @@ import threading
 import numpy as np
 
 from ._errors import needed
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 _LARK = re.compile(r"(?m)^\s*(%llguidance\b|start\s*:(?!:))")
 # Between the parts of a JSON text: nothing, a space, or a new line with its indentation. Without a limit, small models write white space for ever.
@@ -19,7 +26,7 @@ class Grammar:
 
     ValueError for a grammar that is wrong or too large, ImportError without the package llguidance. A Grammar may be used by many requests and models."""
 
-    def __init__(self, kind, text, compiled):
+    def __init__(self, kind: str, text: str, compiled: Any) -> None:
         self.kind, self.text, self._compiled = kind, text, compiled
         self._lock, self._prototypes = threading.Lock(), []
         library = needed("llguidance", "grammars")
@@ -31,12 +38,12 @@ class Grammar:
         return Grammar, (self.kind, self.text, self._compiled)
 
     @classmethod
-    def json(cls):
+    def json(cls) -> Grammar:
         """A grammar that holds a text to be any JSON object: json_schema({'type': 'object'}). ImportError without the package llguidance."""
         return cls.json_schema({"type": "object"})
 
     @classmethod
-    def json_schema(cls, schema):
+    def json_schema(cls, schema: Any) -> Grammar:
         """JSON that fits a schema (json-schema.org): a dict, a text, or a class with model_json_schema() such as pydantic's. Keywords that the library cannot
         hold a text to are an error."""
         library = needed("llguidance", "grammars")
@@ -57,13 +64,13 @@ class Grammar:
         return cls("JSON schema", text, compiled)
 
     @classmethod
-    def regex(cls, pattern):
+    def regex(cls, pattern: str) -> Grammar:
         """A match of a whole regular expression, in the syntax of Rust's crate regex (without look-around and back references)."""
         library = needed("llguidance", "grammars")
         return cls("regular expression", _text(pattern, "a pattern"), library.LLMatcher.grammar_from_regex(pattern))
 
     @classmethod
-    def choice(cls, texts):
+    def choice(cls, texts: Sequence[str]) -> Grammar:
         """A grammar that holds a text to be one of texts. texts: a list or tuple of str, none of them empty (ValueError). ImportError without the package
         llguidance.
         """
@@ -73,7 +80,7 @@ class Grammar:
         return cls("choice", json.dumps(texts), library.LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, texts))))
 
     @classmethod
-    def gbnf(cls, text):
+    def gbnf(cls, text: str) -> Grammar:
         """A text of a grammar in llama.cpp's GBNF, whose first rule is root."""
         needed("llguidance", "grammars")
         translate = needed("llguidance.gbnf_to_lark", "grammars").gbnf_to_lark
@@ -84,13 +91,14 @@ class Grammar:
         return cls("GBNF", text, needed("llguidance", "grammars").LLMatcher.grammar_from_lark(lark))
 
     @classmethod
-    def lark(cls, text):
+    def lark(cls, text: str) -> Grammar:
         """A text of a grammar in Lark's syntax with the extensions of llguidance, whose first rule is start."""
         library = needed("llguidance", "grammars")
         return cls("Lark grammar", _text(text, "a grammar"), library.LLMatcher.grammar_from_lark(text))
 
     @classmethod
-    def of(cls, json=None, regex=None, choice=None, grammar=None, json_object=None):
+    def of(cls, json: Any = None, regex: str | None = None, choice: Sequence[str] | None = None, grammar: str | None = None,
+           json_object: bool | None = None) -> Grammar:
         """A Grammar by vLLM's names, of which exactly one is given. json: a schema; grammar: GBNF, or Lark where it has a rule named start; json_object: True."""
         given = {"json": json, "regex": regex, "choice": choice, "grammar": grammar, "json_object": json_object or None}
         names = [name for name, value in given.items() if value is not None]
@@ -103,7 +111,7 @@ class Grammar:
     def __repr__(self):
         return f"Grammar({self.kind}, {_shortened(self.text, 60)!r})"
 
-    def matcher(self, vocabulary):
+    def matcher(self, vocabulary: Vocabulary) -> Matcher:
         """A Matcher of a new text. vocabulary: a Vocabulary. The grammar is compiled once for a vocabulary. ValueError where it is too large."""
         with self._lock:
             prototype = next((m for v, m in self._prototypes if v is vocabulary), None)

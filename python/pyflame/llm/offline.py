@@ -1,4 +1,6 @@
 """Many prompts at once, by vLLM's names: LLM, SamplingParams and the objects that generate() returns. The work is the Engine's."""
+from __future__ import annotations
+
 import os
 import sys
 import threading
@@ -16,6 +18,15 @@ from .engine import Engine, Finished
 from .grammar import Grammar
 from .language_model import LanguageModel, Source, load
 from .sampling import Sampling
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._annotations import Device, DType
+    from ._speculation import SpeculativeConfig
+    from .tokenizer import Tokenizer
 
 _DTYPES = {"auto": None, "float": _C.float32, "float32": _C.float32, "half": _C.float16, "float16": _C.float16, "bfloat16": _C.bfloat16}
 _NO_LIMIT = 1 << 60
@@ -36,7 +47,7 @@ class StructuredOutputsParams:
     def __post_init__(self):
         self.grammar_of()
 
-    def grammar_of(self):
+    def grammar_of(self) -> Grammar:
         """The Grammar of the field that is given. ValueError unless exactly one is given, or for one that is wrong; ImportError without the package
         llguidance.
         """
@@ -254,9 +265,12 @@ class LLM:
     tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
     """
 
-    def __init__(self, model, dtype="auto", device=None, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=None, kv_cache_bytes=None, batch_invariant=False, *, runner="auto",
-                 pooler_config=None, speculative_config=None, lora_modules=None, enable_lora=None, swap_space=0, tensor_parallel_size=1, kv_cache_dtype="auto", kv_cache_gate=_kv_cache_gate.DEFAULT,
-                 attention_backend="auto", cpu_offload_gb=0, warm_up=False, use_tqdm_on_load=True):
+    def __init__(self, model: Any, dtype: DType = "auto", device: Device | None = None, max_num_seqs: int = 8, max_num_batched_tokens: int = 512,
+                 max_model_len: int | None = None, kv_cache_bytes: int | None = None, batch_invariant: bool = False, *, runner: str = "auto",
+                 pooler_config: PoolerConfig | dict[str, Any] | None = None, speculative_config: SpeculativeConfig | dict[str, Any] | None = None,
+                 lora_modules: dict[str, Any] | None = None, enable_lora: bool | None = None, swap_space: float = 0, tensor_parallel_size: int = 1,
+                 kv_cache_dtype: str = "auto", kv_cache_gate: float | None = _kv_cache_gate.DEFAULT, attention_backend: str = "auto", cpu_offload_gb: float = 0,
+                 warm_up: bool = False, use_tqdm_on_load: bool = True) -> None:
         with _loading.shown(f"loading {model}", use_tqdm_on_load and not isinstance(model, (LanguageModel, EmbeddingModel))):
             self._load(model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb)
             self.engine = None
@@ -299,7 +313,7 @@ class LLM:
         elif pooler_config is not None:  # otherwise load_embedding has had it
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
 
-    def close(self):
+    def close(self) -> None:
         """Ends the engine, which frees the model's weights and the caches of keys and values. A `with` block calls it at its end. A second call does nothing,
         nor does one with a model for embeddings, which has no engine.
         """
@@ -312,7 +326,8 @@ class LLM:
     def __exit__(self, *_):
         self.close()
 
-    def embed(self, prompts, pooling_params=None, use_tqdm=True):
+    def embed(self, prompts: str | dict[str, Any] | Sequence[Any], pooling_params: PoolingParams | None = None,
+              use_tqdm: bool = True) -> list[EmbeddingRequestOutput]:
         """The embeddings of prompts, by vLLM's names: a list of EmbeddingRequestOutput in their order. prompts: as in generate(); pooling_params: a PoolingParams for all.
         use_tqdm is ignored. ValueError, TypeError; ValueError for a model that was loaded to write texts."""
         if not isinstance(self.model, EmbeddingModel):
@@ -324,15 +339,16 @@ class LLM:
         vectors = self.model.vectors(ids, p.dimensions, p.normalize)
         return [EmbeddingRequestOutput(i, EmbeddingOutput([float(x) for x in v])) for i, v in zip(ids, vectors)]
 
-    def get_tokenizer(self):
+    def get_tokenizer(self) -> Tokenizer | None:
         """The Tokenizer of the model's files, or None for a model that was loaded without one."""
         return self.model.tokenizer
 
-    def get_default_sampling_params(self):
+    def get_default_sampling_params(self) -> SamplingParams:
         """A SamplingParams with the settings of the model's generation_config.json; fields that it does not have keep their defaults."""
         return SamplingParams(**{k: v for k, v in self.model.defaults.items() if k in SamplingParams.__dataclass_fields__})
 
-    def generate(self, prompts, sampling_params=None, use_tqdm=True, lora_request=None):
+    def generate(self, prompts: str | dict[str, Any] | Sequence[Any], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+                 use_tqdm: bool = True, lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None) -> list[RequestOutput]:
         """The texts that follow prompts: a list of RequestOutput in their order.
 
         prompts: one or a list; each is a text, a list of token ids, or a dict with 'prompt' or 'prompt_token_ids'. sampling_params: one for all, or a list with
@@ -342,14 +358,17 @@ class LLM:
         self._needs_texts("generate")
         return self._write([self._prompt(p) for p in _several(prompts)], sampling_params, use_tqdm, lora_request)
 
-    def chat(self, messages, sampling_params=None, use_tqdm=True, tools=None, lora_request=None):
+    def chat(self, messages: Sequence[Any], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, use_tqdm: bool = True,
+             tools: Sequence[dict[str, Any]] | None = None,
+             lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None) -> list[RequestOutput]:
         """Answers to conversations by the model's chat template: a list of RequestOutput. messages: a conversation ([{'role': 'user', 'content': 'Hello'}, …]),
         or a list of conversations. tools: functions in OpenAI's form, for templates that take them; calls are part of the text. The rest is as in generate()."""
         self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
         return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
 
-    def beam_search(self, prompts, params, lora_request=None, use_tqdm=False):
+    def beam_search(self, prompts: str | dict[str, Any] | Sequence[Any], params: BeamSearchParams,
+                    lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None, use_tqdm: bool = False) -> list[BeamSearchOutput]:
         """The likeliest texts that follow prompts, as far as a search with params.beam_width beams finds them: a list of BeamSearchOutput in the prompts' order.
 
         Each step continues all beams of a prompt and keeps the beam_width continuations with the highest cum_logprob. A continuation by a token that ends texts, if

@@ -1,5 +1,7 @@
 """The choice of the next token: greedy, temperature, top-k, top-p (arXiv:1904.09751), min-p (arXiv:2407.01082), repetition penalty (arXiv:1909.05858), and
 OpenAI's logit bias, presence penalty and frequency penalty."""
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 
@@ -8,6 +10,14 @@ import numpy as np
 from .. import _C
 from ._choice import LIKELIEST, Changes, Choices, Row, choose
 from .grammar import Grammar
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from .._annotations import TensorLike
+    from .grammar import Matcher
 
 
 @dataclass
@@ -64,7 +74,7 @@ class Sampling:
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
             raise TypeError(f"generate: grammar is of the wrong type; got {type(self.grammar).__name__}; expected a pf.llm.Grammar")
 
-    def check_vocabulary(self, size):
+    def check_vocabulary(self, size: int) -> None:
         """ValueError where logit_bias has a token that is not in a vocabulary of this size."""
         beyond = max(self.logit_bias or (-1,))
         if beyond >= size:
@@ -84,7 +94,7 @@ class Sampler:
     A call raises ValueError for logits that are not finite, and where a grammar or min_tokens leaves no token.
     """
 
-    def __init__(self, sampling, matcher=None):
+    def __init__(self, sampling: Sampling, matcher: Matcher | None = None) -> None:
         self.sampling, self._matcher = sampling, matcher
         self._random = np.random.Generator(np.random.Philox(sampling.seed))
         self._numbers = []  # one for each token that is written
@@ -100,7 +110,7 @@ class Sampler:
         """Whether only the host can say what the next token may be, and only when it knows the one before: there is a grammar."""
         return self._matcher is not None
 
-    def settings(self, written):
+    def settings(self, written: int) -> tuple[float, ...]:
         """What the op draw_tokens needs to choose the next token, after so many were written: temperature, top_k, top_p, min_p and the number that is drawn for this token, as float32 can hold them."""
         s = self.sampling
         if s.temperature == 0:
@@ -109,7 +119,8 @@ class Sampler:
             self._numbers.append(self._random.random())
         return (min(s.temperature, 1e30), min(s.top_k, 1 << 30), max(s.top_p, 1e-30), s.min_p, self._numbers[written])
 
-    def rows(self, size, tokens, prompt, stop_ids, guesses=(), place=-1, top=None, drawn=None):
+    def rows(self, size: int, tokens: Sequence[int], prompt: int, stop_ids: Iterable[int], guesses: Sequence[int] = (), place: int = -1, top: int | None = None,
+             drawn: int | None = None) -> list[Row]:
         """What choose() needs for the next token, and for those after each guess: a list of Row. The text may only grow between calls. size: how many tokens can be drawn; place, top: as
         of Row, where the host does not know the token behind `tokens` yet, and where log probabilities are wanted; drawn: how many numbers were drawn before (default: as many as tokens
         were written)."""
@@ -150,7 +161,7 @@ class Sampler:
                 left[i // 32] &= ~np.uint32(1 << i % 32)
         return (left if left.any() else words).view(np.int32)
 
-    def take(self, found):
+    def take(self, found: Any) -> int:
         """The id that choose() has found for the row, as an int. With a grammar, the text goes on with it. ValueError as for a call."""
         if found.error is not None:
             raise found.error
@@ -202,7 +213,8 @@ class Sampler:
             logits[ends] = -np.inf
         return logits, forbidden
 
-    def probabilities(self, logits, tokens=(), prompt=0, stop_ids=()):
+    def probabilities(self, logits: TensorLike, tokens: Sequence[int] = (), prompt: int = 0,
+                      stop_ids: Iterable[int] = ()) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """(ids, probabilities) of the tokens that can be drawn, the likeliest first: arrays of int64 and float64 of equal length, at most the vocabulary's.
 
         logits: one number for each token, shape (vocabulary,); tokens: ids of the text so far, a list or a tuple. ValueError for logits that are not finite."""

@@ -1,9 +1,16 @@
 """Tokenizers: text to token ids and back, token for token as the originals. _tokenizer_json.py and _tokenizer_gguf.py make them of files."""
+from __future__ import annotations
+
 import codecs
 from dataclasses import dataclass, field
 
 from ._errors import needed
 from ._text_parts import BYTE_OF_CHARACTER, SPACE, first_places
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from typing import Any
 
 BREAK = "\ufdd0"  # a noncharacter of Unicode: no text contains it
 
@@ -50,7 +57,7 @@ class Tokenizer:
     encode() raises TypeError for what is no str; decode() and token() raise IndexError for an id that is not in the vocabulary.
     """
 
-    def __init__(self, parts, bos_id=None, eos_id=None, unknown_id=None, pad_id=None):
+    def __init__(self, parts: Any, bos_id: int | None = None, eos_id: int | None = None, unknown_id: int | None = None, pad_id: int | None = None) -> None:
         self._parts = parts
         self.bos_id, self.eos_id, self.unknown_id, self.pad_id = bos_id, eos_id, unknown_id, pad_id
         self.special_ids = frozenset(a.id for a in parts.added if a.special)
@@ -64,13 +71,13 @@ class Tokenizer:
         """The number of token ids, an int: ids are from 0 to vocab_size - 1, with special tokens among them."""
         return len(self._parts.tokens)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.vocab_size
 
     def __repr__(self):
         return f"Tokenizer({self.vocab_size} tokens, {type(self._parts.model).__name__})"
 
-    def token(self, id):
+    def token(self, id: int) -> str:
         """The text of the token with this id, a str, as the vocabulary writes it: bytes and spaces may be encoded. IndexError for an id outside of 0 to
         vocab_size - 1.
         """
@@ -78,11 +85,11 @@ class Tokenizer:
             raise IndexError(f"token: there is no such token; got {id!r}; expected 0 to {self.vocab_size - 1}")
         return self._parts.tokens[id]
 
-    def id_of(self, token):
+    def id_of(self, token: str) -> int | None:
         """The id of a token by its text in the vocabulary, or None."""
         return self._id_of.get(token)
 
-    def encode(self, text, add_special=True, parse_special=False):
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """The token ids of a text, a list of int.
 
         add_special: tokens that the model expects before and after a text, such as bos, are added.
@@ -91,7 +98,7 @@ class Tokenizer:
             raise TypeError(f"encode: not a text; got {type(text).__name__}; expected str")
         return self._encoded(self._sections(text, parse_special), add_special)
 
-    def encode_guarded(self, text, add_special=False):
+    def encode_guarded(self, text: str, add_special: bool = False) -> list[int]:
         """The token ids of a text in which guarded() has been applied to the parts of strangers. Special tokens are parsed, but not in those parts."""
         pieces, breaks, at = text.split(BREAK), set(), 0
         for piece in pieces[:-1]:
@@ -99,7 +106,7 @@ class Tokenizer:
             breaks.add(at)
         return self._encoded(self._sections("".join(pieces), True, breaks), add_special)
 
-    def guarded(self, text):
+    def guarded(self, text: str) -> str:
         """The text with marks where the name of a special token is in it, or could be completed by what stands before or after the text."""
         text = text.replace(BREAK, "")
         names = [self._parts.tokens[i] for i in self.special_ids if self._parts.tokens[i]]
@@ -159,7 +166,7 @@ class Tokenizer:
             self._finders[parse_special] = regex.compile("|".join(map(regex.escape, names))) if names else None
         return self._finders[parse_special]
 
-    def token_bytes(self, id, skip_special=True):
+    def token_bytes(self, id: int, skip_special: bool = True) -> bytes:
         """What a token adds to the text, as UTF-8 bytes that may begin or end inside of a character."""
         text, p = self.token(id), self._parts
         if id in self.special_ids:
@@ -180,12 +187,12 @@ class Tokenizer:
                 text = text[len(p.continuing):] if text.startswith(p.continuing) else " " + text
         return text.encode("utf-8", "replace")
 
-    def decode(self, ids, skip_special=True):
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of token ids (any iterable of int). Bytes that are no UTF-8 become U+FFFD. IndexError for an id that is not in the vocabulary."""
         stream = self.stream(skip_special)
         return "".join([stream.feed(int(i)) for i in ids]) + stream.finish()
 
-    def stream(self, skip_special=True, continues=False, shown=frozenset()):
+    def stream(self, skip_special: bool = True, continues: bool = False, shown: Collection[int] = frozenset()) -> TextStream:
         """A TextStream, which decodes one token at a time. continues: there is text before the first token, so a space that begins it stays. shown: ids of
         special tokens that are not skipped."""
         return TextStream(self, skip_special, continues, shown)
@@ -200,12 +207,12 @@ class TextStream:
     feed raises IndexError for an id that is not in the vocabulary.
     """
 
-    def __init__(self, tokenizer, skip_special=True, continues=False, shown=frozenset()):
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True, continues: bool = False, shown: Collection[int] = frozenset()) -> None:
         self._tokenizer, self._skip, self._shown, self._parts = tokenizer, skip_special, shown, tokenizer._parts
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._first = not continues
 
-    def feed(self, id):
+    def feed(self, id: int) -> str:
         """The text that the next token adds. Bytes of a character that is not complete wait for the next token."""
         data = self._tokenizer.token_bytes(id, self._skip and id not in self._shown)
         if self._parts.clean_up:
@@ -219,6 +226,6 @@ class TextStream:
                 data = data[1:]
         return self._utf8.decode(data)
 
-    def finish(self):
+    def finish(self) -> str:
         """The text of the bytes that still wait for the rest of a character, a str. Each incomplete character becomes U+FFFD. '' where none wait."""
         return self._utf8.decode(b"", True)

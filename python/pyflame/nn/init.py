@@ -302,8 +302,8 @@ def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         _deprecation.deprecated(f"nn.init.{old.__name__}", f"nn.init.{function.__name__}")
         return function(*args, **kwargs)
 
-    old.__name__ = function.__name__[:-1]
-    old.__doc__ = f"The deprecated name of {function.__name__}, with its arguments, result and errors: each call warns."
+    old.__name__, old.__wrapped__ = function.__name__[:-1], function  # whose signature help() shows
+    old.__doc__ = f"The deprecated name of {function.__name__}: each call warns. The arguments are those of {function.__name__}, and so are the result and the errors."
     return old
 
 

@@ -10,7 +10,7 @@ import math
 import numbers
 import operator
 
-from ... import _C
+from ... import _C, _signatures
 from ..._C import Tensor
 from ...autograd.function import Function
 from .. import _collectives, _objects, _state
@@ -722,7 +722,7 @@ def _unary(name, linear=False):
     method.__name__, method.__qualname__ = name, f"DTensor.{name}"
     method.__doc__ = f"Tensor.{name} of each element, with its arguments: each process computes its part, and the result is placed as the value is. "
     method.__doc__ += "A Partial() stays one." if linear else "ValueError for a Partial(), of which a process has no whole element."
-    return method
+    return _signatures.forwarding(method, getattr(Tensor, name), "DTensor")
 
 
 def _binary(name, fn, linear=None, swapped=False):

@@ -2,6 +2,8 @@
 
 Tensors stay in the source's file; a few million numbers are in memory at a time. What is wrong with a source is found before anything is written, and the target
 is there as a whole or not at all. _blocks.py has the types of numbers, _gguf_file.py the files, _descriptions.py config.json and metadata, _tokenizers.py the tokenizers."""
+from __future__ import annotations
+
 import errno
 import json
 import math
@@ -18,6 +20,11 @@ from .. import _architectures
 from ..language_model import _json, _place, _template_of, load, load_tokenizer
 from . import _blocks, _descriptions, _gguf_file, _quantized, _tokenizers
 from ._weights import Stack, Weight, of_safetensors, write_safetensors
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _AT_ONCE = 1 << 22  # numbers in memory
 _IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # buffers that some folders have among their weights
@@ -62,7 +69,7 @@ class Conversion:
     perplexity_after: float = None
     notes: list = field(default_factory=list)
 
-    def layers(self):
+    def layers(self) -> dict[str, tuple[float, float, list[str]]]:
         """{layer: (relative L2 error, largest absolute error, types of its tensors)}: 'blk.0' and so on, and the tensors outside of the layers by their names."""
         found = {}
         for t in self.tensors:
@@ -72,7 +79,7 @@ class Conversion:
             for layer, ts in sorted(found.items(), key=lambda item: _place_of(item[0]))
         }
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """All of it as dicts, lists, numbers and texts; a perplexity that is not finite is None."""
         tensors = [{k: v for k, v in asdict(t).items() if k != "squares"} for t in self.tensors]
         layers = {name: {"relative": r, "largest": m, "types": types} for name, (r, m, types) in self.layers().items()}
@@ -401,7 +408,8 @@ def _checked_type(type, to_file):
     return type.upper()
 
 
-def convert(source, target, type=None, *, text=None, progress=None):
+def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], type: str | None = None, *, text: str | None = None,
+            progress: Callable[[int, int, str], object] | None = None) -> Conversion:
     """Converts a language model between a GGUF file and a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json), and its weights to another type. Returns a Conversion.
 
     source: a GGUF file, a folder, or the name of an installed package, as of pf.llm.load; a folder may have quantized weights, which become floats in another folder, and in a GGUF file

@@ -1,0 +1,78 @@
+"""Methods that hand their arguments on to another function show its signature: in help() and to inspect.signature()."""
+import inspect
+import pydoc
+import subprocess
+import sys
+
+import pytest
+
+import pyflame as pf
+from pyflame import _signatures, _tensor_methods
+from pyflame.distributed.tensor import DTensor
+
+IN_PLACE = [name for name in (*_tensor_methods._VIEWS, *_tensor_methods._IN_PLACE) if _signatures.is_forwarding(getattr(pf.Tensor, f"{name}_", None))]
+UNARY = [name for name, value in vars(DTensor).items() if _signatures.is_forwarding(value) and name[0] != "_"]
+
+
+@pytest.mark.parametrize("method, expected", [
+    ("addmm_", "(self, mat1: 'Tensor', mat2: 'Tensor', *, beta: 'Number' = 1, alpha: 'Number' = 1) -> 'Tensor'"),
+    ("clamp_", "(self, min: 'float | Tensor | None' = None, max: 'float | Tensor | None' = None) -> 'Tensor'"),
+    ("divide_", "(self, other: 'Tensor | float', *, rounding_mode: 'str | None' = None) -> 'Tensor'"),
+    ("leaky_relu_", "(self, negative_slope: 'float' = 0.01) -> 'Tensor'"),
+    ("cumsum_", "(self, dim: 'int', dtype: 'dtype | str | None' = None) -> 'Tensor'"),
+    ("transpose_", "(self, dim0: 'int', dim1: 'int') -> 'Tensor'"),
+    ("t_", "(self) -> 'Tensor'"),
+    ("fmod_", "(self, other: 'Tensor | float') -> 'Tensor'"),
+])  # fmt: skip
+def test_in_place(method, expected):
+    assert str(inspect.signature(getattr(pf.Tensor, method))) == expected
+
+
+def test_a_bound_method_has_no_self():
+    assert list(inspect.signature(pf.zeros(2).lerp_).parameters) == ["end", "weight"]
+
+
+def shown(function):
+    return [(p.name, p.kind) for p in inspect.signature(function).parameters.values()][1:]
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_the_parameters_are_those_of_the_function(name):
+    """Where the function is written in Python, Python itself says what they are."""
+    sibling = getattr(pf.Tensor, name, None) or getattr(pf, name)
+    found = shown(getattr(pf.Tensor, f"{name}_"))
+    assert not any(kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for _, kind in found)
+    if inspect.isfunction(sibling):
+        assert found == shown(sibling)
+    else:
+        texts = [text for text, *_ in sibling.__nb_signature__]
+        assert all(any(f"{parameter}:" in text for text in texts) for parameter, _ in found)
+        assert len(found) == max(text.count(": ") for text in texts)
+
+
+def test_how_many_there_are():
+    assert len(IN_PLACE) > 50 and len(UNARY) > 35
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_methods_of_dtensor(name):
+    signature = inspect.signature(getattr(DTensor, name))
+    assert next(iter(signature.parameters)) == "self" and signature.return_annotation == "DTensor"
+    assert not any(p.kind == p.VAR_POSITIONAL for p in signature.parameters.values())
+
+
+def test_help():
+    assert "addmm_(self, mat1: 'Tensor', mat2: 'Tensor', *, beta: 'Number' = 1" in pydoc.plain(pydoc.render_doc(pf.Tensor.addmm_))
+    assert "clamp(self, min: 'float | Tensor | None' = None, max:" in pydoc.plain(pydoc.render_doc(DTensor.clamp))
+    assert "constant(tensor: 'Tensor', val: 'Number')" in pydoc.plain(pydoc.render_doc(pf.nn.init.constant))
+
+
+def test_the_function_itself_is_found():
+    """Tools that unwrap functions come to the one that is called, and its source."""
+    found = inspect.unwrap(pf.Tensor.addmm_)
+    assert found.__code__ is pf.Tensor.addmm_.__code__ and "def method(self" in inspect.getsource(pf.Tensor.addmm_)
+
+
+def test_nothing_is_computed_before_somebody_asks():
+    code = "import sys, pyflame; pyflame.Tensor.addmm_.__wrapped__; assert 'inspect' not in sys.modules; pyflame.Tensor.addmm_.__wrapped__.__signature__; assert 'inspect' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
