@@ -17,7 +17,7 @@ namespace {
 struct OptimizeSettings {
   std::string metric = "step time", budget = "30m", out, hang = "10m", plugins, module, python;
   int level = 4, pairs = 5;
-  bool resume = false, list = false, json = false;
+  bool allow_noise = false, resume = false, list = false, json = false;
 };
 
 int optimize(const OptimizeSettings& s, const std::vector<std::string>& program) {
@@ -34,6 +34,7 @@ int optimize(const OptimizeSettings& s, const std::vector<std::string>& program)
   c.add("--pyflame", std::filesystem::read_symlink("/proc/self/exe", ignored).string());
   if (!s.plugins.empty()) c.add("--plugins", s.plugins);
   if (!s.out.empty()) c.add("--out", s.out);
+  if (s.allow_noise) c.add("--allow-noise");
   if (s.resume) c.add("--resume");
   if (s.list) c.add("--list");
   if (s.json) c.add("--json");
@@ -75,6 +76,10 @@ void add_optimize(CLI::App& app, Run& run) {
                   "With --level 5: Python modules that register entries of plug-ins (pf.tuning.register), with commas "
                   "between them");
   cmd->add_option("--out", s->out, "The folder of the results; default: optimize-PROGRAM");
+  cmd->add_flag(
+      "--allow-noise", s->allow_noise,
+      "Go on where the program's own figures spread over more than 10 %: a change is kept only if it gains more "
+      "than the spread");
   cmd->add_flag("--resume", s->resume, "Go on with the journal in the folder of the results");
   cmd->add_flag("--list", s->list, "Print the changes that can be tried, and stop");
   cmd->add_flag("--json", s->json, "Print the result, or the changes of --list, as one JSON document");

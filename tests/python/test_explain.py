@@ -1,4 +1,5 @@
 """pf.explain: the causes and lines of cuts, what steps cost, where fusion ends and what that costs, fallbacks. `pyflame explain` runs programs."""
+import datetime
 import json
 import math
 import os
@@ -28,7 +29,8 @@ def known_ceilings(tmp_path, monkeypatch):
     """100 GB/s and 1000 GFLOP/s: nothing is measured."""
     monkeypatch.setenv("PYFLAME_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(ceilings, "_known", {})
-    entry = {"gbs": 100.0, "gflops": {d: 1000.0 for d in ("float16", "bfloat16", "float32", "float64")}, "date": "2026-01-02"}
+    figure = lambda rate: {"rate": rate, "spread": 0.01, "date": "2026-01-02"}  # noqa: E731
+    entry = {ceilings.MEMORY: figure(100.0), **{d: figure(1000.0) for d in ("float16", "bfloat16", "float32", "float64")}}
     (tmp_path / ceilings.FILE).write_text(json.dumps({ceilings._key("cpu"): entry}))
 
 
@@ -95,6 +97,8 @@ def test_ceilings_are_measured_once_and_kept(tmp_path, monkeypatch):
     (tmp_path / ceilings.FILE).write_text("not json")
     monkeypatch.setattr(ceilings, "SECONDS", 0.01)
     monkeypatch.setattr(ceilings, "EDGE", {"cpu": 64, "gpu": 64})
+    rate = ceilings._rate
+    monkeypatch.setattr(ceilings, "_rate", lambda *args: (rate(*args)[0], 0.01))  # the machine of the test may be busy
     pf.manual_seed(3)
     before = pf.rand(4).tolist()
     pf.manual_seed(3)
@@ -109,6 +113,39 @@ def test_ceilings_are_measured_once_and_kept(tmp_path, monkeypatch):
     assert set(ceilings.ceilings("cpu", ("float32", "float64")).gflops) == {"float32", "float64"}, "a dtype that is new is measured alone"
 
 
+def test_ceilings_of_a_busy_machine_are_measured_again_by_the_next_process(tmp_path, monkeypatch):
+    def in_a_new_process(gbs, gflops, dtypes=("float32",)):
+        """The ceilings, where a measurement gives these rates and spreads. None: it must not be made."""
+        monkeypatch.setattr(ceilings, "_known", {})
+        monkeypatch.setattr(ceilings, "_measure_gbs", gbs and (lambda device: gbs))
+        monkeypatch.setattr(ceilings, "_measure_gflops", gflops and (lambda device, dtype: gflops))
+        return ceilings.ceilings("cpu", dtypes)
+
+    (tmp_path / ceilings.FILE).unlink()
+    today = datetime.date.today()
+    busy = in_a_new_process((7.0, 0.05), (70.0, 0.34))
+    assert busy.source == f"measured on this machine on {today}; the samples of float32 products spread over 34%, so that the next process measures again"
+    monkeypatch.setattr(ceilings, "_measure_gflops", None)
+    assert ceilings.ceilings("cpu") == busy, "one process measures once"
+    assert in_a_new_process(None, None, ()).gbs == 7.0, "what is not asked for is not measured"
+    again = in_a_new_process(None, (60.0, 0.2))
+    assert again.gflops == {"float32": 70.0}, "other programs only lower a rate"
+    assert again.source == f"measured on this machine on {today}; float32 products again, because the samples spread over 34%; the samples of float32 products spread over 20%, so that the next process measures again"
+    calm = in_a_new_process(None, (90.0, 0.02))
+    assert calm.gflops == {"float32": 90.0} and calm.source == f"measured on this machine on {today}; float32 products again, because the samples spread over 20%"
+    kept = json.loads((tmp_path / ceilings.FILE).read_text())[ceilings._key("cpu")]
+    assert kept == {"memory": {"rate": 7.0, "spread": 0.05, "date": str(today)}, "float32": {"rate": 90.0, "spread": 0.02, "date": str(today)}}
+    assert in_a_new_process(None, None).source == f"measured on this machine on {today}"
+
+
+def test_a_record_of_ceilings_without_spreads_is_measured_again(tmp_path, monkeypatch):
+    (tmp_path / ceilings.FILE).write_text(json.dumps({ceilings._key("cpu"): {"gbs": 1.0, "gflops": {"float32": 10.0}, "date": "2026-01-02"}, "other": 3}))
+    monkeypatch.setattr(ceilings, "_measure_gbs", lambda device: (7.0, 0.01))
+    monkeypatch.setattr(ceilings, "_measure_gflops", lambda device, dtype: (70.0, 0.01))
+    found = ceilings.ceilings("cpu")
+    assert found.gbs == 7.0 and found.gflops == {"float32": 70.0}
+
+
 def test_ceilings_that_cannot_be_measured_or_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("PYFLAME_CACHE_DIR", str(tmp_path / "new"))
 
@@ -117,8 +154,8 @@ def test_ceilings_that_cannot_be_measured_or_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ceilings, "_measure_gbs", no_memory)
     assert ceilings.ceilings("cpu").gbs is None
-    monkeypatch.setattr(ceilings, "_measure_gbs", lambda device: 7.0)
-    monkeypatch.setattr(ceilings, "_measure_gflops", lambda device, dtype: 70.0)
+    monkeypatch.setattr(ceilings, "_measure_gbs", lambda device: (7.0, 0.01))
+    monkeypatch.setattr(ceilings, "_measure_gflops", lambda device, dtype: (70.0, 0.01))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PYFLAME_CACHE_DIR", str(tmp_path / "file"))
     assert ceilings.ceilings("cpu").gbs == 7.0

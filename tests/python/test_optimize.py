@@ -1,4 +1,5 @@
 """`pyflame optimize`: settings, deferred reads, the gate, the state machine with a program that is played, and whole sessions whose figures are printed numbers."""
+import dataclasses
 import json
 import math
 import os
@@ -14,6 +15,7 @@ import pytest
 
 import pyflame as pf
 from pyflame import _configuration, _deferred
+from pyflame.benchmarking.compare import WORTH
 from pyflame.optimizing import candidates, gate, machine, observe, page, suggestions
 from pyflame.optimizing.journal import Journal
 from pyflame.tuning import child
@@ -343,9 +345,9 @@ def made(name, changes=None, **values):
 class Played(machine.Machine):
     """speeds: of the changes; their factors multiply, unless `together` says otherwise. values: what the program reads with a change."""
 
-    def __init__(self, tmp_path, speeds, values=None, together=None, runs=10**6):
+    def __init__(self, tmp_path, speeds, values=None, together=None, runs=10**6, **options):
         self.said, self.fired = [], {}
-        machine.Machine.__init__(self, (__file__, None, []), str(tmp_path), Journal(str(tmp_path / "optimize.jsonl")), "step time", 1e6, 5, 3, 60.0, self.said.append, None)
+        machine.Machine.__init__(self, (__file__, None, []), str(tmp_path), Journal(str(tmp_path / "optimize.jsonl")), "step time", 1e6, 5, 3, 60.0, self.said.append, None, **options)
         self.speeds, self.values, self.together, self.runs = speeds, values or {}, together or {}, runs
 
     def run(self, kept, what):
@@ -423,6 +425,36 @@ def test_what_does_not_help_as_a_whole_is_reverted(tmp_path, monkeypatch):
     assert m.play(monkeypatch, [made("a")]) is None and m.kept == [] and not any(_configuration.read_settings(m.result).values())
 
 
+@pytest.mark.parametrize("last", ["it failed", machine.Comparison("the program as it was", "all together", 1.0, 0.9, 1.1, paired=True)], ids=["wrong", "no faster"])
+def test_a_resumed_session_starts_from_nothing_where_the_whole_was_reverted(tmp_path, monkeypatch, last):
+    m = Played(tmp_path, {"a": 2.0})
+    original = m.compare
+    m.compare = lambda first, second, what, check, **more: last if what[1] == "all together" else original(first, second, what, check, **more)
+    assert m.play(monkeypatch, [made("a")]) is None and m.kept == []
+    text = page.render(m.journal, "t.py", "")
+    assert "nothing helped" in text and "Gains" not in text
+    ended = Played(tmp_path, {"a": 2.0, "b": 3.0}, runs=3)  # the budget ends right after the baseline
+    tried = ended.resume()
+    assert tried == {"a"} and ended.kept == []
+    assert ended.play(monkeypatch, [made("a"), made("b")], tried) is None
+    assert ended.kept == [] and not any(_configuration.read_settings(ended.result).values())
+    again = Played(tmp_path, {"a": 2.0, "b": 3.0})
+    total = again.play(monkeypatch, [made("a"), made("b")], again.resume())
+    assert names(again.kept) == ["b"] and abs(total.ratio - 3.0) < 1e-9
+    assert _configuration.read_settings(again.result)["environment"] == {"B": "1"}
+    text = page.render(again.journal, "t.py", "")
+    assert "3.00 times as fast" in text and text.count("<td><code>b</code>") == 2 and text.count("<td><code>a</code>") == 1  # only b is among the gains
+    later = Played(tmp_path, {})
+    assert later.resume() == {"a", "b"} and names(later.kept) == ["b"]
+
+
+def test_a_resumed_session_leaves_out_what_the_composition_left_out(tmp_path, monkeypatch):
+    m = Played(tmp_path, {"a": 1, "b": 1}, together={frozenset(): 1.0, frozenset("a"): 1.5, frozenset("ab"): 2.0, frozenset("b"): 2.0})
+    m.play(monkeypatch, [made("a"), made("b")])
+    again = Played(tmp_path, {})
+    assert again.resume() == {"a", "b"} and names(again.kept) == ["b"]
+
+
 def test_the_end_of_the_budget_leaves_the_best_settings(tmp_path, monkeypatch):
     m = Played(tmp_path, {"a": 2.0, "b": 3.0}, runs=3 + 6 + 6 + 2)
     assert m.play(monkeypatch, [made("a"), made("b")]) is None
@@ -457,7 +489,7 @@ def test_what_is_slower_takes_fewer_turns(tmp_path, monkeypatch):
     ([machine.Run(why="it failed with exit code 1; its last lines:\nboom")] * 3, "cannot be optimized, because it failed with exit code 1"),
     ([machine.Run(1.0, records=[])] * 3, "computes nothing that can be compared.*hint: print a result"),
     ([machine.Run(1.0, records=[record((float(k),))]) for k in range(3)], "two runs of the program as it is differ.*read at t.py:3.*hint: seed"),
-    ([machine.Run(1.0 + k % 2, records=[record()], head={}) for k in range(6)], "figures spread over .*expected at most 10%.*fewer than 8 steps"),
+    ([machine.Run(1.0 + k % 2, records=[record()], head={}) for k in range(6)], "figures spread over 67%, also with 3 more runs; got 1 s, 2 s, .*expected at most 10%; hint: .*--allow-noise, which keeps a change only if it is more than 1.67 times as fast; .*fewer than 8 steps"),
     ([], "the budget ended within the baseline")])
 def test_programs_that_cannot_be_optimized(tmp_path, runs, text):
     m = Played(tmp_path, {})
@@ -471,6 +503,24 @@ def test_programs_that_cannot_be_optimized(tmp_path, runs, text):
     m.run = run
     with pytest.raises(machine.Stopped, match="(?s)" + text):
         m.baseline()
+
+
+def test_a_noisy_program_keeps_only_what_gains_more_than_its_noise(tmp_path, monkeypatch):
+    m = Played(tmp_path, {"little": 1.2, "much": 1.3}, allow_noise=True)
+    original, noise = m.run, iter((1.0, 1.2, 1.4, 1.0, 1.2, 1.4))
+    m.run = lambda kept, what: dataclasses.replace(original(kept, what), **{"figure": next(noise)} if what.startswith("baseline") else {})
+    total = m.play(monkeypatch, [made("little"), made("much")])
+    assert names(m.kept) == ["much"] and total.verdict == "faster" and abs(total.worth - 0.25) < 1e-9
+    assert m.said[0] == "the program's own figures spread over 25% in 6 runs, so a change is kept only if it is more than 1.25 times as fast"
+    assert [(e["name"], e["verdict"]) for e in m.journal.of("candidate")] == [("little", "reverted"), ("much", "kept")]
+    assert abs(m.journal.of("baseline")[0]["worth"] - 0.25) < 1e-9
+    assert "These figures spread over 25%, so a change was kept only if the interval lies above 1.25." in page.render(m.journal, "t.py", "")
+
+
+def test_a_calm_program_has_the_usual_bar(tmp_path, monkeypatch):
+    m = Played(tmp_path, {"little": 1.02}, allow_noise=True)
+    total = m.play(monkeypatch, [made("little")])
+    assert names(m.kept) == ["little"] and total.worth == WORTH and "spread over" not in page.render(m.journal, "t.py", "")
 
 
 # ---- candidates

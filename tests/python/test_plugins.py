@@ -2,6 +2,7 @@
 import ctypes
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -172,6 +173,44 @@ def test_a_wrong_one_never_computes(library, registered, file):
     row, = [r for r in pf.tuning.rows() if r.entry == entry]
     assert not row.sound and "its result differs" in row.note
     assert pf.allclose(pf.tensor((a @ b).tolist()), want, atol=1e-4)  # by another entry, perhaps, which adds in another order
+
+
+def test_a_wrong_one_that_computes_already_is_replaced_and_reported(library, registered, file, capfd):
+    """Entries are compared with the reference implementation, so that a wrong one is found even if it is the one that a program takes."""
+    a, b = operands()
+    want = pf.tensor((a @ b).tolist())
+    entry = registered(library(factor=2), "wrong")
+    with pf.tuning.measure(budget=20):
+        (a @ b).tolist()
+    with sqlite3.connect(pf.tuning.path()) as db:  # as if it had been found to be right and the fastest, and nothing else had been measured
+        db.execute("DELETE FROM measurements WHERE entry != ?", (entry,))
+        assert db.execute("UPDATE measurements SET sound = 1, us = 0.001, note = ''").rowcount == 1
+    db.close()
+    pf.clear_program_cache()
+    capfd.readouterr()
+    with pf.tuning.measure(budget=20):
+        (a @ b).tolist()
+        assert pf.allclose(pf.tensor((a @ b).tolist()), want, atol=1e-4)
+    said = capfd.readouterr().err
+    assert said.count(f"pyflame: {entry} computes something else than the reference implementation; got ") == 1
+    assert "matmul(float32(24, 40), float32(40, 56)" in said and "another implementation computes it from now on; hint: " in said
+    found = {r.entry: r for r in pf.tuning.rows()}
+    assert not found[entry].sound and "its result differs" in found[entry].note
+    assert len(found) > 1 and any(r.sound and r.us < 1e9 for r in found.values())
+    pf.clear_program_cache()
+    assert pf.allclose(pf.tensor((a @ b).tolist()), want, atol=1e-4)  # without a budget as well
+
+
+def test_terms_that_cancel_make_no_entry_wrong(file, capfd):
+    pf.manual_seed(5)
+    x, y = pf.randn(24, 1000), pf.randn(1000, 56)
+    a, b = pf.cat([x, -x], 1), pf.cat([y, y])
+    pf.synchronize()
+    with pf.tuning.measure(budget=20):
+        assert (a @ b).abs().max().item() < 1e-2
+    found = [r for r in pf.tuning.rows() if r.op == "matmul"]
+    assert len(found) > 1 and all(r.sound for r in found), found
+    assert "computes something else" not in capfd.readouterr().err
 
 
 def test_what_it_refuses_is_computed_by_others(library, registered, calls):

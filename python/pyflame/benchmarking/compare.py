@@ -12,8 +12,8 @@ WORTH = 0.005  # a ratio that differs from 1 by less counts as no difference
 class Comparison:
     """ratio = time of the first / time of the second: above 1 the second is faster. low, high: the 95 % interval by the bootstrap.
 
-    first, second: the names. paired: the samples were drawn alternately, and the bootstrap keeps each pair together. compare() and compare_functions() make it;
-    the fields are not checked, and nothing is raised for other values."""
+    first, second: the names. paired: the samples were drawn alternately, and the bootstrap keeps each pair together. worth: a ratio that differs from 1 by less counts as
+    no difference. compare() and compare_functions() make it; the fields are not checked, and nothing is raised for other values."""
 
     first: str
     second: str
@@ -21,18 +21,19 @@ class Comparison:
     low: float
     high: float
     paired: bool
+    worth: float = WORTH
 
     @property
     def verdict(self):
         """'faster', 'slower' or 'same': the second compared with the first. 'same' unless the interval is beyond the difference that counts."""
-        if self.low > 1 + WORTH:
+        if self.low > 1 + self.worth:
             return "faster"
-        if self.high < 1 - WORTH:
+        if self.high < 1 - self.worth:
             return "slower"
         return "same"
 
     def to_dict(self):
-        """The comparison as a dict of numbers and texts for JSON: the names, ratio, low, high, paired, and the verdict."""
+        """The comparison as a dict of numbers and texts for JSON: the names, ratio, low, high, paired, worth, and the verdict."""
         return {**self.__dict__, "verdict": self.verdict}
 
     def __str__(self):

@@ -26,6 +26,7 @@ def _arguments():
     p.add_argument("--pairs", type=int, default=5)
     p.add_argument("--hang", type=seconds, default=600.0)
     p.add_argument("--out")
+    p.add_argument("--allow-noise", action="store_true")
     p.add_argument("--resume", action="store_true")
     p.add_argument("--list", action="store_true")
     p.add_argument("--json", action="store_true")
@@ -83,7 +84,7 @@ def _finish(machine, folder, title, total, as_json=False):
         file.write(page.render(machine.journal, title, diff))
     if as_json:
         print(json.dumps({"kept": [c.name for c in machine.kept], "total": None if total is None else total if isinstance(total, str) else total.to_dict(),
-                          "settings": machine.result if machine.kept else None, "folder": folder}))
+                          "settings": machine.result if machine.kept else None, "folder": folder, "worth": machine.worth}))
     elif total is not None:
         print(total)
     if machine.kept:
@@ -117,7 +118,7 @@ def _optimize(args):
     folder = args.out or f"optimize-{os.path.splitext(title)[0]}"
     journal = _journal(args, program, folder)
     progress = watch.Progress()
-    machine = Machine(program, folder, journal, args.metric, args.budget, args.level, args.pairs, args.hang, lambda text: (progress.clear(), _say(text)), progress, args.pyflame, args.plugins)
+    machine = Machine(program, folder, journal, args.metric, args.budget, args.level, args.pairs, args.hang, lambda text: (progress.clear(), _say(text)), progress, args.pyflame, args.plugins, args.allow_noise)
     tried, total, code = machine.resume() if args.resume else set(), None, 0
     try:
         total = machine.cycle(tried)

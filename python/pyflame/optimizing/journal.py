@@ -38,6 +38,21 @@ class Journal:
     def of(self, event):
         return [e for e in self.events if e["event"] == event]
 
+    def valid(self):
+        """The events behind the last comparison of the whole that reverted everything; all events if none did."""
+        reverts = [k for k, e in enumerate(self.events) if e["event"] == "total" and e["verdict"] != "faster"]
+        return self.events[reverts[-1] + 1:] if reverts else self.events
+
+    def kept(self):
+        """The events of the changes that are kept, in their order: those that were neither left out of the composition nor reverted with the whole."""
+        found = {}
+        for e in self.valid():
+            if e["event"] == "candidate" and e["verdict"] == "kept":
+                found[e["name"]] = e
+            elif e["event"] in ("candidate", "composition") and e["verdict"] != "kept":
+                found.pop(e["name"], None)
+        return list(found.values())
+
 
 def _ends_with_newline(path):
     with open(path, "rb") as file:

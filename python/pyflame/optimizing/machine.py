@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from .. import _configuration
-from ..benchmarking.compare import Comparison, bootstrap
+from ..benchmarking.compare import WORTH, Comparison, bootstrap
 from ..benchmarking.measure import REJECTED, spread_of
 from ..tuning import watch
 from . import candidates, gate
@@ -77,9 +77,9 @@ def figure_of(metric, outcome, text):
 
 
 class Machine:
-    """Runs the cycle. say: prints a line; show: Progress."""
+    """Runs the cycle. say: prints a line; show: Progress. allow_noise: a program whose own figures spread widely is no error, but only larger gains count."""
 
-    def __init__(self, program, folder, journal, metric, budget, level, pairs, hang, say, progress, pyflame=None, plugins=""):
+    def __init__(self, program, folder, journal, metric, budget, level, pairs, hang, say, progress, pyflame=None, plugins="", allow_noise=False):
         self.file, self.module, self.arguments = program
         self.folder, self.journal, self.metric, self.budget, self.level, self.pairs, self.hang = folder, journal, metric, budget, level, pairs, hang
         self._say, self._progress, self._start = say, progress, time.monotonic()
@@ -87,6 +87,7 @@ class Machine:
         own = os.environ.get("PYFLAME_SETTINGS")
         self.base = _configuration.read_settings(own) if own else {}
         self.kept, self.reference, self.head = [], None, None
+        self.worth, self._allow_noise = WORTH, allow_noise  # how much faster a change must be, as a part of 1
         self._run_seconds = 0.0  # of one run, the longest of the baseline's
         self.result = os.path.join(folder, "pyflame.toml")
 
@@ -150,13 +151,22 @@ class Machine:
             self._check_baseline(runs)
         first, figures = runs[0], [r.figure for r in runs]
         if spread_of(figures) > REJECTED:
-            raise Stopped(f"the program's own figures spread over {spread_of(figures):.0%}; got {', '.join(f'{f:.4g} s' for f in figures)}; expected at most {REJECTED:.0%}; "
-                          "hint: stop other programs, or let the program run for more steps" + ("" if first.steps else "; it has fewer than 8 steps, so that it was timed as a whole"))
+            self._raise_the_bar(figures, first.steps)
         self.reference, self.head = first.records, first.head
         self._run_seconds = max(r.seconds for r in runs)
         if not first.steps and self.metric == "step time":
             self._say("the program has fewer than 8 steps (optimizer's steps, or calls of its module), so it is timed as a whole")
-        return self.journal.add("baseline", figures=figures, spread=spread_of(figures), values=len(first.records), steps=first.steps, head=first.head, seconds=first.seconds)
+        return self.journal.add("baseline", figures=figures, spread=spread_of(figures), values=len(first.records), steps=first.steps, head=first.head, seconds=first.seconds, worth=self.worth)
+
+    def _raise_the_bar(self, figures, steps):
+        """For a program whose own figures spread widely: from now on a gain counts if it is larger than the spread. Stopped unless that was asked for."""
+        spread = spread_of(figures)
+        if not self._allow_noise:
+            raise Stopped(f"the program's own figures spread over {spread:.0%}, also with {len(figures) - BASELINES} more runs; got {', '.join(f'{f:.4g} s' for f in figures)}; expected at most {REJECTED:.0%}; "
+                          f"hint: stop other programs, let the program run for more steps, or go on with --allow-noise, which keeps a change only if it is more than {1 + spread:.2f} times as fast"
+                          + ("" if steps else "; the program has fewer than 8 steps, so that it was timed as a whole"))  # fmt: skip
+        self.worth = spread
+        self._say(f"the program's own figures spread over {spread:.0%} in {len(figures)} runs, so a change is kept only if it is more than {1 + spread:.2f} times as fast")
 
     @staticmethod
     def _check_baseline(runs):
@@ -217,9 +227,12 @@ class Machine:
             if wrong:
                 return wrong if which else f"the program without it does not run any more: {wrong}"
             figures[which].append(run.figure)
-            if stop_early and turn % 2 and min(map(len, figures)) >= FEWEST_PAIRS and Comparison(*names, *bootstrap(*figures, paired=True), paired=True).high < candidates.LEAST_GAIN:
+            if stop_early and turn % 2 and min(map(len, figures)) >= FEWEST_PAIRS and self._compared(names, figures).high < 1 + self.worth:
                 break
-        return Comparison(*names, *bootstrap(*figures, paired=True), paired=True)
+        return self._compared(names, figures)
+
+    def _compared(self, names, figures):
+        return Comparison(*names, *bootstrap(*figures, paired=True), paired=True, worth=self.worth)
 
     def gate(self, kept, rewrite=""):
         """What says whether a run with these changes computed something else."""
@@ -322,12 +335,8 @@ class Machine:
 
     def resume(self):
         """Takes over what the journal has. Returns the names that were tried."""
-        tried = {}
-        for e in self.journal.of("candidate"):
-            tried[e["name"]] = e
-        gone = {e["name"] for e in self.journal.of("composition") if e["verdict"] != "kept"}
-        self.kept = [candidates.Candidate(e["name"], e["level"], e["changes"], e["reason"], e["precision"], e["expected"], incomparable=tuple(e.get("incomparable", ()))) for e in tried.values() if e["verdict"] == "kept" and e["name"] not in gone]
-        return set(tried)
+        self.kept = [candidates.Candidate(e["name"], e["level"], e["changes"], e["reason"], e["precision"], e["expected"], incomparable=tuple(e.get("incomparable", ()))) for e in self.journal.kept()]
+        return {e["name"] for e in self.journal.of("candidate")}
 
     def cycle(self, tried):
         """Everything. Returns the Comparison of the whole, or None."""

@@ -1,4 +1,5 @@
-"""What a device can do at most: bytes of memory and floating-point operations a second. Measured once for each device, and kept in a file."""
+"""What a device can do at most: bytes of memory and floating-point operations a second. Measured once for each device, and kept in a file. A figure whose
+samples spread widely, because other programs ran meanwhile, is measured once more by the next process that needs it."""
 import contextlib
 import datetime
 import json
@@ -11,6 +12,8 @@ from .. import _C, __version__
 FILE = "ceilings.json"
 SECONDS = 0.3  # for each figure
 EDGE = {"cpu": 1024, "gpu": 8192}  # of the matrices of a product
+MEMORY = "memory"  # the name of the bandwidth among the figures; those of products are named by their dtypes
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
 _GPU_BYTES = 1 << 30  # of the tensor that is read and written; on the CPU four times the last-level cache
 
 
@@ -49,11 +52,13 @@ def _key(device):
 
 
 def _read(path):
+    """By device, its figures by their names: {"rate": GB/s or GFLOP/s, "spread": of the samples, "date": of the measurement}."""
     try:
         kept = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+    whole = lambda figure: isinstance(figure, dict) and {"rate", "spread", "date"} <= set(figure)  # noqa: E731
+    return {key: {name: f for name, f in figures.items() if whole(f)} for key, figures in kept.items() if isinstance(figures, dict)} if isinstance(kept, dict) else {}
 
 
 def _write(path, kept):
@@ -65,10 +70,12 @@ def _write(path, kept):
         os.replace(part, path)
 
 
-def _best(fn, device, **work):
+def _rate(fn, device, work):
+    """(10^9 of the work's units a second in the fastest sample, how far the samples spread). Other programs only make samples slower."""
     from .. import benchmarking
 
-    return min(benchmarking.bench(fn, device=device, max_seconds=SECONDS, min_samples=3, **work).samples)
+    m = benchmarking.bench(fn, device=device, max_seconds=SECONDS, min_samples=3)
+    return work / min(m.samples) / 1e6, m.spread
 
 
 def _measure_gbs(device):
@@ -76,7 +83,7 @@ def _measure_gbs(device):
 
     nbytes = _GPU_BYTES if environment.is_gpu(device) else max(64 << 20, 4 * environment.cache_bytes(device))
     x = _C.zeros(nbytes // 4, dtype=_C.float32, device=device)
-    return 2 * nbytes / _best(lambda: x.add_(1.0), device) / 1e6
+    return _rate(lambda: x.add_(1.0), device, 2 * nbytes)
 
 
 def _measure_gflops(device, dtype):
@@ -84,7 +91,7 @@ def _measure_gflops(device, dtype):
 
     n = EDGE["gpu" if environment.is_gpu(device) else "cpu"]
     a = (_C.arange(n * n, device=device) % 251 / 251).reshape(n, n).to(getattr(_C, dtype))  # no random numbers: those of the program stay the same
-    return 2 * n**3 / _best(lambda: a @ a, device) / 1e6
+    return _rate(lambda: a @ a, device, 2 * n**3)
 
 
 @contextlib.contextmanager
@@ -98,18 +105,33 @@ def _free_choice():
             _C._force_entry(op, entry)
 
 
-def _measure(device, entry, dtypes):
-    """What is missing in an entry of the file. Nothing if there is no room for it now."""
+def _measure(device, names, before):
+    """The figures of these names; without those for which there is no room now. The larger rate counts, if a figure was measured before."""
     from ..amp import autocast
 
-    try:
-        with _free_choice(), autocast(device.split(":")[0], enabled=False), _C._CutCause("a measurement of the device's ceilings"):
-            return {"gbs": entry.get("gbs") or _measure_gbs(device), "gflops": {**entry.get("gflops", {}), **{d: _measure_gflops(device, d) for d in dtypes}}, "date": entry.get("date") or str(datetime.date.today())}
-    except (MemoryError, RuntimeError):
-        return entry
+    found = {}
+    with contextlib.suppress(MemoryError, RuntimeError), _free_choice(), autocast(device.split(":")[0], enabled=False), _C._CutCause("a measurement of the device's ceilings"):
+        for name in names:
+            rate, spread = _measure_gbs(device) if name == MEMORY else _measure_gflops(device, name)
+            found[name] = {"rate": max(rate, before.get(name, {}).get("rate", 0.0)), "spread": spread, "date": str(datetime.date.today())}
+    return found
 
 
-_known = {}  # by device, for this process
+def _noisy(figure):
+    from ..benchmarking.measure import REJECTED
+
+    return figure["spread"] > REJECTED
+
+
+def _source(figures, before):
+    """Where the figures are from. before: those that were measured again now, as they were."""
+    what = lambda name: "the bandwidth" if name == MEMORY else f"{name} products"  # noqa: E731
+    again = [f"{what(name)} again, because the samples spread over {f['spread']:.0%}" for name, f in before.items()]
+    noisy = [f"the samples of {what(name)} spread over {f['spread']:.0%}, so that the next process measures again" for name, f in figures.items() if _noisy(f)]
+    return "; ".join([f"measured on this machine on {min(f['date'] for f in figures.values())}", *again, *noisy])
+
+
+_known = {}  # by device, the figures that hold for the rest of this process: they did not spread, or were measured in it
 
 
 def _table(device):
@@ -123,6 +145,7 @@ def _table(device):
 
 def ceilings(device, dtypes=("float32",), measure=True, renew=False):
     """The ceilings of a device for products of these dtypes. What is not known yet is measured, within a second, and kept in ceilings.json in PYFLAME_CACHE_DIR.
+    So is what an earlier process measured while the machine was busy: the samples spread over more than pf.bench accepts.
 
     measure=False: only what was measured before, or the figures of the data sheet. renew=True: measures again. While a profile is recorded, and on an emulated
     GPU, nothing is measured.
@@ -130,12 +153,17 @@ def ceilings(device, dtypes=("float32",), measure=True, renew=False):
     device = str(_C.device(device))
     measurable = not _C._profiler_on() and "emulat" not in str(_C.device_info(device)).lower()
     path, key = _folder() / FILE, _key(device)
-    entry = {} if renew else _known.get(key) or _read(path).get(key) or {}
-    wanted = [d for d in dtypes if d in ("float16", "bfloat16", "float32", "float64") and d not in entry.get("gflops", {})]
-    if measurable and measure and (not entry.get("gbs") or wanted):
-        entry = _measure(device, entry, wanted)
-        _write(path, {**_read(path), key: entry})
-    if not entry.get("gbs"):
+    wanted = [MEMORY, *(d for d in dtypes if d in _DTYPES)]
+    known = {} if renew else _known.get(key, {})
+    kept = {} if renew or set(wanted) <= set(known) else _read(path).get(key, {})
+    due = [name for name in wanted if name not in known and (name not in kept or _noisy(kept[name]))]
+    new = _measure(device, due, kept) if due and measurable and measure else {}
+    found = {**kept, **known, **new}
+    if new:
+        _write(path, {**_read(path), key: found})
+    if MEMORY not in found:
         return _table(device) or Ceilings(device, source="unknown")
-    _known[key] = entry
-    return Ceilings(device, entry["gbs"], dict(entry["gflops"]), f"measured on this machine on {entry['date']}")
+    _known[key] = {**{name: f for name, f in kept.items() if not _noisy(f)}, **known, **new}
+    figures = {name: found[name] for name in wanted if name in found}
+    rates = {name: f["rate"] for name, f in figures.items()}
+    return Ceilings(device, rates.pop(MEMORY), rates, _source(figures, {name: f for name, f in kept.items() if name in new}))

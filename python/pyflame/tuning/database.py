@@ -11,8 +11,8 @@ from .. import _C
 @dataclass
 class Row:
     """One measurement. device: its name. libraries: names and versions of those that were used; on the CPU the number of threads. op: its name. problem: its attributes, and the
-    shapes, strides and dtypes of its operands. entry: the implementation. workspace: the bytes of memory that it needs besides. measured_at: a text, in UTC. sound: its result is right. us: the median of its runs, on a GPU with cold caches; warm_us: with warm ones (0: it was not measured); spread: the quartiles' distance over the median; error: the largest difference to the result of the first
-    implementation, as a part of what is allowed; own: PyFlame takes this entry if there are no measurements; note: why it is not sound."""
+    shapes, strides and dtypes of its operands. entry: the implementation. workspace: the bytes of memory that it needs besides. measured_at: a text, in UTC. sound: its result is right. us: the median of its runs, on a GPU with cold caches; warm_us: with warm ones (0: it was not measured); spread: the quartiles' distance over the median; error: the largest difference to the result of the reference
+    implementation (of PyFlame's own entry where that would take long), as a part of what is allowed; own: PyFlame takes this entry if there are no measurements; note: why it is not sound."""
 
     device: str
     libraries: str

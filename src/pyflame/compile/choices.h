@@ -21,7 +21,7 @@ namespace pyflame {
 struct Measurement {
   std::string entry;  // Candidate::name()
   double us = 0;      // the median of its runs; on a device with cold caches
-  double error = 0;   // the largest difference to the first implementation's result, as a part of what is allowed
+  double error = 0;   // the largest difference to the result that is expected, as a part of what is allowed
   bool sound = true;
   double spread = 0;  // the quartiles' distance over the median
   size_t workspace = 0;

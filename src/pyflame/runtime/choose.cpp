@@ -11,6 +11,7 @@
 #include "pyflame/compile/passes.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/runtime/allocator.h"
+#include "pyflame/runtime/oracle.h"
 
 namespace pyflame {
 
@@ -24,6 +25,7 @@ struct Stage {
 };
 constexpr Stage kStages[] = {{2, 1.5}, {4, 1.2}, {8, 1.07}, {24, 1}};
 constexpr size_t kMostBytes = size_t{256} << 20;  // limit for the results that are kept for comparison
+constexpr double kRoundings = 256;                // by so many do sums of floats in another order differ
 // Before each timed run on a device, this much is written, so that operands are read from memory and not from a cache. Devices
 // with more memory have larger caches.
 size_t flush_bytes(size_t memory) { return std::min(memory / 192, size_t{256} << 20); }
@@ -50,6 +52,7 @@ class Spending {
 };
 
 struct Output {
+  SlotId slot;
   char* at;
   size_t nbytes;
   DType dtype;
@@ -63,9 +66,15 @@ std::vector<Output> outputs_of(const Frame& f, const Step& step) {
     for (const NodeId m : step.group.nodes)
       for (const Operand& o : g.nodes[m].outs)
         if (g.slot(o) == s) dtype = o.dtype;
-    if (f.bases[s]) out.push_back({f.bases[s], g.slots[s].nbytes, dtype});
+    if (f.bases[s]) out.push_back({s, f.bases[s], g.slots[s].nbytes, dtype});
   }
   return out;
+}
+
+std::vector<SlotId> slots_of(const std::vector<Output>& outputs) {
+  std::vector<SlotId> slots;
+  for (const Output& o : outputs) slots.push_back(o.slot);
+  return slots;
 }
 
 std::vector<char> fetch(DeviceMemory* m, const std::vector<Output>& outputs) {
@@ -104,8 +113,8 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
       // Sums in another order differ by many roundings of float32 and float64, but 16-bit results are rounded once, at the end.
       const double allowed = o.dtype == DType::bfloat16  ? 4 * 7.8e-3
                              : o.dtype == DType::float16 ? 8 * 9.8e-4
-                             : o.dtype == DType::float64 ? 256 * 2.2e-16
-                             : is_float(o.dtype)         ? 256 * 1.2e-7
+                             : o.dtype == DType::float64 ? kRoundings * 2.2e-16
+                             : is_float(o.dtype)         ? kRoundings * 1.2e-7
                                                          : 1e-30;
       if (difference > 0) worst = std::max(worst, difference / (std::max(scale, 1e-30) * allowed));
     });
@@ -164,11 +173,13 @@ double quantile(std::vector<double> x, double q) {
   return x[static_cast<size_t>(q * static_cast<double>(x.size() - 1))];
 }
 
-// Measures candidates of step k. What the first one computes is what the others must compute.
+// Measures candidates of step k. What the reference implementation computes is what they must compute. Where there is no oracle, it is
+// what the first one computes.
 class Trial {
  public:
   Trial(const Frame& f, size_t k)
       : f_(f), k_(k), outputs_(outputs_of(f, f.program.steps[k])), workspace_(f.window.device), pad_(f.window.device) {
+    if (comparable()) ask_oracle();
     if (!f.memory) return;
     size_t free = 0, total = 0;
     f.memory->room(&free, &total);
@@ -182,6 +193,8 @@ class Trial {
     for (const Output& o : outputs_) bytes += o.nbytes;
     return bytes > 0 && bytes <= kMostBytes;
   }
+
+  bool has_oracle() const { return oracle_.has_value(); }
 
   // Whether it computes the right result. The first run also compiles and loads the kernel.
   bool check(Entrant& e) {
@@ -198,6 +211,7 @@ class Trial {
       const std::vector<char> got = fetch(f_.memory, outputs_);
       if (expected_.empty()) expected_ = got;
       m.error = distance(expected_, got, outputs_);
+      if (m.error > 1 && oracle_) m.error /= allowance();
       m.sound = m.error <= 1;
       if (!m.sound) m.note = fmt::format("its result differs by {:.3g} times what is allowed", m.error);
     } catch (const Error& error) {
@@ -234,6 +248,23 @@ class Trial {
   }
 
  private:
+  void ask_oracle() {
+    try {
+      oracle_ = Oracle::of(f_, k_);
+      if (oracle_) expected_ = oracle_->result(slots_of(outputs_));
+    } catch (const Error&) {  // the step itself will say so
+      oracle_.reset();
+    }
+  }
+
+  // By how many times more than usual a result may differ, because large terms cancel: what a change of the last bits of the inputs does,
+  // for each rounding.
+  double allowance() {
+    if (!allowance_)
+      allowance_ = std::max(1.0, kRoundings * distance(expected_, oracle_->nearby(slots_of(outputs_)), outputs_));
+    return *allowance_;
+  }
+
   RunContext context(const Entrant& e) {
     RunContext ctx = f_.context(k_);
     ctx.workspace = workspace_.of(e.executable->workspace());
@@ -243,6 +274,8 @@ class Trial {
   const Frame& f_;
   const size_t k_;
   const std::vector<Output> outputs_;
+  std::optional<Oracle> oracle_;
+  std::optional<double> allowance_;
   std::vector<char> expected_;
   Scratch workspace_, pad_;
   void* flushed_ = nullptr;  // null: there is no room for it
@@ -264,6 +297,16 @@ void measure_warm(Trial& trial, std::vector<Entrant>& all, size_t in) {
   for (size_t i = 0; i < in; ++i) all[i].measured.warm_us = quantile(all[i].us, 0.5);
 }
 
+// An implementation that is taken without a measurement computes something else than the op means.
+void report_wrong(const Measurement& own, const std::string& problem, bool replaced) {
+  fmt::print(
+      stderr,
+      "pyflame: {} computes something else than the reference implementation; got {:.3g} times the difference that "
+      "is allowed, for {}; {}; hint: this is an error of PyFlame or of a library, please report this line\n",
+      own.entry, own.error, problem,
+      replaced ? "another implementation computes it from now on" : "no other implementation is right");
+}
+
 // The entrants of a step's search, the step's own first, and what was measured of all others.
 class Search {
  public:
@@ -278,15 +321,19 @@ class Search {
         trial_(f, k) {}
 
   std::optional<Replacement> run(size_t k) {
-    if (!trial_.comparable() || !add_own()) return std::nullopt;  // there is nothing to compare with
+    if (!trial_.comparable()) return std::nullopt;
+    const bool own_is_right = add_own();
+    if (!own_is_right && !wrong_own_) return std::nullopt;  // there is nothing to compare with
     for (const Candidate& c : step_.others) {
       if (!budget_.left()) break;
       add(c);
     }
+    if (all_.size() == 1 && !own_is_right) trial_.run(all_[0], 2), summarize(all_[0]);
     race(all_.size());
-    look_around();
+    if (own_is_right) look_around();
     choices_.passed();
     store();
+    if (!own_is_right) return instead_of_own(k);
     const auto end = all_.begin() + static_cast<ptrdiff_t>(in_);
     const auto best = std::find_if(all_.begin() + 1, end,
                                    [&](const Entrant& e) { return clearly_faster(e.measured, all_[0].measured); });
@@ -302,9 +349,23 @@ class Search {
     own.measured.entry = step_.configuration.empty() ? step_.impl : step_.impl + (":" + step_.configuration);
     own.measured.own = !step_.measured;
     tried_.insert(own.measured.entry);
-    if (!trial_.check(own)) return false;
-    all_.push_back(std::move(own));
-    return true;
+    if (trial_.check(own)) {
+      all_.push_back(std::move(own));
+      return true;
+    }
+    if (trial_.has_oracle() && own.measured.error > 1) wrong_own_ = own.measured;  // it ran
+    return false;
+  }
+
+  // The fastest of the right ones, however slow.
+  std::optional<Replacement> instead_of_own(size_t k) {
+    report_wrong(*wrong_own_, key_, !all_.empty());
+    const auto best =
+        std::min_element(all_.begin(), all_.begin() + static_cast<ptrdiff_t>(in_),
+                         [](const Entrant& a, const Entrant& b) { return a.measured.us < b.measured.us; });
+    if (best == all_.end()) return std::nullopt;
+    ++g_stats.changed;
+    return Replacement{k, best->candidate, best->executable};
   }
 
   // Candidates that fail or compute something else are only noted.
@@ -365,6 +426,7 @@ class Search {
 
   void store() {
     std::vector<Measurement> results = std::move(dropped_);
+    if (wrong_own_) results.push_back(*wrong_own_);
     for (const Entrant& e : all_)
       if (!e.us.empty()) results.push_back(e.measured);
     choices_.store(here_, op_, key_, results);
@@ -377,12 +439,13 @@ class Search {
   const std::string op_, key_;
   const Environment& here_;
   Choices& choices_;
+  Spending budget_;  // what the oracle takes, too
   Trial trial_;
-  Spending budget_;
   std::vector<Entrant> all_;
   size_t in_ = 0;
   std::set<std::string> tried_;
   std::vector<Measurement> dropped_;
+  std::optional<Measurement> wrong_own_;  // by the oracle
 };
 
 }  // namespace

@@ -1,0 +1,122 @@
+// Decides for which steps there is an oracle, and runs the reference implementation with copies of their operands.
+#include "pyflame/runtime/oracle.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "pyflame/compile/work.h"
+#include "pyflame/ops/helpers.h"
+
+namespace pyflame {
+
+namespace {
+
+// The reference computes 1e8 operations, or reads and writes so many bytes one by one, in less than a second.
+constexpr double kMostFlops = 1e8;
+constexpr int64_t kMostBytes = int64_t{16} << 20;
+
+bool is_short(const GroupWork& w) {
+  const bool multiplies = w.kind == Work::Gemm || w.kind == Work::Convolution || w.kind == Work::Attention;
+  return w.bytes <= kMostBytes && w.kind != Work::Other && w.flops <= kMostFlops && (w.flops > 0 || !multiplies);
+}
+
+// Whether the node's results follow from its inputs but for rounding. Whole numbers that come of floats may jump where these round; a
+// layer of the vendors' libraries stores what only they understand; and some attributes allow inputs to be rounded, or rows to be left out.
+bool is_defined(const Node& n) {
+  for (const Operand& o : n.outs)
+    if (!is_float(o.dtype) || dtype_size(o.dtype) < 2) return false;
+  switch (n.op) {
+    case OpId::recurrent:
+    case OpId::recurrent_grad: return false;
+    case OpId::matmul: return n.attr<MatmulAttrs>().precision == static_cast<int64_t>(MatmulPrecision::highest);
+    case OpId::conv2d:
+    case OpId::conv2d_grad_input:
+    case OpId::conv2d_grad_weight: return !n.attr<ConvAttrs>().rounded;
+    case OpId::attention: return !n.attr<AttentionAttrs>().padding;
+    default: return true;
+  }
+}
+
+template <class T>
+bool is_finite(const char* at) {
+  T v;
+  std::memcpy(&v, at, sizeof(T));
+  return std::isfinite(static_cast<float>(v));
+}
+
+// Changes the last bit of about half of the elements.
+template <class T>
+void disturb(std::vector<char>& bytes) {
+  uint32_t state = 1;
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    state = state * 1664525u + 1013904223u;  // a linear congruential generator: its upper bits are random enough
+    if (state >> 31 && is_finite<T>(bytes.data() + at)) bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  }
+}
+
+}  // namespace
+
+std::optional<Oracle> Oracle::of(const Frame& f, size_t k) {
+  const Step& step = f.program.steps[k];
+  const Problem problem{f.program.graph, step.group};
+  const Backend* backend = find_backend(DeviceType::reference);
+  if (!backend || !is_short(work_of(problem.graph, problem.group))) return std::nullopt;
+  size_t bytes = 0;
+  for (const SlotId s : step.reads) bytes += f.program.graph.slots[s].nbytes;
+  if (bytes > static_cast<size_t>(4 * kMostBytes)) return std::nullopt;  // they are copied as a whole
+  for (size_t i = 0; i < problem.size(); ++i)
+    if (!is_defined(problem.node(i))) return std::nullopt;
+  const Impl& impl = backend->impls(problem).back();
+  if (impl.accepts(problem)) return std::nullopt;
+  return Oracle(f, k, impl.make(problem));
+}
+
+Oracle::Oracle(const Frame& f, size_t k, std::shared_ptr<Executable> executable)
+    : frame_(&f), k_(k), executable_(std::move(executable)), inputs_(f.program.graph.slots.size()) {
+  for (const SlotId s : f.program.steps[k].reads) {
+    if (!f.bases[s]) continue;
+    std::vector<char>& to = inputs_[s];
+    to.resize(f.program.graph.slots[s].nbytes);
+    if (f.memory) f.memory->to_host(to.data(), f.bases[s], to.size());
+    else if (!to.empty()) std::memcpy(to.data(), f.bases[s], to.size());
+  }
+}
+
+std::vector<char> Oracle::nearby(const std::vector<SlotId>& slots) {
+  Bytes changed = inputs_;
+  const Problem problem{frame_->program.graph, frame_->program.steps[k_].group};
+  Indexed<SlotId, bool> done(changed.size());
+  for (size_t i = 0; i < problem.size(); ++i)
+    for (const Operand& o : problem.node(i).ins) {
+      if (o.is_param || changed[problem.graph.slot(o)].empty() || done[problem.graph.slot(o)]) continue;
+      std::vector<char>& bytes = changed[problem.graph.slot(o)];
+      done[problem.graph.slot(o)] = true;
+      switch (o.dtype) {
+        case DType::float16: disturb<float16>(bytes); break;
+        case DType::bfloat16: disturb<bfloat16>(bytes); break;
+        case DType::float32: disturb<float>(bytes); break;
+        case DType::float64: disturb<double>(bytes); break;
+        default: done[problem.graph.slot(o)] = false;
+      }
+    }
+  return run(slots, std::move(changed));
+}
+
+std::vector<char> Oracle::run(const std::vector<SlotId>& slots, Bytes memory) const {
+  const Graph& g = frame_->program.graph;
+  for (const SlotId s : frame_->program.steps[k_].writes)
+    if (memory[s].empty()) memory[s].assign(g.slots[s].nbytes, static_cast<char>(0xff));
+  Indexed<BindingId, void*> pointers(g.bindings.size());
+  for (const BindingId b : g.bindings.ids()) {
+    const SlotId s = g.bindings[b].slot;
+    if (frame_->pointers[b] && frame_->bases[s] && !memory[s].empty())
+      pointers[b] = memory[s].data() + (static_cast<char*>(frame_->pointers[b]) - frame_->bases[s]);
+  }
+  std::vector<char> workspace(executable_->workspace());
+  executable_->run({pointers.data(), frame_->window.params.data(), workspace.data()});
+  std::vector<char> bytes;
+  for (const SlotId s : slots) bytes.insert(bytes.end(), memory[s].begin(), memory[s].end());
+  return bytes;
+}
+
+}  // namespace pyflame
