@@ -179,6 +179,11 @@ _ATTRIBUTES = {
 del conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, max_pool2d  # noqa: F821 - nn.functional has these with more arguments
 
 
+# Names of Python's types. `from pyflame import *` takes what is in the dict of the module, so they leave it for this one when they are complete. It has no
+# __all__: help(pyflame) would then repeat Tensor and all other compiled classes.
+_BESIDE_PYTHONS = {}
+
+
 def __getattr__(name: str) -> "Any":
     if name in _BESIDE_PYTHONS:
         return _BESIDE_PYTHONS[name]
@@ -243,6 +248,7 @@ def _accept_other_keywords():
 
 
 _accept_other_keywords()
+_BESIDE_PYTHONS.update({name: globals().pop(name) for name in ("bool", "complex", "float", "int")})
 _further_names.complete(globals())
 _tensor_methods.complete(globals())
 _configuration.load_from_environment()
@@ -251,9 +257,6 @@ if _configuration.os.environ.get("PYFLAME_PLUGINS"):
 
     _plugins.load(_configuration.os.environ["PYFLAME_PLUGINS"])
 _C._markers_follow_environment()
-# Names of Python's types. `from pyflame import *` takes what is in the dict of the module, so these stand beside it. It has no __all__: help(pyflame) would
-# then repeat Tensor and all other compiled classes.
-_BESIDE_PYTHONS = {name: globals().pop(name) for name in ("bool", "complex", "float", "int")}
 _C._log_api_usage_once = lambda *event: None  # programs call PyTorch's; nobody counts here
 
 
