@@ -81,8 +81,18 @@ bool may_have_configurations(const Impl& impl, const Problem& p) {
   return p.group.kind != GroupKind::Loop || !impl.configurations->list(p).empty();
 }
 
+// Whether an operand has no elements. There is nothing to time then, and lists of configurations divide by sizes.
+bool is_empty(const Problem& p) {
+  for (size_t i = 0; i < p.size(); ++i)
+    for (const auto* side : {&p.node(i).ins, &p.node(i).outs})
+      for (const Operand& o : *side)
+        if (!o.is_param && o.numel() == 0) return true;
+  return false;
+}
+
 // Whether there can be other candidates at all; it costs next to nothing to ask.
 bool has_others(const Backend& backend, const Problem& p, const Selection& s) {
+  if (is_empty(p)) return false;
   const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
   for (size_t i = 0; i < end; ++i)
     if (i < *s.impl ? s.impls[i].plugin != nullptr : i > *s.impl || may_have_configurations(s.impls[i], p)) return true;

@@ -179,13 +179,19 @@ class Trial {
  public:
   Trial(const Frame& f, size_t k)
       : f_(f), k_(k), outputs_(outputs_of(f, f.program.steps[k])), workspace_(f.window.device), pad_(f.window.device) {
-    if (comparable()) ask_oracle();
+    if (!comparable()) return;
+    if (writes_parts(f.program.steps[k])) before_ = fetch(f.memory, outputs_);
+    ask_oracle();
     if (!f.memory) return;
     size_t free = 0, total = 0;
     f.memory->room(&free, &total);
     flush_ = flush_bytes(total);
     if (free > 4 * flush_) flushed_ = pad_.of(flush_);
   }
+
+  ~Trial() { put_back(); }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
 
   // Whether the results are small enough to be kept for comparison.
   bool comparable() const {
@@ -248,6 +254,21 @@ class Trial {
   }
 
  private:
+  // Whether some output's slot has bytes that earlier steps wrote and this one leaves as they are.
+  static bool writes_parts(const Step& step) {
+    return std::find(step.covers.begin(), step.covers.end(), false) != step.covers.end();
+  }
+
+  void put_back() {
+    if (before_.empty()) return;
+    size_t at = 0;
+    for (const Output& o : outputs_) {
+      if (f_.memory) f_.memory->from_host(o.at, before_.data() + at, o.nbytes);
+      else if (o.nbytes > 0) std::memcpy(o.at, before_.data() + at, o.nbytes);
+      at += o.nbytes;
+    }
+  }
+
   void ask_oracle() {
     try {
       oracle_ = Oracle::of(f_, k_);
@@ -276,6 +297,7 @@ class Trial {
   const std::vector<Output> outputs_;
   std::optional<Oracle> oracle_;
   std::optional<double> allowance_;
+  std::vector<char> before_;  // the outputs' bytes before the search; empty: the step writes all of them
   std::vector<char> expected_;
   Scratch workspace_, pad_;
   void* flushed_ = nullptr;  // null: there is no room for it

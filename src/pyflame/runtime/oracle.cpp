@@ -20,11 +20,11 @@ bool is_short(const GroupWork& w) {
   return w.bytes <= kMostBytes && w.kind != Work::Other && w.flops <= kMostFlops && (w.flops > 0 || !multiplies);
 }
 
-// Whether the node's results follow from its inputs but for rounding. Whole numbers that come of floats may jump where these round; a
+// Whether the node's results follow from its inputs but for rounding, and the reference rounds less than others: it computes in float64. Whole numbers that come of floats may jump where these round; a
 // layer of the vendors' libraries stores what only they understand; and some attributes allow inputs to be rounded, or rows to be left out.
 bool is_defined(const Node& n) {
   for (const Operand& o : n.outs)
-    if (!is_float(o.dtype) || dtype_size(o.dtype) < 2) return false;
+    if (!is_float(o.dtype) || dtype_size(o.dtype) < 2 || o.dtype == DType::float64) return false;
   switch (n.op) {
     case OpId::recurrent:
     case OpId::recurrent_grad: return false;
