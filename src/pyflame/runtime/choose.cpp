@@ -279,12 +279,10 @@ class Trial {
   }
 
   // By how many times more than usual a result may differ, because large terms cancel: what a change of the last bits of the inputs does,
-  // for each rounding of float32 and float64. The last bit of 16-bit inputs is far more than a rounding, so it counts once.
+  // for each rounding.
   double allowance() {
-    if (!allowance_) {
-      const double change = distance(expected_, oracle_->nearby(slots_of(outputs_)), outputs_);
-      allowance_ = std::max(1.0, change * (oracle_->has_16_bit_inputs() ? 1 : kRoundings));
-    }
+    if (!allowance_)
+      allowance_ = std::max(1.0, kRoundings * distance(expected_, oracle_->nearby(slots_of(outputs_)), outputs_));
     return *allowance_;
   }
 

@@ -94,14 +94,6 @@ std::vector<char> Oracle::nearby(const std::vector<SlotId>& slots) {
   return run(slots, std::move(changed));
 }
 
-bool Oracle::has_16_bit_inputs() const {
-  const Problem problem{frame_->program.graph, frame_->program.steps[k_].group};
-  for (size_t i = 0; i < problem.size(); ++i)
-    for (const Operand& o : problem.node(i).ins)
-      if (!o.is_param && is_float(o.dtype) && dtype_size(o.dtype) == 2) return true;
-  return false;
-}
-
 std::vector<char> Oracle::run(const std::vector<SlotId>& slots, Bytes memory) const {
   const Graph& g = frame_->program.graph;
   for (const SlotId s : frame_->program.steps[k_].writes)

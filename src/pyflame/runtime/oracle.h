@@ -17,8 +17,6 @@ class Oracle {
   std::vector<char> result(const std::vector<SlotId>& slots) { return run(slots, inputs_); }
   // The same where about half of the floating-point inputs differ in their last bit: no implementation can be expected to be nearer.
   std::vector<char> nearby(const std::vector<SlotId>& slots);
-  // Whether an input has 16 bits. Its last bit is far more than what the float32 arithmetic of an implementation rounds.
-  bool has_16_bit_inputs() const;
 
  private:
   using Bytes = Indexed<SlotId, std::vector<char>>;
