@@ -182,3 +182,12 @@ def test_a_page_says_what_PYFLAME_SOURCE_is_before_it_is_used():
     for page, text in used:
         uses = [text.find(use) for use in ("${PYFLAME_SOURCE:?", 'os.environ["PYFLAME_SOURCE"]')]
         assert text.index("`PYFLAME_SOURCE` is the folder of your clone") < min(at for at in uses if at >= 0), page
+
+
+def test_two_days_have_all_pages(monkeypatch):
+    days = []
+    for day in ("20786", "20787"):
+        monkeypatch.setenv("PYFLAME_TEST_ROTATION", day)
+        days.append(set(run_doc_blocks.todays(run_doc_blocks.pages())))
+    assert days[0] | days[1] == set(run_doc_blocks.pages()) and {p.name for p in days[0] & days[1]} == {"README.md"}
+    assert min(map(len, days)) > len(run_doc_blocks.pages()) // 3
