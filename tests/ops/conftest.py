@@ -1,7 +1,7 @@
 """A part of the case tables, where all of them take too long. Cases are alike when they are of the same kind of test, op and dtype.
 
 PYFLAME_TEST_CASES=n: n of the cases that are alike, spread over the table, so that nothing is left out altogether (0, the default: all).
-PYFLAME_TEST_PART=k/m: of those, each m-th; the numbers k to k + m - 1 are all of them. Tests without a Case take no part in it.
+PYFLAME_TEST_PART=k/m: of those, each m-th; the numbers k to k + m - 1 are all of them. Tests without a Case are divided in the same way.
 PYFLAME_TEST_ROTATION=day: one of those that are alike, always the same, and of all others a fifth, which changes with the number; five numbers in
 a row are all cases. `make test` sets it to the day and says so at the end; the same number repeats the same run."""
 import collections
@@ -56,7 +56,7 @@ def chosen(items, most, rotation, part=(0, 1)):
             kept.update(spread(group, max(most, 1)))
     if rotation is not None:
         kept.update(item for item in items if in_turn(item, rotation, PARTS))
-    return {item for item in kept if not has_case(item) or in_turn(item, *part)}
+    return {item for item in kept if in_turn(item, *part)}
 
 
 def pytest_collection_modifyitems(config, items):

@@ -57,8 +57,7 @@ def test_some_of_each_kind():
 def test_a_part_of_them():
     some = rotation.chosen(ITEMS, 1, None)
     first, second = (rotation.chosen(ITEMS, 1, None, (day, 2)) for day in (20781, 20782))
-    assert first | second == some and first != second
-    assert {item.nodeid for item in first & second} == {"test_the_table"}
+    assert first | second == some and not first & second
     assert rotation.part_of("3/2") == (3, 2)
     for text in ("2", "1/0", "a/b"):
         with pytest.raises(ValueError, match=f"PYFLAME_TEST_PART: this is no part; got '{text}'; expected k/m"):
