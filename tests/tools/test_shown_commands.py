@@ -113,7 +113,7 @@ def function_of_step(name):
         assert "bounded tests" in text
         function = "tests"
     else:
-        function = re.search(rf"^step {name} (\w+)$", text, re.M).group(1)
+        function = re.search(rf"^(?:if turn .*; then )?step {name} (\w+)(?:; fi)?$", text, re.M).group(1)
     one_line = re.search(rf"^{function}\(\) \{{ (.*) \}}$", text, re.M)
     return (one_line or re.search(rf"^{function}\(\) \{{\n(.*?)^\}}$", text, re.M | re.S)).group(1)
 
