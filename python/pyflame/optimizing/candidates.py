@@ -6,9 +6,11 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 
+from ..benchmarking.compare import WORTH
+
 LEVELS = {1: "environment", 2: "settings of the engine", 3: "rewrites of the model", 4: "measured kernels", 5: "kernels of plug-ins"}
 
-LEAST_GAIN = 1.005
+LEAST_GAIN = 1 + WORTH
 MOST_WORKERS = 16
 WORKERS_A_CORE = 4  # each takes time to start, and memory
 NEAR = 0.9  # of the memory: who takes more is near the limit
