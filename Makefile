@@ -138,7 +138,7 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 	$(PY) tools/gen_amd_model.py --check
 	$(PY) tools/gen_results.py --check
 	$(PY) tools/gen_pictures.py --check
-	$(PY) tools/run_doc_blocks.py
+	$(PY) tools/run_doc_blocks.py --jobs 2
 
 # Kernels as AMD code, with a real ROCm and no GPU. ROCM_ROOT: ROCm's folder, or one that tools/rocm/get.sh made (with env.sh). Where there is
 # none, it makes one in build/rocm.

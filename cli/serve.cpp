@@ -76,12 +76,13 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
   cmd->add_option(names("max_model_len"), s.max_model_len,
                   "Most tokens of a text with its prompt; default: the model's context")
       ->check(from_one());
-  cmd->add_option(names("max_num_seqs"), s.max_num_seqs, "Most texts that are written at the same time; default: 8")
+  cmd->add_option(names("max_num_seqs"), s.max_num_seqs, "Most texts that are written at the same time; default: 8, on a GPU 64")
       ->check(from_one());
   cmd->add_option(names("max_num_batched_tokens"), s.max_num_batched_tokens, "Most tokens of a step; default: 512")
       ->check(from_one());
   cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
-                  "Memory for keys and values; default: what the texts need, at most 1 GiB if one fits")
+                  "Memory for keys and values; default: what the texts need, at most 1 GiB, on a GPU three quarters of "
+                  "its free memory, if one fits")
       ->check(from_one());
   add_cache_options(cmd, s.cache);
   cmd->add_option(names("swap_space"), s.swap_space,

@@ -21,6 +21,7 @@ Every block of a shell says how it runs. One that says nothing, or two things, f
 A page passes when every block exits with 0. Output is shown only of blocks that fail. One that exits with 77 needs a program that is not installed: it is named and does not fail.
 """
 import argparse
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -171,13 +172,13 @@ def run_block(page, language, code, before, build, folder, timeout):
         return status, log.read() + more
 
 
-def run_page(page, arguments):
-    """(number of blocks that ran, of those that failed, of those that were skipped)."""
+def run_page(page, arguments, say=lambda line: print(line, flush=True)):
+    """(number of blocks that ran, of those that failed, of those that were skipped). say() gets each line about them."""
     text = page.read_text(encoding="utf-8")
     count = failed = skipped = 0
     for line, why in unclear(text):
         failed += 1
-        print(f"FAIL {page.name}:{line}: {why}")
+        say(f"FAIL {page.name}:{line}: {why}")
     for line, language, code, before in runnable(text, arguments.step):
         count += 1
         start = time.monotonic()
@@ -186,14 +187,29 @@ def run_page(page, arguments):
             folder.mkdir(parents=True, exist_ok=True)
             status, output = run_block(page, language, code, before, arguments.build.resolve(), folder.resolve(), arguments.timeout)
         result = {0: "ok  ", SKIPPED: "skip"}.get(status, "FAIL")
-        print(f"{result} {page.name}:{line} ({language}, {time.monotonic() - start:.1f} s)", flush=True)
+        say(f"{result} {page.name}:{line} ({language}, {time.monotonic() - start:.1f} s)")
         if status == SKIPPED:
             skipped += 1
-            print(f"!!! not run: {output.strip().splitlines()[-1]}", flush=True)
+            say(f"!!! not run: {output.strip().splitlines()[-1]}")
         elif status != 0:
             failed += 1
-            print(output, flush=True)
+            say(output)
     return count - skipped, failed, skipped
+
+
+def run_pages(chosen, arguments):
+    """The same of each page, in their order. Several pages run at the same time, so the lines about one are printed together, at its end."""
+    if arguments.jobs == 1:
+        return [run_page(page, arguments) for page in chosen]
+
+    def one(page):
+        lines = []
+        counts = run_page(page, arguments, lines.append)
+        print("\n".join(lines), flush=True)
+        return counts
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        return list(pool.map(one, chosen))
 
 
 def main():
@@ -201,11 +217,14 @@ def main():
     parser.add_argument("pages", nargs="*", type=pathlib.Path, help="default: all pages that have examples, or the day's half of them (PYFLAME_TEST_ROTATION)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a block may take")
+    parser.add_argument("--jobs", type=int, default=1, help="pages that run at the same time; the blocks of one page run one after the other")
     parser.add_argument("--step", help="runs the blocks of this step of .ci/run alone")
     parser.add_argument("--folder", type=pathlib.Path, help="all blocks run in this folder; default: each in an empty one")
     arguments = parser.parse_args()
     chosen = arguments.pages or todays([p for p in pages() if p.is_file()])
-    counts = [run_page(page, arguments) for page in chosen]
+    if arguments.jobs > 1 and arguments.folder:
+        parser.error("--folder: pages that share a folder run one after the other; got --jobs above 1; expected one of both")
+    counts = run_pages(chosen, arguments)
     count, failed, skipped = (sum(n) for n in zip(*counts))
     print(f"doc blocks: {count} run, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or arguments.step and not count else 0

@@ -268,3 +268,33 @@ def test_sequences_of_other_types_become_parts_of_batches():
     kept = default_convert(data=collections.UserList([np.ones(1), "a"]))
     assert type(kept) is collections.UserList and type(kept[0]) is pf.Tensor and kept[1] == "a" and default_convert(range(2)) == [0, 1]
     assert default_convert(np.array([1j])).dtype == pf.complex128
+
+
+class Padded(Dataset):
+    """Words of several lengths, padded op by op, as programs that are written for one sample at a time do it."""
+
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, i):
+        word = pf.arange(2 + (i * 7919 + i // 13) % 11)
+        sample = pf.zeros(16, dtype=pf.int64)
+        sample[1 : 1 + len(word)] = word
+        sample[1 + len(word) :] = -1
+        return sample.float()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_samples_of_several_shapes_need_no_new_programs_in_each_step(stream):
+    """The ops of a sample are a window of their own, so neither they nor the model's ops are planned again for each batch."""
+    data, weight = Padded(), pf.randn(16, 16)
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return (data[i] for i in range(len(data)))
+
+    counts = []
+    for batch in DataLoader(Stream() if stream else data, 16):
+        (batch @ weight).relu().sum().item()
+        counts.append(pf.program_cache_stats()["misses"])
+    assert counts[-1] == counts[len(counts) // 2]

@@ -499,7 +499,7 @@ def test_the_queue_has_a_limit(lm):
         ({"max_num_seqs": 0}, "Engine: max_num_seqs is out of range; got 0; expected a whole number from 1 upwards"),
         ({"max_num_batched_tokens": 2.0}, "Engine: max_num_batched_tokens is out of range; got 2.0"),
         ({"max_waiting": True}, "Engine: max_waiting is out of range; got True"),
-        ({"max_num_batched_tokens": 4}, "Engine: a step has no room for all requests; got max_num_batched_tokens 4 and max_num_seqs 8; expected at least as many tokens"),
+        ({"max_num_batched_tokens": 4, "max_num_seqs": 8}, "Engine: a step has no room for all requests; got max_num_batched_tokens 4 and max_num_seqs 8; expected at least as many tokens"),
         ({"max_model_len": 257}, "Engine: max_model_len is out of range; got 257; expected at most the model's context of 256"),
         ({"kv_cache_bytes": 1000}, "Engine: the cache is too small; got kv_cache_bytes 1000; expected at least 32768 for one text of 16 tokens"),
         ({"kv_cache_bytes": 50000, "max_model_len": 64}, "Engine: the cache is too small; got kv_cache_bytes 50000; expected at least 81920 for one text of 64 tokens"),
@@ -827,3 +827,27 @@ def test_a_model_alone_draws_what_an_engine_draws(lm):
     with Engine(lm) as engine:
         for sampling in DRAWN:
             assert list(lm.tokens(prompt, 20, sampling, stop_ids=())) == written(engine, [prompt], [20], sampling)[0].ids
+
+
+def test_a_gpu_gives_keys_and_values_three_quarters_of_its_free_memory(lm, monkeypatch):
+    """The default of kv_cache_bytes: 1 GiB on a CPU. On a GPU, what is free there counts, and what the process keeps for reuse; a limit of its memory counts, too."""
+    room = {"free": 100 << 30, "cached": 4 << 30, "allocated": 16 << 30, "limit": 0}
+    monkeypatch.setattr(engines.memory, "stats", lambda device: room)
+    assert engines.default_cache_bytes(pf.device("cpu")) == 1 << 30
+    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
+    assert engines.default_cache_bytes(pf.device("cpu")) == 78 << 30
+    room["limit"] = 24 << 30
+    assert engines.default_cache_bytes(pf.device("cpu")) == 6 << 30
+    room["limit"] = 16 << 30  # nothing is left: the smallest cache is tried, and the allocation says why it fails
+    assert engines.default_cache_bytes(pf.device("cpu")) == 1 << 30
+
+
+def test_a_gpu_writes_more_texts_at_a_time(lm, monkeypatch):
+    def texts(**options):
+        with Engine(lm, **options) as engine:
+            return engine.max_num_seqs
+
+    assert texts() == 8
+    monkeypatch.setattr(engines, "default_texts", lambda device: 64)
+    assert texts() == 64 and texts(max_num_seqs=3) == 3
+    assert texts(max_num_batched_tokens=20) == 20  # a step has a token for each

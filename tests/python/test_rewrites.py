@@ -747,6 +747,29 @@ def test_a_training_step_is_attention_and_its_gradient(scale, mask, rank):
 
 
 @whole_windows
+def test_a_training_step_of_many_layers_is_one_window():
+    """A step of 1,000 ops is longer than other windows. If it were cut between a softmax and its gradient, the probabilities would be kept for the next window."""
+    layers = 24
+
+    def fn(x):
+        for i in range(layers):
+            q = x * (1 + i / 100)
+            x = x + (pf.softmax((q @ x.transpose(-2, -1)) * 0.3, -1) @ q).tanh() * 0.1
+        return x
+
+    args = three_of(2, 3, 7, 44, requires_grad=True)[:1]
+    with pf.rewrites.enable("found_attention"):
+        before = pf.rewrites.fired()["found_attention"]
+        steps = train(fn, *args, weight=pf.ones(2, 3, 7, 44), steps=2)
+        assert pf.rewrites.fired()["found_attention"] - before == 2 * layers  # of the program, which both steps share
+    with pf.rewrites.disable("found_attention"):
+        expected = train(fn, *args, weight=pf.ones(2, 3, 7, 44), steps=1)[0]
+    for step in steps:
+        for got, want in zip(step, expected):
+            check_close([got], want, 1e-4)
+
+
+@whole_windows
 @pytest.mark.parametrize("mask", list(HIDDEN))
 def test_masks_of_a_training_step(mask):
     args = [*three_of(2, 3, 7, 40, requires_grad=True), HIDDEN[mask]()]

@@ -141,6 +141,23 @@ def test_page_that_fails(tmp_path):
     assert "2 run, 2 failed" in result.stdout
 
 
+def test_pages_at_the_same_time(tmp_path):
+    """Each page waits for the other one. What is said about a page stays together."""
+    pages = []
+    for mine, other in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{mine}.md").write_text(f"```bash run\ntouch {tmp_path}/{mine}; until [ -e {tmp_path}/{other} ]; do sleep 0.01; done\n```\n```bash run\necho told by {mine}; false\n```\n")
+        pages.append(tmp_path / f"{mine}.md")
+    result = subprocess.run([sys.executable, str(TOOL), "--jobs", "2", "--timeout", "60", *map(str, pages)], capture_output=True, text=True)
+    assert result.returncode == 1 and "4 run, 2 failed" in result.stdout
+    said = [line[:9] for line in result.stdout.splitlines() if ".md:" in line]
+    assert said in (["ok   a.md", "FAIL a.md", "ok   b.md", "FAIL b.md"], ["ok   b.md", "FAIL b.md", "ok   a.md", "FAIL a.md"])
+
+
+def test_pages_at_the_same_time_share_no_folder(tmp_path):
+    result = run(tmp_path, PAGE, "--jobs", "2", "--folder", str(tmp_path))
+    assert result.returncode == 2 and "--folder: pages that share a folder run one after the other" in result.stderr
+
+
 def test_block_without_end(tmp_path):
     assert run(tmp_path, "```python\nx = 1\n").returncode != 0
 

@@ -44,10 +44,20 @@ class IterableDataset(Dataset[T_co]):
         return ChainDataset([self, other])
 
 
+def cut_each(samples):
+    """A list of the samples, the ops of each in a window of its own. Samples often have few different shapes, so their programs repeat; a window of a whole batch would be new each time,
+    and the model's ops in it."""
+    made = []
+    for sample in samples:
+        _C.cut()
+        made.append(sample)
+    return made
+
+
 def samples_of(dataset, indices):
     """The samples at these indices: all at once if the dataset has __getitems__."""
     at_once = getattr(dataset, "__getitems__", None)
-    return at_once(indices) if callable(at_once) else [dataset[i] for i in indices]
+    return at_once(indices) if callable(at_once) else cut_each(dataset[i] for i in indices)
 
 
 def quick_batch(dataset):

@@ -13,7 +13,7 @@ from typing import Generic
 from .. import _C
 from .._generator import draw_seed
 from .collate import default_collate, default_convert
-from .dataset import IterableDataset, T_co, _permutation, quick_batch, samples_of
+from .dataset import IterableDataset, T_co, _permutation, cut_each, quick_batch, samples_of
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .workers import Pool, drawing, mix
 
@@ -253,7 +253,7 @@ class DataLoader(Generic[T_co]):
             nonlocal stream
             if stream is None:
                 stream = iter(self.dataset)  # here, as what it draws is part of the first batch
-            samples = list(itertools.islice(stream, self.batch_size or 1))
+            samples = cut_each(itertools.islice(stream, self.batch_size or 1))
             if not samples or (self.drop_last and len(samples) < self.batch_size):
                 return _End
             return self.collate_fn(samples if self._batched else samples[0]) if k >= start else _Skipped

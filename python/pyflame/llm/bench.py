@@ -26,6 +26,7 @@ from pyflame.llm._kv_cache import NAMES
 from pyflame.llm._workers import EngineDead
 from pyflame.llm.language_model import Source, load_part
 
+_MOST_TEXTS = 64  # that a server writes at a time by default
 _PERCENTILES = (50, 90, 99)
 _UNITS = (("ttft", "time to the first token"), ("tpot", "time per output token after the first"), ("itl", "time between pieces"), ("e2el", "time to the end"))
 
@@ -251,7 +252,7 @@ def _arguments(words):
     p.add_argument("--request_rate", type=float, metavar="N", default=math.inf, help="with --serve: requests in a second, with Poisson arrivals; inf (the default): all at once")
     p.add_argument("--max_concurrency", type=int, metavar="N", help="with --serve: the most requests at a time")
     p.add_argument("--goodput", type=_goodput, action="append", default=[], metavar="NAME:MS", help="a limit such as ttft:200; counts the requests within all limits")
-    p.add_argument("--max_num_seqs", type=int, metavar="N", default=8, help="most texts that are written at the same time (default 8)")
+    p.add_argument("--max_num_seqs", type=int, metavar="N", help="most texts that are written at the same time (default 8, on a GPU 64)")
     p.add_argument("--max_num_batched_tokens", type=int, metavar="N", default=512, help="most tokens of a step (default 512)")
     p.add_argument("--kv_cache_dtype", choices=NAMES, default="auto", help="what the cache stores keys and values as (default auto, the model's dtype)")
     p.add_argument("--kv_cache_gate", metavar="X", default=str(_kv_cache_gate.DEFAULT), help=f"by which part such a cache may raise a text's perplexity, or off (default {_kv_cache_gate.DEFAULT})")
@@ -262,7 +263,7 @@ def _arguments(words):
     p.add_argument("--json", action="store_true", help="print one JSON object for each run")
     args = p.parse_args(underscored(words))
     for name in ("input_len", "output_len", "num_prompts", "iters", "max_num_seqs", "tensor_parallel_size"):
-        if getattr(args, name) < 1:
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             p.error(f"--{name} is out of range; got {getattr(args, name)}; expected a whole number from 1 upwards")
     if not 0 <= args.temperature <= 100:
         p.error(f"--temperature is out of range; got {args.temperature:g}; expected 0 to 100")
@@ -318,7 +319,7 @@ def _offline(args):
     sampling = Sampling(temperature=args.temperature)
     longest = math.ceil((args.input_len + args.output_len) * (1 + args.range_ratio)) + 1 if args.dataset is None else None
     seqs = max(args.batch_sizes) if args.latency else args.max_num_seqs
-    with Engine(model, seqs, max(args.max_num_batched_tokens, seqs), min(longest or context, context), max_waiting=max(1024, args.num_prompts),
+    with Engine(model, seqs, max(args.max_num_batched_tokens, seqs or 1), min(longest or context, context), max_waiting=max(1024, args.num_prompts),
                 speculative_config=getattr(args, "speculation", None), tensor_parallel_size=args.tensor_parallel_size, kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.gate,
                 attention_backend=args.attention_backend) as engine:
         lm = engine.model
@@ -328,12 +329,12 @@ def _offline(args):
             print(f"{lm!r} on {lm._network.device}; the first text took {seconds:.2f} s and is in no figure\n", flush=True)
         if args.throughput:
             args.seed += 1
-            run_engine(engine, prompts(args, lm.tokenizer, lm._known())[:seqs], sampling)  # compiles for full batches
+            run_engine(engine, prompts(args, lm.tokenizer, lm._known())[: engine.max_num_seqs], sampling)  # compiles for full batches
             args.seed += 1
             texts = prompts(args, lm.tokenizer, lm._known())
             before = engine.stats()
             seconds = run_engine(engine, texts, sampling)
-            return _say(args, f"throughput: {len(texts)} texts at once, at most {seqs} running", {**summary(texts, seconds, dict(args.goodput)), **_guessed(before, engine.stats())})
+            return _say(args, f"throughput: {len(texts)} texts at once, at most {engine.max_num_seqs} running", {**summary(texts, seconds, dict(args.goodput)), **_guessed(before, engine.stats())})
         for size in args.batch_sizes:
             texts, total, before = [], 0.0, {}
             for i in range(args.iters + 1):  # the first run compiles for this size, and is in no figure
@@ -350,7 +351,8 @@ def _offline(args):
 
 def _start_server(args):
     """(process, URL) of a server of the model, in a process of its own."""
-    words = [sys.executable, "-m", "pyflame.llm.serving", "--model", args.model, "--port", "0", "--max_num_seqs", str(args.max_num_seqs), "--max_num_batched_tokens", str(args.max_num_batched_tokens)]
+    words = [sys.executable, "-m", "pyflame.llm.serving", "--model", args.model, "--port", "0", "--max_num_batched_tokens", str(args.max_num_batched_tokens)]
+    words += ["--max_num_seqs", str(args.max_num_seqs)] if args.max_num_seqs else []
     words += ["--tensor_parallel_size", str(args.tensor_parallel_size)]
     for name in ("device", "dtype", "speculative_config", "kv_cache_dtype", "kv_cache_gate", "attention_backend"):
         if getattr(args, name):
@@ -386,7 +388,7 @@ def _served(args):
         if first[0].error:
             raise OSError(f"bench llm: the server does not answer; got {first[0].error}; expected a text from {url}")
         args.seed += 1
-        asyncio.run(run_server(url, prompts(args, lm_tokenizer, vocabulary)[: args.max_num_seqs], math.inf, None, args.seed, args.model_name, key, temperature=args.temperature))  # a full batch, in no figure
+        asyncio.run(run_server(url, prompts(args, lm_tokenizer, vocabulary)[: args.max_num_seqs or _MOST_TEXTS], math.inf, None, args.seed, args.model_name, key, temperature=args.temperature))  # a full batch, in no figure
         args.seed += 1
         texts = prompts(args, lm_tokenizer, vocabulary)
         seconds = asyncio.run(run_server(url, texts, args.request_rate, args.max_concurrency, args.seed, args.model_name, key, progress, args.temperature))

@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 
+from .. import memory
 from . import _attention_backend, _kv_cache_gate
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
@@ -40,9 +41,26 @@ if TYPE_CHECKING:
     from .sampling import Sampling
 
 DEFAULT_BYTES = 1 << 30  # the most that a cache of keys and values has by default, if one text fits
+FREE_SHARE = 0.75  # on a GPU it may have this share of what is free there; the rest is for what steps compute, and for other programs
 _log = logging.getLogger("pyflame.llm")
 END_SECONDS = 10.0  # that close(drain=False) gives the other ranks to end the step that runs
 CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
+
+
+def default_texts(device):
+    """max_num_seqs where nobody says it. A GPU takes hardly longer for a step of 64 texts than for one of 8: it reads the weights once for all."""
+    return 64 if _on_gpu(device) else 8
+
+
+def default_cache_bytes(device):
+    """The most bytes that keys and values take where nobody says how many: 1 GiB, or on a GPU FREE_SHARE of what is free there, if that is more."""
+    if not _on_gpu(device):
+        return DEFAULT_BYTES
+    now = memory.stats(device)
+    free = now["free"] + now["cached"]
+    if now["limit"]:
+        free = min(free, now["limit"] - now["allocated"])
+    return max(DEFAULT_BYTES, int(FREE_SHARE * free))
 
 
 class EngineFull(RuntimeError):
@@ -73,15 +91,16 @@ def _places(parts):
 
 
 # How the steps of one size choose a token that warm the engine up: the likeliest one, or a drawn one. After six runs a program becomes a graph, whose first replay is compared with a run.
-WARM_UP_SETTINGS = (LIKELIEST, (1.0, 0, 1.0, 0.0, 0.5)) * 4
+# The first run takes the tokens of another size, which is a program of its own, so nine are needed.
+WARM_UP_SETTINGS = (LIKELIEST, (1.0, 0, 1.0, 0.0, 0.5)) * 5
 
 
 class Engine(Intake):
     """Writes many texts at once with one LanguageModel, on a thread of its own, which close() or `with` ends.
 
-    max_num_seqs: the most requests that run at a time. max_num_batched_tokens: the most tokens of a step. max_model_len: the most tokens of a text with its
+    max_num_seqs: the most requests that run at a time (default: 8, on a GPU 64). max_num_batched_tokens: the most tokens of a step. max_model_len: the most tokens of a text with its
     prompt (default: the model's context, or what the cache has room for). kv_cache_bytes: memory for keys and values (default: what max_num_seqs texts of
-    max_model_len need, but at most 1 GiB if one text fits into that). max_waiting: the most requests that wait.
+    max_model_len need, but at most 1 GiB, and on a GPU three quarters of its free memory, if one text fits into that). max_waiting: the most requests that wait.
 
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
@@ -102,7 +121,7 @@ class Engine(Intake):
     ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses, and an attention_backend that does not exist for the device;
     NotImplementedError for one that cannot compute attention of this model; MemoryError."""
 
-    def __init__(self, model: LanguageModel, max_num_seqs: int = 8, max_num_batched_tokens: int = 512, max_model_len: int | None = None,
+    def __init__(self, model: LanguageModel, max_num_seqs: int | None = None, max_num_batched_tokens: int = 512, max_model_len: int | None = None,
                  kv_cache_bytes: int | None = None, *, max_waiting: int = 1024, batch_invariant: bool = False,
                  speculative_config: SpeculativeConfig | dict[str, Any] | None = None, lora_modules: dict[str, Any] | None = None, swap_space: float = 0,
                  tensor_parallel_size: int = 1, kv_cache_dtype: str = "auto", kv_cache_gate: float | None = _kv_cache_gate.DEFAULT,
@@ -113,11 +132,11 @@ class Engine(Intake):
         _kv_cache_gate.check_limit("Engine", kv_cache_gate)
         for name, value, low in (("max_num_seqs", max_num_seqs, 1), ("max_num_batched_tokens", max_num_batched_tokens, 1), ("max_model_len", max_model_len, 1), ("kv_cache_bytes", kv_cache_bytes, 1),
                                  ("max_waiting", max_waiting, 1), ("tensor_parallel_size", tensor_parallel_size, 1)):
-            if (value is None and name not in ("max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
+            if (value is None and name not in ("max_num_seqs", "max_model_len", "kv_cache_bytes")) or (value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low)):
                 raise ValueError(f"Engine: {name} is out of range; got {value!r}; expected a whole number from {low} upwards")
         if isinstance(swap_space, bool) or not isinstance(swap_space, (int, float)) or not 0 <= swap_space < 1 << 20:
             raise ValueError(f"Engine: swap_space is out of range; got {swap_space!r}; expected a number of GiB from 0 upwards")
-        if max_num_batched_tokens < max_num_seqs:
+        if max_num_seqs is not None and max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
         self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
         self._wake, self._closing = threading.Condition(), None  # closing: None, 'drain' or 'cancel'
@@ -151,8 +170,10 @@ class Engine(Intake):
         context = model.config.context
         if max_model_len is not None and max_model_len > context:
             raise ValueError(f"Engine: max_model_len is out of range; got {max_model_len}; expected at most the model's context of {context}")
-        self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
         self._network = model._network
+        if max_num_seqs is None:
+            max_num_seqs = min(default_texts(self._network.device), max_num_batched_tokens)
+        self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
         self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network, self.kv_cache_dtype)  # that host memory still has room for
         self._swap_count = self._swap_blocks
         self.speculative_config = SpeculativeConfig.of(speculative_config)
@@ -201,7 +222,7 @@ class Engine(Intake):
         length = max_model_len or self.model.config.context
         one = -(-length // BLOCK)
         if kv_cache_bytes is None:
-            count = min(one * self.max_num_seqs, max(one, DEFAULT_BYTES // bytes_each))
+            count = min(one * self.max_num_seqs, max(one, default_cache_bytes(self._network.device) // bytes_each))
         else:
             count = kv_cache_bytes // bytes_each - 1  # one block is for rows without a token
             if count < (1 if max_model_len is None else one):

@@ -265,7 +265,7 @@ class LLM:
     tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
     """
 
-    def __init__(self, model: Any, dtype: DType = "auto", device: Device | None = None, max_num_seqs: int = 8, max_num_batched_tokens: int = 512,
+    def __init__(self, model: Any, dtype: DType = "auto", device: Device | None = None, max_num_seqs: int | None = None, max_num_batched_tokens: int = 512,
                  max_model_len: int | None = None, kv_cache_bytes: int | None = None, batch_invariant: bool = False, *, runner: str = "auto",
                  pooler_config: PoolerConfig | dict[str, Any] | None = None, speculative_config: SpeculativeConfig | dict[str, Any] | None = None,
                  lora_modules: dict[str, Any] | None = None, enable_lora: bool | None = None, swap_space: float = 0, tensor_parallel_size: int = 1,

@@ -24,14 +24,16 @@ constexpr std::array<RewriteInfo, 7> kRewrites = {{
      "Attention reads key and value heads that were repeated where they are, without the copies."},
     {"found_attention", false,
      "softmax(q k^T * scale + mask) v, written as products and a softmax, is one attention op, and its gradient "
-     "another one."},
+     "another one.",
+     true},
     {"finite_fills", false,
      "found_attention also takes a mask that fills in a finite number of at most -1e4, for scores that are smaller in "
      "size than this number less 104."},
     {"skipped_padding", false,
      "Attention leaves out the queries at positions of padding, which a mask hides from all queries, where nothing "
      "reads "
-     "their results."},
+     "their results.",
+     true},
 }};
 
 std::array<std::atomic<uint64_t>, kRewrites.size()> g_fired{};
@@ -75,9 +77,12 @@ bool set_rewrite(Rewrite r, bool on) {
 }
 
 void read_rewrites_from_environment() {
-  uint32_t active = 0;
-  for (size_t i = 0; i < kRewrites.size(); ++i)
+  uint32_t active = 0, whole_steps = 0;
+  for (size_t i = 0; i < kRewrites.size(); ++i) {
     if (kRewrites[i].exact) active |= bit(static_cast<Rewrite>(i));
+    if (kRewrites[i].whole_steps) whole_steps |= bit(static_cast<Rewrite>(i));
+  }
+  rewrites_of_whole_steps().store(whole_steps);
   try {
     active = parse_rewrites(env::rewrites(), active);
   } catch (const Error& e) {

@@ -15,7 +15,8 @@ namespace pyflame {
 struct RewriteInfo {
   const char* name;
   bool exact;
-  const char* describe;  // one sentence
+  const char* describe;      // one sentence
+  bool whole_steps = false;  // its pattern has ops of the forward and of the backward pass (record/rewrite_mask.h)
 };
 std::span<const RewriteInfo> rewrite_table();  // by Rewrite
 const RewriteInfo& rewrite_info(Rewrite r);

@@ -255,9 +255,23 @@ void copy_ops(const Window& from, NodeId first, NodeId end, Window& to, SlotTabl
   }
 }
 
+// The limits of windows on a device.
+Limits limits_of(const Backend& backend) {
+  constexpr int kLonger = 16;  // a training step of 48 layers of attention has some 6,000 ops
+  Limits l = backend.limits();
+  if (active_rewrites().load(std::memory_order_relaxed) & rewrites_of_whole_steps().load(std::memory_order_relaxed))
+    l = {l.first_ops * kLonger, l.max_ops * kLonger, l.first_bytes * kLonger, l.max_bytes * kLonger};
+  return l;
+}
+
 }  // namespace
 
 std::atomic<uint32_t>& active_rewrites() {
+  static std::atomic<uint32_t> bits{0};
+  return bits;
+}
+
+std::atomic<uint32_t>& rewrites_of_whole_steps() {
   static std::atomic<uint32_t> bits{0};
   return bits;
 }
@@ -292,7 +306,7 @@ void Recorder::begin(Device device) {
   PF_CHECK(device.index < count, Device, "record: there is no such device; got {}; expected an index below {}; {}",
            device.str(), count,
            backend && count == 0 ? backend->absence() : "hint: pf.set_device names a device for all that follows");
-  const Limits l = backend->limits();
+  const Limits l = limits_of(*backend);
   if (max_ops_ != l.max_ops || max_bytes_ != l.max_bytes) {
     limit_ops_ = l.first_ops;
     limit_bytes_ = l.first_bytes;
@@ -456,8 +470,9 @@ void Recorder::cut_locked(CutReason reason) {
   if (reason == CutReason::Sync || reason == CutReason::Mark) {  // the device is idle, so the limits start small again
     const Backend* backend = find_backend(window_.device.type);
     if (backend) {
-      limit_ops_ = backend->limits().first_ops;
-      limit_bytes_ = backend->limits().first_bytes;
+      const Limits l = limits_of(*backend);
+      limit_ops_ = l.first_ops;
+      limit_bytes_ = l.first_bytes;
     }
   } else {
     limit_ops_ = std::min(limit_ops_ * 2, std::max(max_ops_, 1));

@@ -9,6 +9,8 @@ namespace pyflame {
 struct Window;
 
 std::atomic<uint32_t>& active_rewrites();  // for windows that begin from now on
-uint32_t rewrites_of(const Window& w);     // those that were on when it began; none if nothing is fused in it
+// Those whose pattern has ops of the forward and of the backward pass. While one of them is on, windows are longer.
+std::atomic<uint32_t>& rewrites_of_whole_steps();
+uint32_t rewrites_of(const Window& w);  // those that were on when it began; none if nothing is fused in it
 
 }  // namespace pyflame

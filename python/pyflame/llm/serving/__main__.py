@@ -40,7 +40,7 @@ def _arguments(words):
     p.add_argument("--api_key", action="append", default=[])
     p.add_argument("--cors", action="append", default=[])
     p.add_argument("--max_model_len", type=int)
-    p.add_argument("--max_num_seqs", type=int, default=8)
+    p.add_argument("--max_num_seqs", type=int)
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--kv_cache_bytes", type=int)
     p.add_argument("--kv_cache_dtype", default="auto")

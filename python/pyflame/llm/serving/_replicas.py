@@ -22,6 +22,7 @@ from .._children import Child, close_all
 from .._intake import Intake
 from .._paged import BLOCK
 from .._request import Finished
+from ..engine import default_texts
 from ..language_model import load_part
 
 MOST_RESTARTS = 3  # of one replica
@@ -79,7 +80,7 @@ class Replicas(Intake):
 
     def __init__(self, path, count, dtype=None, devices=None, threads=None, **options):
         self._path, self._dtype, self._options, self._threads = path, dtype, options, threads
-        self._change, self._closing, self._numbers, self._most = threading.Condition(), False, itertools.count(), options.get("max_num_seqs", 8)
+        self._change, self._closing, self._numbers, self._most = threading.Condition(), False, itertools.count(), options.get("max_num_seqs") or default_texts(devices[0] if devices else "cpu")
         self.model, self.max_model_len, self.lora_names = None, None, []
         self._replicas = [_Replica(i, devices[i] if devices else None) for i in range(count)]
         try:
