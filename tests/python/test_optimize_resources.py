@@ -184,6 +184,16 @@ def test_workers_that_help_are_kept(run, tmp_path, monkeypatch):
     assert verdict == "kept" and kept == WORKERS.changes and "2.00 times as fast" in text
 
 
+READS = MAP.replace("np.float32(i * i)", "np.float32(pf.tensor(i * i).item())")
+
+
+def test_what_a_dataset_reads_is_not_compared(run, tmp_path, monkeypatch):
+    """With workers it reads in another process."""
+    without, with_it = run(tmp_path, READS, {}), run(tmp_path, READS, WORKERS.changes)
+    assert len(without[1]) == len(with_it[1]) == 6  # the totals of the batches
+    assert tried(tmp_path, monkeypatch, WORKERS, without, with_it)[0] == "kept"
+
+
 def test_the_gate_reverts_workers_that_repeat_a_stream(run, tmp_path, monkeypatch):
     verdict, kept, text = tried(tmp_path, monkeypatch, WORKERS, run(tmp_path, STREAM, {}), run(tmp_path, STREAM, WORKERS.changes))
     assert verdict == "wrong" and kept == {} and "instead of" in text

@@ -77,7 +77,7 @@ class Observer:
     def _watched(self, name, original):
         def read(tensor, *args, **kwargs):
             value = original(tensor, *args, **kwargs)
-            if self._within or sys._getframe(1).f_globals.get("__name__", "").startswith("pyflame."):
+            if self._within or self._loaders.make_here() or sys._getframe(1).f_globals.get("__name__", "").startswith("pyflame."):
                 return value
             self._within = True
             try:

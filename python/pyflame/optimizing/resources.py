@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import os
 import sys
+import threading
 import time
 
 from .. import _C, _tree, memory
@@ -22,6 +23,7 @@ class Loaders:
 
     def __init__(self, clock=time.perf_counter, processor=time.process_time):
         self._clock, self._processor, self.waits = clock, processor, []  # (asked for, received, the processor's seconds meanwhile) of each batch
+        self._maker = None  # the thread in which a loader makes a batch
 
     def watch(self):
         """Watches all loaders of the process."""
@@ -38,14 +40,21 @@ class Loaders:
         try:
             while True:
                 began, used = self._clock(), self._processor()
+                self._maker = threading.get_ident()
                 try:
                     batch = next(batches)
                 except StopIteration:
                     return
+                finally:
+                    self._maker = None
                 self.waits.append((began, self._clock(), self._processor() - used))
                 yield batch
         finally:
             batches.close()
+
+    def make_here(self):
+        """Whether a loader makes a batch in this thread. With workers another process would."""
+        return self._maker == threading.get_ident()
 
     def found(self):
         """(share, busy), each 0 to 1: the part of the time, from one request for a batch to the last one, in which the program waited for a batch; and the part
