@@ -95,6 +95,25 @@ def test_kernels_that_a_library_does_not_recommend_come_last(program):
     assert found["gpu.blas:solution=107"] == (0, "matmul: hipblaslt refused the product; got status 7 for 16 x 4096 x 16 of bfloat16")
 
 
+# After its own choice and two recommended kernels, eight of the budget's candidates are left, of which a quarter goes to the three others.
+SHARE = LIBRARY.partition("def product")[0] + """
+pf._C._count_candidates_as_milliseconds(True)
+with pf.tuning.measure(budget=11 / 1000, entries=['gpu.blas']) as done:
+    (a @ b).tolist()
+assert done()['spent_ms'] == 5, done()
+with pf.tuning.measure(budget=2 / 1000, entries=['gpu.blas']) as done:  # what was not tried is tried later
+    (a @ b).tolist()
+print(done()['entries'], *(row.entry for row in pf.tuning.rows()))
+"""
+
+
+def test_kernels_that_are_not_recommended_get_a_share_of_the_budget(program):
+    program.libraries = with_libraries(program)
+    entries, *found = program.run(SHARE).split()
+    assert entries == "2"
+    assert {int(name.split("=")[1]) for name in found if "=" in name} == {102, 103, 104, 107, 108}
+
+
 def test_a_kernel_that_is_not_recommended_can_be_forced(program):
     program.libraries = with_libraries(program)
     name = "gpu.blas:solution=108"
