@@ -456,7 +456,7 @@ class Search {
         add(candidates.front());
         candidates = candidates.subspan(1);
       }
-      race_beside_best(before);
+      race_with_best(before);
     }
   }
 
@@ -474,7 +474,7 @@ class Search {
   size_t best() const { return in_ > 1 && all_[1].measured.us < all_[0].measured.us ? 1 : 0; }
 
   // A race of those that were added behind `before`. Entrants that were nearly as fast as the best leave the race.
-  void race_beside_best(size_t before) {
+  void race_with_best(size_t before) {
     const size_t kept = best() + 1, added = all_.size() - before;
     if (added == 0) return;
     const auto at = [&](size_t i) { return all_.begin() + static_cast<ptrdiff_t>(i); };
@@ -494,7 +494,7 @@ class Search {
       for (const Candidate& c : neighbours(backend_, problem_, fastest))
         if (budget_.left() && !tried_.contains(c.name())) add(c), ++g_stats.neighbours;
       if (all_.size() == before) return;
-      race_beside_best(before);
+      race_with_best(before);
       if (all_[best()].measured.entry == fastest) return;
     }
   }
