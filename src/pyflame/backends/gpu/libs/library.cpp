@@ -134,10 +134,13 @@ class LibraryProduct final : public Executable {
         if (found == name) return result;
       return std::nullopt;
     };
-    if (const auto found = listed(kMostRecommended)) return use(found);
+    // Where kernels have numbers, those that are recommended and the others have names of one kind.
+    if (library_.index_of)
+      if (const auto found = listed(kMostRecommended)) return use(found);
     const BlasEnumeration* all = enumeration();
     if (const auto found = all ? all->find(described(), name) : std::nullopt) return use(found);
-    if (const auto found = listed(kAllAlgorithms)) return use(found);
+    for (const int most : {kMostRecommended, kAllAlgorithms})
+      if (const auto found = listed(most)) return use(found);
     PF_FAIL(
         Value,
         "matmul: {} has no such algorithm for this product; got '{}'; expected a name that it had when it was measured",
