@@ -339,6 +339,7 @@ void bind_runtime(nb::module_& m) {
       "brought up to date; first replays that computed what launches do, and those that did not.");
   m.def("_tune_budget_ms", &tune_budget_ms);
   m.def("_set_tune_budget_ms", &set_tune_budget_ms);
+  m.def("_count_candidates_as_milliseconds", &count_candidates_as_milliseconds);
   m.def("_tune_entries", &tune_entries);
   m.def("_set_tune_entries", &set_tune_entries, nb::arg("names"));
   m.def("_set_choices_file", &set_choices_file);

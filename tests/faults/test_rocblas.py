@@ -76,6 +76,13 @@ print('right')
 """
 
 
+def tuned(program, cache, variables):
+    """What a search of all kernels of rocBLAS measures: entries and whether they are right."""
+    program.run(PRODUCT, PYFLAME_TUNE_BUDGET_MS="60000", PYFLAME_TUNE_ENTRIES="rocm.rocblas", PYFLAME_CACHE_DIR=str(cache), **variables)
+    with contextlib.closing(sqlite3.connect(cache / "choices.sqlite")) as db:
+        return db.execute("select entry, sound from measurements where op = 'matmul'").fetchall()
+
+
 def test_numbered_kernels_of_rocblas(program, tmp_path):
     libraries = tmp_path / "libraries"
     shutil.copytree(program.libraries, libraries)
@@ -93,6 +100,8 @@ def test_numbered_kernels_of_rocblas(program, tmp_path):
     assert rows["rocm.rocblas"][0] == rows["rocm.rocblas:solution=7"][0] == 1 and rows["rocm.rocblas:solution=-12"][0] == 0
     assert "its result differs" in rows["rocm.rocblas:solution=-12"][1]
     assert "rocblas has no such solution" in rows["rocm.rocblas:solution=0"][1]  # its number for its own choice
+    found_by_itself = {entry for entry, _ in tuned(program, tmp_path / "other", found)}
+    assert found_by_itself == {"rocm.rocblas", "rocm.rocblas:solution=7", "rocm.rocblas:solution=-12"}
     out = program.run("pf._C._force_entry('matmul', 'rocm.rocblas:solution=7')\n" + PRODUCT + """
 pf._C._force_entry('matmul', 'rocm.rocblas:solution=8')
 print(refused(ValueError, lambda: pf.matmul(a, b).tolist()))

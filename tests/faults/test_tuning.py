@@ -83,6 +83,64 @@ def test_a_kernel_of_a_library_that_computes_something_else_never_wins(program):
     assert "solution=103" not in chosen(text)
 
 
+def test_kernels_that_a_library_does_not_recommend_come_last(program):
+    """Of the emulator's hipBLASLt: 101 to 103 are recommended, and the enumeration goes up to 108."""
+    program.libraries = with_libraries(program)
+    program.run(LIBRARY, PYFLAME_TUNE_BUDGET_MS="60000", PYFLAME_TUNE_ENTRIES="gpu.blas")
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        found = {entry: (sound, note) for entry, sound, note in db.execute("select entry, sound, note from measurements")}
+    kernels = {int(entry.split("=")[1]) for entry in found if ":solution=" in entry}
+    assert kernels == {102, 103, 104, 107, 108}  # 101 is the first choice; 105 needs too much workspace, 106 computes other products
+    assert found["gpu.blas:solution=104"][0] == found["gpu.blas:solution=108"][0] == 1
+    assert found["gpu.blas:solution=107"] == (0, "matmul: hipblaslt refused the product; got status 7 for 16 x 4096 x 16 of bfloat16")
+
+
+# After its own choice and two recommended kernels, eight of the budget's candidates are left, of which a quarter goes to the three others.
+SHARE = LIBRARY.partition("def product")[0] + """
+pf._C._count_candidates_as_milliseconds(True)
+with pf.tuning.measure(budget=11 / 1000, entries=['gpu.blas']) as done:
+    (a @ b).tolist()
+assert done()['spent_ms'] == 5, done()
+with pf.tuning.measure(budget=2 / 1000, entries=['gpu.blas']) as done:  # what was not tried is tried later
+    (a @ b).tolist()
+print(done()['entries'], *(row.entry for row in pf.tuning.rows()))
+"""
+
+
+def test_kernels_that_are_not_recommended_get_a_share_of_the_budget(program):
+    program.libraries = with_libraries(program)
+    entries, *found = program.run(SHARE).split()
+    assert entries == "2"
+    assert {int(name.split("=")[1]) for name in found if "=" in name} == {102, 103, 104, 107, 108}
+
+
+def test_a_kernel_that_is_not_recommended_can_be_forced(program):
+    program.libraries = with_libraries(program)
+    name = "gpu.blas:solution=108"
+    assert chosen(program.run(LIBRARY, PYFLAME_FORCE=f"matmul:{name}")) == name
+    text = program.run("""
+a, b = (pf.ones(*shape, device='rocm').bfloat16() for shape in ((16, 4096), (4096, 16)))
+pf.synchronize()
+for number in (105, 106, 109):
+    with pf.tuning.force('matmul', f'gpu.blas:solution={number}'):
+        print(refused(ValueError, lambda: pf.matmul(a, b).tolist()))
+""")
+    for number in (105, 106, 109):
+        assert f"hipblaslt has no such algorithm for this product; got 'solution={number}'" in text
+
+
+def test_a_library_without_an_enumeration_says_so_once(program):
+    program.libraries = f"{program.libraries}:{program.libraries}/old"
+    again = LIBRARY.replace("4096", "2048").replace("65536", "32768")  # another product
+    process = program.start(LIBRARY + again, PYFLAME_TUNE_BUDGET_MS="60000", PYFLAME_TUNE_ENTRIES="gpu.blas")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    assert err.count("hipblaslt lacks hipblaslt_ext::") == 1 and err.count("are measured that its heuristic recommends") == 1, err
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        found = sorted(entry for entry, in db.execute("select entry from measurements where entry like '%solution=%'"))
+    assert found == ["gpu.blas:solution=102", "gpu.blas:solution=102", "gpu.blas:solution=103", "gpu.blas:solution=103"]
+
+
 def test_an_implementation_can_be_forced(program):
     program.libraries = with_libraries(program)
     name = "gpu.matmul_units:tile=64x64,splits=2"
@@ -151,6 +209,36 @@ def test_splits_near_the_fastest_are_measured(program):
     """The list has powers of two. Whichever is the fastest, some numbers near it are not in the list."""
     splits = {int(name.rpartition("splits=")[2]) for name in program.run(NEAR).split() if "splits=" in name}
     assert splits - {1, 2, 4, 8, 16}, splits
+
+
+# With a budget for its own choice and three candidates, which are counted instead of timed.
+FEW = """
+pf._C._count_candidates_as_milliseconds(True)
+tried = {}
+for rows, depth, columns in ((16, 4096, 16), (192, 32, 160)):
+    a, b = (pf.ones(*shape, device='rocm') for shape in ((rows, depth), (depth, columns)))
+    pf.synchronize()
+    before = {row.entry for row in pf.tuning.rows()}
+    try:
+        with pf.tuning.force('matmul', 'gpu.matmul:none'):
+            (a @ b).tolist()
+        raise AssertionError('no error')
+    except pf.ArgumentError as e:
+        known = [word.rstrip(';') for word in str(e).split('expected one of ')[1].split() if word.startswith('tile=')]
+    with pf.tuning.measure(budget=4 / 1000, entries=['gpu.matmul']) as done:
+        (a @ b).tolist()
+    assert done()['entries'] == 4, done()
+    print(*known[:3])
+    print(*sorted(row.entry.partition(':')[2] for row in pf.tuning.rows() if row.problem.startswith(f'matmul(float32({rows},') and ':' in row.entry))
+"""
+
+
+def test_a_small_budget_goes_to_the_best_by_the_estimate(program):
+    first, tried, first_of_large, tried_of_large = (line.split() for line in program.run(FEW).splitlines())
+    assert len(first) == 3 and set(first) == set(tried) and set(first_of_large) == set(tried_of_large)
+    # Long sums of few results are split, short ones of many are not.
+    assert int(first[0].rpartition("splits=")[2]) > 1, first
+    assert first_of_large[0].endswith("splits=1"), first_of_large
 
 
 # A softmax of rows, a sum of columns and a chain of elementwise ops, each large enough to be measured, and a small loop.

@@ -102,6 +102,8 @@ using Refusal = std::optional<std::string>;
 class Configurations {
  public:
   virtual std::vector<std::string> list(const Problem& p) const = 0;  // the most promising first
+  // What nothing recommends: a library's other algorithms. Tuning measures them last, with a part of its budget.
+  virtual std::vector<std::string> further(const Problem&) const { return {}; }
   // Error: there is none such.
   virtual std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const = 0;
   // Whether make() has it. The list may leave some out.
@@ -120,20 +122,24 @@ size_t differing_parts(std::string_view a, std::string_view b);
 // "one of tile=8x8 tile=16x16", for errors.
 std::string one_of(const std::vector<std::string>& configurations);
 
-// Those of a library, by two functions.
+// Those of a library, by functions.
 class LibraryConfigurations final : public Configurations {
  public:
   using List = std::vector<std::string> (*)(const Problem&);
   using Make = std::unique_ptr<Executable> (*)(const Problem&, const std::string& configuration);
 
-  constexpr LibraryConfigurations(List lists, Make makes) : list_(lists), make_(makes) {}
+  constexpr LibraryConfigurations(List lists, Make makes, List lists_further = nullptr)
+      : list_(lists), further_(lists_further), make_(makes) {}
   std::vector<std::string> list(const Problem& p) const override { return list_(p); }
+  std::vector<std::string> further(const Problem& p) const override {
+    return further_ ? further_(p) : std::vector<std::string>();
+  }
   std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const override {
     return make_(p, configuration);
   }
 
  private:
-  List list_;
+  List list_, further_;
   Make make_;
 };
 

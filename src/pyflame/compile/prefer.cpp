@@ -26,9 +26,9 @@ std::unique_ptr<Executable> Candidate::make(const Problem& p) const {
 namespace {
 
 // All candidates besides the first implementation's own choice. The implementations come first, then the
-// configurations of each.
+// configurations of each, and last those that nothing recommends.
 std::vector<Candidate> other_candidates(const Backend& backend, const Problem& p, const Selection& s) {
-  std::vector<Candidate> all, configured;
+  std::vector<Candidate> all, configured, further;
   const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
   for (size_t i = 0; i < end; ++i) {
     const Impl& impl = s.impls[i];
@@ -40,8 +40,10 @@ std::vector<Candidate> other_candidates(const Backend& backend, const Problem& p
     }
     if (!impl.configurations) continue;
     for (std::string& c : impl.configurations->list(p)) configured.push_back({&impl, std::move(c)});
+    for (std::string& c : impl.configurations->further(p)) further.push_back({&impl, std::move(c), true});
   }
-  all.insert(all.end(), std::make_move_iterator(configured.begin()), std::make_move_iterator(configured.end()));
+  for (std::vector<Candidate>* more : {&configured, &further})
+    all.insert(all.end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
   return all;
 }
 

@@ -45,6 +45,7 @@ class FallbackEntry;
 struct Candidate {
   const Impl* impl = nullptr;
   std::string configuration;
+  bool further = false;      // of Configurations::further
   std::string name() const;  // "gpu.matmul_units:tile=64x64,splits=2"
   std::unique_ptr<Executable> make(const Problem& p) const;
 };

@@ -24,6 +24,8 @@ struct Stage {
   double keeps;
 };
 constexpr Stage kStages[] = {{2, 1.5}, {4, 1.2}, {8, 1.07}, {24, 1}};
+constexpr size_t kAtOnce = 64;                    // so many candidates are compared at once
+constexpr double kShareOfFurther = 0.25;          // of the budget that is left, for candidates that nothing recommends
 constexpr size_t kMostBytes = size_t{256} << 20;  // limit for the results that are kept for comparison
 constexpr double kRoundings = 256;                // by so many do sums of floats in another order differ
 // Before each timed run on a device, this much is written, so that operands are read from memory and not from a cache. Devices
@@ -36,19 +38,37 @@ double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+bool g_counts = false;  // guarded as above
+
+// Milliseconds that only their differences matter of.
+double now_ms() {
+  if (g_counts) return static_cast<double>(g_stats.entries);
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 // Counts the time of a search as it passes.
 class Spending {
  public:
-  ~Spending() { g_stats.spent_ms += ms_since(since_); }
-  bool left() {
-    const auto now = std::chrono::steady_clock::now();
-    g_stats.spent_ms += std::chrono::duration<double, std::milli>(now - since_).count();
-    since_ = now;
-    return g_stats.spent_ms < tune_budget_ms();
+  ~Spending() { pass(); }
+  bool left() { return left(tune_budget_ms()); }
+  // Whether less than this was spent.
+  bool left(double ms) {
+    pass();
+    return g_stats.spent_ms < std::min(ms, tune_budget_ms());
+  }
+  // What will have been spent when this share of what is left now is gone.
+  double share(double part) {
+    pass();
+    return g_stats.spent_ms + part * (tune_budget_ms() - g_stats.spent_ms);
   }
 
  private:
-  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  void pass() {
+    const double now = now_ms();
+    g_stats.spent_ms += now - since_;
+    since_ = now;
+  }
+  double since_ = now_ms();
 };
 
 struct Output {
@@ -346,13 +366,15 @@ class Search {
     if (!trial_.comparable()) return std::nullopt;
     const bool own_is_right = add_own();
     if (!own_is_right && !wrong_own_) return std::nullopt;  // there is nothing to compare with
-    for (const Candidate& c : step_.others) {
-      if (!budget_.left()) break;
-      add(c);
+    const auto further =
+        std::find_if(step_.others.begin(), step_.others.end(), [](const Candidate& c) { return c.further; });
+    if (own_is_right) {
+      try_all({step_.others.begin(), further}, tune_budget_ms());
+      try_all({further, step_.others.end()}, budget_.share(kShareOfFurther));
+      look_around();
+    } else {
+      try_instead();
     }
-    if (all_.size() == 1 && !own_is_right) trial_.run(all_[0], 2), summarize(all_[0]);
-    race(all_.size());
-    if (own_is_right) look_around();
     choices_.passed();
     store();
     if (!own_is_right) return instead_of_own(k);
@@ -411,7 +433,8 @@ class Search {
   // leave keep what was measured. Sets in_, the number of those that are left.
   void race(size_t in) {
     for (const Stage& stage : kStages) {
-      if (in < 2 || !budget_.left()) break;
+      // Those that were checked are timed, whatever the budget: else the checks were in vain.
+      if (in < 2 || (&stage != kStages && !budget_.left())) break;
       for (size_t i = 0; i < in; ++i) all_[i].us.clear();
       for (int run = 0; run < stage.runs; run += 2)  // in turns, so that a change of the clock rate meets all of them
         for (size_t i = 0; i < in; ++i) trial_.run(all_[i], 2);
@@ -425,6 +448,40 @@ class Search {
     in_ = in;
   }
 
+  // Each of them, some at a time, beside the step's own entrant and the best one so far. So those at the front have times when the budget ends.
+  void try_all(std::span<const Candidate> candidates, double most_ms) {
+    while (!candidates.empty() && budget_.left(most_ms)) {
+      const size_t before = all_.size();
+      while (!candidates.empty() && all_.size() - before < kAtOnce && budget_.left(most_ms)) {
+        add(candidates.front());
+        candidates = candidates.subspan(1);
+      }
+      race_with_best(before);
+    }
+  }
+
+  // All of them at once, where the step's own entrant is wrong.
+  void try_instead() {
+    for (const Candidate& c : step_.others) {
+      if (!budget_.left()) break;
+      add(c);
+    }
+    if (all_.size() == 1) trial_.run(all_[0], 2), summarize(all_[0]);
+    race(all_.size());
+  }
+
+  // The step's own entrant is the first one; the fastest other one comes behind it, if it is faster.
+  size_t best() const { return in_ > 1 && all_[1].measured.us < all_[0].measured.us ? 1 : 0; }
+
+  // A race of those that were added behind `before`. Entrants that were nearly as fast as the best leave the race.
+  void race_with_best(size_t before) {
+    const size_t kept = best() + 1, added = all_.size() - before;
+    if (added == 0) return;
+    const auto at = [&](size_t i) { return all_.begin() + static_cast<ptrdiff_t>(i); };
+    std::rotate(at(kept), at(before), all_.end());
+    race(kept + added);
+  }
+
   // The second stage: what differs in one part from the fastest entrant is measured beside it, until none of them is faster (coordinate
   // descent). Entrants that were nearly as fast leave the race.
   void look_around() {
@@ -432,17 +489,13 @@ class Search {
     const std::vector<std::string> known = choices_.known(here_, op_, key_).tried;
     tried_.insert(known.begin(), known.end());
     for (int round = 0; round < kMostRounds && budget_.left(); ++round) {
-      const bool own_is_best = in_ < 2 || all_[0].measured.us <= all_[1].measured.us;
-      const size_t kept = own_is_best ? 1 : 2, before = all_.size();
-      for (const Candidate& c : neighbours(backend_, problem_, all_[kept - 1].measured.entry))
+      const size_t before = all_.size();
+      const std::string fastest = all_[best()].measured.entry;
+      for (const Candidate& c : neighbours(backend_, problem_, fastest))
         if (budget_.left() && !tried_.contains(c.name())) add(c), ++g_stats.neighbours;
-      const size_t added = all_.size() - before;
-      if (added == 0) return;
-      const auto at = [&](size_t i) { return all_.begin() + static_cast<ptrdiff_t>(i); };
-      std::rotate(at(kept), at(before), all_.end());
-      const std::string best = all_[kept - 1].measured.entry;
-      race(kept + added);
-      if (all_[in_ > 1 && all_[1].measured.us < all_[0].measured.us ? 1 : 0].measured.entry == best) return;
+      if (all_.size() == before) return;
+      race_with_best(before);
+      if (all_[best()].measured.entry == fastest) return;
     }
   }
 
@@ -485,5 +538,7 @@ std::optional<Replacement> time_entries(const Frame& f, size_t k) {
 }
 
 ChoiceStats choice_stats() { return g_stats; }
+
+void count_candidates_as_milliseconds(bool on) { g_counts = on; }
 
 }  // namespace pyflame

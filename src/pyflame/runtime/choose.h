@@ -22,5 +22,7 @@ struct ChoiceStats {
   double spent_ms = 0;
 };
 ChoiceStats choice_stats();
+// For tests: each candidate takes a millisecond of the budget, and nothing else takes time.
+void count_candidates_as_milliseconds(bool on);
 
 }  // namespace pyflame

@@ -4,6 +4,7 @@
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 
+#include "pyflame/backends/cuda/cublaslt_algorithms.h"
 #include "pyflame/backends/cuda/libraries.h"
 
 namespace pyflame {
@@ -37,6 +38,30 @@ TEST(GpuBlas, NumbersAreCublaslts) {
   EXPECT_EQ(CUDA_R_64F, 1);
   EXPECT_EQ(CUDA_R_16F, 2);
   EXPECT_EQ(CUDA_R_16BF, 14);
+}
+
+TEST(CublasLtAlgorithms, NumbersAreCublaslts) {
+  const int parts[] = {CUBLASLT_ALGO_CONFIG_ID,
+                       CUBLASLT_ALGO_CONFIG_TILE_ID,
+                       CUBLASLT_ALGO_CONFIG_STAGES_ID,
+                       CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                       CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                       CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+                       CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
+                       CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID,
+                       CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID};
+  ASSERT_EQ(std::size(parts), gpu::kCublasLtParts.size());
+  for (size_t i = 0; i < std::size(parts); ++i) EXPECT_EQ(gpu::kCublasLtParts[i].attribute, parts[i]);
+  constexpr gpu::CublasLtCapabilities c;
+  EXPECT_EQ(c.splits, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT);
+  EXPECT_EQ(c.swizzles, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT);
+  EXPECT_EQ(c.tiles, CUBLASLT_ALGO_CAP_TILE_IDS);
+  EXPECT_EQ(c.most_custom, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX);
+  EXPECT_EQ(c.stages, CUBLASLT_ALGO_CAP_STAGES_IDS);
+  EXPECT_EQ(c.alignments, CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES);
+  EXPECT_EQ(c.alignments + 3, CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES);
+  EXPECT_EQ(gpu::kCublasLtReduceInComputeType, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  EXPECT_EQ(sizeof(cublasLtMatmulAlgo_t), gpu::kCudaBlas.result_workspace_at);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/libs/enumerate.h"
 #include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/backends/rocm/rocblas.h"
@@ -34,6 +35,7 @@ TEST(GpuBlas, LibrariesBindWithoutADevice) {
       continue;
     }
     EXPECT_NE(library, nullptr) << why;
+    EXPECT_EQ(gpu::vendor(type).blas.enumeration()->lacks(), "");
     ++found;
   }
   if (gpu::kRocblas.open().handle) {

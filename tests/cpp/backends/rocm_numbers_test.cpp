@@ -5,7 +5,9 @@
 #if __has_include(<hipblaslt/hipblaslt.h>)
 #include <hipblaslt/hipblaslt.h>
 #include <rocblas/rocblas.h>
+#include <hipblaslt/hipblaslt-ext.hpp>
 
+#include "pyflame/backends/rocm/hipblaslt_algorithms.h"
 #include "pyflame/backends/rocm/libraries.h"
 #include "pyflame/backends/rocm/rocblas.h"
 
@@ -34,6 +36,8 @@ TEST(GpuBlas, NumbersAreHipblaslts) {
   EXPECT_EQ(n.result_bytes, sizeof(hipblasLtMatmulHeuristicResult_t));
   EXPECT_EQ(n.result_workspace_at, offsetof(hipblasLtMatmulHeuristicResult_t, workspaceSize));
   EXPECT_EQ(n.result_state_at, offsetof(hipblasLtMatmulHeuristicResult_t, state));
+  EXPECT_EQ(sizeof(gpu::HipblasLtResult), sizeof(hipblasLtMatmulHeuristicResult_t));
+  EXPECT_EQ(gpu::kHipblasLtPlainGemm, static_cast<int>(hipblaslt_ext::GemmType::HIPBLASLT_GEMM));
   const gpu::RocBlasNumbers& r = gpu::kRocBlasNumbers;
   EXPECT_EQ(r.op_n, rocblas_operation_none);
   EXPECT_EQ(r.op_t, rocblas_operation_transpose);

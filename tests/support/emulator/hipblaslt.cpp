@@ -246,10 +246,10 @@ EXPORT hipblasLtMatmulPreferenceCreate(void** out) {
 }
 EXPORT hipblasLtMatmulPreferenceDestroy(void*) { return kFine; }
 EXPORT hipblasLtMatmulPreferenceSetAttribute(void*, int, const void*, size_t) { return kFine; }
-// One algorithm, of no workspace.
 // The library recommends up to three algorithms, whose numbers begin with kFirstSolution. The last one computes something wrong, so that tests
-// see whether somebody checks.
-constexpr int kFirstSolution = 101, kSolutions = 3;
+// see whether somebody checks. Its enumeration has all numbers up to kLastSolution. Of those, kTooLarge needs more workspace than anybody gives it,
+// kOther does not compute the product, and kFailing says that it does, but fails.
+constexpr int kFirstSolution = 101, kSolutions = 3, kLastSolution = 108, kTooLarge = 105, kOther = 106, kFailing = 107;
 EXPORT hipblasLtMatmulAlgoGetHeuristic(void*, void* desc, void* a, void* b, void* c, void* d, void*, int wanted,
                                        void* results, int* found) {
   constexpr size_t kResultBytes = 56;
@@ -282,6 +282,7 @@ EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* 
   p.alpha = number(alpha), p.beta = number(beta);
   int solution = 0;
   std::memcpy(&solution, algorithm, sizeof solution);
+  if (solution == kFailing) return kNotSupported;
   if (solution == kFirstSolution + kSolutions - 1) p.alpha *= 2;
   // A pointer that the kernel does not use still is one into device memory.
   void* added = has_bias(p.epilogue) ? reinterpret_cast<void*>(described.get(bias, 0)) : d;
@@ -292,10 +293,64 @@ EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* 
                                static_cast<unsigned>(first.batches), 1, 64, 1, 1, 0, stream, parameters, nullptr);
 }
 
+// What C++ programs call, with the names and types of the real header.
+enum hipblasOperation_t : int {};
+enum hipDataType : int {};
+enum hipblasComputeType_t : int {};
+struct hipblasLtMatmulDescOpaque_t;
+struct hipblasLtMatrixLayoutOpaque_t;
 struct _hipblasLtMatmulAlgo_t {
   int solution;
+  unsigned char rest[20];
 };
+struct _hipblasLtMatmulHeuristicResult_t {
+  _hipblasLtMatmulAlgo_t algorithm;
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+static_assert(sizeof(_hipblasLtMatmulHeuristicResult_t) == 56);
+#define CXX_EXPORT __attribute__((visibility("default"))) int
 namespace hipblaslt_ext {
-__attribute__((visibility("default"))) int getIndexFromAlgo(_hipblasLtMatmulAlgo_t& algorithm);
+enum class GemmType { gemm = 1 };
+CXX_EXPORT getIndexFromAlgo(_hipblasLtMatmulAlgo_t& algorithm);
 int getIndexFromAlgo(_hipblasLtMatmulAlgo_t& algorithm) { return algorithm.solution; }
+
+#ifndef WITHOUT_ENUMERATION
+using Results = std::vector<_hipblasLtMatmulHeuristicResult_t>;
+CXX_EXPORT getAllAlgos(void* handle, GemmType kind, hipblasOperation_t op_a, hipblasOperation_t op_b, hipDataType a,
+                       hipDataType b, hipDataType c, hipDataType d, hipblasComputeType_t compute, Results& results);
+CXX_EXPORT getAlgosFromIndex(void* handle, std::vector<int>& numbers, Results& results);
+CXX_EXPORT matmulIsAlgoSupported(void* handle, hipblasLtMatmulDescOpaque_t* desc, const void* alpha,
+                                 hipblasLtMatrixLayoutOpaque_t* a, hipblasLtMatrixLayoutOpaque_t* b, const void* beta,
+                                 hipblasLtMatrixLayoutOpaque_t* c, hipblasLtMatrixLayoutOpaque_t* d,
+                                 _hipblasLtMatmulAlgo_t& algorithm, size_t& workspace);
+
+int getAlgosFromIndex(void*, std::vector<int>& numbers, Results& results) {
+  results.clear();
+  for (const int number : numbers)
+    if (number >= kFirstSolution && number <= kLastSolution) results.emplace_back().algorithm.solution = number;
+  return results.empty() ? kInvalid : kFine;
+}
+int getAllAlgos(void* handle, GemmType kind, hipblasOperation_t op_a, hipblasOperation_t op_b, hipDataType a,
+                hipDataType b, hipDataType c, hipDataType d, hipblasComputeType_t compute, Results& results) {
+  const bool wide = a == kDouble;
+  if (!handle || kind != GemmType::gemm || (op_a != kPlain && op_a != kTransposed) ||
+      (op_b != kPlain && op_b != kTransposed) || a != b || c != d || wide != (compute == 7))
+    return kInvalid;
+  std::vector<int> numbers;
+  for (int i = kFirstSolution; i <= kLastSolution; ++i) numbers.push_back(i);
+  return getAlgosFromIndex(handle, numbers, results);
+}
+int matmulIsAlgoSupported(void*, hipblasLtMatmulDescOpaque_t* desc, const void* alpha, hipblasLtMatrixLayoutOpaque_t* a,
+                          hipblasLtMatrixLayoutOpaque_t* b, const void* beta, hipblasLtMatrixLayoutOpaque_t* c,
+                          hipblasLtMatrixLayoutOpaque_t* d, _hipblasLtMatmulAlgo_t& algorithm, size_t& workspace) {
+  Product p;
+  const auto layout = [](void* at) -> const Layout& { return *static_cast<Layout*>(at); };
+  if (!alpha || !beta || algorithm.solution == kOther) return kInvalid;
+  workspace = algorithm.solution == kTooLarge ? size_t{1} << 40 : 0;
+  return check(*static_cast<Desc*>(static_cast<void*>(desc)), layout(a), layout(b), layout(c), layout(d), &p);
+}
+#endif
 }  // namespace hipblaslt_ext

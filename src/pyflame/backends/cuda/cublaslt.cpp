@@ -1,4 +1,5 @@
 // The file and the enum values of cuBLASLt (12 and 13).
+#include "pyflame/backends/cuda/cublaslt_algorithms.h"
 #include "pyflame/backends/cuda/libraries.h"
 
 namespace pyflame::gpu {
@@ -19,6 +20,7 @@ const BlasNumbers kCudaBlas = {
     .name = "cublaslt",
     .prefix = "cublasLt",
     .index_function = nullptr,
+    .enumeration = cublaslt_algorithms,
     .relu_keeps_nan = true,
     .has_silu = false,
     .version_by_handle = false,

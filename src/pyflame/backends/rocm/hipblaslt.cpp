@@ -1,4 +1,5 @@
 // The file and the enum values of hipBLASLt (0.x and 1.x).
+#include "pyflame/backends/rocm/hipblaslt_algorithms.h"
 #include "pyflame/backends/rocm/libraries.h"
 
 namespace pyflame::gpu {
@@ -18,6 +19,7 @@ const BlasNumbers kRocmBlas = {
     .name = "hipblaslt",
     .prefix = "hipblasLt",
     .index_function = "_ZN13hipblaslt_ext16getIndexFromAlgoER22_hipblasLtMatmulAlgo_t",
+    .enumeration = hipblaslt_algorithms,
     .relu_keeps_nan = false,
     .has_silu = true,
     .version_by_handle = true,

@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "pyflame/backends/gpu/libs/enumerate.h"
 #include "pyflame/backends/gpu/libs/library.h"
 #include "pyflame/base/error.h"
 
@@ -129,13 +130,12 @@ Refusal refuses(const Problem& p) {
 std::unique_ptr<Executable> make(const Problem& p) { return std::make_unique<RocBlasProduct>(p); }
 
 constexpr std::string_view kSolution = "solution=";
-constexpr size_t kMostSolutions = 256;
+// rocBLAS recommends none but its own choice: it lists them by their numbers.
+std::vector<std::string> no_recommendations(const Problem&) { return {}; }
 std::vector<std::string> list_solutions(const Problem& p) {
   std::vector<std::string> names;
-  for (const int32_t number : RocBlasProduct(p).solutions()) {
-    if (names.size() == kMostSolutions) break;
+  for (const int32_t number : spread(RocBlasProduct(p).solutions(), kMostEnumerated))
     names.push_back(fmt::format("{}{}", kSolution, number));
-  }
   return names;
 }
 std::unique_ptr<Executable> make_solution(const Problem& p, const std::string& name) {
@@ -146,7 +146,7 @@ std::unique_ptr<Executable> make_solution(const Problem& p, const std::string& n
           "measured",
           name);
 }
-constexpr LibraryConfigurations kSolutions{list_solutions, make_solution};
+constexpr LibraryConfigurations kSolutions{no_recommendations, make_solution, list_solutions};
 
 }  // namespace
 

@@ -12,6 +12,7 @@ namespace pyflame::gpu {
 
 using BlasHandle = void*;
 using BlasDesc = void*;
+class BlasEnumeration;
 
 //   member, name after "cublasLt" or "hipblasLt", parameters
 #define PYFLAME_BLAS_FUNCTIONS(F)                                                                                 \
@@ -38,10 +39,11 @@ using BlasDesc = void*;
 // have the same numbers.
 struct BlasNumbers {
   const Dylib* library;
-  const char* name;            // of the implementation, "cublaslt"
-  const char* prefix;          // of its functions
-  const char* index_function;  // int(Algorithm&), the symbol's name; null: its kernels have no numbers
-  bool relu_keeps_nan;         // false if that was not verified
+  const char* name;                         // of the implementation, "cublaslt"
+  const char* prefix;                       // of its functions
+  const char* index_function;               // int(Algorithm&), the symbol's name; null: its kernels have no numbers
+  const BlasEnumeration* (*enumeration)();  // what it has besides the heuristic's algorithms
+  bool relu_keeps_nan;                      // false if that was not verified
   bool has_silu;
   bool version_by_handle;  // whether GetVersion takes a handle and a pointer, or nothing
   int op_n, op_t;

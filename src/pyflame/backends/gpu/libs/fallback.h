@@ -1,6 +1,7 @@
 // Handles a library that returns an error for a problem that it had accepted. From then on, a kernel of our own
 // computes this step, and a message says so once. What the library wrote is overwritten. If the device is lost, the
-// error is raised.
+// error is raised. An algorithm that was asked for by name also raises it where it is timed: a kernel of our own must not
+// count as the algorithm.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,14 +18,17 @@ void fall_back(const Error& e);
 
 class WithOwn final : public Executable {
  public:
-  WithOwn(std::unique_ptr<Executable> library, std::unique_ptr<Executable> own)
-      : library_(std::move(library)), own_(std::move(own)) {}
+  WithOwn(std::unique_ptr<Executable> library, std::unique_ptr<Executable> own, bool named = false)
+      : library_(std::move(library)), own_(std::move(own)), named_(named) {}
   size_t workspace() const override;
   void run(const RunContext& ctx) override;
+  void end_stand_in() override;
 
  private:
   std::unique_ptr<Executable> library_, own_;
+  bool named_;
   bool failed_ = false;
+  bool must_pass_ = false;  // the next run is the library's, or an error
 };
 
 }  // namespace pyflame::gpu

@@ -9,7 +9,9 @@
 #include <limits>
 
 #include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/gpu/libs/enumerate.h"
 #include "pyflame/backends/gpu/libs/epilogue.h"
+#include "pyflame/backends/gpu/libs/fallback.h"
 #include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/base/error.h"
 #include "pyflame/ops/ops.h"
@@ -21,8 +23,7 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;
 // cuBLASLt refuses a workspace that does not begin at a multiple of this; an arena places it at a multiple of 64.
 constexpr size_t kWorkspaceAlignment = 256;
-constexpr int kMostAlgorithms = 128;  // that a library is asked for
-constexpr int kAllAlgorithms = 4096;  // for one that somebody else has found
+constexpr int kAllAlgorithms = 4096;  // that the heuristic is asked for, to find one that somebody else has found
 
 // hipDataType and cudaDataType have the same numbers.
 int data_type(DType d) {
@@ -65,12 +66,14 @@ class LibraryProduct final : public Executable {
     const Product& g = product_;
     const int type = data_type(g.dtype);
     const bool wide = g.dtype == DType::float64;
-    const int compute = wide ? numbers_.compute_f64 : rounds_inputs(p) ? numbers_.compute_tf32 : numbers_.compute_f32;
-    check(library_.matmul_create(&desc_, compute, wide ? 1 : 0), "a product");
+    compute_ = wide ? numbers_.compute_f64 : rounds_inputs(p) ? numbers_.compute_tf32 : numbers_.compute_f32;
+    check(library_.matmul_create(&desc_, compute_, wide ? 1 : 0), "a product");
     const MatrixLayout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
-    set(numbers_.desc_trans_a, first.transposed ? numbers_.op_t : numbers_.op_n);
+    ops_[0] = first.transposed ? numbers_.op_t : numbers_.op_n;
     // The second operand is depth x lines, so it needs no transposition if its columns run along the depth.
-    set(numbers_.desc_trans_b, second.transposed ? numbers_.op_n : numbers_.op_t);
+    ops_[1] = second.transposed ? numbers_.op_n : numbers_.op_t;
+    set(numbers_.desc_trans_a, ops_[0]);
+    set(numbers_.desc_trans_b, ops_[1]);
     set(numbers_.desc_epilogue, epilogue_.number);
     const MatrixLayout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
     const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic checks the alignment
@@ -92,6 +95,7 @@ class LibraryProduct final : public Executable {
       scale_a_ = p.root().ins[2].binding, scale_b_ = p.root().ins[3].binding;
       point(numbers_.desc_scale_a, somewhere), point(numbers_.desc_scale_b, somewhere);
     }
+    types_ = {type_b, type_a, type};
     lay(0, type_b, first, g.b_batch);
     lay(1, type_a, second, g.a_batch);
     lay(2, type, last, g.c_batch);
@@ -108,16 +112,35 @@ class LibraryProduct final : public Executable {
   // All algorithms by their names, the library's first choice first.
   std::vector<std::string> algorithms() {
     std::vector<std::string> names;
-    for (const auto& [name, result] : named(kMostAlgorithms)) names.push_back(name);
+    for (const auto& [name, result] : named(kMostRecommended)) names.push_back(name);
+    return names;
+  }
+  // Those that the library's heuristic does not recommend.
+  std::vector<std::string> further_algorithms() {
+    std::vector<std::string> names;
+    const BlasEnumeration* all = enumeration();
+    if (!all) return names;
+    algorithm_.reset();  // the limit on workspaces is the general one
+    for (const auto& [name, result] : all->list(described(), ask(16, kMostRecommended), kMostEnumerated))
+      names.push_back(name);
     return names;
   }
   // Takes another algorithm than the first choice.
   void take(const std::string& name) {
     workspace_ = 0;
     algorithm_.reset();
-    for (const int most : {kMostAlgorithms, kAllAlgorithms})
+    const auto listed = [&](int most) -> std::optional<BlasResult> {
       for (const auto& [found, result] : named(most))
-        if (found == name) return use(result);
+        if (found == name) return result;
+      return std::nullopt;
+    };
+    // Where kernels have numbers, those that are recommended and the others have names of one kind.
+    if (library_.index_of)
+      if (const auto found = listed(kMostRecommended)) return use(found);
+    const BlasEnumeration* all = enumeration();
+    if (const auto found = all ? all->find(described(), name) : std::nullopt) return use(found);
+    for (const int most : {kMostRecommended, kAllAlgorithms})
+      if (const auto found = listed(most)) return use(found);
     PF_FAIL(
         Value,
         "matmul: {} has no such algorithm for this product; got '{}'; expected a name that it had when it was measured",
@@ -140,7 +163,7 @@ class LibraryProduct final : public Executable {
       point(numbers_.desc_scale_a, ctx.bindings[scale_b_]);
       point(numbers_.desc_scale_b, ctx.bindings[scale_a_]);
     }
-    const Result* algorithm = &*algorithm_;
+    const BlasResult* algorithm = &*algorithm_;
     const size_t alignment = common_alignment({a, b, c, added, argument});
     if (alignment < 16) {
       // A view may start at an unaligned address: this finds an algorithm for it, with the same workspace.
@@ -151,18 +174,43 @@ class LibraryProduct final : public Executable {
       algorithm = &*odd_;
     }
     void* const workspace = aligned_workspace(ctx.workspace);
-    const float one = 1, beta = epilogue_.added.valid() ? 1 : 0;
-    const double wide_one = 1, wide_beta = 0;
-    const bool wide = product_.dtype == DType::float64;
-    check(library_.matmul(handle_, desc_, wide ? static_cast<const void*>(&wide_one) : &one, b, layouts_[0], a,
-                          layouts_[1], wide ? static_cast<const void*>(&wide_beta) : &beta, added, layouts_[2], c,
-                          layouts_[2], algorithm->data(), workspace, workspace_, d.stream()),
+    check(library_.matmul(handle_, desc_, factor(true), b, layouts_[0], a, layouts_[1], factor(epilogue_.added.valid()),
+                          added, layouts_[2], c, layouts_[2], algorithm->data(), workspace, workspace_, d.stream()),
           "the product");
   }
 
  private:
-  using Result = std::array<unsigned char, kMostResultBytes>;
-
+  // 1 or 0, of the type of the sums.
+  const void* factor(bool one) const {
+    static constexpr float kFactors[] = {0, 1};
+    static constexpr double kWideFactors[] = {0, 1};
+    if (product_.dtype == DType::float64) return &kWideFactors[one ? 1 : 0];
+    return &kFactors[one ? 1 : 0];
+  }
+  // Null: the installed library has none.
+  const BlasEnumeration* enumeration() const {
+    const BlasEnumeration* all = numbers_.enumeration();
+    const std::string lacking = all->lacks();
+    if (lacking.empty()) return all;
+    say_once(fmt::format("{} lacks {}, so only those of its algorithms are measured that its heuristic recommends",
+                         numbers_.name, lacking));
+    return nullptr;
+  }
+  BlasProduct described() const {
+    return {.handle = handle_,
+            .desc = desc_,
+            .layouts = layouts_,
+            .compute = compute_,
+            .scale = product_.dtype == DType::float64 ? 1 : 0,
+            .op_a = ops_[0],
+            .op_b = ops_[1],
+            .type_a = types_[0],
+            .type_b = types_[1],
+            .type_c = types_[2],
+            .alpha = factor(true),
+            .beta = factor(epilogue_.added.valid()),
+            .most_workspace = kWorkspace};
+  }
   void check(int status, const char* what) const {
     PF_CHECK(status == 0, Runtime, "matmul: {} refused {}; got status {} for {} x {} x {} of {}", numbers_.name, what,
              status, product_.m, product_.k, product_.n, dtype_name(product_.dtype));
@@ -193,28 +241,28 @@ class LibraryProduct final : public Executable {
     const auto at = reinterpret_cast<uintptr_t>(given);
     return static_cast<char*>(given) + (kWorkspaceAlignment - at % kWorkspaceAlignment) % kWorkspaceAlignment;
   }
-  void use(const std::optional<Result>& algorithm) {
+  void use(const std::optional<BlasResult>& algorithm) {
     algorithm_ = algorithm;
     if (algorithm_) std::memcpy(&workspace_, algorithm_->data() + numbers_.result_workspace_at, sizeof workspace_);
   }
-  std::vector<std::pair<std::string, Result>> named(int most) {
-    std::vector<std::pair<std::string, Result>> all;
+  std::vector<BlasAlgorithm> named(int most) {
+    std::vector<BlasAlgorithm> all;
     algorithm_.reset();  // the limit on workspaces is the general one
-    for (Result& r : ask(16, most)) {
+    for (BlasResult& r : ask(16, most)) {
       std::string name = library_.index_of ? fmt::format("solution={}", library_.index_of(r.data()))
                                            : fmt::format("algorithm={}", all.size());
-      all.emplace_back(std::move(name), r);
+      all.push_back({std::move(name), r});
     }
     return all;
   }
   // The library's first choice; empty if it has none.
-  std::optional<Result> ask(uint32_t alignment) {
-    const std::vector<Result> found = ask(alignment, 1);
+  std::optional<BlasResult> ask(uint32_t alignment) {
+    const std::vector<BlasResult> found = ask(alignment, 1);
     if (found.empty()) return std::nullopt;
     return found[0];
   }
   // What the library recommends, the best first.
-  std::vector<Result> ask(uint32_t alignment, int wanted) {
+  std::vector<BlasResult> ask(uint32_t alignment, int wanted) {
     BlasDesc preference = nullptr;
     check(library_.preference_create(&preference), "a preference");
     const uint64_t most = algorithm_ ? workspace_ : kWorkspace;
@@ -227,14 +275,14 @@ class LibraryProduct final : public Executable {
     const int status = library_.heuristic(handle_, desc_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
                                           preference, wanted, bytes.data(), &found);
     library_.preference_destroy(preference);
-    std::vector<Result> results;
+    std::vector<BlasResult> results;
     if (status != 0) return results;
     for (int i = 0; i < std::min(found, wanted); ++i) {
       const unsigned char* at = bytes.data() + numbers_.result_bytes * static_cast<size_t>(i);
       int state = 0;
       std::memcpy(&state, at + numbers_.result_state_at, sizeof state);
       if (state != 0) continue;
-      Result& r = results.emplace_back();
+      BlasResult& r = results.emplace_back();
       std::memcpy(r.data(), at, numbers_.result_bytes);
     }
     return results;
@@ -250,7 +298,10 @@ class LibraryProduct final : public Executable {
   BlasHandle handle_ = nullptr;
   BlasDesc desc_ = nullptr;
   std::array<BlasDesc, 3> layouts_{};
-  std::optional<Result> algorithm_, odd_;
+  int compute_ = 0;
+  std::array<int, 2> ops_{};
+  std::array<int, 3> types_{};
+  std::optional<BlasResult> algorithm_, odd_;
   size_t odd_alignment_ = 0, workspace_ = 0;
 };
 
@@ -311,6 +362,8 @@ std::vector<std::string> library_algorithms(const Problem& p) {
   if (!names.empty()) names.erase(names.begin());
   return names;
 }
+
+std::vector<std::string> further_library_algorithms(const Problem& p) { return LibraryProduct(p).further_algorithms(); }
 
 std::unique_ptr<Executable> make_library(const Problem& p, const std::string& algorithm) {
   auto product = std::make_unique<LibraryProduct>(p);

@@ -521,27 +521,31 @@ std::unique_ptr<Executable> compiled(std::unique_ptr<E> e) {
   return e;
 }
 // Adds our own kernel as the fallback of a library; it is not compiled before it is needed.
-std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executable> library) {
+std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executable> library, bool named = false) {
   const bool units = by_units(p.root().outs[0].dtype) && has_units(p);
   const Group product = without_sum(p);
   std::unique_ptr<Executable> own = std::make_unique<TileProduct>(Problem{p.graph, product}, units);
   if (p.group.summed >= 0) own = std::make_unique<OneAfterTheOther>(std::move(own), make_sum_later(p));
-  return std::make_unique<WithOwn>(std::move(library), std::move(own));
+  return std::make_unique<WithOwn>(std::move(library), std::move(own), named);
 }
 std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, make_library(p)); }
 std::unique_ptr<Executable> make_algorithm(const Problem& p, const std::string& algorithm) {
-  return with_own(p, make_library(p, algorithm));
+  return with_own(p, make_library(p, algorithm), true);
 }
-constexpr LibraryConfigurations kAlgorithms{library_algorithms, make_algorithm};
+constexpr LibraryConfigurations kAlgorithms{library_algorithms, make_algorithm, further_library_algorithms};
 std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
 std::vector<std::string> list_plain(const Problem& p) {
   const Configurations* c = plain_blas(p).configurations;
   return c ? c->list(p) : std::vector<std::string>();
 }
-std::unique_ptr<Executable> make_plain_solution(const Problem& p, const std::string& name) {
-  return with_own(p, plain_blas(p).configurations->make(p, name));
+std::vector<std::string> list_further_plain(const Problem& p) {
+  const Configurations* c = plain_blas(p).configurations;
+  return c ? c->further(p) : std::vector<std::string>();
 }
-constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution};
+std::unique_ptr<Executable> make_plain_solution(const Problem& p, const std::string& name) {
+  return with_own(p, plain_blas(p).configurations->make(p, name), true);
+}
+constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution, list_further_plain};
 std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
