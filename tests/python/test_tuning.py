@@ -352,7 +352,7 @@ def test_rows_of_a_list_that_are_not_measured_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--entries", ",", "x.py"], "not names of entries; got ','"), (["--entries", "gpu.matmul:tile=16x16", "x.py"], "expected names without configurations"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
-                                            (["--export", "miopen=x"], "no such export; got 'miopen=x'; expected tunableop=FILE, hipblaslt=FILE, rocblas=FILE, aiter=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
+                                            (["--export", "cudnn=x"], "no such export; got 'cudnn=x'; expected tunableop=FILE, hipblaslt=FILE, rocblas=FILE, aiter=FILE, miopen=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
 def test_words_that_mean_nothing(tmp_path, words, message):
     ran = tune(tmp_path, *words)
     assert ran.returncode != 0 and message in ran.stderr
@@ -387,7 +387,7 @@ def test_measurements_of_other_software(tmp_path):
     def of(text):
         (tmp_path / "rows.csv").write_text(text)
         found, left = read(tmp_path / "rows.csv")
-        return [(s.gemm, s.candidate) for s in found], [line.split("rows.csv:")[1] for line in left]
+        return [(s.problem, s.candidate) for s in found], [line.split("rows.csv:")[1] for line in left]
 
     linear = Gemm(512, 1024, 4096, "bfloat16", "NT")
     found, left = of(RESULTS)
@@ -437,7 +437,7 @@ def exported(tmp_path, monkeypatch, kind, validators=None, products=PRODUCTS):
     assert exchange.write(f"{kind}={tmp_path / 'out'}", validators, said.append) == 0
     found, left = imports.read(tmp_path / "out")
     assert left == []
-    return (tmp_path / "out").read_text().splitlines(), "\n".join(said), [(str(s.gemm), s.candidate) for s in found]
+    return (tmp_path / "out").read_text().splitlines(), "\n".join(said), [(str(s.problem), s.candidate) for s in found]
 
 
 LINEAR = ("gemm 512x1024x4096 bfloat16 NT", "gpu.blas:solution=5021")
