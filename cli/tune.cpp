@@ -71,15 +71,16 @@ void add_tune(CLI::App& app, Run& run) {
   cmd->add_option("--problems", s->problems,
                   "Tune a list of products instead of a program: M,N,K[,dtype[,layout]], lines of hipblaslt-bench or "
                   "rocblas-bench, their YAML lists, or TunableOp's CSV");
-  cmd->add_option("--import", s->imported,
-                  "Check and measure what other software has found: results of TunableOp, hipBLASLt's overrides, "
-                  "aiter's table of products")
+  cmd->add_option(
+         "--import", s->imported,
+         "Check and measure what other software has found: results of TunableOp, overrides of hipBLASLt and rocBLAS, "
+         "aiter's table of products, MIOpen's find-db and perf-db")
       ->allow_extra_args(false);
   cmd->add_option("--device", s->device, "The device for --problems and --import")->capture_default_str();
   cmd->add_option("--export", s->exported,
                   "Write what is known to a file for other software: tunableop=FILE, hipblaslt=FILE and rocblas=FILE "
                   "(their override "
-                  "files) or aiter=FILE (its table of products)");
+                  "files), aiter=FILE (its table of products) or miopen=FILE (its find-db)");
   cmd->add_option(
       "--validators", s->validators,
       "A results file of TunableOp, or an override file of hipBLASLt, whose lines about versions the exported file "

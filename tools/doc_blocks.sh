@@ -221,6 +221,8 @@ END
   printf 'GemmTunableOp_float_TN,tn_32_16_64\n' > tunableop_untuned0.csv
 }
 
+miopen_db() { echo '8-14-14-3x3-16-14-14-4-1x1-1x1-1x1-0-NCHW-FP32-F=ConvDirectNaiveConvFwd:0.0452,0,miopenConvolutionFwdAlgoDirect' > gfx942130.HIP.3_3_0.ufdb.txt; }
+
 # Code objects where Triton has its own, a library with some (librccl.so.1), and my_kernel.co.
 kernels() {
   local data=$PYFLAME_SOURCE/tests/inspect/data/co

@@ -6,6 +6,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 
 import pytest
 
@@ -215,6 +216,31 @@ def test_plans_are_measured_and_forced(program, tmp_path):
     forced = program.start(CONVOLUTION, **OWN_IS_SLOW, PYFLAME_FORCE="conv2d_grad_input:gpu.dnn:solution=7,contiguous")
     _, err = forced.communicate(timeout=300)
     assert forced.returncode != 0 and "miopen has no such plan for this convolution; got 'solution=7,contiguous'" in err
+
+
+# A find-db of the three convolutions of CONVOLUTION. Solution 19 is ConvOclBwdWrW2<2>, 20 ConvOclBwdWrW2<4> and 85 ConvDirectNaiveConvFwd; the one that is in no list here.
+THEIRS = "".join(f"2-6-6-3x3-2-6-6-1-1x1-1x1-1x1-0-NCHW-FP32-{letter}=" + ";".join(f"{solver}:0.01,0,miopenConvolution{algorithm}AlgoDirect" for solver in (
+    "ConvOclBwdWrW2<2>", "ConvOclBwdWrW2<4>", "ConvDirectNaiveConvFwd")) + "\n" for letter, algorithm in (("F", "Fwd"), ("B", "BwdData"), ("W", "BwdWeights")))
+
+
+def test_a_find_db_is_checked_and_written(program, tmp_path):
+    """The wrong solution and the one that does not exist are refused with the reason. What was right is in the file that is written, and is read again."""
+    with_miopen(program, tmp_path, "-DRUNS", "-DWRONG")
+    (tmp_path / "gfx942130.HIP.3_3_0.ufdb.txt").write_text(THEIRS)
+    command = [sys.executable, "-m", "pyflame.tuning", "--import", "gfx942130.HIP.3_3_0.ufdb.txt", "--device", "rocm", "--budget", "60", "--export", "miopen=ours.ufdb.txt"]
+    ran = subprocess.run(command, env=program.environment(**OWN_IS_SLOW), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    told = [line for line in ran.stdout.splitlines() if line.startswith("gfx942130.HIP.3_3_0.ufdb.txt:")]
+    assert len(told) == 9, ran.stdout + ran.stderr
+
+    for wrong, right, missing in zip(told[::3], told[1::3], told[2::3]):
+        assert "solution=19,contiguous: refused: its result differs" in wrong
+        assert "solution=20,contiguous: " in right and " us" in right and "refused" not in right
+        assert "solution=85,contiguous: refused: conv2d: miopen has no such plan" in missing
+    assert "3 convolutions are in ours.ufdb.txt" in ran.stderr
+    lines = (tmp_path / "ours.ufdb.txt").read_text().splitlines()
+    assert sorted(line.partition("=")[0] for line in lines) == sorted(line.partition("=")[0] for line in THEIRS.splitlines())
+    assert all(re.fullmatch(r"ConvOclBwdWrW2<4>:[0-9.e+-]+,[0-9]+,miopenConvolution\w+AlgoDirect", line.partition("=")[2]) for line in lines), lines
 
 
 def test_a_slow_solution_gives_way_to_the_own_kernel(program, tmp_path):

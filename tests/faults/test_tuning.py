@@ -141,6 +141,21 @@ def test_a_library_without_an_enumeration_says_so_once(program):
     assert found == ["gpu.blas:solution=102", "gpu.blas:solution=102", "gpu.blas:solution=103", "gpu.blas:solution=103"]
 
 
+def test_a_wrong_kernel_of_bfloat16_that_computes_already_is_found(program):
+    """What the reference implementation computes is what counts, not what the chosen kernel does: it alone is refused, and the others stay."""
+    program.libraries = with_libraries(program)
+    program.run(LIBRARY, PYFLAME_TUNE_BUDGET_MS="60000")
+    wrong = "gpu.blas:solution=103"
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db, db:  # as if it had been found to be right and the fastest, and nothing else had been measured
+        db.execute("delete from measurements where entry != ?", (wrong,))
+        assert db.execute("update measurements set sound = 1, us = 0.001, note = ''").rowcount == 1
+    _, said = program.start(LIBRARY, PYFLAME_TUNE_BUDGET_MS="60000").communicate(timeout=300)
+    assert f"pyflame: {wrong} computes something else than the reference implementation" in said and "matmul(bfloat16(16, 4096)" in said
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        found = dict(db.execute("select entry, sound from measurements"))
+    assert len(found) > 2 and [entry for entry, sound in found.items() if not sound] == [wrong]
+
+
 def test_an_implementation_can_be_forced(program):
     program.libraries = with_libraries(program)
     name = "gpu.matmul_units:tile=64x64,splits=2"

@@ -180,6 +180,44 @@ def test_what_is_near_the_fastest_entry_is_measured_too(file):
     assert len({r.entry for r in rows}) == len(rows), "no entry is measured twice"
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("cancels", [False, True])
+def test_sums_of_products_of_other_types_are_right(file, capfd, dtype, cancels):
+    """Products and convolutions are compared with the reference implementation, element by element. All entries pass, also where the terms of a sum cancel."""
+    pf.manual_seed(3)
+    x, y = pf.randn(24, 1000).to(dtype), pf.randn(1000, 56).to(dtype)
+    a, b = (pf.cat([x, -x], 1), pf.cat([y, y])) if cancels else (x, y)
+    image, weight = pf.randn(4, 16, 40, 40).to(dtype), pf.randn(32, 16, 3, 3).to(dtype)
+    image, weight = (pf.cat([image, -image], 1), pf.cat([weight, weight], 1)) if cancels else (image, weight)
+    image.requires_grad = weight.requires_grad = True
+    pf.synchronize()
+    with pf.tuning.measure(budget=40):
+        (a @ b).tolist()
+        result = pf.conv2d(image, weight, stride=2, padding=1)
+        pf.synchronize()
+        for asked in (image, weight):
+            pf.autograd.grad(result, asked, result.detach(), retain_graph=True)
+            pf.synchronize()
+    found = pf.tuning.rows()
+    assert {r.op for r in found} >= {"matmul", "conv2d"} and all(r.sound for r in found), [r for r in found if not r.sound]
+    assert "computes something else" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_convolutions_by_transforms_are_right_beside_zeros(file, capfd, dtype):
+    """Winograd's transforms put roundings of one element into others, whose terms may all be 0."""
+    pf.manual_seed(3)
+    image, weight = pf.randn(2, 32, 48, 48).to(dtype), pf.randn(32, 32, 3, 3).to(dtype)
+    image[:, :, 7:21, 5:30] = 0
+    image, weight = image.to(memory_format=pf.channels_last), weight.to(memory_format=pf.channels_last)
+    pf.synchronize()
+    with pf.tuning.measure(budget=40):
+        pf.conv2d(image, weight, padding=1).tolist()
+    found = pf.tuning.rows()
+    assert any("winograd" in r.entry for r in found) and all(r.sound for r in found), [r for r in found if not r.sound]
+    assert "computes something else" not in capfd.readouterr().err
+
+
 def test_divisions_are_measured_for_loops_that_are_long_enough(file):
     threads = pf.get_num_threads()
     pf.set_num_threads(2)
@@ -352,7 +390,7 @@ def test_rows_of_a_list_that_are_not_measured_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("words, message", [(["nope.py"], "there is no such file; got 'nope.py'"), ([], "there is no program"), (["--entries", ",", "x.py"], "not names of entries; got ','"), (["--entries", "gpu.matmul:tile=16x16", "x.py"], "expected names without configurations"), (["--budget", "soon", "x.py"], "not a time; got 'soon'"),
-                                            (["--export", "miopen=x"], "no such export; got 'miopen=x'; expected tunableop=FILE, hipblaslt=FILE, rocblas=FILE, aiter=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
+                                            (["--export", "cudnn=x"], "no such export; got 'cudnn=x'; expected tunableop=FILE, hipblaslt=FILE, rocblas=FILE, aiter=FILE, miopen=FILE"), (["--problems", "nope.csv"], "there is no such file; got 'nope.csv'")])
 def test_words_that_mean_nothing(tmp_path, words, message):
     ran = tune(tmp_path, *words)
     assert ran.returncode != 0 and message in ran.stderr
@@ -387,7 +425,7 @@ def test_measurements_of_other_software(tmp_path):
     def of(text):
         (tmp_path / "rows.csv").write_text(text)
         found, left = read(tmp_path / "rows.csv")
-        return [(s.gemm, s.candidate) for s in found], [line.split("rows.csv:")[1] for line in left]
+        return [(s.problem, s.candidate) for s in found], [line.split("rows.csv:")[1] for line in left]
 
     linear = Gemm(512, 1024, 4096, "bfloat16", "NT")
     found, left = of(RESULTS)
@@ -437,7 +475,7 @@ def exported(tmp_path, monkeypatch, kind, validators=None, products=PRODUCTS):
     assert exchange.write(f"{kind}={tmp_path / 'out'}", validators, said.append) == 0
     found, left = imports.read(tmp_path / "out")
     assert left == []
-    return (tmp_path / "out").read_text().splitlines(), "\n".join(said), [(str(s.gemm), s.candidate) for s in found]
+    return (tmp_path / "out").read_text().splitlines(), "\n".join(said), [(str(s.problem), s.candidate) for s in found]
 
 
 LINEAR = ("gemm 512x1024x4096 bfloat16 NT", "gpu.blas:solution=5021")

@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import re
 import sqlite3
 from dataclasses import asdict, dataclass
 
@@ -45,6 +46,31 @@ class Tuned:
     def gain(self):
         """Time of the own entry over the best one's; 1 where nothing is clearly faster."""
         return 1.0 if self.own is None else self.own.us / self.best.us
+
+
+_OPERAND = re.compile(r"(\w+)\(([\d, ]*)\)(?: strides \(([\d, ]*)\))?")
+
+
+def _numbers(text):
+    return [int(x) for x in text.split(",") if x.strip()]
+
+
+def operands(problem):
+    """The operands and results in the text of a problem of one op: a list of (dtype, shape, strides)."""
+    found = []
+    for match in _OPERAND.finditer(problem[problem.index("(") + 1:]):
+        shape = _numbers(match[2])
+        strides = _numbers(match[3]) if match[3] else [1] * len(shape)
+        if not match[3]:
+            for d in range(len(shape) - 2, -1, -1):
+                strides[d] = strides[d + 1] * shape[d + 1]
+        found.append((match[1], shape, strides))
+    return found
+
+
+def attributes(problem):
+    """The attributes that are whole numbers in the text of a problem of one op: a dict."""
+    return {name: int(value) for name, value in re.findall(r"(\w+)=(-?\d+)\b", problem)}
 
 
 def _clearly_faster(row, own):

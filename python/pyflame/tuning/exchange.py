@@ -1,12 +1,13 @@
-"""Measurements as the files of other software: results of TunableOp, the override files of hipBLASLt and rocBLAS, and aiter's table of tuned products.
+"""Measurements as the files of other software: results of TunableOp, the override files of hipBLASLt and rocBLAS, aiter's table of tuned products, and MIOpen's find-db.
 
 TunableOp: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cuda/tunable/README.md. hipBLASLt: UserDrivenTuningParser.cpp of its library. rocBLAS: the
 programmer's guide on rocblas-gemm-tune, and https://github.com/ROCm/rocm-libraries/issues/9985 on the numbers in its file. aiter:
-aiter/configs/bf16_tuned_gemm.csv."""
+aiter/configs/bf16_tuned_gemm.csv. MIOpen: miopen.py."""
 import re
 from dataclasses import dataclass
 
-from .database import problems
+from . import miopen_export
+from .database import operands, problems, rows
 
 # The columns of hipBLASLt's override file that it reads, in its order.
 OVERRIDE = ("transA", "transB", "batch_count", "m", "n", "k", "a_type", "b_type", "c_type", "compute_type", "solution_index")
@@ -17,7 +18,6 @@ HIPBLASLT, ROCBLAS = "gpu.blas", "rocm.rocblas"  # the entries whose configurati
 _OVERRIDE_TYPES = {"float32": "f32_r", "float64": "f64_r", "float16": "f16_r", "bfloat16": "bf16_r"}
 _AITER = ("gfx", "cu_num", "M", "N", "K", "bias", "dtype", "outdtype", "scaleAB", "bpreshuffle", "libtype", "solidx", "splitK", "us", "kernelName", "err_ratio", "tflops", "bw")
 
-_OPERAND = re.compile(r"(\w+)\(([\d, ]*)\)(?: strides \(([\d, ]*)\))?")
 _TYPES = {"float32": "float", "float64": "double", "float16": "Half", "bfloat16": "BFloat16"}
 
 
@@ -34,33 +34,20 @@ class Product:
     ld: tuple
 
 
-def _numbers(text):
-    return [int(x) for x in text.split(",") if x.strip()]
-
-
-def _side(match):
-    shape = _numbers(match[2])
-    strides = _numbers(match[3]) if match[3] else [1] * len(shape)
-    if not match[3]:
-        for d in range(len(shape) - 2, -1, -1):
-            strides[d] = strides[d + 1] * shape[d + 1]
-    return shape, strides
-
-
 def product_of(problem):
     """The Product of the text of a problem; None if it is not a product alone."""
     if " | " in problem or not problem.startswith("matmul("):
         return None
-    operands = list(_OPERAND.finditer(problem[len("matmul("):]))
-    if len(operands) != 3 or operands[0][1] not in _TYPES:
+    found = operands(problem)
+    if len(found) != 3 or found[0][0] not in _TYPES:
         return None
-    (a, a_strides), (b, b_strides), (c, _) = map(_side, operands)
+    (dtype, a, a_strides), (_, _, b_strides), (_, c, _) = found
     transposed = (a_strides[-1] != 1, b_strides[-1] != 1)
     ld = (a_strides[-1] if transposed[0] else a_strides[-2], b_strides[-1] if transposed[1] else b_strides[-2])
     batch = 1
     for size in c[:-2]:
         batch *= size
-    return Product(operands[0][1], batch, c[-2], c[-1], a[-1], transposed, ld)
+    return Product(dtype, batch, c[-2], c[-1], a[-1], transposed, ld)
 
 
 def tunableop_row(product, solution, us, library="Hipblaslt"):
@@ -185,15 +172,14 @@ def _library(row):
     return row.entry.partition(":")[0]
 
 
-KINDS = {"tunableop": _tunableop_file, "hipblaslt": _override_file, "rocblas": _rocblas_file, "aiter": _aiter_file}
+_PRODUCTS = {"tunableop": _tunableop_file, "hipblaslt": _override_file, "rocblas": _rocblas_file, "aiter": _aiter_file}
 
 
-def write(spec, validators, say):
-    """Writes KIND=FILE. Returns an exit code."""
-    kind, _, path = spec.partition("=")
-    if kind not in KINDS or not path:
-        say(f"no such export; got {spec!r}; expected {', '.join(k + '=FILE' for k in KINDS)}")
-        return 1
+KINDS = (*_PRODUCTS, "miopen")
+
+
+def _products():
+    """([(Product, number of its kernel, measurement)], {why others cannot be written: how many}) of what was measured."""
     found, left = [], {}
     for t in problems():
         product, solution = product_of(t.problem), re.search(r":solution=(-?\d+)$", t.best.entry)
@@ -204,12 +190,31 @@ def write(spec, validators, say):
             left[why] = left.get(why, 0) + 1
             continue
         found.append((product, solution[1], t.best))
-    lines, notes, cannot = KINDS[kind](found, validators)
+    return found, left
+
+
+def _file(kind, validators):
+    """(lines, what they are of, their number, notes, {why others are left out: how many})."""
+    if kind == "miopen":
+        lines, left = miopen_export.lines(rows())
+        return lines, "convolutions", len(lines), miopen_export.NOTES if lines else (), left
+    found, left = _products()
+    lines, notes, cannot = _PRODUCTS[kind](found, validators)
+    return lines, "products", len(found) - sum(cannot.values()), notes, left | cannot
+
+
+def write(spec, validators, say):
+    """Writes KIND=FILE. Returns an exit code."""
+    kind, _, path = spec.partition("=")
+    if kind not in KINDS or not path:
+        say(f"no such export; got {spec!r}; expected {', '.join(k + '=FILE' for k in KINDS)}")
+        return 1
+    lines, what, count, notes, left = _file(kind, validators)
     with open(path, "w", encoding="utf-8") as f:
         f.writelines(line + "\n" for line in lines)
-    say(f"{len(found) - sum(cannot.values())} products are in {path}")
-    for why, count in (left | cannot).items():
-        say(f"{count} products are not: those {why}")
+    say(f"{count} {what} are in {path}")
+    for why, number in left.items():
+        say(f"{number} {what} are not: those {why}")
     for note in notes:
         say(note)
     return 0

@@ -1,23 +1,25 @@
 """Measurements of other software as suggestions. What a file says is tried first, and counts only after it computed the right result and was timed here.
 
-Formats: results of TunableOp (PyTorch), the override files of hipBLASLt (HIPBLASLT_TUNING_OVERRIDE_FILE) and rocBLAS (ROCBLAS_TENSILE_GEMM_OVERRIDE_PATH), and the tables
-of aiter (*_tuned_gemm.csv)."""
+Formats: results of TunableOp (PyTorch), the override files of hipBLASLt (HIPBLASLT_TUNING_OVERRIDE_FILE) and rocBLAS (ROCBLAS_TENSILE_GEMM_OVERRIDE_PATH), the tables
+of aiter (*_tuned_gemm.csv), and MIOpen's find-db and perf-db (miopen.py)."""
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..benchmarking import gemms
-from . import exchange
+from . import convolutions, exchange, miopen
 
 _AITER = {"torch.bfloat16": "bfloat16", "torch.float16": "float16", "torch.float32": "float32"}
 
 
 @dataclass
 class Suggestion:
-    """A row of a file: the product, and the candidate that was the fastest there. line: its place, as FILE:NUMBER."""
+    """A candidate that a file names. line: its place, as FILE:NUMBER. problem: a product (Gemm) or a Convolution. us, workspace: the microseconds and bytes that the file says, or None."""
 
     line: str
-    gemm: gemms.Gemm
+    problem: object
     candidate: str
+    us: float = None
+    workspace: int = None
 
 
 def _solution(number, library=exchange.HIPBLASLT):
@@ -92,6 +94,15 @@ def _row(fields, head):
 
 def read(path):
     """([Suggestion], [what cannot be taken over, with its line]) of a file."""
+    reader = miopen.reader_of(path)
+    if reader is None:
+        return _read_table(path)
+    found, left = reader(path)
+    return [Suggestion(*row) for row in found], left
+
+
+def _read_table(path):
+    """What read() returns, of a file with a product in each row."""
     found, left, head, seen = [], [], None, {}
     with open(path, encoding="utf-8", errors="replace", newline="") as f:
         for number, fields in enumerate(csv.reader(f), 1):
@@ -114,17 +125,30 @@ def read(path):
     return found, left
 
 
-def _same(gemm, product):
-    dense = product is not None and (product.dtype, product.batch, product.m, product.n, product.k) == (gemm.dtype, gemm.batch, gemm.m, gemm.n, gemm.k)
-    return dense and "".join("NT"[t] for t in product.transposed) == gemm.layout
+def _problems_of(row):
+    """The product, or the Convolution in each layout that its operands have, of a measurement of one alone."""
+    if row.op == "matmul":
+        p = exchange.product_of(row.problem)
+        return [gemms.Gemm(p.m, p.n, p.k, p.dtype, "".join("NT"[t] for t in p.transposed), p.batch)] if p else []
+    p = convolutions.problem_of(row.problem)
+    return [replace(p.convolution, layout=layout) for layout in p.given] if p and row.op == p.convolution.op else []
 
 
-def outcome(suggestion, rows):
-    """What became of a suggestion, from the rows of the tuning database: (word, sentence). Words: fastest, slower, unsound, unknown."""
-    mine = [r for r in rows if r.op == "matmul" and _same(suggestion.gemm, exchange.product_of(r.problem))]
+def by_problem(rows):
+    """{product or Convolution: its rows of the tuning database}."""
+    found = {}
+    for row in rows:
+        for problem in _problems_of(row):
+            found.setdefault(problem, []).append(row)
+    return found
+
+
+def outcome(suggestion, known):
+    """What became of a suggestion: (word, sentence). Words: fastest, slower, unsound, unknown. known: what by_problem() returns."""
+    mine = known.get(suggestion.problem, [])
     row = next((r for r in mine if r.entry == suggestion.candidate), None)
     if row is None:
-        return "unknown", "it was not measured: another implementation computes this product here, or the budget ended"
+        return "unknown", "it was not measured: another implementation computes this here, or the budget ended"
     if not row.sound:
         return "unsound", f"refused: {row.note}"
     best = min((r for r in mine if r.sound), key=lambda r: r.us)
@@ -135,13 +159,13 @@ def outcome(suggestion, rows):
 
 def report(paths, rows):
     """The text that says what became of each row of the files."""
-    lines, counts = [], {}
+    lines, counts, known = [], {}, by_problem(rows)
     for path in paths:
         found, left = read(path)
         for s in found:
-            word, sentence = outcome(s, rows)
+            word, sentence = outcome(s, known)
             counts[word] = counts.get(word, 0) + 1
-            lines.append(f"{s.line}: {s.gemm}, {s.candidate.partition(':')[2]}: {sentence}")
+            lines.append(f"{s.line}: {s.problem}, {s.candidate.partition(':')[2]}: {sentence}")
         lines += left
         counts["left out"] = counts.get("left out", 0) + len(left)
     return "\n".join([*lines, "rows: " + ", ".join(f"{n} {word}" for word, n in counts.items() if n)])

@@ -20,7 +20,8 @@ bool is_short(const GroupWork& w) {
   return w.bytes <= kMostBytes && w.kind != Work::Other && w.flops <= kMostFlops && (w.flops > 0 || !multiplies);
 }
 
-// Whether the node's results follow from its inputs but for rounding, and the reference rounds less than others: it computes in float64.
+// Whether the node's results follow from its inputs but for rounding, and the reference rounds less than others: it computes in float64. Sums of products
+// in other types have bounds of their own.
 // Whole numbers that come of floats may jump where these round; a layer of the vendors' libraries stores what only they understand; and
 // some attributes allow inputs to be rounded, or rows to be left out.
 bool is_defined(const Node& n) {
@@ -41,7 +42,7 @@ bool is_defined(const Node& n) {
 }
 
 // Changes the last bit of about half of the elements.
-void disturb(std::vector<char>& bytes) {
+void disturb(std::vector<char>& bytes, DType) {
   uint32_t state = 1;
   for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
     float value = 0;
@@ -49,6 +50,12 @@ void disturb(std::vector<char>& bytes) {
     state = state * 1664525u + 1013904223u;  // a linear congruential generator: its upper bits are random enough
     if (state >> 31 && std::isfinite(value)) bytes[at] = static_cast<char>(bytes[at] ^ 1);
   }
+}
+
+// Clears the signs. The upper bit of the last byte of each element is its sign.
+void make_absolute(std::vector<char>& bytes, DType dtype) {
+  const auto size = static_cast<size_t>(dtype_size(dtype));
+  for (size_t at = size - 1; at < bytes.size(); at += size) bytes[at] = static_cast<char>(bytes[at] & 0x7f);
 }
 
 }  // namespace
@@ -61,15 +68,16 @@ std::optional<Oracle> Oracle::of(const Frame& f, size_t k) {
   size_t bytes = 0;
   for (const SlotId s : step.reads) bytes += f.program.graph.slots[s].nbytes;
   if (bytes > static_cast<size_t>(4 * kMostBytes)) return std::nullopt;  // they are copied as a whole
-  for (size_t i = 0; i < problem.size(); ++i)
+  const std::optional<SumOfProducts> sum = sum_of_products(problem);
+  for (size_t i = 0; i < problem.size() && !sum; ++i)
     if (!is_defined(problem.node(i))) return std::nullopt;
   const Impl& impl = backend->impls(problem).back();
   if (impl.accepts(problem)) return std::nullopt;
-  return Oracle(f, k, impl.make(problem));
+  return Oracle(f, k, impl.make(problem), sum);
 }
 
-Oracle::Oracle(const Frame& f, size_t k, std::shared_ptr<Executable> executable)
-    : frame_(&f), k_(k), executable_(std::move(executable)), inputs_(f.program.graph.slots.size()) {
+Oracle::Oracle(const Frame& f, size_t k, std::shared_ptr<Executable> executable, std::optional<SumOfProducts> sum)
+    : frame_(&f), k_(k), executable_(std::move(executable)), sum_(sum), inputs_(f.program.graph.slots.size()) {
   for (const SlotId s : f.program.steps[k].reads) {
     if (!f.bases[s]) continue;
     std::vector<char>& to = inputs_[s];
@@ -79,19 +87,26 @@ Oracle::Oracle(const Frame& f, size_t k, std::shared_ptr<Executable> executable)
   }
 }
 
-std::vector<char> Oracle::nearby(const std::vector<SlotId>& slots) {
-  Bytes changed = inputs_;
+std::vector<char> Oracle::changed(const std::vector<SlotId>& slots, DType dtype,
+                                  void (*change)(std::vector<char>&, DType)) {
+  Bytes memory = inputs_;
   const Problem problem{frame_->program.graph, frame_->program.steps[k_].group};
-  Indexed<SlotId, bool> done(changed.size());
+  Indexed<SlotId, bool> done(memory.size());
   for (size_t i = 0; i < problem.size(); ++i)
     for (const Operand& o : problem.node(i).ins) {
-      if (o.is_param || changed[problem.graph.slot(o)].empty() || done[problem.graph.slot(o)]) continue;
-      std::vector<char>& bytes = changed[problem.graph.slot(o)];
-      done[problem.graph.slot(o)] = true;
-      if (o.dtype == DType::float32) disturb(bytes);
-      else done[problem.graph.slot(o)] = false;
+      if (o.is_param || o.dtype != dtype) continue;
+      const SlotId slot = problem.graph.slot(o);
+      if (memory[slot].empty() || done[slot]) continue;
+      done[slot] = true;
+      change(memory[slot], dtype);
     }
-  return run(slots, std::move(changed));
+  return run(slots, std::move(memory));
+}
+
+std::vector<char> Oracle::nearby(const std::vector<SlotId>& slots) { return changed(slots, DType::float32, disturb); }
+
+std::vector<char> Oracle::magnitudes(const std::vector<SlotId>& slots) {
+  return changed(slots, sum_->dtype, make_absolute);
 }
 
 std::vector<char> Oracle::run(const std::vector<SlotId>& slots, Bytes memory) const {
