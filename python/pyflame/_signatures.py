@@ -11,7 +11,7 @@ import functools
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
     from inspect import Signature
-    from typing import Any
+    from typing import Any, Callable
 
 
 def forwarding(method, function, result):
@@ -50,6 +50,27 @@ class Shown:
         plain = FunctionType(method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__)
         plain.__doc__, plain.__kwdefaults__, plain.__annotations__ = method.__doc__, method.__kwdefaults__, method.__annotations__
         return plain
+
+
+class OfObject:
+    """The attribute __signature__ of objects that are called, such as what pf.kernel returns. Their class has none, so its constructor is what inspect.signature() shows.
+
+    parameters: from an object to three dicts {name: annotation}, of arguments by position, by either way, and by keyword; then {name: default}, and the
+    annotation of the result.
+    """
+
+    def __init__(self, parameters: Callable[[Any], tuple[dict[str, str], dict[str, str], dict[str, str], dict[str, Any], str]]) -> None:
+        self._parameters = parameters
+
+    def __get__(self, value: Any, owner: type | None = None) -> Signature:
+        if value is None:
+            raise AttributeError("__signature__")
+        from inspect import Parameter, Signature
+
+        *given, defaults, result = self._parameters(value)
+        kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        found = [Parameter(n, kind, annotation=a, default=defaults.get(n, Parameter.empty)) for kind, annotations in zip(kinds, given) for n, a in annotations.items()]
+        return Signature(found, return_annotation=result)
 
 
 def of_compiled(function: Any) -> Signature:

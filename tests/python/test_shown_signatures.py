@@ -71,6 +71,14 @@ def test_help():
     assert "constant(tensor: 'Tensor', val: 'Number')" in pydoc.plain(pydoc.render_doc(pf.nn.init.constant))
 
 
+def test_help_of_a_compiled_method_has_its_signature_once():
+    text = pydoc.plain(pydoc.render_doc(pf.Tensor.softmax))
+    assert text.count("softmax(self, dim: ") == 1 and "exp(x - max)" in text
+    assert pydoc.plain(pydoc.render_doc(pf.softmax)).count("softmax(input: ") == 1
+    assert pydoc.plain(pydoc.render_doc(pf.zeros(2).softmax)).count("softmax(self, dim: ") == 1
+    assert pf.Tensor.softmax.__name__ == "softmax"
+
+
 def test_the_function_itself_is_found():
     """Tools that unwrap functions come to the one that is called, and its source."""
     found = inspect.unwrap(pf.Tensor.addmm_)
