@@ -64,6 +64,12 @@ def test_a_program_that_is_not_there():
     assert run.stderr == "python -m pyflame.torch: can't open file 'nofile.py': no such file\n"
 
 
+@pytest.mark.parametrize("given", [[nn.ReLU()], (nn.ReLU(),)])
+def test_a_list_of_layers(given):
+    with pytest.raises(TypeError, match=f"^Sequential: not a Module; got {type(given).__name__}; expected modules, .*; hint: Sequential\\(\\*layers\\)$"):
+        nn.Sequential(given)
+
+
 def test_one_tensor_as_the_parameters():
     with pytest.raises(TypeError, match="^optimizer: params is a tensor; expected an iterable of tensors or of dicts; hint: put it into a list$"):
         pf.optim.SGD(pf.ones(2, requires_grad=True), lr=0.1)

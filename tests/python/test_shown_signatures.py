@@ -54,6 +54,14 @@ def test_the_parameters_are_those_of_the_function(name):
         assert len(found) == max(text.count(": ") for text in texts)
 
 
+def test_what_programs_make():
+    assert str(inspect.signature(pf.elementwise("a * x + y"))) == "(a: 'Operand', x: 'Operand', y: 'Operand') -> 'Any'"
+    assert str(inspect.signature(pf.elementwise(lambda x, slope=0.5: slope * x))) == "(x: 'Operand', slope: 'Operand' = 0.5) -> 'Any'"
+    two = pf.kernel("if (i < first_size) { first[i] = a * x[i]; second[i] = x[i]; }", "two", inputs="x", outputs=["first", "second"], scalars={"a": "float32"})
+    assert str(inspect.signature(two)) == "(x: 'Tensor', /, *, a: 'float') -> 'tuple[Tensor, Tensor]'"
+    assert "source" in inspect.signature(type(two)).parameters and "function" in inspect.signature(type(pf.elementwise("x"))).parameters
+
+
 def test_how_many_there_are():
     assert len(IN_PLACE) > 50 and len(UNARY) > 35
 

@@ -96,6 +96,8 @@ class Sequential(_Ordered):
 
     def __init__(self, *args: Module | dict[str, ModuleT]) -> None:
         super().__init__()
+        if args and isinstance(args[0], (list, tuple)):
+            raise TypeError(f"Sequential: not a Module; got {type(args[0]).__name__}; expected modules, one after the other, or a dict of them; hint: Sequential(*layers)")
         items = args[0].items() if len(args) == 1 and isinstance(args[0], dict) else ((str(i), m) for i, m in enumerate(args))
         for name, m in items:
             self.add_module(name, m)
