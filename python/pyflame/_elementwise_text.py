@@ -59,10 +59,10 @@ def elementwise(function: str | Callable[..., Any], name: str | None = None, *, 
 
         >>> saxpy = pf.elementwise("a * x + y")
         >>> saxpy(2.0, pf.ones(3), pf.arange(3.0))
-        tensor([2., 3., 4.])
+        tensor([2., 3., 4.], dtype=pyflame.float32)
         >>> leaky = pf.elementwise(lambda x, slope=0.1: x if x > 0 else slope * x)
         >>> leaky(pf.tensor([-1.0, 2.0]))
-        tensor([-0.1000,  2.0000])
+        tensor([-0.1000,  2.0000], dtype=pyflame.float32)
     """
     return Elementwise(function, name, inputs)
 
