@@ -75,6 +75,20 @@ def test_one_tensor_as_the_parameters():
         pf.optim.SGD(pf.ones(2, requires_grad=True), lr=0.1)
 
 
+def test_classes_in_the_last_dim():
+    logits, target = pf.zeros(2, 5, 10), pf.zeros(2, 5, dtype=pf.int64)
+    with pytest.raises(ValueError, match=r"expected target \(2, 10\); hint: the classes are dim 1; input.flatten\(0, -2\) and target.flatten\(\) are rows of classes$"):
+        F.cross_entropy(logits, target)
+    assert F.cross_entropy(logits.flatten(0, -2), target.flatten()).item() == pytest.approx(2.302585)
+    with pytest.raises(ValueError, match=r"expected target \(2, 10\)$"):
+        F.cross_entropy(logits, target[:1])
+
+
+def test_a_target_of_integers():
+    with pytest.raises(TypeError, match="the target is no float; got int64; expected a float dtype, as the input has; hint: target.float"):
+        F.binary_cross_entropy_with_logits(pf.zeros(3), pf.zeros(3, dtype=pf.int64))
+
+
 def test_channels_in_the_last_dim():
     conv = nn.Conv2d(3, 8, 3)
     with pytest.raises(ValueError, match=r"^conv2d: input channels do not fit the weight; got input \(2, 16, 16, 3\) .*; hint: channels stand before the spatial dims, as in \(N, C, H, W\); movedim\(-1, 1\)"):
