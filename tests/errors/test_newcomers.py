@@ -70,6 +70,11 @@ def test_a_list_of_layers(given):
         nn.Sequential(given)
 
 
+def test_a_dict_of_a_list_of_layers():
+    with pytest.raises(TypeError, match="^ModuleDict.update: an item is no pair; got ReLU; expected a name and a value; hint: without names, use a ModuleList$"):
+        nn.ModuleDict([nn.ReLU()])
+
+
 def test_one_tensor_as_the_parameters():
     with pytest.raises(TypeError, match="^optimizer: params is a tensor; expected an iterable of tensors or of dicts; hint: put it into a list$"):
         pf.optim.SGD(pf.ones(2, requires_grad=True), lr=0.1)
