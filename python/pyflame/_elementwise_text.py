@@ -16,7 +16,7 @@ import math
 import numbers
 import re
 
-from . import _C
+from . import _C, _signatures
 from ._C import Tensor
 from ._error_names import rename
 from ._shapes import broadcast_shapes
@@ -59,10 +59,10 @@ def elementwise(function: str | Callable[..., Any], name: str | None = None, *, 
 
         >>> saxpy = pf.elementwise("a * x + y")
         >>> saxpy(2.0, pf.ones(3), pf.arange(3.0))
-        tensor([2., 3., 4.])
+        tensor([2., 3., 4.], dtype=pyflame.float32)
         >>> leaky = pf.elementwise(lambda x, slope=0.1: x if x > 0 else slope * x)
         >>> leaky(pf.tensor([-1.0, 2.0]))
-        tensor([-0.1000,  2.0000])
+        tensor([-0.1000,  2.0000], dtype=pyflame.float32)
     """
     return Elementwise(function, name, inputs)
 
@@ -73,7 +73,7 @@ class Elementwise:
     def __init__(self, function: str | Callable[..., Any], name: str | None, inputs: Sequence[str] | None) -> None:
         self.name = name if name is not None else getattr(function, "__name__", "elementwise").replace("<lambda>", "elementwise")
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ValueError(f"elementwise: the name is no identifier; got {name!r}; expected letters, digits and _")
+            raise ValueError(f"elementwise: the name is no identifier; got {name!r}; expected letters, digits and _; hint: inputs= names the arguments")
         if isinstance(function, str):
             formula = _of_text(self.name, function, inputs)
         elif callable(function):
@@ -84,6 +84,8 @@ class Elementwise:
             raise TypeError(f"elementwise: no formula; got {type(function).__name__}; expected text or a function of scalars")
         self.inputs, self._defaults, self.text, self._call = formula
         self.__name__, self.__doc__ = self.name, f"{self.name}({', '.join(self.inputs)}) = {self.text}, for each element."
+
+    __signature__ = _signatures.OfObject(lambda f: ({}, dict.fromkeys(f.inputs, "Operand"), {}, f._defaults, "Any"))
 
     def __repr__(self):
         return f"pyflame.elementwise({self.name}({', '.join(self.inputs)}) = {self.text})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 import keyword
 import re
 
-from . import _C
+from . import _C, _signatures
 from ._C import Tensor
 from ._grad_mode import no_grad
 
@@ -77,6 +77,10 @@ def kernel(source: str, name: str, *, inputs: str | Sequence[str], outputs: str 
     return Kernel(source, name, inputs, outputs, scalars or {}, result, grid, threads, shared_bytes, header, fill, reference, backward)
 
 
+def _python_type(kind):
+    return _SCALARS[kind].__name__
+
+
 class UserOp:
     """A function of tensors that the program brings along: what pf.kernel returns, and an op of an extension (utils.cpp_extension)."""
 
@@ -84,6 +88,11 @@ class UserOp:
 
     def __repr__(self):
         return f"pyflame.{type(self).__name__.lower()}({self.name}({', '.join([*self._inputs, *self._scalars])}) -> {', '.join(self._outputs)})"
+
+    __signature__ = _signatures.OfObject(lambda op: (dict.fromkeys(op._inputs, "Tensor"), {}, {n: _python_type(kind) for n, kind in op._scalars.items()}, {}, op._result_type()))
+
+    def _result_type(self):
+        return "Tensor" if len(self._outputs) == 1 else f"tuple[{', '.join(['Tensor'] * len(self._outputs))}]"
 
     def __call__(self, *inputs: Tensor, **scalars: Any) -> Any:
         """The results for these tensors and numbers: a tensor, or a tuple if there are several outputs."""
@@ -104,7 +113,7 @@ class UserOp:
             raise TypeError(f"{self.name}: the number of tensors is wrong; got {len(inputs)}; expected {len(self._inputs)}: {', '.join(self._inputs)}")
         for name, t in zip(self._inputs, inputs):
             if not isinstance(t, Tensor):
-                raise TypeError(f"{self.name}: {name} is no tensor; got {type(t).__name__}; expected a tensor; hint: numbers are scalars=")
+                raise TypeError(f"{self.name}: {name} is no tensor; got {type(t).__name__}; expected a tensor; hint: {self._wants_number}")
         if set(scalars) != set(self._scalars):
             raise TypeError(f"{self.name}: the scalars are others; got {', '.join(sorted(scalars)) or 'none'}; expected {', '.join(self._scalars) or 'none'}, by keyword")
         return inputs, {name: self._number_of(name, kind, scalars[name]) for name, kind in self._scalars.items()}
@@ -129,6 +138,7 @@ class Kernel(UserOp):
     """What pf.kernel returns."""
 
     _wants_backward = "backward= of pf.kernel"
+    _wants_number = "scalars= of pf.kernel declares numbers, which are given by keyword"
 
     def __init__(self, source, name, inputs, outputs, scalars, result, grid, threads, shared_bytes, header, fill, reference, backward):
         self.name = name

@@ -219,6 +219,7 @@ void bind_explain(nb::module_& m);
 void install_location_provider();
 void bind_settings(nb::module_& m);
 void explain_argument_errors(nb::module_& m, TensorClass& c);  // call it after everything is bound
+void show_signatures(nb::module_& m, TensorClass& c);          // the same
 PyType_Slot* tensor_slots();
 SourceLoc current_python_location() noexcept;
 

@@ -74,5 +74,6 @@ NB_MODULE(_C, m) {
   bind_distributed(m);
   install_location_provider();
   explain_argument_errors(m, tensor);
+  show_signatures(m, tensor);
   end_with_the_interpreter();
 }

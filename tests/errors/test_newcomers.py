@@ -64,9 +64,34 @@ def test_a_program_that_is_not_there():
     assert run.stderr == "python -m pyflame.torch: can't open file 'nofile.py': no such file\n"
 
 
+@pytest.mark.parametrize("given", [[nn.ReLU()], (nn.ReLU(),)])
+def test_a_list_of_layers(given):
+    with pytest.raises(TypeError, match=f"^Sequential: not a Module; got {type(given).__name__}; expected modules, .*; hint: Sequential\\(\\*layers\\)$"):
+        nn.Sequential(given)
+
+
+def test_a_dict_of_a_list_of_layers():
+    with pytest.raises(TypeError, match="^ModuleDict.update: an item is no pair; got ReLU; expected a name and a value; hint: without names, use a ModuleList$"):
+        nn.ModuleDict([nn.ReLU()])
+
+
 def test_one_tensor_as_the_parameters():
     with pytest.raises(TypeError, match="^optimizer: params is a tensor; expected an iterable of tensors or of dicts; hint: put it into a list$"):
         pf.optim.SGD(pf.ones(2, requires_grad=True), lr=0.1)
+
+
+def test_classes_in_the_last_dim():
+    logits, target = pf.zeros(2, 5, 10), pf.zeros(2, 5, dtype=pf.int64)
+    with pytest.raises(ValueError, match=r"expected target \(2, 10\); hint: the classes are dim 1; input.flatten\(0, -2\) and target.flatten\(\) are rows of classes$"):
+        F.cross_entropy(logits, target)
+    assert F.cross_entropy(logits.flatten(0, -2), target.flatten()).item() == pytest.approx(2.302585)
+    with pytest.raises(ValueError, match=r"expected target \(2, 10\)$"):
+        F.cross_entropy(logits, target[:1])
+
+
+def test_a_target_of_integers():
+    with pytest.raises(TypeError, match="the target is no float; got int64; expected a float dtype, as the input has; hint: target.float"):
+        F.binary_cross_entropy_with_logits(pf.zeros(3), pf.zeros(3, dtype=pf.int64))
 
 
 def test_channels_in_the_last_dim():

@@ -1,4 +1,5 @@
 """utils.cpp_extension: ops of the user's in C++, built by the compiler of the machine."""
+import inspect
 import os
 import pathlib
 import shutil
@@ -93,6 +94,11 @@ def test_it_is_recorded_between_other_ops_and_takes_any_strides(ext):
     np.testing.assert_allclose(y.numpy(), 2 * np.log1p(np.exp(0.1 * x.numpy().T)), rtol=1e-6)
     text = str(pf.explain(lambda: ext.softplus(x, 1.0)))
     assert "softplus(float32(3, 4)" in text and "extension" in text
+
+
+def test_an_op_shows_its_signature(ext):
+    assert str(inspect.signature(ext.softplus)) == "(x: 'Tensor', beta: 'float') -> 'Tensor'"
+    assert str(inspect.signature(ext.row_stats)) == "(absolute: 'bool', x: 'Tensor', power: 'int') -> 'tuple[Tensor, Tensor]'"
 
 
 def test_gradients(ext):

@@ -159,7 +159,7 @@ def no_result(x):
     (lambda: pf.elementwise("__import__('os').system('true') + x"), NotImplementedError, "is no function of elements"),
     (lambda: pf.elementwise("x + b", inputs="x"), NameError, "the formula has an unknown name; got b"),
     (lambda: pf.elementwise("x", inputs=["x", "x"]), ValueError, "the names of the arguments are wrong; got 'x'"),
-    (lambda: pf.elementwise("x", "a b"), ValueError, "the name is no identifier; got 'a b'"),
+    (lambda: pf.elementwise("x", "a b"), ValueError, "the name is no identifier; got 'a b'; expected letters, digits and _; hint: inputs= names the arguments"),
     (lambda: pf.elementwise(3), TypeError, "elementwise: no formula; got int"),
     (lambda: pf.elementwise(lambda: 1), ValueError, "the function has no arguments"),
     (lambda: pf.elementwise(lambda *x: 1), NotImplementedError, r"a function of any number of arguments has no formula; got \*x"),

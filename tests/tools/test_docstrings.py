@@ -1,4 +1,5 @@
 """Every public name has a docstring and an example that CI runs. tools/site/names.py says which names are public."""
+import doctest
 import inspect
 import pathlib
 import re
@@ -134,6 +135,29 @@ def test_what_has_none_is_found():
 
 def test_a_method_has_the_docstring_of_the_base_class():
     assert names.member_doc(pyflame.nn.Linear, "forward") == names.member_doc(pyflame.nn.Module, "forward") != ""
+
+
+def failures(path, doc):
+    """What went wrong in the examples of a docstring: a text, empty if nothing did; and how many examples there are."""
+    said = []
+    examples = doctest.DocTestParser().get_doctest(doc, {"pf": pyflame, "nn": pyflame.nn, "F": pyflame.nn.functional, "optim": pyflame.optim}, path, None, 0)
+    runner = doctest.DocTestRunner(verbose=False)
+    runner.run(examples, out=said.append)
+    return "".join(said), len(examples.examples)
+
+
+def test_examples_in_docstrings_print_what_they_say():
+    docs = {path: names.doc_of(entry.value) for path, entry in INVENTORY.items() if entry.kind != "data"}
+    docs.update({f"{path}.{name}": names.member_doc(entry.value, name) for path, entry in INVENTORY.items() for name in entry.members})
+    found = {path: failures(path, doc) for path, doc in docs.items() if ">>>" in doc}
+    assert sum(count for _, count in found.values()) >= 16
+    assert not any(said for said, _ in found.values()), "\n".join(said for said, _ in found.values())
+
+
+def test_an_example_that_is_wrong_is_found():
+    assert failures("right", ">>> pf.ones(1).item()\n1.0") == ("", 1)
+    said, count = failures("wrong", ">>> pf.ones(1).item()\n2.0")
+    assert count == 1 and "Expected:\n    2.0\nGot:\n    1.0" in said
 
 
 def test_every_public_name_has_an_example():

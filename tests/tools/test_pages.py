@@ -1,5 +1,6 @@
 """Pages that say which functions there are, or are not, and what the levels of PYFLAME_DEBUG do. (tools/lint/mentions.py holds them to what
 needs no PyFlame: files, links, commands, variables.)"""
+import ast
 import pathlib
 import re
 
@@ -117,3 +118,58 @@ def test_levels_of_debug():
                                        ("pf.amp.GradScaler", "amp.GradScaler"), ("pf.synchronize()", "synchronize"), ("-DROCM_PATH", None)])
 def test_names_of_spans(span, name):
     assert name_of(span) == name
+
+
+# The files of the package that write files: with what docs/file-formats.md says of it in its first table, or with why a program never meets what is written.
+WRITERS = {
+    "_configuration.py": "`pyflame.toml`",
+    "_debug/__main__.py": "`pyflame debug run`",
+    "_explain/__main__.py": "`pyflame explain`",
+    "_torch_file.py": "`*.pt`",
+    "distributed/checkpoint/__init__.py": "`pf.distributed.checkpoint.save`",
+    "hub.py": None,  # the file that was fetched
+    "io.py": "`pf.save`",
+    "llm/conversion/__init__.py": "`pf.llm.convert`",
+    "memory/_as_pytorch.py": "`_dump_snapshot`",
+    "memory/_monitor.py": "`pf.memory.monitor`",
+    "memory/_snapshot.py": "`pf.memory.snapshot().save`",
+    "onnx/run.py": None,  # the program reads it and removes it
+    "optimizing/observe.py": None,  # the same
+    "optimizing/__main__.py": "`optimize.jsonl`",
+    "profiler/__init__.py": "`pf.profiler`",
+    "profiler/__main__.py": "`pyflame profile`",
+    "profiler/ceilings.py": "below `PYFLAME_CACHE_DIR`",
+    "profiler/memory.py": "`export_memory_timeline`",
+    "testing/language_models.py": None,  # models for tests
+    "train/_logs.py": "`pf.train.Trainer`",
+    "train/_page.py": "`pf.train.Trainer`",
+    "tuning/child.py": None,  # read by the process that began it
+    "tuning/exchange.py": "`pyflame tune --export`",
+    "tuning/watch.py": None,  # the same
+    "utils/cpp_extension.py": "below `PYFLAME_CACHE_DIR`",
+}
+
+
+def writes_files(text):
+    """Whether a module opens a file to write, or writes one by its path."""
+    for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        mode = call.args[1].value if name == "open" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant) else ""
+        if name in ("write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "_Writer") or isinstance(mode, str) and set(mode) & set("wax"):
+            return True
+    return False
+
+
+def test_files_that_are_written_have_a_page():
+    package = ROOT / "python" / "pyflame"
+    found = {p.relative_to(package).as_posix() for p in package.rglob("*.py") if writes_files(p.read_text(encoding="utf-8"))}
+    assert not found - set(WRITERS), "add a row to docs/file-formats.md, and these files to WRITERS: " + ", ".join(sorted(found - set(WRITERS)))
+    assert not set(WRITERS) - found, "these write no file any more; remove them from WRITERS: " + ", ".join(sorted(set(WRITERS) - found))
+    table = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8").partition("## Written by PyFlame")[2].partition("\n## ")[0]
+    missing = sorted({words for words in WRITERS.values() if words and words not in table})
+    assert not missing, "docs/file-formats.md does not have " + ", ".join(missing)
+
+
+@pytest.mark.parametrize("text, writes", [("open(p, 'wb')", True), ("gzip.open(p, 'at')", True), ("path.write_text('')", True), ("open(p)", False), ("open(p, 'rb')", False), ("f(p, 'w')", False)])
+def test_modules_that_write_are_found(text, writes):
+    assert writes_files(text) == writes

@@ -42,7 +42,10 @@ def lacking(function):
 
 
 # Modules whose functions have annotations, beside those at the top of the package.
-MODULES = ("pyflame.distributed", "pyflame.llm")
+DISTRIBUTED = (
+    "pyflame.distributed", *(f"pyflame.distributed.{m}" for m in ("checkpoint", "checkpoint.state_dict", "device_mesh", "fsdp", "nn", "optim", "tensor", "tensor.parallel")),
+)  # fmt: skip
+MODULES = (*DISTRIBUTED, "pyflame.llm", "pyflame.optim")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def test_functions(functions):
 
 
 # Modules whose classes have annotations: their constructors, their public methods, and these of the others.
-CLASSES = ("pyflame.distributed", "pyflame.llm", "pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
+CLASSES = (*DISTRIBUTED, "pyflame.llm", "pyflame.optim", "pyflame.optim.lr_scheduler", "pyflame.optim.swa_utils", "pyflame.data", "pyflame.utils.data")
 SPECIAL = ("__init__", "__len__", "__iter__", "__getitem__", "__getitems__", "__add__")
 
 
@@ -214,6 +217,10 @@ TYPES = {
     "pf.data.TensorDataset(x, x)[0]": TENSORS,
     "pf.distributed.all_reduce(x, group=pf.distributed.new_group([0]), async_op=True)": "pf.distributed.Work | None",
     "pf.distributed.isend(x, 1)": "pf.distributed.Work",
+    "pf.distributed.fsdp.fully_shard(pf.nn.Linear(2, 2), mesh=pf.distributed.init_device_mesh('cpu', (2,)))": "pf.nn.Linear",
+    "pf.distributed.init_device_mesh('cpu', (2,), mesh_dim_names=('dp',))['dp'].get_local_rank()": "int",
+    "pf.distributed.tensor.distribute_tensor(x, placements=[pf.distributed.tensor.Shard(0)]).sum(0).full_tensor()": TENSOR,
+    "pf.distributed.checkpoint.load_whole('folder')": "dict[str, Any]",
     "pf.distributed.recv(x, 1)": "int",
     "pf.distributed.TCPStore('h', 1, timeout=2.5).get('key')": "bytes",
     "pf.llm.load('a.gguf', dtype=pf.float16).logits([1, 2])": TENSOR,
@@ -236,6 +243,10 @@ REFUSED = {
     "pf.optim.lr_scheduler.StepLR(0.1, 2)": "arg-type",
     "pf.distributed.broadcast(x, 'first')": "arg-type",
     "pf.distributed.get_rank('all')": "arg-type",
+    "pf.distributed.fsdp.fully_shard(x)": "type-var",
+    "pf.distributed.init_device_mesh('cpu', 'two')": "arg-type",
+    "pf.distributed.tensor.Shard('rows')": "arg-type",
+    "pf.distributed.checkpoint.save(x, checkpoint_id='folder')": "arg-type",
     "pf.llm.load(3)": "arg-type",
     "pf.llm.load('a.gguf').generate('a', max_tokens='b')": "arg-type",
     "pf.data.DataLoader(3)": "arg-type",

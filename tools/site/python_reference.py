@@ -4,8 +4,6 @@ One page per public module (names.py says which); the package itself, which has 
 a page of its own. `uses.json` and `tried.json`, if tools/site/uses.py and tried.py wrote them into FOLDER, name for each path the page with an example that
 CI runs, and shapes, dtypes and errors that were found by calling.
 """
-import ast
-import functools
 import inspect
 import json
 import pathlib
@@ -71,7 +69,9 @@ def signatures(value, bound=False):
     """The calls of a function, or of a class: one, or several of a compiled one. bound: without the first parameter, as an object's method is called."""
     compiled = getattr(value, "__nb_signature__", None)
     if compiled:
-        result = stub_results().get(value.__qualname__, "object")
+        from pyflame import _signatures
+
+        result = _signatures.results().get(value.__qualname__, "object")
         return list(dict.fromkeys(re.sub("-> object$", f"-> {result}", compiled_signature(s)) for s in compiled))
     try:
         signature = inspect.signature(value)
@@ -99,19 +99,6 @@ class Shown:
 
     def __repr__(self):
         return self.text
-
-
-@functools.lru_cache(None)
-def stub_results():
-    """{name, of a method with that of its class: result} of compiled functions by their stub, which knows what C++ calls an object."""
-    import pyflame
-
-    stub, found = pathlib.Path(pyflame.__file__).with_name("_C.pyi"), {}
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else ():
-        for prefix, each in [("", node), *((f"{node.name}.", member) for member in (node.body if isinstance(node, ast.ClassDef) else ()))]:
-            if isinstance(each, ast.FunctionDef) and each.returns:
-                found.setdefault(prefix + each.name, []).append(ast.unparse(each.returns).replace("builtins.", ""))
-    return {name: results[0] for name, results in found.items() if len(set(results)) == 1}
 
 
 def compiled_signature(entry):

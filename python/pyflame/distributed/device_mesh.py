@@ -1,10 +1,19 @@
 """Processes in a grid with named axes, by the names of torch.distributed.device_mesh."""
+from __future__ import annotations
+
 import itertools
 import math
 
 from .. import _C
 from . import _state
 from ._group import ProcessGroup
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._C import Tensor
 
 
 def _blocks(shape):
@@ -19,7 +28,7 @@ class DeviceMesh:
     axis. Every process of the job makes the mesh, in the same order among other groups. mesh['dp'] is this process's line along one axis; mesh['dp', 'tp'] its
     plane. ValueError: a rank that is not there or occurs twice, names that do not fit."""
 
-    def __init__(self, device_type, mesh, *, mesh_dim_names=None, _parts=None):
+    def __init__(self, device_type: str, mesh: Tensor | Sequence[Any], *, mesh_dim_names: str | Sequence[str] | None = None, _parts: list[ProcessGroup | None] | None = None) -> None:
         op = "DeviceMesh"
         if not isinstance(device_type, str):
             raise TypeError(f"{op}: device_type is not a name; got {type(device_type).__name__}; expected such as 'cpu' or 'cuda'")
@@ -53,16 +62,16 @@ class DeviceMesh:
         return found
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """The number of axes of the mesh, an int from 1. A process has a place along each."""
         return self.mesh.ndim
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """A tuple with the number of processes along each axis. Their product is the number of processes of the mesh."""
         return tuple(self.mesh.shape)
 
-    def size(self, mesh_dim=None):
+    def size(self, mesh_dim: int | str | None = None) -> int:
         """The number of processes of the mesh, an int; with mesh_dim, the number or name of an axis, that along the axis. IndexError for an axis that is not there."""
         return math.prod(self.shape) if mesh_dim is None else self.shape[self._axis("size", mesh_dim)]
 
@@ -79,30 +88,30 @@ class DeviceMesh:
             raise IndexError(f"DeviceMesh.{op}: there is no such axis; got {mesh_dim!r}; expected 0 to {self.ndim - 1}")
         return mesh_dim % self.ndim
 
-    def get_group(self, mesh_dim=None):
+    def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """The process group of this process's line along an axis, given by number or name; not needed where there is one axis."""
         return self._groups[self._axis("get_group", mesh_dim)] or _state.GroupMember.NON_GROUP_MEMBER
 
-    def get_all_groups(self):
+    def get_all_groups(self) -> list[ProcessGroup]:
         """A list with the process group of this process along each axis of the mesh, in the order of the axes."""
         return [self.get_group(i) for i in range(self.ndim)]
 
-    def get_local_rank(self, mesh_dim=None):
+    def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
         """The place of this process along an axis, an int from 0. mesh_dim: the number or name of the axis; None for a mesh with one. RuntimeError where the mesh has several, or this process is not in it."""
         axis = self._axis("get_local_rank", mesh_dim)
         if self._place is None:
             raise RuntimeError(f"DeviceMesh.get_local_rank: this process is not in the mesh; got rank {_state.get_rank()}; expected one of {self.mesh.reshape(-1).tolist()}")
         return self._place[axis]
 
-    def get_coordinate(self):
+    def get_coordinate(self) -> list[int] | None:
         """This process's place along each axis; None if it is not in the mesh."""
         return None if self._place is None else list(self._place)
 
-    def get_rank(self):
+    def get_rank(self) -> int:
         """The rank of this process among all of the job, an int from 0, which is not its place in the mesh."""
         return _state.get_rank()
 
-    def __getitem__(self, names):
+    def __getitem__(self, names: str | Sequence[str]) -> DeviceMesh:
         names = (names,) if isinstance(names, str) else tuple(names)
         axes = [self._axis("[]", name) for name in names]
         if sorted(axes) != axes or len(set(axes)) != len(axes):
@@ -153,7 +162,7 @@ def _group_of(ranks):
     return made if isinstance(made, ProcessGroup) else None
 
 
-def init_device_mesh(device_type, mesh_shape, *, mesh_dim_names=None):
+def init_device_mesh(device_type: str, mesh_shape: int | Sequence[int], *, mesh_dim_names: str | Sequence[str] | None = None) -> DeviceMesh:
     """A mesh of this shape of all processes, by rank: the last axis has neighbours. Connects the processes first if init_process_group() was not called.
 
     mesh_shape: the number of processes along each axis; their product is the number of processes. ValueError otherwise."""

@@ -5,6 +5,8 @@ gathered to that part of it. The parameters of a module are gathered in one coll
 and given back in parts by one collective of the backward pass. The gathered parameters live as long as the tape needs them. Where they are to be given up after the
 forward pass, the forward pass of the module is not taped; the backward pass gathers the parameters and computes it again.
 """
+from __future__ import annotations
+
 import contextlib
 
 from .. import _C, _refused, _tree
@@ -19,13 +21,22 @@ from ._wrapped import wrap
 from .device_mesh import DeviceMesh
 from .tensor._dtensor import DTensor
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeVar
+
+    from .._C import dtype
+
+    ModuleT = TypeVar("ModuleT", bound=Module)
+
 
 class MixedPrecisionPolicy:
     """The dtypes of a sharded module. param_dtype: of the gathered parameters and of floating inputs, so of the computation. reduce_dtype: in which gradients are
     averaged. output_dtype: of floating outputs. None: as it is. cast_forward_inputs: inputs are converted to param_dtype. The parts keep their dtype, so
     optimizers update those. TypeError for what is no floating dtype."""
 
-    def __init__(self, param_dtype=None, reduce_dtype=None, output_dtype=None, cast_forward_inputs=True):
+    def __init__(self, param_dtype: dtype | None = None, reduce_dtype: dtype | None = None, output_dtype: dtype | None = None, cast_forward_inputs: bool = True) -> None:
         for name, dtype in (("param_dtype", param_dtype), ("reduce_dtype", reduce_dtype), ("output_dtype", output_dtype)):
             if dtype is not None and not (isinstance(dtype, _C.dtype) and dtype.is_floating_point):
                 raise TypeError(f"MixedPrecisionPolicy: {name} is not a floating dtype; got {dtype!r}; expected such as bfloat16, or None")
@@ -368,7 +379,7 @@ def _groups_of(op, mesh):
     return groups[-1], groups[0] if len(groups) == 2 and groups[0].size() > 1 else None
 
 
-def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placement_fn=None, mp_policy=None, offload_policy=None, ignored_params=None):
+def fully_shard(module: ModuleT, *, mesh: DeviceMesh | None = None, reshard_after_forward: bool | None = None, shard_placement_fn: None = None, mp_policy: MixedPrecisionPolicy | None = None, offload_policy: OffloadPolicy | None = None, ignored_params: Iterable[Tensor] | None = None) -> ModuleT:
     """Divides the parameters of a module over processes, and with them gradients and optimizer states. Returns the module, whose class is now a subclass of the one it had
     and of FSDPModule. Parameters of modules below that are sharded already stay theirs: call it for the blocks of a model first, then for the model.
 
@@ -412,7 +423,7 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
     return wrap(module, "FSDP", FSDPModule, _forward, _prefetch_forward=(), _prefetch_backward=(), __deepcopy__=FSDPModule.__deepcopy__, __reduce_ex__=FSDPModule.__reduce_ex__)
 
 
-def register_fsdp_forward_method(module, method_name):
+def register_fsdp_forward_method(module: Module, method_name: str) -> None:
     """Parameters are whole in this method of a sharded module too, as they are in forward. A module that is not sharded stays as it is, and nothing is checked.
 
     method_name: a str. AttributeError where a sharded module has no such method."""
@@ -432,12 +443,12 @@ class UnshardHandle:
     nothing. TypeError for a module that is not sharded.
     """
 
-    def __init__(self, module):
+    def __init__(self, module: FSDPModule) -> None:
         if not isinstance(module, FSDPModule):
             raise TypeError(f"UnshardHandle: not a sharded module; got {type(module).__name__}; expected what fully_shard() returned")
         self._module = module
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits for the gathering that unshard(async_op=True) began. When it returns, the parameters are whole."""
         if self._module is not None:
             self._module._fsdp.unshard()
@@ -452,7 +463,7 @@ class FSDPModule:
     def _each(self, recurse=True):
         return [m for m in (self.modules() if recurse else (self,)) if isinstance(m, FSDPModule)]
 
-    def unshard(self, async_op=False):
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Gathers the parameters of this module, without those of modules below that are sharded by themselves. They are whole until reshard(), or the end of the next forward
         pass. async_op: returns a handle with wait() at once."""
         if async_op:
@@ -461,27 +472,27 @@ class FSDPModule:
         self._fsdp.unshard()
         return None
 
-    def reshard(self):
+    def reshard(self) -> None:
         """Frees the whole parameters of this module; each process keeps its part. The next forward pass gathers them again."""
         self._fsdp.put_back()
 
-    def set_requires_gradient_sync(self, requires_gradient_sync, *, recurse=True):
+    def set_requires_gradient_sync(self, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
         """False: backward passes add up the gradients of the whole parameters on each process, without communication. The next one after True averages the sum."""
         for m in self._each(recurse):
             m._fsdp.sync = bool(requires_gradient_sync)
 
-    def set_is_last_backward(self, is_last_backward):
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
         """Does nothing; is_last_backward is not used. Each backward pass finishes its own gradients, the last one as the others."""
 
-    def set_reshard_after_forward(self, reshard_after_forward, recurse=True):
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
         """Sets reshard_after_forward of fully_shard() anew. It holds from the next forward pass on; recurse: for the modules within, too."""
         for m in self._each(recurse):
             m._fsdp.reshard = bool(reshard_after_forward)
 
-    def set_reshard_after_backward(self, reshard_after_backward, *, recurse=True):
+    def set_reshard_after_backward(self, reshard_after_backward: bool, *, recurse: bool = True) -> None:
         """Does nothing. The whole parameters are freed with the record of the forward pass, which backward() ends."""
 
-    def set_gradient_divide_factor(self, factor):
+    def set_gradient_divide_factor(self, factor: float) -> None:
         """Gradients are summed over the ranks and divided by this number, instead of the number of ranks."""
         if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor > 0:
             raise ValueError(f"set_gradient_divide_factor: not a factor; got {factor!r}; expected a number above 0")
@@ -489,11 +500,11 @@ class FSDPModule:
 
     set_reduce_scatter_divide_factor = set_gradient_divide_factor
 
-    def set_modules_to_forward_prefetch(self, modules):
+    def set_modules_to_forward_prefetch(self, modules: Iterable[FSDPModule]) -> None:
         """The parameters of these modules are gathered while this one computes its forward pass. All ranks give the same modules."""
         self._prefetch_forward = _prefetched("set_modules_to_forward_prefetch", modules)
 
-    def set_modules_to_backward_prefetch(self, modules):
+    def set_modules_to_backward_prefetch(self, modules: Iterable[FSDPModule]) -> None:
         """The parameters of these modules are gathered while this one computes its backward pass, where they were given up after the forward pass."""
         self._prefetch_backward = _prefetched("set_modules_to_backward_prefetch", modules)
 

@@ -1,8 +1,17 @@
 """Optimizers whose state is divided over processes, by the names of torch.distributed.optim."""
+from __future__ import annotations
+
 from .. import _C, _refused
 from ..optim.optimizer import Optimizer
 from . import _collectives, _objects, _state
 from ._sharding import check_not_divided
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..optim.optimizer import ParamsT
+    from ._group import ProcessGroup
 
 
 class ZeroRedundancyOptimizer(Optimizer):
@@ -14,7 +23,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     params, **defaults: as for optimizer_class. process_group: the processes; None: all. state_dict() needs consolidate_state_dict() before it.
     NotImplementedError: overlap_with_ddp. parameters_as_bucket_view changes nothing."""
 
-    def __init__(self, params, optimizer_class, process_group=None, parameters_as_bucket_view=False, overlap_with_ddp=False, **defaults):
+    def __init__(self, params: ParamsT, optimizer_class: type[Optimizer], process_group: ProcessGroup | None = None, parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, **defaults: Any) -> None:
         op = "ZeroRedundancyOptimizer"
         if overlap_with_ddp:
             raise NotImplementedError(f"{op}: steps do not overlap with the backward pass; got overlap_with_ddp=True; expected False")
@@ -34,7 +43,7 @@ class ZeroRedundancyOptimizer(Optimizer):
                 if k not in ("params", "param_names"):
                     group.setdefault(k, self.optim.defaults.get(k, v))
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters, a dict as of other optimizers. Each of its parameters gets a process that keeps its state and updates it."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -62,7 +71,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             if any(self._owners[id(p)] == self._rank for p in group["params"]):
                 next(inner).update({k: v for k, v in group.items() if k not in ("params", "param_names")})
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters that belong to this rank, and gets the others. A collective. Returns what closure() returned."""
         self._options()
         self._whole = None
@@ -92,7 +101,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         """{number in a state dict: parameter}"""
         return dict(enumerate(p for group in self.param_groups for p in group["params"]))
 
-    def consolidate_state_dict(self, to=0):
+    def consolidate_state_dict(self, to: int = 0) -> None:
         """Brings the whole state to a rank of the group, in host memory. A collective."""
         self._options()
         state = {i: {k: v.detach().cpu() if isinstance(v, _C.Tensor) else v for k, v in self.optim.state[p].items()} for i, p in self._index().items() if p in self.optim.state}
@@ -103,13 +112,13 @@ class ZeroRedundancyOptimizer(Optimizer):
             _objects.gather_object(state, everyone, group=self._group, dst=_state.get_global_rank(self._group, to))
         self._whole = None if everyone is None else {i: entry for part in everyone for i, entry in part.items()}
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """The state of all parameters, as optimizer_class has it. RuntimeError before consolidate_state_dict(), or on another rank than its `to`."""
         if self._whole is None:
             raise RuntimeError("ZeroRedundancyOptimizer.state_dict: the state is divided over ranks; got no whole state on this rank; expected consolidate_state_dict(to=rank) before it, on all ranks")
         return {**super().state_dict(), "state": {i: dict(self._whole[i]) for i in sorted(self._whole)}}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state dict of this class or of optimizer_class. All ranks give the whole one; each keeps its part."""
         mine = {i for i, p in self._index().items() if self._owners[id(p)] == self._rank}
         self._match(state_dict)

@@ -96,6 +96,8 @@ class Sequential(_Ordered):
 
     def __init__(self, *args: Module | dict[str, ModuleT]) -> None:
         super().__init__()
+        if args and isinstance(args[0], (list, tuple)):
+            raise TypeError(f"Sequential: not a Module; got {type(args[0]).__name__}; expected modules, one after the other, or a dict of them; hint: Sequential(*layers)")
         items = args[0].items() if len(args) == 1 and isinstance(args[0], dict) else ((str(i), m) for i, m in enumerate(args))
         for name, m in items:
             self.add_module(name, m)
@@ -180,8 +182,10 @@ class _Dict(Module):
         """Takes over all items of a dict, or of an iterable of pairs."""
         if not hasattr(items, "__iter__"):
             raise TypeError(f"{type(self).__name__}.update: cannot be iterated; got {type(items).__name__}; expected a dict or pairs")
-        for key, value in items.items() if hasattr(items, "items") else items:
-            self[key] = value
+        for pair in items.items() if hasattr(items, "items") else items:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"{type(self).__name__}.update: an item is no pair; got {type(pair).__name__}; expected a name and a value; hint: without names, use a {type(self).__name__.replace('Dict', 'List')}")
+            self[pair[0]] = pair[1]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-from .. import _C, _refused
-from .._kernels import UserOp
+from .. import _C, _refused, _signatures
+from .._kernels import UserOp, _python_type
 
 __all__ = ["load", "load_inline", "include_paths", "Extension", "BuildExtension", "CUDA_HOME", "ROCM_HOME"]
 
@@ -234,6 +234,8 @@ class ExtensionOp(UserOp):
     """An op of an extension."""
 
     _wants_backward = ".gradient(op) in PYFLAME_OPS"
+    _wants_number = "an argument that is a double, int64_t or bool in C++ is a number"
+    __signature__ = _signatures.OfObject(lambda op: ({}, {n: _python_type(op._scalars[n]) if n in op._scalars else "Tensor" for n in op._parameters}, {}, {}, op._result_type()))
     _reference = _backward = None
 
     def __init__(self, name, parameters, kinds, outputs):

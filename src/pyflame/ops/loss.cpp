@@ -87,14 +87,23 @@ Tensor classes_last(const Tensor& x) {
   return permute(x, order);
 }
 
+// The classes of a language model's logits come out last.
+const char* hint_for_classes(const Tensor& input, const Tensor& target) {
+  Dims others = input.shape();
+  others.erase(input.dim() - 1);
+  return input.dim() > 2 && target.shape() == others
+             ? "; hint: the classes are dim 1; input.flatten(0, -2) and target.flatten() are rows of classes"
+             : "";
+}
+
 void check_class_targets(const char* op, const Tensor& input, const Tensor& target, int64_t ignore_index) {
   check_same_device(op, {input, target});
   PF_CHECK(input.dim() >= 1, Value, "{}: the input has no dimensions; got (); expected (C,) or (N, C, ...)", op);
   Dims expected = input.shape();
   expected.erase(input.dim() == 1 ? 0 : 1);
   PF_CHECK(target.shape() == expected, Value,
-           "{}: input and target do not fit; got input {} and target {}; expected target {}", op, input.shape().str(),
-           target.shape().str(), expected.str());
+           "{}: input and target do not fit; got input {} and target {}; expected target {}{}", op, input.shape().str(),
+           target.shape().str(), expected.str(), hint_for_classes(input, target));
   check_index_values(op, target, input.size(input.dim() == 1 ? 0 : 1), ignore_index);
 }
 
@@ -236,7 +245,9 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
   const Reduction r = parse_reduction(op, reduction);
   check_same_device(op, {input, target});
   check_float(op, input);
-  check_float(op, target);
+  PF_CHECK(target.is_floating_point(), Type,
+           "{}: the target is no float; got {}; expected a float dtype, as the input has; hint: target.float()", op,
+           dtype_name(target.dtype()));
   PF_CHECK(input.shape() == target.shape(), Value,
            "{}: shapes differ; got input {} and target {}; expected equal shapes", op, input.shape().str(),
            target.shape().str());

@@ -4,6 +4,8 @@ A checkpoint is a folder: files of the safetensors format, one or none of each r
 are, and has everything that is not a tensor. The files of a save have names of their own; the index is replaced last, by one rename; then the files of the checkpoint before
 are removed. So at each moment the folder has the old checkpoint or the new one as a whole.
 """
+from __future__ import annotations
+
 import concurrent.futures
 import json
 import math
@@ -21,8 +23,10 @@ from .._group import ProcessGroup
 from .._sharding import sharding_of
 
 TYPE_CHECKING = False  # type checkers take this name as true
-if TYPE_CHECKING:  # names that are imported when they are first used
-    from . import state_dict as state_dict, stateful as stateful
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import state_dict as state_dict, stateful as stateful  # imported when they are first used
 del TYPE_CHECKING
 
 _FORMAT, _INDEX = "pyflame-sharded-1", "checkpoint.json"
@@ -35,7 +39,7 @@ class FileSystemWriter:
     path: a text or a path, kept as the attribute path. Other arguments change nothing. Making one never raises.
     """
 
-    def __init__(self, path, *args, **kwargs):
+    def __init__(self, path: str | os.PathLike[str], *args, **kwargs) -> None:
         self.path = path
 
 
@@ -222,7 +226,7 @@ def _no_planner(op, planner):
         raise NotImplementedError(f"{op}: planner is not available; got {type(planner).__name__}; expected None; hint: change the state dict before the call")
 
 
-def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False):
+def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_writer: FileSystemWriter | None = None, planner: None = None, process_group: ProcessGroup | None = None, no_dist: bool = False) -> None:
     """Writes a state dict to a folder. All processes of the group call it.
 
     state_dict: nested dicts and lists of tensors, numbers, strings and None; its values may be objects with state_dict(). Of a DTensor, and of a tensor that is a part of a larger one
@@ -237,7 +241,7 @@ def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, p
     _write("checkpoint.save", folder, _Plan("checkpoint.save", state_dict, group), group)
 
 
-def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False):
+def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_writer: FileSystemWriter | None = None, planner: None = None, process_group: ProcessGroup | None = None, no_dist: bool = False) -> concurrent.futures.Future[None]:
     """save() that copies the tensors, returns at once, and writes on a thread. Returns a concurrent.futures.Future, whose result() waits and raises what was wrong.
     A second call, or save(), waits for the first one. The end of the process waits as well. The arguments are those of distributed.checkpoint.save."""
     op = "checkpoint.async_save"
@@ -368,7 +372,7 @@ def _fill(files, entry, t, offsets):
         target.copy_(source)
 
 
-def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None, no_dist=False):
+def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_reader: FileSystemReader | None = None, planner: None = None, process_group: ProcessGroup | None = None, no_dist: bool = False) -> None:
     """Reads a checkpoint into a state dict, in place: tensors get its values, other values are replaced, and objects with load_state_dict() get their state. Each process
     reads what it has parts of; the number of processes that wrote does not matter.
 
@@ -417,7 +421,7 @@ def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, p
             state_dict[key] = whole[key]
 
 
-def load_whole(checkpoint_id):
+def load_whole(checkpoint_id: str | os.PathLike[str]) -> dict[str, Any]:
     """The whole checkpoint as {path: tensor or value}, in one process, without a model. Paths are the keys joined by dots; tensors are on the CPU.
 
     checkpoint_id: the path of a folder that save() wrote; FileNotFoundError for another one. TypeError for what is no path."""

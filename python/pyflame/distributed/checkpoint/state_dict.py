@@ -1,16 +1,26 @@
 """The states of models and optimizers by the names of their parameters, for checkpoints that any number of processes loads."""
+from __future__ import annotations
+
 from ... import _C, _tree
 from ..._C import Tensor
 from ...nn import Module
 from ...nn.parallel import DistributedDataParallel
 from .._sharding import ShardedTensor, sharding_of
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ...nn.state import IncompatibleKeys
+    from ...optim.optimizer import Optimizer
+
 
 class StateDictOptions:
     """full_state_dict: whole tensors, on every rank. cpu_offload: in the host's memory. strict: of load_state_dict(). Other options of PyTorch
     (ignore_frozen_params, keep_submodule_prefixes, broadcast_from_rank0, flatten_optimizer_state_dict) can only have their defaults: NotImplementedError."""
 
-    def __init__(self, full_state_dict=False, cpu_offload=False, ignore_frozen_params=False, keep_submodule_prefixes=True, strict=True, broadcast_from_rank0=False, flatten_optimizer_state_dict=False):
+    def __init__(self, full_state_dict: bool = False, cpu_offload: bool = False, ignore_frozen_params: bool = False, keep_submodule_prefixes: bool = True, strict: bool = True, broadcast_from_rank0: bool = False, flatten_optimizer_state_dict: bool = False) -> None:
         for name, value, default in (("ignore_frozen_params", ignore_frozen_params, False), ("keep_submodule_prefixes", keep_submodule_prefixes, True),
                                      ("broadcast_from_rank0", broadcast_from_rank0, False), ("flatten_optimizer_state_dict", flatten_optimizer_state_dict, False)):
             if value is not default:
@@ -42,7 +52,7 @@ def _given(t, options):
     return t
 
 
-def get_model_state_dict(model, *, submodules=None, options=None):
+def get_model_state_dict(model: Module, *, submodules: None = None, options: StateDictOptions | None = None) -> dict[str, Any]:
     """The state dict of a model: each tensor is this rank's part and knows it, or with full_state_dict the whole one.
 
     model: a Module. options: a StateDictOptions; None: its defaults. TypeError for others. submodules: None; NotImplementedError otherwise."""
@@ -89,7 +99,7 @@ def _begin_state(optimizer):
             p.detach().copy_(value)
 
 
-def get_optimizer_state_dict(model, optimizers, *, submodules=None, options=None):
+def get_optimizer_state_dict(model: Module, optimizers: Optimizer | Sequence[Optimizer], *, submodules: None = None, options: StateDictOptions | None = None) -> dict[str, Any]:
     """{'state': {name: {...}}, 'param_groups': [{..., 'params': [names]}]} of one optimizer, or of several with different parameters. An optimizer that made no step yet gets
     its first state, so that there is something to load into.
 
@@ -113,7 +123,7 @@ def _several(optimizers):
     return list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
 
 
-def get_state_dict(model, optimizers, *, submodules=None, options=None):
+def get_state_dict(model: Module, optimizers: Optimizer | Sequence[Optimizer], *, submodules: None = None, options: StateDictOptions | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The pair (model state dict, optimizer state dict) of get_model_state_dict() and get_optimizer_state_dict(), with names of parameters as keys and
     tensors as values.
 
@@ -143,7 +153,7 @@ def _fitted(op, name, value, target):
     return s.own_of_whole(value)
 
 
-def set_model_state_dict(model, model_state_dict, *, options=None):
+def set_model_state_dict(model: Module, model_state_dict: dict[str, Any], *, options: StateDictOptions | None = None) -> IncompatibleKeys:
     """Loads a state dict of get_model_state_dict(), of parts, DTensors or whole tensors. Returns the missing and the unexpected keys.
 
     model: a Module. options: a StateDictOptions, of which strict counts; None: its defaults. RuntimeError for tensors of other shapes and for what is no tensor,
@@ -157,7 +167,7 @@ def set_model_state_dict(model, model_state_dict, *, options=None):
     return module.load_state_dict(state, strict=options.strict if options is not None else True)
 
 
-def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):
+def set_optimizer_state_dict(model: Module, optimizers: Optimizer | Sequence[Optimizer], optim_state_dict: dict[str, Any], *, options: StateDictOptions | None = None) -> None:
     """Loads a state dict of get_optimizer_state_dict(). ValueError if a parameter has no state in it, or that of another part, and for what is no such dict.
 
     model: a Module. optimizers: one, or a list of them, with parameters of the model. optim_state_dict: of parts or of whole tensors. options is accepted for PyTorch's programs and changes nothing."""
@@ -181,7 +191,7 @@ def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=Non
         optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def set_state_dict(model, optimizers, *, model_state_dict, optim_state_dict, options=None):
+def set_state_dict(model: Module, optimizers: Optimizer | Sequence[Optimizer], *, model_state_dict: dict[str, Any], optim_state_dict: dict[str, Any], options: StateDictOptions | None = None) -> IncompatibleKeys:
     """set_model_state_dict() and set_optimizer_state_dict(). Returns the missing and the unexpected keys of the model.
 
     model: a Module. optimizers: one, or several of its parameters. model_state_dict, optim_state_dict: what get_state_dict() gave. options: a StateDictOptions, of

@@ -1,8 +1,17 @@
 """Collectives that have gradients, by the names of torch.distributed.nn.functional. The gradient is that of the sum of what all ranks call backward() on."""
+from __future__ import annotations
+
 from ... import _C
 from ...autograd.function import Function
 from .. import _collectives, _state
 from .._redistribute import gathered, reduced, scattered
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..._C import Tensor
+    from .._group import ProcessGroup
 
 
 class _AllReduce(Function):
@@ -63,7 +72,7 @@ def _check_tensor(op, x):
         raise TypeError(f"nn.functional.{op}: not a tensor; got {type(x).__name__}; expected a tensor")
 
 
-def all_reduce(tensor, op=_state.ReduceOp.SUM, group=None):
+def all_reduce(tensor: Tensor, op: str = _state.ReduceOp.SUM, group: ProcessGroup | None = None) -> Tensor:
     """The sum (or AVG) of the tensors of all ranks, as a new tensor. Its gradient is the sum (or AVG) of the gradients of all ranks.
 
     tensor: of one shape and dtype on all ranks. op: ReduceOp.SUM or AVG; NotImplementedError for others. group: None: all processes. TypeError for what is no
@@ -72,7 +81,7 @@ def all_reduce(tensor, op=_state.ReduceOp.SUM, group=None):
     return _AllReduce.apply(tensor, _sums("all_reduce", op, (_state.ReduceOp.AVG,)), _state.resolved("nn.functional.all_reduce", group))
 
 
-def all_gather(tensor, group=None):
+def all_gather(tensor: Tensor, group: ProcessGroup | None = None) -> tuple[Tensor, ...]:
     """A tuple of the tensors of all ranks, which have one shape. The gradient of this rank's tensor is the sum of what all ranks have for it.
 
     group: None: all processes. TypeError for what is no tensor or no group."""
@@ -81,7 +90,7 @@ def all_gather(tensor, group=None):
     return tuple(_AllGather.apply(tensor, group))
 
 
-def reduce_scatter(output, input_list, op=_state.ReduceOp.SUM, group=None):
+def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: str = _state.ReduceOp.SUM, group: ProcessGroup | None = None) -> Tensor:
     """The sum over the ranks of the tensors that each has for this rank: input_list[r] goes to rank r. `output` gives the shape; the result is a new tensor.
 
     op: ReduceOp.SUM; NotImplementedError otherwise. group: None: all processes."""
@@ -93,7 +102,7 @@ def reduce_scatter(output, input_list, op=_state.ReduceOp.SUM, group=None):
     return _ReduceScatter.apply(_C.stack(list(input_list)), group)
 
 
-def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None):
+def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None, input_split_sizes: Sequence[int] | None = None, group: ProcessGroup | None = None) -> Tensor:
     """The rows that all ranks have for this one, as a new tensor: the first dim is split in equal parts, or in those given. `output` is not written.
 
     input: the rows for all ranks, in their order. input_split_sizes: how many of them go to each rank. output_split_sizes: how many come from each. None: equally

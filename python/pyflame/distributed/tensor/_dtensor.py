@@ -6,6 +6,8 @@ gradients of that operand are added over the processes. Parts have the sizes of 
 
 Ops move no data: where a result cannot be computed from the parts, the error says so, and redistribute() is what moves them.
 """
+from __future__ import annotations
+
 import math
 import numbers
 import operator
@@ -18,6 +20,13 @@ from .._redistribute import Copy, Reduce, gathered, scattered
 from .._sharding import ShardedParameter, ShardedTensor, padded, part_of, rows_per_rank
 from ..device_mesh import DeviceMesh
 from ._placements import Partial, Placement, Replicate, Shard
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from ..._annotations import Dim, Operand
 
 
 def _own(x, group, dim):
@@ -386,11 +395,11 @@ class DTensor:
     __array_ufunc__ = None  # a NumPy number on the left leaves the op to this class
     __hash__ = object.__hash__
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise TypeError("DTensor: it is not made by its name; got a call; expected distribute_tensor(tensor, mesh, placements), or DTensor.from_local(part, mesh, placements)")
 
     @staticmethod
-    def from_local(local_tensor, device_mesh=None, placements=None, *, run_check=False, shape=None, stride=None):
+    def from_local(local_tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *, run_check: bool = False, shape: Sequence[int] | None = None, stride: Sequence[int] | None = None) -> DTensor:
         """A DTensor of the part that each process has. Gradients go to the part.
 
         local_tensor: this process's part; all parts have one shape, unless `shape` says that of the whole tensor, which is then divided as by torch.chunk
@@ -422,7 +431,7 @@ class DTensor:
                     _collectives.broadcast(local_tensor, group=group, group_src=0)
         return _made(local_tensor, mesh, placements, shape)
 
-    def to_local(self, *, grad_placements=None):
+    def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """This process's part, an ordinary tensor, through which gradients go. It is no copy.
 
         grad_placements: how the gradient of the part is placed; None: as this tensor. Partial() for a Replicate() value: the gradients of all processes
@@ -439,7 +448,7 @@ class DTensor:
                     raise NotImplementedError(f"DTensor.to_local: such a gradient is not available; got {g} for a value that is {p}; expected the same, or Partial() for Replicate()")
         return x
 
-    def redistribute(self, device_mesh=None, placements=None, *, async_op=False):
+    def redistribute(self, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *, async_op: bool = False) -> DTensor:
         """The same value, placed otherwise: moves data between the processes, all of which call it. Has a gradient.
 
         placements: one for each axis of the mesh. device_mesh: that of the tensor, or None. ValueError: no placements, another mesh, or Partial() where
@@ -456,32 +465,32 @@ class DTensor:
                 raise ValueError(f"{op}: a value does not become a sum; got {p} to Partial(); expected Shard(dim) or Replicate()")
         return _made(_moved(self, target), self.device_mesh, target, self.shape)
 
-    def full_tensor(self, *, grad_placements=None):
+    def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """The whole tensor on each process, an ordinary tensor. All processes call it. grad_placements: as of to_local()."""
         return self.redistribute(placements=[Replicate()] * self.device_mesh.ndim).to_local(grad_placements=grad_placements)
 
     @property
-    def dtype(self):
+    def dtype(self) -> _C.dtype:
         """The dtype of the elements, which is that of the part of each process."""
         return self._local_tensor.dtype
 
     @property
-    def device(self):
+    def device(self) -> _C.device:
         """The device on which this process has its part. Each process may have another one, such as its own GPU."""
         return self._local_tensor.device
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """The number of dims of the whole tensor, an int. The parts have as many dims."""
         return len(self.shape)
 
     @property
-    def requires_grad(self):
+    def requires_grad(self) -> bool:
         """A bool: whether backward() computes a gradient for this value, as of a Tensor."""
         return self._local_tensor.requires_grad
 
     @property
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
         """A bool: whether the part of this process was not computed from others that require gradients, as of a Tensor."""
         return self._local_tensor.is_leaf
 
@@ -497,12 +506,12 @@ class DTensor:
             raise TypeError(f"DTensor.grad: not a gradient of a DTensor; got {type(value).__name__}; expected a DTensor, or None")
         self._local_tensor.grad = None if value is None else _gradient("grad", self, value)
 
-    def requires_grad_(self, requires_grad=True):
+    def requires_grad_(self, requires_grad: bool = True) -> DTensor:
         """Sets whether backward() computes a gradient for this value. requires_grad: a bool. Returns the DTensor."""
         self._local_tensor.requires_grad_(requires_grad)
         return self
 
-    def backward(self, gradient=None, **kwargs):
+    def backward(self, gradient: DTensor | None = None, **kwargs: Any) -> None:
         """Computes the gradients of the leaves. All processes call it. gradient: a DTensor that is placed as .grad is; None for a single number."""
         if gradient is None and self.shape != ():
             raise RuntimeError(f"DTensor.backward: the tensor has several elements; got shape {self.shape}; expected a single number, or gradient=")
@@ -540,24 +549,24 @@ class DTensor:
 
         return cross_entropy(self, *args)
 
-    def dim(self):
+    def dim(self) -> int:
         """The number of dims of the whole tensor, an int; the same as ndim."""
         return self.ndim
 
-    def size(self, dim=None):
+    def size(self, dim: int | None = None) -> Any:
         """The shape of the whole tensor; with dim, its size along that dim, an int. IndexError for a dim that is not there."""
         return self.shape if dim is None else self.shape[dim]
 
-    def numel(self):
+    def numel(self) -> int:
         """The number of elements of the whole tensor, an int: the product of its sizes, not the number of the part."""
         return math.prod(self.shape)
 
-    def __len__(self):
+    def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a DTensor without dims; got shape (); expected at least one dim")
         return self.shape[0]
 
-    def item(self):
+    def item(self) -> Any:
         """The only element as a Python number, where each process has it; ValueError otherwise."""
         if not all(isinstance(p, Replicate) for p in self.placements):
             raise _refused("item", [self], "expected Replicate()")
@@ -566,53 +575,53 @@ class DTensor:
     def __bool__(self):
         return bool(self.item())
 
-    def detach(self):
+    def detach(self) -> DTensor:
         """The same value with the same placements and memory, from which no gradient goes back. It is a leaf."""
         return _made(Tensor(self._local_tensor).detach(), self.device_mesh, self.placements, self.shape)
 
-    def clone(self):
+    def clone(self) -> DTensor:
         """A copy of the value with the same placements; each process copies its part. Gradients go back through it."""
         return _made(self._local_tensor.clone(), self.device_mesh, self.placements, self.shape)
 
-    def contiguous(self):
+    def contiguous(self) -> DTensor:
         """The same value with the same placements; the part of each process is contiguous in memory, copied where it was not."""
         return _made(self._local_tensor.contiguous(), self.device_mesh, self.placements, self.shape)
 
-    def to(self, dtype):
+    def to(self, dtype: _C.dtype) -> DTensor:
         """The value in another dtype, with the same placements; each process casts its part. TypeError for what is no dtype, such as a device: parts stay where they are."""
         if not isinstance(dtype, _C.dtype):
             raise TypeError(f"DTensor.to: not a dtype; got {dtype!r}; expected a dtype; hint: a value stays on the devices of its mesh")
         return _elementwise("to", lambda x: x.to(dtype), (self,))
 
-    def matmul(self, other):
+    def matmul(self, other: DTensor) -> DTensor:
         """The matrix product: whole, or split as the rows of the first or the columns of the second operand; Partial() where the dim between them is split."""
         return _matmul(self, other)
 
     mm = matmul
 
-    def __matmul__(self, other):
+    def __matmul__(self, other: DTensor) -> DTensor:
         return _matmul(self, other)
 
-    def __rmatmul__(self, other):
+    def __rmatmul__(self, other: DTensor) -> DTensor:
         return _matmul(other, self)
 
-    def sum(self, dim=None, keepdim=False):
+    def sum(self, dim: Dim | None = None, keepdim: bool = False) -> DTensor:
         """The sum over some dims (all), Partial() where one of them is split."""
         return _reduced("sum", self, dim, keepdim)
 
-    def mean(self, dim=None, keepdim=False):
+    def mean(self, dim: Dim | None = None, keepdim: bool = False) -> DTensor:
         """The mean over some dims (all), Partial() where one of them is split."""
         return _reduced("mean", self, dim, keepdim)
 
-    def softmax(self, dim):
+    def softmax(self, dim: int) -> DTensor:
         """softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial(); IndexError for a dim that is not there."""
         return _along("softmax", self, dim, lambda x, d: x.softmax(d))
 
-    def log_softmax(self, dim):
+    def log_softmax(self, dim: int) -> DTensor:
         """log_softmax along a dim, with the placements of the value. ValueError where the dim is split or the value is a Partial(); IndexError for a dim that is not there."""
         return _along("log_softmax", self, dim, lambda x, d: x.log_softmax(d))
 
-    def permute(self, *dims):
+    def permute(self, *dims: Any) -> DTensor:
         """The dims in another order, as Tensor.permute. A dim that is split stays split at its new place. IndexError for a dim that is not there; ValueError for what is no order of the dims."""
         dims = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims
         if len(dims) != self.ndim or _dims("permute", self, dims) != list(range(self.ndim)):
@@ -621,7 +630,7 @@ class DTensor:
         placements = [Shard(order.index(p.dim)) if isinstance(p, Shard) else p for p in self.placements]
         return _made(self._local_tensor.permute(order), self.device_mesh, placements, [self.shape[d] for d in order])
 
-    def transpose(self, dim0, dim1):
+    def transpose(self, dim0: int, dim1: int) -> DTensor:
         """Two dims change places, as Tensor.transpose. A dim that is split stays split at its new place. IndexError for a dim that is not there."""
         order = list(range(self.ndim))
         if not _dims("transpose", self, (dim0, dim1)):
@@ -630,32 +639,32 @@ class DTensor:
         order[a], order[b] = b, a
         return self.permute(order)
 
-    def t(self):
+    def t(self) -> DTensor:
         """The transposed matrix: its two dims change places, and a split goes with its dim. ValueError unless there are two dims."""
         if self.ndim != 2:
             raise ValueError(f"DTensor.t: not a matrix; got shape {self.shape}; expected two dims; hint: transpose()")
         return self.transpose(0, 1)
 
     @property
-    def T(self):
+    def T(self) -> DTensor:
         """The transposed matrix, as t(): its two dims change places, and a split goes with its dim. ValueError unless there are two dims."""
         return self.t()
 
     @property
-    def mT(self):
+    def mT(self) -> DTensor:
         """The transposed matrices of a batch: the last two dims change places, and a split goes with its dim. IndexError for fewer than two dims."""
         return self.transpose(-2, -1)
 
-    def reshape(self, *shape):
+    def reshape(self, *shape: Any) -> DTensor:
         """The elements in another shape, as Tensor.reshape; -1: one size that follows. A dim that is split keeps its size, or begins what is merged or divided where both sizes are multiples
         of the number of processes. ValueError for other changes of split dims, and for a shape of another number of elements."""
         return _reshaped("reshape", self, shape)
 
-    def view(self, *shape):
+    def view(self, *shape: Any) -> DTensor:
         """reshape() that copies nothing, as Tensor.view: RuntimeError where the part of this process is not laid out for it."""
         return _reshaped("view", self, shape)
 
-    def flatten(self, start_dim=0, end_dim=-1):
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> DTensor:
         """The dims from start_dim to end_dim as one, as Tensor.flatten, by the rules of reshape(). IndexError for a dim that is not there, ValueError where they are not in order."""
         if self.ndim == 0:
             return self.reshape(1)
@@ -665,7 +674,7 @@ class DTensor:
             raise ValueError(f"DTensor.flatten: the dims are not in order; got {start_dim} and {end_dim}; expected the first one before the last one")
         return _reshaped("flatten", self, (*self.shape[:start], math.prod(self.shape[start : end + 1]), *self.shape[end + 1 :]))
 
-    def unsqueeze(self, dim):
+    def unsqueeze(self, dim: int) -> DTensor:
         """One more dim of size 1 at this place, as Tensor.unsqueeze. Dims that are split stay split, at their new places. IndexError for dim outside -ndim - 1 to ndim."""
         if isinstance(dim, bool) or not isinstance(dim, int) or not -self.ndim - 1 <= dim <= self.ndim:
             raise IndexError(f"DTensor.unsqueeze: there is no such dim; got {dim!r}; expected {-self.ndim - 1} to {self.ndim}")
@@ -673,15 +682,15 @@ class DTensor:
         placements = [Shard(p.dim + (p.dim >= dim)) if isinstance(p, Shard) else p for p in self.placements]
         return _made(self._local_tensor.unsqueeze(dim), self.device_mesh, placements, (*self.shape[:dim], 1, *self.shape[dim:]))
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(Tensor, name):
             raise AttributeError(f"'DTensor' object has no attribute '{name}'")
         raise AttributeError(f"DTensor.{name}: not available for a DTensor; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local() and DTensor.from_local()")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         raise TypeError(f"DTensor: it cannot be iterated; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local()")
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: object) -> DTensor:
         raise TypeError(f"DTensor: it cannot be indexed; got placements {list(self.placements)}; expected an ordinary tensor; hint: full_tensor(), or to_local()")
 
     def __setitem__(self, index, value):
@@ -714,7 +723,7 @@ def _gradient(op, x, value):
 
 
 def _unary(name, linear=False):
-    def method(self, *args, **kwargs):
+    def method(self, *args: Any, **kwargs: Any) -> DTensor:
         if any(isinstance(v, (Tensor, DTensor)) for v in (*args, *kwargs.values())):
             raise TypeError(f"DTensor.{name}: an argument is a tensor; got {name} of a DTensor and a tensor; expected numbers")
         return _elementwise(name, lambda x: getattr(x, name)(*args, **kwargs), (self,), "add" if linear else None)
@@ -726,7 +735,7 @@ def _unary(name, linear=False):
 
 
 def _binary(name, fn, linear=None, swapped=False):
-    def method(self, other):
+    def method(self, other: Operand | DTensor) -> DTensor:
         if not isinstance(other, (DTensor, Tensor, numbers.Number)):
             return NotImplemented
         return _elementwise(name.strip("_"), fn, (other, self) if swapped else (self, other), linear)
@@ -767,7 +776,7 @@ for _name, _fn, _linear in (("add", operator.add, "add"), ("sub", operator.sub, 
     setattr(DTensor, _name, _binary(_name, _fn, _linear))
 
 
-def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_rank=0):
+def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *, src_data_rank: int | None = 0) -> DTensor:
     """A DTensor of a whole tensor: each process keeps its part. It is a leaf, which requires a gradient if the tensor does.
 
     tensor: of one shape and dtype on all processes, all of which call this. placements: Shard(dim) or Replicate() for each axis of device_mesh; None: Replicate(). src_data_rank: the

@@ -1,4 +1,6 @@
 """loss_parallel: the cross entropy of logits of which each process has some classes. The logits are not gathered: what goes over the processes has the shape of the target."""
+from __future__ import annotations
+
 import contextlib
 import contextvars
 
@@ -9,11 +11,15 @@ from .._state import ReduceOp
 from ._dtensor import DTensor, Layout, _made, _moved, _refused
 from ._placements import Replicate, Shard
 
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _on = contextvars.ContextVar("loss_parallel", default=False)
 
 
 @contextlib.contextmanager
-def loss_parallel():
+def loss_parallel() -> Iterator[None]:
     """A context in which nn.functional.cross_entropy and nn.CrossEntropyLoss take a DTensor of logits that is split along the classes, and do not gather it.
 
     Logits: [N, C, ...], Shard(1), or [C], Shard(0), of a floating dtype, such as what a ColwiseParallel layer with use_local_output=False gives. One axis of the mesh splits the classes;

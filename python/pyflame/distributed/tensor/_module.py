@@ -1,4 +1,6 @@
 """distribute_module: a module whose parameters lie over a mesh, and that computes with DTensors."""
+from __future__ import annotations
+
 import copy
 
 from ... import _C
@@ -14,6 +16,14 @@ from .._sharding import _marked
 from .._wrapped import wrap
 from ._dtensor import DTensor, Layout, _checked_mesh, _elementwise, _made, _refused
 from ._placements import Partial, Replicate, Shard
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from typing import Any, Callable, TypeVar
+
+    from ..device_mesh import DeviceMesh
+
+    ModuleT = TypeVar("ModuleT", bound=Module)
 
 
 class _Distributed:
@@ -213,7 +223,7 @@ def _place(module, mesh):
                     _marked(t, Layout(mesh, (Replicate(),) * mesh.ndim, t.shape))
 
 
-def distribute_module(module, device_mesh=None, partition_fn=None, input_fn=None, output_fn=None):
+def distribute_module(module: ModuleT, device_mesh: DeviceMesh | None = None, partition_fn: Callable[[str, Module, DeviceMesh], Any] | None = None, input_fn: Callable[[Module, Any, DeviceMesh], Any] | None = None, output_fn: Callable[[Module, Any, DeviceMesh], Any] | None = None) -> ModuleT:
     """Lays the parameters of a module over a mesh, in place, so that it computes with DTensors. Returns the module. All processes of the mesh call it.
 
     partition_fn(name, submodule, device_mesh): called for the module (name '') and each module in it; replaces parameters, as in

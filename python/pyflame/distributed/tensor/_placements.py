@@ -1,18 +1,19 @@
 """How a value lies over the processes along an axis of a mesh."""
+from __future__ import annotations
 
 
 class Placement:
     """How a value lies over the processes along an axis of a mesh: the base class of Shard, Replicate and Partial. It has no arguments (TypeError)."""
 
-    def is_shard(self, dim=None):
+    def is_shard(self, dim: int | None = None) -> bool:
         """A bool: whether it is Shard(): the value is split along a dim. dim: ask for this dim; None for any."""
         return isinstance(self, Shard) and dim in (None, self.dim)
 
-    def is_replicate(self):
+    def is_replicate(self) -> bool:
         """A bool: whether it is Replicate(): each process along the axis has the whole value."""
         return isinstance(self, Replicate)
 
-    def is_partial(self):
+    def is_partial(self) -> bool:
         """A bool: whether it is Partial(): the value is the sum of what the processes along the axis have."""
         return isinstance(self, Partial)
 
@@ -29,7 +30,7 @@ class Shard(Placement):
     dim: an int; TypeError otherwise.
     """
 
-    def __init__(self, dim):
+    def __init__(self, dim: int) -> None:
         if isinstance(dim, bool) or not isinstance(dim, int):
             raise TypeError(f"Shard: dim is not a number; got {dim!r}; expected the dim that is split")
         self.dim = dim

@@ -3,6 +3,8 @@
 Weights are split over the processes along an axis of a mesh. What goes into a layer and comes out of it are ordinary tensors, each of which is whole (Replicate) or a part
 (Shard); a layer's style says which. An input may also be a DTensor, which says it itself; with use_local_output=False the output is one. The collectives between have gradients: a whole value has the whole gradient on each process.
 """
+from __future__ import annotations
+
 import fnmatch
 
 from ... import _refused
@@ -19,6 +21,15 @@ from ..device_mesh import DeviceMesh
 from ._dtensor import DTensor
 from ._loss import loss_parallel
 from ._placements import Partial, Replicate, Shard
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TypeVar
+
+    from ._placements import Placement
+
+    ModuleT = TypeVar("ModuleT", bound=Module)
 
 
 def _dim(x, placement):
@@ -123,7 +134,7 @@ class ColwiseParallel(ParallelStyle):
     TypeError for what is no layout. parallelize_module() with it is a NotImplementedError for a module that is no Linear or Embedding, and a ValueError where
     the processes do not get equal parts."""
 
-    def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
+    def __init__(self, *, input_layouts: Placement | Sequence[Placement] | None = None, output_layouts: Placement | Sequence[Placement] | None = None, use_local_output: bool = True) -> None:
         self.input, self.output = _layout("ColwiseParallel", "input_layouts", input_layouts, Replicate()), _layout("ColwiseParallel", "output_layouts", output_layouts, Shard(-1))
         self.use_local_output = use_local_output
 
@@ -153,7 +164,7 @@ class RowwiseParallel(ParallelStyle):
     TypeError for what is no layout. parallelize_module() with it is a NotImplementedError for a module that is no Linear or Embedding and for an Embedding with
     max_norm or padding_idx, and a ValueError where the processes do not get equal parts."""
 
-    def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
+    def __init__(self, *, input_layouts: Placement | Sequence[Placement] | None = None, output_layouts: Placement | Sequence[Placement] | None = None, use_local_output: bool = True) -> None:
         _layout("RowwiseParallel", "input_layouts", input_layouts, Replicate())
         self.given, self.output = input_layouts, _layout("RowwiseParallel", "output_layouts", output_layouts, Replicate())
         self.use_local_output = use_local_output
@@ -204,7 +215,7 @@ class SequenceParallel(ParallelStyle):
     sequence_dim: the dim that is split (1), an int; TypeError otherwise. The input is a part, or a DTensor; the output is a part as an ordinary tensor.
     use_local_output changes nothing."""
 
-    def __init__(self, *, sequence_dim=1, use_local_output=False):
+    def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = False) -> None:
         Shard(sequence_dim)
         self.dim = sequence_dim
 
@@ -244,7 +255,7 @@ class PrepareModuleInput(ParallelStyle):
     use_local_output changes nothing. TypeError for what is no layout; ValueError for different numbers of layouts, for desired_input_layouts alone, and in the call for another number of
     inputs."""
 
-    def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None, use_local_output=False):
+    def __init__(self, *, input_layouts: Placement | Sequence[Placement | None] | None = None, desired_input_layouts: Placement | Sequence[Placement | None] | None = None, input_kwarg_layouts: Mapping[str, Placement] | None = None, desired_input_kwarg_layouts: Mapping[str, Placement] | None = None, use_local_output: bool = False) -> None:
         op = "PrepareModuleInput"
         if input_layouts is None and desired_input_layouts is not None:
             raise ValueError(f"{op}: desired_input_layouts without input_layouts; got {desired_input_layouts!r}; expected both; hint: an entry None in input_layouts is for an input that is a DTensor")
@@ -269,7 +280,7 @@ class PrepareModuleOutput(ParallelStyle):
     use_local_output=False: outputs that have layouts are DTensors. TypeError for what is no layout; ValueError for different numbers of layouts, and in the call
     for another number of outputs."""
 
-    def __init__(self, *, output_layouts, desired_output_layouts, use_local_output=True):
+    def __init__(self, *, output_layouts: Placement | Sequence[Placement | None], desired_output_layouts: Placement | Sequence[Placement | None], use_local_output: bool = True) -> None:
         op = "PrepareModuleOutput"
         self.now, self.then = _layouts(op, "output_layouts", output_layouts), _layouts(op, "desired_output_layouts", desired_output_layouts)
         if len(self.now) != len(self.then):
@@ -297,7 +308,7 @@ def _matching(module, path):
     return found
 
 
-def parallelize_module(module, device_mesh=None, parallelize_plan=None, *, src_data_rank=0):
+def parallelize_module(module: ModuleT, device_mesh: DeviceMesh | None = None, parallelize_plan: ParallelStyle | Mapping[str, ParallelStyle] | None = None, *, src_data_rank: int | None = 0) -> ModuleT:
     """Divides modules over the processes along an axis of a mesh, in place. Returns the module.
 
     device_mesh: a mesh of one axis, such as mesh['tp']. parallelize_plan: a style for the module itself, or {name of a module below it: style}, where a part of the dotted name may be a
