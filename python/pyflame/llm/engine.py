@@ -189,7 +189,7 @@ class Engine(Intake):
         if batch_invariant:
             self._chunk = next((c for c in CHUNKS if c <= max_num_batched_tokens), CHUNKS[-1])
             self._rows = self._invariant_rows()
-        self._to_warm_up, self._warm_ids = collections.deque(self._sizes_to_warm_up()), None
+        self._to_warm_up, self._warm_ids, self._warm_step = collections.deque(self._sizes_to_warm_up()), None, None
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
@@ -304,6 +304,7 @@ class Engine(Intake):
         step = self._new_step([part], rows, logits_rows, found, start)
         step.start(*start)
         step.chosen()
+        self._warm_step = step  # the one before is let go now: texts, too, have the next step begun before they let go of one, and a GPU graph is made for the addresses of both
         return step.next_ids
 
     def _invariant_rows(self):
@@ -480,7 +481,7 @@ class Engine(Intake):
         if idle:
             self._warm_up_next()
             return True
-        self._warm_ids = None  # the steps of requests come between
+        self._warm_ids = self._warm_step = None  # the steps of requests come between
         with self._wake:
             ended = self._take_ended()
             passes = self._schedule()
@@ -497,9 +498,11 @@ class Engine(Intake):
         try:
             if self._warm_up(*self._to_warm_up[0]):
                 self._to_warm_up.popleft()
+                if not self._to_warm_up:
+                    self._warm_ids = self._warm_step = None
         except Exception as e:
             self._to_warm_up.clear()
-            self._warm_ids = None
+            self._warm_ids = self._warm_step = None
             self._failed([], e)
 
     def _limit(self, r):
