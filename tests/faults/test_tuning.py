@@ -114,6 +114,17 @@ def test_kernels_that_are_not_recommended_get_a_share_of_the_budget(program):
     assert {int(name.split("=")[1]) for name in found if "=" in name} == {102, 103, 104, 107, 108}
 
 
+def test_what_was_measured_before_a_kernel_that_ends_the_process_is_kept(program):
+    program.libraries = with_libraries(program)
+    process = program.start(LIBRARY, PYFLAME_TUNE_BUDGET_MS="60000", PYFLAME_TUNE_ENTRIES="gpu.blas", PYFLAME_EMULATOR_LAST_SOLUTION="104")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 3, out + err
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        found = {entry: (sound, us < 1e29, note) for entry, sound, us, note in db.execute("select entry, sound, us, note from measurements")}
+    assert found["gpu.blas"][:2] == found["gpu.blas:solution=102"][:2] == (1, True)
+    assert found["gpu.blas:solution=104"] == (0, False, "the process ended while this was measured")
+
+
 def test_a_kernel_that_is_not_recommended_can_be_forced(program):
     program.libraries = with_libraries(program)
     name = "gpu.blas:solution=108"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/passes.h"
@@ -391,6 +392,7 @@ class Search {
     }
     choices_.passed();
     store();
+    ++g_stats.problems;
     if (!own_is_right) return instead_of_own(k);
     const auto end = all_.begin() + static_cast<ptrdiff_t>(in_);
     const auto best = std::find_if(all_.begin() + 1, end,
@@ -409,6 +411,7 @@ class Search {
     tried_.insert(own.measured.entry);
     if (trial_.check(own)) {
       all_.push_back(std::move(own));
+      in_ = 1;
       return true;
     }
     if (trial_.has_oracle() && own.measured.error > 1) wrong_own_ = own.measured;  // it ran
@@ -462,7 +465,8 @@ class Search {
     in_ = in;
   }
 
-  // Each of them, some at a time, beside the step's own entrant and the best one so far. So those at the front have times when the budget ends.
+  // Each of them, some at a time, beside the step's own entrant and the best one so far. So those at the front have times when the budget
+  // ends, and are in the file if a later one ends the process.
   void try_all(std::span<const Candidate> candidates, double most_ms) {
     while (!candidates.empty() && budget_.left(most_ms)) {
       const size_t before = all_.size();
@@ -470,7 +474,10 @@ class Search {
         add(candidates.front());
         candidates = candidates.subspan(1);
       }
+      choices_.passed();
       race_with_best(before);
+      store();
+      all_.erase(all_.begin() + static_cast<ptrdiff_t>(in_), all_.end());
     }
   }
 
@@ -514,12 +521,11 @@ class Search {
   }
 
   void store() {
-    std::vector<Measurement> results = std::move(dropped_);
+    std::vector<Measurement> results = std::exchange(dropped_, {});
     if (wrong_own_) results.push_back(*wrong_own_);
     for (const Entrant& e : all_)
       if (!e.us.empty()) results.push_back(e.measured);
     choices_.store(here_, op_, key_, results);
-    ++g_stats.problems;
   }
 
   const Step& step_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
@@ -283,6 +284,8 @@ EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* 
   int solution = 0;
   std::memcpy(&solution, algorithm, sizeof solution);
   if (solution == kFailing) return kNotSupported;
+  if (const char* last = std::getenv("PYFLAME_EMULATOR_LAST_SOLUTION"); last && std::to_string(solution) == last)
+    std::_Exit(3);
   if (solution == kFirstSolution + kSolutions - 1) p.alpha *= 2;
   // A pointer that the kernel does not use still is one into device memory.
   void* added = has_bias(p.epilogue) ? reinterpret_cast<void*>(described.get(bias, 0)) : d;
