@@ -120,6 +120,14 @@ Tensor converted(const Tensor& x, DType dtype) {
   return cast(real(x), dtype);
 }
 
+// Whether a name that is no dtype was meant as one: names of dtypes end with a number of bits, those of devices do not.
+bool is_meant_as_dtype(nb::handle a) {
+  if (!PyUnicode_Check(a.ptr())) return false;
+  const std::string name = nb::cast<std::string>(a);
+  return name.find(':') == std::string::npos &&
+         (name.ends_with('8') || name.ends_with("16") || name.ends_with("32") || name.ends_with("64"));
+}
+
 // x.to('cpu'), x.to(pf.float16), x.to(other), x.to(device, dtype), and the keywords.
 nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
   const Tensor& x = *nb::inst_ptr<Tensor>(self);
@@ -134,8 +142,8 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
     if (const Tensor* t = as_tensor(a)) {
       dtype = t->dtype();
       device = t->device();
-    } else if (dtype_from(a, &d)) {
-      dtype = d;
+    } else if (dtype_from(a, &d) || is_meant_as_dtype(a)) {
+      dtype = static_cast<DTypeOpt>(DTypeArg{a});
     } else if (PyBool_Check(a.ptr())) {
       // The first is non_blocking, which is ignored: copies are in order with ops, so there is nothing to wait for.
       PF_CHECK(bools < 2, Type, "to: too many flags; got {}; expected non_blocking and copy", short_repr(a));

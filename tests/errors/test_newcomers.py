@@ -89,6 +89,14 @@ def test_classes_in_the_last_dim():
         F.cross_entropy(logits, target[:1])
 
 
+@pytest.mark.parametrize("name", ["flaot32", "bf16", "int63264"])
+def test_a_misspelt_dtype_is_no_device(name):
+    with pytest.raises(TypeError, match=f"^dtype: not a dtype of PyFlame; got '{name}'; expected float64, "):
+        pf.zeros(2).to(name)
+    with pytest.raises(ValueError, match="^device: no such device; got 'cpuu'"):
+        pf.zeros(2).to("cpuu")
+
+
 def test_a_target_of_integers():
     with pytest.raises(TypeError, match="the target is no float; got int64; expected a float dtype, as the input has; hint: target.float"):
         F.binary_cross_entropy_with_logits(pf.zeros(3), pf.zeros(3, dtype=pf.int64))

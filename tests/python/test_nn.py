@@ -538,3 +538,15 @@ def test_clip_grad_norm():
     nn.utils.clip_grad_value_(ps, 0.5)
     close(ps[0].grad, [0.5, 0, 0])
     assert nn.utils.parameters_to_vector(ps).shape == (6,)
+
+
+@pytest.mark.parametrize("dtype", [pf.float16, "float16", np.float16, np.dtype("float16")])
+def test_to_a_dtype_by_any_of_its_names_keeps_integers(dtype):
+    layer = nn.BatchNorm1d(2).to(dtype)
+    assert layer.weight.dtype == layer.running_mean.dtype == pf.float16 and layer.num_batches_tracked.dtype == pf.int64
+    layer.to("cpu", dtype)
+    assert layer.num_batches_tracked.dtype == pf.int64
+    with pytest.raises(TypeError, match="^to: a module takes only floating dtypes; got pyflame.int64$"):
+        layer.to("int64")
+    with pytest.raises(ValueError, match="^device: no such device; got 'cpuu'"):
+        layer.to("cpuu")

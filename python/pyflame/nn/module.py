@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from ._annotations import ModuleT
 
 
+def _dtype_or_none(value):
+    """The dtype that a value names, such as float16, 'float16', float or NumPy's; None for what names none, such as a device."""
+    try:
+        return _C.empty(0, dtype=value, device="cpu").dtype
+    except TypeError:
+        return None
+
+
 class Module(_C._ModuleBase, StateDict, Hooked):
     """Base class of layers and models: define __init__ (calling super().__init__() first) and forward. Calling the module calls forward.
 
@@ -331,10 +339,11 @@ class Module(_C._ModuleBase, StateDict, Hooked):
         for a in args:
             if isinstance(a, Tensor):
                 device, dtype = a.device, a.dtype
-            elif isinstance(a, _C.dtype):
-                dtype = a
-            elif a is not None and not isinstance(a, bool):
+            elif isinstance(a, _C.device):
                 device = a
+            elif a is not None and not isinstance(a, bool):
+                found = _dtype_or_none(a)
+                device, dtype = (a, dtype) if found is None else (device, found)
         if dtype is not None:
             dtype = _C.empty(0, dtype=dtype).dtype
             if not dtype.is_floating_point:
