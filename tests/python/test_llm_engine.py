@@ -120,7 +120,7 @@ def test_logits_in_half_precision(lm, dtype, tmp_path):
 def test_linear_layers_run_once_for_all(lm, monkeypatch):
     rows, linear = [], _paged.F.linear
     monkeypatch.setattr(_paged.F, "linear", lambda x, *weights: rows.append(x.shape[0]) or linear(x, *weights))
-    with Engine(lm) as engine:
+    with Engine(lm, warm_up=False) as engine:
         written(engine, [[5, i] for i in range(8)], [2] * 8)
     layers = sum(1 for layer in lm._network.layers for name in layer if "norm" not in name) + 1  # GPUs join weights of the same input
     assert rows == [16] * (layers - 1) + [8] + [8] * layers  # a step with all prompts, a step with a token of each
@@ -129,7 +129,7 @@ def test_linear_layers_run_once_for_all(lm, monkeypatch):
 def test_prompts_are_computed_in_parts(lm, monkeypatch):
     parts, step = [], engines.Step
     monkeypatch.setattr(engines, "Step", lambda n, pages, p, *rest: parts.append([(x.begin, len(x.ids)) for x in p]) or step(n, pages, p, *rest))
-    with Engine(lm, max_num_batched_tokens=32) as engine:
+    with Engine(lm, max_num_batched_tokens=32, warm_up=False) as engine:
         writing, late = Received(), Received()
         with engine._wake:
             engine.submit([9, 8], GREEDY, 4, stop_ids=(), receive=writing)
@@ -217,11 +217,11 @@ def test_batch_invariant_needs_products_whose_rows_are_equal(lm, monkeypatch):
             return logits + np.arange(len(logits), dtype=np.float32)[:, None] if self.rows < 24 else logits
 
     monkeypatch.setattr(engines, "Step", Uneven)
-    with Engine(lm, max_num_seqs=5, batch_invariant=True) as engine:
+    with Engine(lm, max_num_seqs=5, batch_invariant=True, warm_up=False) as engine:
         assert engine._rows == 24 and idle(engine)
     monkeypatch.setattr(Uneven, "run", lambda self: np.arange(self.wanted)[:, None])
     with pytest.raises(NotImplementedError, match="Engine: batch_invariant is not available here; got products whose rows differ .*; hint: batch_invariant=False"):
-        Engine(lm, max_num_seqs=5, batch_invariant=True)
+        Engine(lm, max_num_seqs=5, batch_invariant=True, warm_up=False)
 
 
 # The cache.
@@ -397,7 +397,7 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
             return after(super().chosen())
 
     monkeypatch.setattr(engines, "Step", Fails)
-    with Engine(lm, max_num_seqs=4) as engine:
+    with Engine(lm, max_num_seqs=4, warm_up=False) as engine:
         written(engine, prompts[:2], counts[:2])
         failing.append(True)
         received = written(engine, prompts, counts)
@@ -417,7 +417,7 @@ def test_an_engine_that_cannot_go_on_says_so_to_all(lm, monkeypatch):
         raise MemoryError("nothing left")
 
     monkeypatch.setattr(engines, "Step", Fails)
-    engine = Engine(lm, max_num_seqs=1)
+    engine = Engine(lm, max_num_seqs=1, warm_up=False)
     a, b = written(engine, [[5], [6]], [2, 2])
     assert a.end == Finished("error", "RuntimeError: the device is lost") and b.end == Finished("error", "the engine has failed: MemoryError: nothing left")
     engine.close()
@@ -512,7 +512,7 @@ def test_wrong_engines(lm, options, message):
 
 
 def test_wrong_requests(lm):
-    with Engine(lm, max_model_len=40) as engine:
+    with Engine(lm, max_model_len=40, warm_up=False) as engine:
         cases = [
             ((([5] * 41),), {}, ValueError, "generate: too many tokens; got 41; expected at most the engine's max_model_len of 40"),
             (([5] * 257,), {}, ValueError, "generate: too many tokens; got 257; expected at most the model's context of 256"),
@@ -847,7 +847,7 @@ def test_a_gpu_writes_more_texts_at_a_time(lm, monkeypatch):
         with Engine(lm, **options) as engine:
             return engine.max_num_seqs
 
-    assert texts() == 8
+    assert (engines.default_texts(pf.device("cpu")), engines.default_texts("rocm:0")) == (8, 64)
     monkeypatch.setattr(engines, "default_texts", lambda device: 64)
     assert texts() == 64 and texts(max_num_seqs=3) == 3
     assert texts(max_num_batched_tokens=20) == 20  # a step has a token for each
