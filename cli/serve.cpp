@@ -76,7 +76,8 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
   cmd->add_option(names("max_model_len"), s.max_model_len,
                   "Most tokens of a text with its prompt; default: the model's context")
       ->check(from_one());
-  cmd->add_option(names("max_num_seqs"), s.max_num_seqs, "Most texts that are written at the same time; default: 8, on a GPU 64")
+  cmd->add_option(names("max_num_seqs"), s.max_num_seqs,
+                  "Most texts that are written at the same time; default: 8, on a GPU 64")
       ->check(from_one());
   cmd->add_option(names("max_num_batched_tokens"), s.max_num_batched_tokens, "Most tokens of a step; default: 512")
       ->check(from_one());

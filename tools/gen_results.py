@@ -72,6 +72,7 @@ class Figures:
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(DECODE_GPU, "compare_ops")
         self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(DECODE_GPU, "compare_serving")
         self.drawn_file, self.long_file = load(DECODE_GPU, "llm_decode_8b_drawn"), load(DECODE_GPU, "serving_long_prompts")
+        self.warm_up_rows = {warm: [r for r in load(DECODE_GPU, "llm_warm_up")["rows"] if r["warm_up"] == warm] for warm in (False, True)}
         self.batching_file = load(DECODE_GPU, "compare_serving_transformers")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731

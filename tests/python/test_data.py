@@ -298,3 +298,22 @@ def test_samples_of_several_shapes_need_no_new_programs_in_each_step(stream):
         (batch @ weight).relu().sum().item()
         counts.append(pf.program_cache_stats()["misses"])
     assert counts[-1] == counts[len(counts) // 2]
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_random_order_leaves_the_global_generator_to_the_program(replacement):
+    """A sampler without a generator takes one seed from the global one. So what the program draws between two batches is the same however many batches are prepared ahead."""
+    from pyflame.data import RandomSampler
+
+    found = []
+    for ahead in (1, 3000):
+        pf.manual_seed(5)
+        order, seen = iter(RandomSampler(range(4), replacement, 10_000)), []
+        seen += [next(order) for _ in range(ahead)]
+        drawn = pf.rand(3).tolist()
+        seen += [next(order) for _ in range(6000 - ahead)]
+        found.append((drawn, seen))
+    assert found[0] == found[1]
+    assert sorted(set(found[0][1])) == [0, 1, 2, 3]
+    pf.manual_seed(6)
+    assert [next(iter(RandomSampler(range(1000)))) for _ in range(3)] != [next(iter(RandomSampler(range(1000)))) for _ in range(3)]

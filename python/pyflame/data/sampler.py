@@ -6,15 +6,13 @@ from typing import Generic
 
 from .. import _C
 from .._C import Tensor
-from .._generator import draw_seed, drawing_from
+from .._generator import Generator, draw_seed, drawing_from
 from .dataset import T_co
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Sized
     from typing import Any
-
-    from .._generator import Generator
 
 _LISTED = 1 << 24  # more indices than this are permuted by a function instead of in a list
 _CHUNK = 1 << 12
@@ -84,6 +82,12 @@ class _Permutation:
                 return i
 
 
+def _drawn(make, generator):
+    """The numbers of a tensor that make() draws, from this generator."""
+    with drawing_from(generator):
+        return make().tolist()
+
+
 class RandomSampler(Sampler[int]):
     """The indices of the data in a random order that is new in each epoch; with replacement, random indices. num_samples of them, by default as
     many as there are data. data_source: what has a length. generator: a Generator, or None for the global one. Data of any size need no list of all indices.
@@ -103,22 +107,20 @@ class RandomSampler(Sampler[int]):
         """The number of indices of an epoch, an int: the argument num_samples, or the length of data_source."""
         return _size(self.data_source) if self._num_samples is None else self._num_samples
 
-    def _drawn(self, make):
-        with drawing_from(self.generator):
-            return make().tolist()
-
-    def _order(self, n):
+    def _order(self, n, generator):
         if n > _LISTED:
-            return map(_Permutation(n, draw_seed(self.generator)).__getitem__, range(n))
-        return self._drawn(lambda: _C.randperm(n, device="cpu"))
+            return map(_Permutation(n, draw_seed(generator)).__getitem__, range(n))
+        return _drawn(lambda: _C.randperm(n, device="cpu"), generator)
 
     def __iter__(self) -> Iterator[int]:
-        n, left = _size(self.data_source), self.num_samples
+        n, left, generator = _size(self.data_source), self.num_samples, self.generator
+        if generator is None:  # the global one gives a seed alone: what the program draws between two batches does not depend on how many are prepared ahead
+            generator = Generator().manual_seed(draw_seed(None))
         while left > 0:
             some = min(left, _CHUNK if self.replacement else n)
             if n == 0:
                 raise ValueError("RandomSampler: there are no data to draw from; expected at least one sample")
-            yield from self._drawn(lambda: _C.randint(0, n, (some,), device="cpu")) if self.replacement else itertools.islice(self._order(n), some)
+            yield from _drawn(lambda: _C.randint(0, n, (some,), device="cpu"), generator) if self.replacement else itertools.islice(self._order(n, generator), some)
             left -= some
 
     def __len__(self) -> int:
