@@ -485,6 +485,40 @@ def test_what_is_slower_takes_fewer_turns(tmp_path, monkeypatch):
     assert 10**6 - m.runs == machine.BASELINES + 2 * machine.FEWEST_PAIRS
 
 
+def test_one_slow_run_leaves_the_question_open_until_there_are_more(tmp_path, monkeypatch):
+    """Of five runs with the change one is slow, so the interval reaches below 1. The runs that follow decide, and the second comparison has the usual number of turns."""
+    m, at = Played(tmp_path, {"good": 1.5}), []
+    m.pairs, original = 5, m.run
+
+    def run(kept, what):
+        found = original(kept, what)
+        if what.startswith("good: "):
+            at.append(what)
+            if kept and len(at) in (2, 3):
+                return dataclasses.replace(found, figure=3.0)
+        return found
+
+    m.run = run
+    m.play(monkeypatch, [made("good")])
+    assert names(m.kept) == ["good"] and at[-1] == f"good: run {len(at)} of {len(at)}" and 10 < len(at) <= 30
+
+
+def test_what_does_not_seem_to_gain_gets_no_more_turns(tmp_path, monkeypatch):
+    m, at = Played(tmp_path, {"bad": 1.0}), []
+    m.pairs, original = 5, m.run
+
+    def run(kept, what):
+        found = original(kept, what)
+        if what.startswith("bad"):
+            at.append(what)
+            return dataclasses.replace(found, figure=(1.0, 0.9, 1.1)[len(at) % 3])
+        return found
+
+    m.run = run
+    m.play(monkeypatch, [made("bad")])
+    assert m.kept == [] and len(at) <= 10
+
+
 @pytest.mark.parametrize("runs, text", [
     ([machine.Run(why="it failed with exit code 1; its last lines:\nboom")] * 3, "cannot be optimized, because it failed with exit code 1"),
     ([machine.Run(1.0, records=[])] * 3, "computes nothing that can be compared.*hint: print a result"),

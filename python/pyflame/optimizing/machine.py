@@ -16,6 +16,7 @@ from . import candidates, gate
 
 BASELINES = 3
 FEWEST_PAIRS = 3
+MOST_ROUNDS = 3  # of pairs, where the first ones do not decide
 UNUSED = "it changes nothing in this program"
 
 
@@ -214,11 +215,15 @@ class Machine:
 
     def compare(self, first, second, names, check, stop_early=False):
         """Runs both in turns. A Comparison, or a text: the second one failed or computed something else. check(run) says what is wrong with the second.
-        stop_early: fewer turns will do where the second one is not faster."""
-        figures = ([], [])
-        for turn, which in enumerate(watch.in_turns(self.pairs)):
+        stop_early: fewer turns will do where the second one is not faster. Where the second one seems to be faster, but the interval does not say so, there are more turns."""
+        figures, wanted = ([], []), 2 * self.pairs
+        for turn, which in enumerate(watch.in_turns(MOST_ROUNDS * self.pairs)):
+            if turn == wanted:
+                if not self._undecided(self._compared(names, figures)):
+                    break
+                wanted += 2 * self.pairs
             try:
-                run = self.run((first, second)[which], f"{names[1]}: run {turn + 1} of {2 * self.pairs}")
+                run = self.run((first, second)[which], f"{names[1]}: run {turn + 1} of {wanted}")
             except BudgetEnded:
                 if min(map(len, figures)) >= FEWEST_PAIRS:
                     break
@@ -230,6 +235,9 @@ class Machine:
             if stop_early and turn % 2 and min(map(len, figures)) >= FEWEST_PAIRS and self._compared(names, figures).high < 1 + self.worth:
                 break
         return self._compared(names, figures)
+
+    def _undecided(self, comparison):
+        return comparison.ratio > 1 + self.worth >= comparison.low
 
     def _compared(self, names, figures):
         return Comparison(*names, *bootstrap(*figures, paired=True), paired=True, worth=self.worth)
