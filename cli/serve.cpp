@@ -83,7 +83,7 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
       ->check(from_one());
   cmd->add_option(names("kv_cache_bytes"), s.kv_cache_bytes,
                   "Memory for keys and values; default: what the texts need, at most 1 GiB, on a GPU three quarters of "
-                  "its free memory, if one fits")
+                  "its free memory")
       ->check(from_one());
   add_cache_options(cmd, s.cache);
   cmd->add_option(names("swap_space"), s.swap_space,

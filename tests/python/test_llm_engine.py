@@ -851,3 +851,16 @@ def test_a_gpu_writes_more_texts_at_a_time(lm, monkeypatch):
     monkeypatch.setattr(engines, "default_texts", lambda device: 64)
     assert texts() == 64 and texts(max_num_seqs=3) == 3
     assert texts(max_num_batched_tokens=20) == 20  # a step has a token for each
+
+
+def test_a_gpu_takes_texts_as_long_as_its_memory_allows(lm, monkeypatch, caplog):
+    """Unless max_model_len asks for longer ones, which is an error where the memory is allocated."""
+    monkeypatch.setattr(engines, "default_cache_bytes", lambda device: 5 * _paged.block_bytes(lm._network))
+    with Engine(lm, warm_up=False) as engine:
+        assert engine.max_model_len == 256  # the model's context, on a CPU
+    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
+    with caplog.at_level("INFO", "pyflame.llm"), Engine(lm, max_num_seqs=2, warm_up=False) as engine:
+        assert engine.max_model_len == 80 and "texts have at most 80 tokens" in caplog.text and "the model's context is 256" in caplog.text
+        assert written(engine, [[5, 6]], [200])[0].end == Finished("length")
+    with Engine(lm, max_num_seqs=2, max_model_len=200, warm_up=False) as engine:
+        assert engine.max_model_len == 200

@@ -100,7 +100,7 @@ class Engine(Intake):
 
     max_num_seqs: the most requests that run at a time (default: 8, on a GPU 64). max_num_batched_tokens: the most tokens of a step. max_model_len: the most tokens of a text with its
     prompt (default: the model's context, or what the cache has room for). kv_cache_bytes: memory for keys and values (default: what max_num_seqs texts of
-    max_model_len need, but at most 1 GiB, and on a GPU three quarters of its free memory, if one text fits into that). max_waiting: the most requests that wait.
+    max_model_len need, but at most 1 GiB, or what one text needs if that is more; on a GPU at most three quarters of its free memory). max_waiting: the most requests that wait.
 
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
@@ -222,7 +222,8 @@ class Engine(Intake):
         length = max_model_len or self.model.config.context
         one = -(-length // BLOCK)
         if kv_cache_bytes is None:
-            count = min(one * self.max_num_seqs, max(one, default_cache_bytes(self._network.device) // bytes_each))
+            least = one if max_model_len or not _on_gpu(self._network.device) else 1  # a CPU's memory is taken as it is written
+            count = min(one * self.max_num_seqs, max(least, default_cache_bytes(self._network.device) // bytes_each))
         else:
             count = kv_cache_bytes // bytes_each - 1  # one block is for rows without a token
             if count < (1 if max_model_len is None else one):
@@ -230,6 +231,8 @@ class Engine(Intake):
                                  f"for one text of {BLOCK if max_model_len is None else length} tokens")
             count = min(count, one * self.max_num_seqs)
         self.max_model_len = min(length, count * BLOCK)
+        if self.max_model_len < length:
+            _log.info("texts have at most %d tokens, because keys and values of more do not fit into the cache; the model's context is %d", self.max_model_len, length)
         self._blocks = Blocks(count, BLOCK, first=1)
         self._backend = _attention_backend.measured(self._network, self._new_pages(1, self.kv_cache_dtype), self.attention_backend)
         if self._draft:
