@@ -27,6 +27,7 @@ INTERNAL = [
         runtime/added.h runtime/address_space.h runtime/allocator.h runtime/blame.h runtime/choose.h runtime/communicators.h runtime/debug_memory.h
         runtime/debugged_run.h runtime/device_times.h runtime/event.h runtime/executor.h runtime/explain_log.h runtime/guard_pages.h runtime/in_flight.h
         runtime/kept.h runtime/libraries.h runtime/markers.h runtime/memory_log.h runtime/memory_trace.h runtime/oracle.h runtime/readback.h runtime/replayer.h
+        runtime/sums.h
         runtime/searches.h runtime/segments.h runtime/state.h runtime/taint.h runtime/uninitialised.h"""),
     ("tools of the library's own code: locks, threads, numbers of 16 bits, environment, logs", """
         base/embedded.h base/env.h base/events.h base/exit.h base/fallbacks.h base/fork.h base/gpu_arch.h base/half.h base/indexed.h base/location.h
