@@ -45,8 +45,8 @@ class IterableDataset(Dataset[T_co]):
 
 
 def cut_each(samples):
-    """A list of the samples, the ops of each in a window of its own. Samples often have few different shapes, so their programs repeat; a window of a whole batch would be new each time,
-    and the model's ops in it."""
+    """A list of the samples. The ops of each one run in a window of their own. Samples often have only a few shapes, so the programs of such windows repeat. A window with the samples of a whole
+    batch, and with the model's ops behind them, would be new for each batch."""
     made = []
     for sample in samples:
         _C.cut()

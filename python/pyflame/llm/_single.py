@@ -4,13 +4,13 @@ import queue
 from ._kv_cache_gate import DEFAULT
 from ._request import Finished
 from ._workers import EngineDead
-from .engine import Engine
+from .engine import DEFAULT_BYTES, Engine
 from .language_model import Source, load
 
 
 class SingleWriter:
-    """An Engine that writes one text at a time. model: its LanguageModel, with this process's part of the weights. On a GPU a text ends where its keys and values take three
-    quarters of the memory that was free, in each process.
+    """An Engine that writes one text at a time. model: its LanguageModel, with this process's part of the weights. The keys and values of a text have at most 1 GiB in each
+    process; a longer text ends there.
 
     path, device: as of pf.llm.load; size: the number of processes; speculative_config: a SpeculativeConfig or None; lora: the folder of an adapter or None; kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb: as
     of the Engine. `with` ends the processes.
@@ -19,7 +19,7 @@ class SingleWriter:
     def __init__(self, path, device, size, speculative_config=None, lora=None, kv_cache_dtype="auto", kv_cache_gate=DEFAULT, attention_backend="auto", cpu_offload_gb=0):
         self._lora = None if lora is None else "adapter"
         source = load(path, device=device, cpu_offload_gb=cpu_offload_gb) if size == 1 else Source(path, None, device, cpu_offload_gb)
-        self._engine = Engine(source, max_num_seqs=1, speculative_config=speculative_config,
+        self._engine = Engine(source, max_num_seqs=1, kv_cache_bytes=DEFAULT_BYTES, speculative_config=speculative_config,
                               lora_modules=None if lora is None else {self._lora: lora}, tensor_parallel_size=size, kv_cache_dtype=kv_cache_dtype,
                               kv_cache_gate=kv_cache_gate, attention_backend=attention_backend)  # fmt: skip
         self.model = self._engine.model

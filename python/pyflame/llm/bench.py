@@ -24,9 +24,9 @@ from pyflame._entry import command
 from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate
 from pyflame.llm._kv_cache import NAMES
 from pyflame.llm._workers import EngineDead
+from pyflame.llm.engine import default_texts
 from pyflame.llm.language_model import Source, load_part
 
-_MOST_TEXTS = 64  # that a server writes at a time by default
 _PERCENTILES = (50, 90, 99)
 _UNITS = (("ttft", "time to the first token"), ("tpot", "time per output token after the first"), ("itl", "time between pieces"), ("e2el", "time to the end"))
 
@@ -388,7 +388,7 @@ def _served(args):
         if first[0].error:
             raise OSError(f"bench llm: the server does not answer; got {first[0].error}; expected a text from {url}")
         args.seed += 1
-        asyncio.run(run_server(url, prompts(args, lm_tokenizer, vocabulary)[: args.max_num_seqs or _MOST_TEXTS], math.inf, None, args.seed, args.model_name, key, temperature=args.temperature))  # a full batch, in no figure
+        asyncio.run(run_server(url, prompts(args, lm_tokenizer, vocabulary)[: args.max_num_seqs or default_texts(args.device or pf.get_device())], math.inf, None, args.seed, args.model_name, key, temperature=args.temperature))  # a full batch, in no figure
         args.seed += 1
         texts = prompts(args, lm_tokenizer, vocabulary)
         seconds = asyncio.run(run_server(url, texts, args.request_rate, args.max_concurrency, args.seed, args.model_name, key, progress, args.temperature))

@@ -41,7 +41,7 @@ double ms_since(std::chrono::steady_clock::time_point start) {
 
 bool g_counts = false;  // guarded as above
 
-// Milliseconds that only their differences matter of.
+// The time in milliseconds since some moment. Tests let each candidate take one.
 double now_ms() {
   if (g_counts) return static_cast<double>(g_stats.entries);
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
