@@ -12,8 +12,8 @@ WORTH = 0.005  # a ratio that differs from 1 by less counts as no difference
 class Comparison:
     """ratio = time of the first / time of the second: above 1 the second is faster. low, high: the 95 % interval by the bootstrap.
 
-    first, second: the names. paired: the samples were drawn alternately, and the bootstrap keeps each pair together. worth: a ratio that differs from 1 by less counts as
-    no difference. compare() and compare_functions() make it; the fields are not checked, and nothing is raised for other values."""
+    first, second: the names. paired: the samples were drawn alternately, and the ratio is the median of the pairs' ratios.
+    A ratio that differs from 1 by less than WORTH counts as no difference. compare() and compare_functions() make it; the fields are not checked, and nothing is raised for other values."""
 
     first: str
     second: str
@@ -21,19 +21,18 @@ class Comparison:
     low: float
     high: float
     paired: bool
-    worth: float = WORTH
 
     @property
     def verdict(self):
         """'faster', 'slower' or 'same': the second compared with the first. 'same' unless the interval is beyond the difference that counts."""
-        if self.low > 1 + self.worth:
+        if self.low > 1 + WORTH:
             return "faster"
-        if self.high < 1 - self.worth:
+        if self.high < 1 - WORTH:
             return "slower"
         return "same"
 
     def to_dict(self):
-        """The comparison as a dict of numbers and texts for JSON: the names, ratio, low, high, paired, worth, and the verdict."""
+        """The comparison as a dict of numbers and texts for JSON: the names, ratio, low, high, paired, and the verdict."""
         return {**self.__dict__, "verdict": self.verdict}
 
     def __str__(self):
@@ -49,16 +48,19 @@ def _interval(ratios):
 
 
 def bootstrap(first, second, paired=False, seed=0):
-    """(ratio, low, high) of the medians of two lists of samples. paired: samples with the same number were drawn beside each other and stay together."""
+    """(ratio, low, high): the ratio of the medians of two lists of samples. paired: samples with the same number were drawn beside each other, so the ratio is the
+    median of their ratios, in which a drift that meets both is not seen."""
     import numpy as np
 
     a, b, random = np.asarray(first, float), np.asarray(second, float), np.random.default_rng(seed)
     if paired:
-        a, b = a[:min(len(a), len(b))], b[:min(len(a), len(b))]
-    at = random.integers(0, len(a), (RESAMPLES, len(a)))
-    other = at if paired else random.integers(0, len(b), (RESAMPLES, len(b)))
-    ratios = np.median(a[at], 1) / np.median(b[other], 1)
-    return (statistics.median(first) / statistics.median(second), *map(float, _interval(ratios.tolist())))
+        fewest = min(len(a), len(b))
+        ratios = a[:fewest] / b[:fewest]
+        middle, drawn = np.median(ratios), np.median(ratios[random.integers(0, fewest, (RESAMPLES, fewest))], 1)
+    else:
+        middle = np.median(a) / np.median(b)
+        drawn = np.median(a[random.integers(0, len(a), (RESAMPLES, len(a)))], 1) / np.median(b[random.integers(0, len(b), (RESAMPLES, len(b)))], 1)
+    return (float(middle), *map(float, _interval(drawn.tolist())))
 
 
 def compare(first, second):

@@ -17,6 +17,7 @@ from . import candidates, gate
 BASELINES = 3
 FEWEST_PAIRS = 3
 MOST_ROUNDS = 3  # of pairs, where the first ones do not decide
+NOISY_ROUNDS = 8  # the same for a program whose own figures spread widely
 UNUSED = "it changes nothing in this program"
 
 
@@ -78,7 +79,7 @@ def figure_of(metric, outcome, text):
 
 
 class Machine:
-    """Runs the cycle. say: prints a line; show: Progress. allow_noise: a program whose own figures spread widely is no error, but only larger gains count."""
+    """Runs the cycle. say: prints a line; show: Progress. allow_noise: a program whose own figures spread widely is no error; its comparisons take more runs."""
 
     def __init__(self, program, folder, journal, metric, budget, level, pairs, hang, say, progress, pyflame=None, plugins="", allow_noise=False):
         self.file, self.module, self.arguments = program
@@ -88,7 +89,7 @@ class Machine:
         own = os.environ.get("PYFLAME_SETTINGS")
         self.base = _configuration.read_settings(own) if own else {}
         self.kept, self.reference, self.head = [], None, None
-        self.worth, self._allow_noise = WORTH, allow_noise  # how much faster a change must be, as a part of 1
+        self._rounds, self._allow_noise = MOST_ROUNDS, allow_noise
         self._run_seconds = 0.0  # of one run, the longest of the baseline's
         self.result = os.path.join(folder, "pyflame.toml")
 
@@ -152,22 +153,22 @@ class Machine:
             self._check_baseline(runs)
         first, figures = runs[0], [r.figure for r in runs]
         if spread_of(figures) > REJECTED:
-            self._raise_the_bar(figures, first.steps)
+            self._expect_noise(figures, first.steps)
         self.reference, self.head = first.records, first.head
         self._run_seconds = max(r.seconds for r in runs)
         if not first.steps and self.metric == "step time":
             self._say("the program has fewer than 8 steps (optimizer's steps, or calls of its module), so it is timed as a whole")
-        return self.journal.add("baseline", figures=figures, spread=spread_of(figures), values=len(first.records), steps=first.steps, head=first.head, seconds=first.seconds, worth=self.worth)
+        return self.journal.add("baseline", figures=figures, spread=spread_of(figures), values=len(first.records), steps=first.steps, head=first.head, seconds=first.seconds, pairs=self._rounds * self.pairs)
 
-    def _raise_the_bar(self, figures, steps):
-        """For a program whose own figures spread widely: from now on a gain counts if it is larger than the spread. Stopped unless that was asked for."""
+    def _expect_noise(self, figures, steps):
+        """For a program whose own figures spread widely: comparisons take more runs, as the interval of a few is too wide. Stopped unless that was asked for."""
         spread = spread_of(figures)
         if not self._allow_noise:
             raise Stopped(f"the program's own figures spread over {spread:.0%}, also with {len(figures) - BASELINES} more runs; got {', '.join(f'{f:.4g} s' for f in figures)}; expected at most {REJECTED:.0%}; "
-                          f"hint: stop other programs, let the program run for more steps, or go on with --allow-noise, which keeps a change only if it is more than {1 + spread:.2f} times as fast"
+                          f"hint: stop other programs, let the program run for more steps, or go on with --allow-noise, which compares a change in up to {NOISY_ROUNDS * self.pairs} pairs of runs"
                           + ("" if steps else "; the program has fewer than 8 steps, so that it was timed as a whole"))  # fmt: skip
-        self.worth = spread
-        self._say(f"the program's own figures spread over {spread:.0%} in {len(figures)} runs, so a change is kept only if it is more than {1 + spread:.2f} times as fast")
+        self._rounds = NOISY_ROUNDS
+        self._say(f"the program's own figures spread over {spread:.0%} in {len(figures)} runs, so a change is compared in up to {NOISY_ROUNDS * self.pairs} pairs of runs")
 
     @staticmethod
     def _check_baseline(runs):
@@ -217,7 +218,7 @@ class Machine:
         """Runs both in turns. A Comparison, or a text: the second one failed or computed something else. check(run) says what is wrong with the second.
         stop_early: fewer turns will do where the second one is not faster. Where the second one seems to be faster, but the interval does not say so, there are more turns."""
         figures, wanted = ([], []), 2 * self.pairs
-        for turn, which in enumerate(watch.in_turns(MOST_ROUNDS * self.pairs)):
+        for turn, which in enumerate(watch.in_turns(self._rounds * self.pairs)):
             if turn == wanted:
                 if not self._undecided(self._compared(names, figures)):
                     break
@@ -232,15 +233,15 @@ class Machine:
             if wrong:
                 return wrong if which else f"the program without it does not run any more: {wrong}"
             figures[which].append(run.figure)
-            if stop_early and turn % 2 and min(map(len, figures)) >= FEWEST_PAIRS and self._compared(names, figures).high < 1 + self.worth:
+            if stop_early and turn % 2 and min(map(len, figures)) >= FEWEST_PAIRS and self._compared(names, figures).high < 1 + WORTH:
                 break
         return self._compared(names, figures)
 
     def _undecided(self, comparison):
-        return comparison.ratio > 1 + self.worth >= comparison.low
+        return comparison.ratio > 1 + WORTH >= comparison.low
 
     def _compared(self, names, figures):
-        return Comparison(*names, *bootstrap(*figures, paired=True), paired=True, worth=self.worth)
+        return Comparison(*names, *bootstrap(*figures, paired=True), paired=True)
 
     def gate(self, kept, rewrite=""):
         """What says whether a run with these changes computed something else."""

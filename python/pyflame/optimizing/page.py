@@ -2,7 +2,7 @@
 from html import escape
 
 from .._explain.page import STYLE, _section, _table
-from ..benchmarking.compare import WORTH
+from ..benchmarking.measure import REJECTED
 
 _STYLE = STYLE + ".kept { color: var(--accent); font-weight: 600; } .fall { position: relative; height: 18px; min-width: 300px; } .fall span { position: absolute; top: 4px; height: 10px; background: var(--accent); border-radius: 2px; } .fall span.left { background: var(--line); }"
 
@@ -46,11 +46,11 @@ def render(journal, title, diff):
     headline = f"{total[-1]['ratio']:.2f} times as fast" if total and "ratio" in total[-1] else "not compared as a whole yet" if kept else "nothing helped" if trials else "nothing was tried yet"
     lines = [f"All together: {_interval(total[-1])} times as fast as the program as it was." if total and "ratio" in total[-1] else "",
              f"The baseline's runs: {', '.join(f'{f:.4g} s' for f in base[-1]['figures'])}; {base[-1]['values']} values of each run are compared." if base else "",
-             f"These figures spread over {base[-1]['spread']:.0%}, so a change was kept only if the interval lies above {1 + base[-1]['worth']:.2f}." if base and base[-1].get("worth", 0) > WORTH else "", profile[-1]["verdict"] if profile else ""]
+             f"These figures spread over {base[-1]['spread']:.0%}, so a change was compared in up to {base[-1]['pairs']} pairs of runs." if base and base[-1]["spread"] > REJECTED and "pairs" in base[-1] else "", profile[-1]["verdict"] if profile else ""]
     return "".join((
         f'<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width, initial-scale=1"><title>{escape(title)} - PyFlame optimize</title><style>{_STYLE}</style>',
         f"<h1>{escape(title)}: {escape(headline)}</h1>", *(f"<p>{escape(line)}</p>" for line in lines if line),
         _section("Gains", "Each kept change, measured on top of those above it. The bar is what it took away.", _waterfall(kept)),
         _section("All together, without each one", "A change that gains nothing beside the others is left out.", _composition(journal.of("composition"))),
-        _section("Everything that was tried", "A change is kept if the program computes the same with it and the interval lies above 1.005, or above the noise of the program.", _trials(trials)),
+        _section("Everything that was tried", "A change is kept if the program computes the same with it and the interval lies above 1.005.", _trials(trials)),
         _section("Changes of the program to look at", "They are not applied, and their gain is not measured.", f"<pre>{escape(diff)}</pre>" if diff else ""), "</html>\n"))
