@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -176,6 +177,18 @@ void bind_runtime(nb::module_& m) {
     const CutCause why("the end of the optimizer's step()");
     cut_window();
   });
+  nb::class_<Pause>(m, "_Pause").def("release", [](Pause& p) {
+    Unlocked u;
+    return p.release();
+  });
+  m.def(
+      "_pause",
+      [](nb::handle device) {
+        const Device d = asked(device);
+        Unlocked u;
+        return pause_device(d);
+      },
+      nb::arg("device").none());
   nb::class_<Event>(m, "_Event")
       .def(nb::init<>())
       .def(

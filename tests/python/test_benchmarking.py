@@ -467,3 +467,56 @@ def test_what_compare_functions_refuses():
     ]:
         with pytest.raises(error, match=text):
             compare(*arguments, **keywords)
+
+
+# ---- calls that are queued before the device begins
+
+
+class Host:
+    """A device that a timer sees. in_time: at most so many calls can be queued while the device waits. submit, device: milliseconds of a call."""
+
+    def __init__(self, monkeypatch, in_time, submit, device):
+        self.in_time, self.paused, self.queued, self.asked = in_time, False, 0, []
+        self.submit, self.device = submit, device
+        timer = self.timer = measure._Timer(self.call, "cpu", None)
+        timer.gpu, timer.events, timer._timed = True, (self, self), self.timed
+        monkeypatch.setattr(measure._C, "_pause", self.pause)
+
+    def call(self):
+        self.queued += 1
+
+    def timed(self, calls):
+        return max(self.submit, self.device), max(self.submit, self.device), self.submit
+
+    def pause(self, device):
+        self.paused, self.queued = True, 0
+        return self
+
+    def release(self):
+        self.asked.append(self.queued)
+        return self.queued <= self.in_time
+
+    def record(self, device):
+        pass
+
+    def elapsed_ms(self, end):
+        return self.device * self.queued
+
+
+def test_a_device_that_waits_for_the_host_is_timed_with_calls_queued_ahead(monkeypatch):
+    host = Host(monkeypatch, 100, submit=0.007, device=0.002)
+    host.timer.queue_ahead(1000)
+    assert host.asked == [256, 256, 128, 128, 64] and host.timer.ahead == 64
+    assert host.timer.sample(1000) == (pytest.approx(0.002), 0.007, 0.007)
+
+
+def test_calls_that_wait_for_the_device_are_not_queued_ahead(monkeypatch):
+    host = Host(monkeypatch, 0, submit=0.007, device=0.002)
+    host.timer.queue_ahead(20)
+    assert host.asked == [20, 20, 10, 10] and host.timer.ahead == 0 and host.timer.sample(20) == (0.007, 0.007, 0.007)
+
+
+def test_a_busy_device_is_not_held_back(monkeypatch):
+    host = Host(monkeypatch, 100, submit=0.002, device=0.007)
+    host.timer.queue_ahead(1000)
+    assert host.asked == [] and host.timer.ahead == 0

@@ -602,8 +602,31 @@ def test_after_warming_up_no_writing_step_plans_a_program(lm, mixed, ahead, monk
 
 
 def test_what_warms_up_are_all_sizes_of_writing_steps(lm, ahead):
-    rows, widths = (sorted(set(x)) for x in zip(*Engine(lm, max_num_seqs=5, max_model_len=150)._sizes_to_warm_up()[1:]))
+    sizes = Engine(lm, max_num_seqs=5, max_model_len=150)._sizes_to_warm_up()
+    rows, widths = (sorted({size[i] for size in sizes if not size.read}) for i in range(2))
     assert rows == [1, 2, 3, 4, 6] and widths == [8, 16]
+
+
+@pytest.mark.parametrize("warm_up", [True, False])
+def test_after_warming_up_no_step_of_a_long_prompt_plans_a_program(lm, ahead, monkeypatch, warm_up):
+    """Prompts are read alone and while up to five texts are written, with the whole budget of a step."""
+    planned, begin = [0, 0], Engine._begin
+
+    def counted(self, parts, found=None):
+        before = pf.program_cache_stats()["ops"]
+        step = begin(self, parts, found)
+        if sum(len(p.ids) for _, p in parts) == 32:
+            planned[len(parts) > 1] += pf.program_cache_stats()["ops"] - before > 10  # fewer: what the tokens of a step become
+        return step
+
+    pf.clear_program_cache()
+    with Engine(lm, max_num_seqs=6, max_num_batched_tokens=32, warm_up=warm_up) as engine:
+        assert warmed_up(engine)
+        monkeypatch.setattr(Engine, "_begin", counted)
+        prompts = [[7 + i % 40 for i in range(n)] for n in (150, 2, 3, 190, 120, 200)]
+        got = [r.ids for r in written(engine, prompts, [60, 40, 50, 20, 30, 10])]
+    assert all(n == 0 for n in planned) if warm_up else all(planned)
+    assert got == [list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n in zip(prompts, [60, 40, 50, 20, 30, 10])]
 
 
 def test_a_failure_while_the_engine_warms_up_ends_no_request(lm, ahead, monkeypatch):

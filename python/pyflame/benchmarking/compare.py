@@ -92,6 +92,7 @@ def compare_functions(first, second, *args, device=None, max_seconds=10.0, relat
     for t in timers:
         t.one()
         calls.append(_calls_for(t))
+        t.queue_ahead(calls[-1])
         Sampling(t.sample, relative, min_samples, max_seconds / 3).warm_up(calls[-1])
     return _alternately([t.sample for t in timers], calls, names or (_name_of(first), _name_of(second)), relative, min_samples, max_seconds)
 

@@ -25,6 +25,9 @@ REJECTED = 0.10  # spread from which on there is no figure
 GROUP = 5  # samples that the warm-up compares
 SWITCHES = 50  # a second: from so many on, other processes have taken the cores
 COLD_CALLS = 8  # calls of a sample with a cold cache
+HOST_BOUND = 0.9  # the part of a sample's time that the host takes to submit the calls, from which on the device waits for the host
+MOST_AHEAD = 256  # calls that are queued before the device may begin: the driver's queue holds some hundreds
+FEWEST_AHEAD = 8
 FLUSH = 2  # a cold cache: so many times its size is written before each call
 
 
@@ -34,7 +37,8 @@ class Measurement:
 
     The figure is the median of `samples`: of the device's own clock on a GPU, and of the host's on the CPU. `low` and `high` are the 95 % interval of that
     median (by order statistics), `spread` is the distance of the quartiles relative to it. `accepted` is False if the spread is over 10 %; `reasons` says
-    what was seen. `wall` are the same samples by the host's clock, `submit` is the part of it before the wait for the device, `first_ms` is the first call.
+    what was seen. `wall` are the same samples by the host's clock, `submit` is the part of it before the wait for the device (where that is nearly all, so that the device would wait for the host, `samples` are of other calls, which were
+    all queued before the device began), `first_ms` is the first call.
     `name` is what was measured and `device` where. A sample is the mean of `calls` calls; `warmup_calls` came before the samples. `cache` is 'warm' or 'cold', `relative`
     what half of the interval should be at most, relative to the median. `notes` are remarks on the data and the run. `flops` and `bytes` are those of one call; None: unknown.
     `arguments` has a text for each argument, `environment` the machine and its state, `time` the end of the measurement in seconds since 1970.
@@ -198,10 +202,41 @@ class _Timer:
         _C.cut()
         return out
 
+        self.ahead = 0  # how many calls are queued before the device begins; 0: it begins with the first one
+
     def sample(self, calls):
         if self.flush is not None:
             return self._cold(calls)
-        return self._timed(calls)
+        figure, wall, submit = self._timed(calls)
+        return (self._queued_ahead(self.ahead) or figure) if self.ahead else figure, wall, submit
+
+    def queue_ahead(self, calls):
+        """Where the host submits calls more slowly than the device computes them, later samples take the device's time of calls that were all queued before the device began. A function
+        that waits for the device, or queues too much for the driver, is left as it is."""
+        if not self.gpu or self.flush is not None:
+            return
+        walls, submits = zip(*(self._timed(calls)[1:] for _ in range(3)), strict=True)
+        if statistics.median(submits) <= HOST_BOUND * statistics.median(walls):
+            return
+        ahead = min(calls, MOST_AHEAD)
+        while ahead >= FEWEST_AHEAD and not self._queued_ahead(ahead, tries=2):
+            ahead //= 2
+        self.ahead = ahead if ahead >= FEWEST_AHEAD else 0
+
+    def _queued_ahead(self, calls, tries=10):
+        """Milliseconds for each call; None if the device did not wait until all were queued."""
+        begin, end = self.events
+        for _ in range(tries):
+            pause = _C._pause(self.device)
+            begin.record(self.device)
+            for _ in range(calls):
+                self.one()
+            end.record(self.device)
+            in_time = pause.release()
+            _C.synchronize()
+            if in_time:
+                return begin.elapsed_ms(end) / calls
+        return None
 
     def _timed(self, calls):
         begin, end = self.events
@@ -315,6 +350,7 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     _C.synchronize()
     first = time.perf_counter() - start
     calls = _calls_for(timer) if cache == "warm" else COLD_CALLS
+    timer.queue_ahead(calls)
     sampling = Sampling(timer.sample, relative, min_samples, max_seconds, tell=tell)
     warm = sampling.warm_up(calls)
     before, fallbacks, start = environment.state(device), _fallbacks(), time.perf_counter()
@@ -324,7 +360,9 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     if "xcd_clocks_mhz" in after:
         after.update(timer.clocks_of_xcds(calls))
         notes += [f"{text} while they compute"] if (text := gpu_metrics.sentence(after)) else []
-    host_bound = timer.gpu and statistics.median(submit) > 0.9 * statistics.median(wall)
+    host_bound = timer.gpu and not timer.ahead and statistics.median(submit) > HOST_BOUND * statistics.median(wall)
+    if timer.ahead:
+        notes.append(f"host-bound: the host needs {_ms(statistics.median(submit))} to submit a call, so a program that does nothing else takes that long; the figure is the device's time of {timer.ahead} calls that were queued before it began")
     if host_bound:
         notes.append(f"host-bound: the host needs {_ms(statistics.median(submit))} to submit a call, and the device waits for it")
     return Measurement(name or _name_of(fn), device, figures, wall, submit, calls, first * 1e3, sampling.warmup_calls, cache, relative,

@@ -6,6 +6,8 @@ after the other, and attended to as packed sequences. A row that one of the two 
 the first rows, up to the last text with one new token.
 Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache. Each program that is kept takes
 memory, and a step with a part of a prompt has six such numbers: all but the rows, which cost the most time, have very few sizes there."""
+from typing import NamedTuple
+
 import numpy as np
 
 from .. import _C
@@ -34,12 +36,13 @@ def coarsely_rounded(n, least):
     return max(least, 1 << max(0, n - 1).bit_length())
 
 
-def step_sizes(parts, wanted):
-    """(rows, rows of logits) of a step: at least the tokens of its parts, and the logits that they want."""
+def step_sizes(parts, wanted, texts=1):
+    """(rows, rows of logits) of a step: at least the tokens of its parts, and the logits that they want; in a step with a part of a prompt those of `texts` texts, so that
+    it has the same size however many texts are written."""
     tokens = sum(len(p.ids) for p in parts)
     if all(len(p.ids) == 1 for p in parts):
         return rounded(tokens), rounded(max(1, wanted))
-    return rounded(max(LEAST_ROWS, tokens)), coarsely_rounded(wanted, LEAST_ROWS)
+    return rounded(max(LEAST_ROWS, tokens)), coarsely_rounded(max(wanted, texts), LEAST_ROWS)
 
 
 def block_bytes(network, kv_cache_dtype="auto"):
@@ -53,21 +56,46 @@ def table_width(blocks):
     return coarsely_rounded(blocks, LEAST_WIDTH)
 
 
+class Size(NamedTuple):
+    """Of steps that have one program. rows: of the matrix; written: blocks of the table of the texts that are written, 0: there are none; read: blocks to gather for parts of prompts,
+    0: there are none; wanted: whether logits are."""
+
+    rows: int
+    written: int
+    read: int = 0
+    wanted: bool = True
+
+
+def _powers(least, tokens):
+    """The numbers of blocks to which those of up to `tokens` tokens are rounded."""
+    found, most = [least], coarsely_rounded(-(-tokens // BLOCK), least)
+    while found[-1] < most:
+        found.append(2 * found[-1])
+    return found
+
+
 def writing_sizes(texts, tokens):
-    """The (rows, blocks of the table) of all steps that write up to `texts` texts of up to `tokens` tokens: the smallest tables first, and of one width the most rows first."""
-    widths, most = [LEAST_WIDTH], table_width(-(-tokens // BLOCK))
-    while widths[-1] < most:
-        widths.append(2 * widths[-1])
-    return [(rows, width) for width in widths for rows in sorted({rounded(n + 1) for n in range(texts)}, reverse=True)]
+    """The sizes of all steps that write up to `texts` texts of up to `tokens` tokens: the smallest tables first, and of one width the most rows first."""
+    return [Size(rows, width) for width in _powers(LEAST_WIDTH, tokens) for rows in sorted({rounded(n + 1) for n in range(texts)}, reverse=True)]
+
+
+def reading_sizes(budget, tokens):
+    """The sizes of steps of `budget` tokens that read a long prompt, of up to `tokens` tokens, alone or while texts of as many are written; the shortest first. A step may have the end of
+    one and the begin of the next. Where there is no next one, the end of a prompt has fewer rows: there are too many sizes of these steps."""
+    reads, rows = [n for n in _powers(LEAST_BLOCKS, tokens + budget) if n * BLOCK >= min(budget, tokens)], rounded(max(LEAST_ROWS, min(budget, tokens)))
+    alone = [Size(rows, 0, read, wanted) for read in reads for wanted in (False, True)]
+    beside = [Size(rows, width, read) for width in _powers(LEAST_BLOCKS, tokens) for read in reads]
+    return sorted(alone + beside, key=lambda size: max(size.written, size.read))
 
 
 class Pages:
     """Keys and values of `count` blocks and the waste block: for each layer a tensor of shape ((count + 1) BLOCK, key heads, head size), written in place. kv_cache_dtype: as of
     the Engine. If that has 8 bits, each layer also has key_scales and value_scales, ((count + 1) BLOCK, key heads). longest: the most tokens of a text, for which the model's tables of positions
-    are made at once: when they grow, all programs that read them are planned again."""
+    are made at once: when they grow, all programs that read them are planned again. texts: how many texts a step with a part of a prompt has room for at least, so that it has the same
+    size however many there are."""
 
-    def __init__(self, network, count, kv_cache_dtype="auto", longest=1):
-        c = network.config
+    def __init__(self, network, count, kv_cache_dtype="auto", longest=1, texts=1):
+        c, self.texts = network.config, texts
         network.reserve(longest)
         self.dtype, self.format = network.dtype, format_of(kv_cache_dtype)
 
@@ -150,14 +178,15 @@ class Part:
 class _Singles:
     """What paged_attention needs: how many of the first rows it computes, and of each the blocks and the number of keys, 0 for rows that are not a text's only new token."""
 
-    def __init__(self, network, parts, begins, rows):
+    def __init__(self, network, parts, begins, rows, texts):
         width = max(-(-p.end // BLOCK) for p in parts if len(p.ids) == 1)
         if all(len(p.ids) == 1 for p in parts):
             width = table_width(width)
         else:
             width = coarsely_rounded(width, LEAST_BLOCKS)
             # The engine's steps begin with these rows. Each further row would start workgroups that have nothing to do.
-            rows = min(rows, coarsely_rounded(1 + max(row for p, row in zip(parts, begins) if len(p.ids) == 1), LEAST_TEXTS))
+            last = max(row for p, row in zip(parts, begins) if len(p.ids) == 1)
+            rows = min(rows, coarsely_rounded(max(1 + last, texts), LEAST_TEXTS))
         self.rows = rows
         numbers = np.zeros((1 + width) * rows, dtype=np.int32)  # the lengths, then the table: one copy to the device
         lengths, table = numbers[:rows], numbers[rows:].reshape(rows, width)
@@ -175,7 +204,7 @@ class _Packed:
 
     A sequence without queries skips keys that nobody may see: the end of a last block."""
 
-    def __init__(self, network, parts, rows):
+    def __init__(self, network, parts, rows, texts):
         tables, queries, keys, at = [], [0], [0], 0
         for p in parts:
             table = p.table() if len(p.ids) > 1 else []
@@ -185,7 +214,7 @@ class _Packed:
             at += len(table) * BLOCK
             tables += table
         count = coarsely_rounded(len(tables), LEAST_BLOCKS)
-        sequences = 2 * coarsely_rounded(len(parts), LEAST_TEXTS) + 2
+        sequences = 2 * coarsely_rounded(max(len(parts), texts), LEAST_TEXTS) + 2
         queries.append(rows)  # rows without a token see no key
         keys.append(at)
         queries += [rows] * (sequences + 1 - len(queries))
@@ -229,7 +258,7 @@ class Step:
         self.at, self.slots, self.last = [*self._uploaded(parts_of_it), None][:3]
         self.ids = self._ids(ids, parts, found)
         self._longer = any(len(p.ids) > 1 for p in parts)
-        self._singles = _Singles(network, parts, self.begins, rows) if any(len(p.ids) == 1 for p in parts) else None
+        self._singles = _Singles(network, parts, self.begins, rows, pages.texts) if any(len(p.ids) == 1 for p in parts) else None
         self._packed, self._masks, self._tables = None, {}, {}
 
     def _uploaded(self, lists):
@@ -335,7 +364,7 @@ class Step:
     def _sequences(self, i, q):
         c = self.network.config
         if self._packed is None:
-            self._packed = _Packed(self.network, self.parts, self.rows)
+            self._packed = _Packed(self.network, self.parts, self.rows, self.pages.texts)
         p = self._packed
         k, v = self.pages.gathered(i, p.table, p.count)
         return _C.varlen_attn(q, k, v, p.queries, p.keys, int(p.longest[0]), int(p.longest[1]), True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)

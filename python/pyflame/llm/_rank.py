@@ -42,8 +42,8 @@ class _Rank:
         store = TCPStore("127.0.0.1", port, timeout=MEETING_SECONDS)
         self._share.group = meet(self._share.rank, self._share.size, store)
 
-    def pages(self, count, kv_cache_dtype, longest):
-        self._pages = Pages(self._network, count, kv_cache_dtype, longest)
+    def pages(self, count, kv_cache_dtype, longest, texts):
+        self._pages = Pages(self._network, count, kv_cache_dtype, longest, texts)
 
     def adapters(self, folders):
         known = {a.name: a for a in self._adapters.adapters} if self._adapters else {}

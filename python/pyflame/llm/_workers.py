@@ -161,8 +161,8 @@ class Workers:
         """The engine's adapters are these from now on: a list of Adapter."""
         self.send("adapters", [(a.name, a.path) for a in adapters])
 
-    def pages(self, network, count, kv_cache_dtype, longest=1):
-        return RankPages(self, network, count, kv_cache_dtype, longest)
+    def pages(self, network, count, kv_cache_dtype, longest=1, texts=1):
+        return RankPages(self, network, count, kv_cache_dtype, longest, texts)
 
     def kill(self):
         """Ends the workers at once; a step that waits for one of them fails."""
@@ -198,10 +198,10 @@ class _Saved(list):
 class RankPages(Pages):
     """The Pages of rank 0. What it does to blocks, the other ranks do to theirs."""
 
-    def __init__(self, workers, network, count, kv_cache_dtype, longest=1):
+    def __init__(self, workers, network, count, kv_cache_dtype, longest=1, texts=1):
         self._workers = workers
-        workers.send("pages", count, kv_cache_dtype, longest)
-        super().__init__(network, count, kv_cache_dtype, longest)
+        workers.send("pages", count, kv_cache_dtype, longest, texts)
+        super().__init__(network, count, kv_cache_dtype, longest, texts)
 
     def copy(self, pairs):
         self._workers.send("copy", list(pairs))

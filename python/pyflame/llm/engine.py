@@ -26,7 +26,7 @@ from ._kv_cache import check_name
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._offload import check as check_offload
-from ._paged import BLOCK, WASTE, Pages, Part, Step, block_bytes, step_sizes, writing_sizes
+from ._paged import BLOCK, WASTE, Pages, Part, Size, Step, block_bytes, reading_sizes, step_sizes, writing_sizes
 from ._request import Finished, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from ._workers import Workers
@@ -90,6 +90,7 @@ def _places(parts):
     return [next(places) if p.wanted else None for _, p in parts]
 
 
+WARM_UP_READS = 1 << 14  # tokens of the longest prompt whose steps an engine warms up with: those of longer ones take much longer than to plan them
 # How the steps of one size choose a token that warm the engine up: the likeliest one, or a drawn one. After six runs a program becomes a graph, whose first replay is compared with a run.
 # The first run takes the tokens of another size, which is a program of its own, so nine are needed.
 WARM_UP_SETTINGS = (LIKELIEST, (1.0, 0, 1.0, 0.0, 0.5)) * 5
@@ -244,7 +245,11 @@ class Engine(Intake):
         self._make_pages()
 
     def _new_pages(self, count, kv_cache_dtype, longest=1):
-        return (Pages if self._workers is None else self._workers.pages)(self._network, count, kv_cache_dtype, longest)
+        return (Pages if self._workers is None else self._workers.pages)(self._network, count, kv_cache_dtype, longest, self._room())
+
+    def _room(self):
+        """How many texts a step with a part of a prompt has room for at least. On a GPU some more rows cost hardly any time, but a step of another size must be planned."""
+        return self.max_num_seqs if _on_gpu(self._network.device) else 1
 
     def _check_cache(self):
         """Measures what the cache's dtype costs in perplexity. ValueError beyond kv_cache_gate."""
@@ -264,47 +269,57 @@ class Engine(Intake):
         self._draft_pages = Pages(self._draft, self._blocks.count, self.kv_cache_dtype, self.max_model_len) if self._draft else None
 
     def _sizes_to_warm_up(self):
-        """The steps that are computed while there are no requests, a list of (rows, blocks of the table): at first one that reads a prompt, of no such blocks. Guesses make other steps. Where
-        weights lie in host memory, a step takes longer than to plan it."""
+        """The sizes of the steps that are computed while there are no requests, those of short texts first. Guesses make other steps. Where weights lie in host memory, a step takes longer
+        than to plan it. With batch_invariant all parts of prompts but the last ones have one number of rows."""
         if not self._warms_up or not _on_gpu(self._network.device) or self.speculative_config is not None or self._network.offloaded_bytes():
             return []
-        sizes = writing_sizes(self.max_num_seqs, self.max_model_len)
+        writing = writing_sizes(self.max_num_seqs, self.max_model_len)
         if self._rows is not None:
-            sizes = list(dict.fromkeys((self._rows, width) for _, width in sizes))
-        return [(min(self._chunk or self.max_num_batched_tokens, self._blocks.count * BLOCK, self.max_model_len), 0), *sizes]
+            writing = list(dict.fromkeys(Size(self._rows, size.written) for size in writing))
+        reading = reading_sizes(self._chunk or self.max_num_batched_tokens, min(self.max_model_len, WARM_UP_READS))
+        if self._chunk is not None:
+            reading = [size for size in reading if size.written == 0]
+        return [*reading[:1], *writing, *reading[1:]]
 
     def _is_idle(self):
         return not (self._waiting or self._running or self._closing or self._has_lost_rank)
 
-    def _warm_up(self, rows, width):
-        """Computes steps of a size for no text, until there is a request. Returns whether all of them were computed. A token that is written goes to the waste block.
+    def _warm_up(self, size):
+        """Computes steps of a size for no text, until there is a request. Returns whether all of them were computed. What is written goes to the waste block.
 
         The first step takes the token that the last size has found, as where texts have ended; the second takes it from another row; those after it have each row's own."""
-        if width == 0:
-            self._read_no_prompt(rows)
-            return True
-        end = min(width * BLOCK, self.max_model_len)
         for i, settings in enumerate(WARM_UP_SETTINGS):
             if not self._is_idle():
                 return False
-            after = None if self._warm_ids is None else min(int(i == 1), rows - 1)
-            self._warm_ids = self._warming_step(Part([0], end - 1, [WASTE] * -(-end // BLOCK), True, after=after), rows, rows, settings, self._warm_ids)
+            after = None if self._warm_ids is None or not size.written else min(int(i == 1), size.rows - 1)
+            parts = []
+            if size.written:
+                end = min(size.written * BLOCK, self.max_model_len)
+                parts.append(Part([0], end - 1, [WASTE] * -(-end // BLOCK), True, after=after))
+            if size.read:
+                parts += self._prompts_to_warm_up(size, size.rows - len(parts))
+            self._warm_ids = self._warming_step(parts, size, settings, None if after is None else self._warm_ids)
         return True
 
-    def _read_no_prompt(self, tokens):
-        with self._wake:
-            blocks = self._blocks.take(-(-tokens // BLOCK))
-        part = Part([0] * tokens, 0, blocks, True)
-        try:
-            self._warm_ids = self._warming_step(part, *step_sizes([part], 1), LIKELIEST)
-        finally:
-            with self._wake:
-                self._blocks.release(blocks)
+    def _prompts_to_warm_up(self, size, tokens):
+        """Parts of so many tokens in all, whose tables have the size's blocks: of several prompts, where one of max_model_len has fewer."""
+        parts, left = [], size.read
+        while left > 0 and len(parts) < self.max_num_seqs and tokens > 1:
+            end = min(left * BLOCK, self.max_model_len)
+            blocks = -(-end // BLOCK)
+            left -= blocks
+            count = min(end, tokens if left <= 0 else 2)
+            tokens -= count
+            parts.append(Part([0] * count, end - count, [WASTE] * blocks, size.wanted and not size.written and left <= 0))
+        return parts
 
-    def _warming_step(self, part, rows, logits_rows, settings, found=None):
-        """The tokens that a step of one part finds, on the device."""
-        start = self._known, Choices([Row(settings)], logits_rows, self.model.config.vocab, every=self._rows is not None)
-        step = self._new_step([part], rows, logits_rows, found, start)
+    def _warming_step(self, parts, size, settings, found):
+        """The tokens that a step of these parts finds, on the device."""
+        logits_rows = size.rows
+        if size.read:
+            logits_rows = 1 if self._chunk is not None else step_sizes(parts, 1, self._room())[1]
+        start = self._known, Choices([Row(settings)] * sum(p.wanted for p in parts), logits_rows, self.model.config.vocab, every=self._rows is not None)
+        step = self._new_step(parts, size.rows, logits_rows, found, start)
         step.start(*start)
         step.chosen()
         self._warm_step = step  # the one before is let go now: texts, too, have the next step begun before they let go of one, and a GPU graph is made for the addresses of both
@@ -499,7 +514,7 @@ class Engine(Intake):
     def _warm_up_next(self):
         """Warms up for the next size. Where that fails, no further one is tried: a request that needs such a step says why it cannot be computed."""
         try:
-            if self._warm_up(*self._to_warm_up[0]):
+            if self._warm_up(self._to_warm_up[0]):
                 self._to_warm_up.popleft()
                 if not self._to_warm_up:
                     self._warm_ids = self._warm_step = None
@@ -722,7 +737,7 @@ class Engine(Intake):
     def _begin(self, parts, found=None):
         """Begins a forward pass: (parts, step). found: the tokens of the pass before, where only the device knows them."""
         wanted = sum(p.wanted for _, p in parts)
-        rows, logits_rows = step_sizes([p for _, p in parts], wanted)
+        rows, logits_rows = step_sizes([p for _, p in parts], wanted, self._room())
         if self._chunk is not None:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
             rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone

@@ -194,6 +194,15 @@ class Moment {
   virtual double ms_since(const Moment& earlier) const = 0;  // of the same device; both have passed
 };
 
+// What is queued afterwards waits until the host releases it, but for no longer than 50 ms: so the host may wait for such work by mistake,
+// and only loses time.
+class Pause {
+ public:
+  virtual ~Pause() = default;  // releases it
+  // Whether the device was still waiting, or had not come so far. The second call says the same.
+  virtual bool release() = 0;
+};
+
 // Bytes on their way to the host, behind all work that was queued before.
 class Download {
  public:
@@ -225,6 +234,7 @@ class DeviceMemory {
   virtual uint64_t mark() = 0;                         // identifies all work that was queued so far
   virtual bool passed(uint64_t mark) = 0;              // whether that work is done; does not wait
   virtual std::unique_ptr<Moment> moment() = 0;        // after all work that was queued so far
+  virtual std::unique_ptr<Pause> pause() = 0;
   virtual std::unique_ptr<Replay> make_replay() = 0;
   virtual std::string replay_unsafe() const = 0;  // why replays are known to be wrong here; empty: they are right
 };

@@ -34,4 +34,10 @@ double Event::elapsed_ms(Event& later) {
   return std::chrono::duration<double, std::milli>(later.at_ - at_).count();
 }
 
+std::unique_ptr<Pause> pause_device(Device d) {
+  cut_window();
+  DeviceMemory* memory = device_memory(d);
+  return memory ? memory->pause() : nullptr;
+}
+
 }  // namespace pyflame

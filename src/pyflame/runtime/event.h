@@ -27,4 +27,7 @@ class Event {
   std::chrono::steady_clock::time_point at_;
 };
 
+// Ends this thread's window. The device's work that is queued afterwards waits for a call of release(). Null on the CPU, which computes at once.
+std::unique_ptr<Pause> pause_device(Device d);
+
 }  // namespace pyflame

@@ -57,6 +57,7 @@ class CountingDriver final : public DeviceMemory {
   uint64_t mark() override { return 1; }
   bool passed(uint64_t) override { return true; }
   std::unique_ptr<Moment> moment() override { return nullptr; }
+  std::unique_ptr<Pause> pause() override { return nullptr; }
   std::unique_ptr<Replay> make_replay() override { return nullptr; }
   std::string replay_unsafe() const override { return "no device"; }
 

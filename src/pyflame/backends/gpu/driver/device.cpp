@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <memory>
+#include <mutex>
 
 #include "pyflame/backends/gpu/driver/arch.h"
 #include "pyflame/backends/gpu/driver/graph.h"
@@ -218,6 +222,43 @@ void GpuDevice::give_timing_event(Event e) {
 }
 
 // By an event of the driver, which has a resolution of about a microsecond.
+// A call of the host in the stream, which ends when it is told to.
+class GpuPause final : public Pause {
+ public:
+  explicit GpuPause(GpuDevice& device) : state_(std::make_shared<State>()) {
+    device.enter();
+    auto queued = std::make_unique<std::shared_ptr<State>>(state_);
+    device.check(device.rt().launch_host(device.own_stream(), wait, queued.get()), "queueing a call of the host");
+    queued.release();  // now it belongs to the call
+  }
+  ~GpuPause() override { GpuPause::release(); }
+  GpuPause(const GpuPause&) = delete;
+  GpuPause& operator=(const GpuPause&) = delete;
+  bool release() override {
+    const std::lock_guard lock(state_->mutex);
+    state_->released = true;
+    state_->changed.notify_all();
+    return !state_->too_late;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool released = false, too_late = false;
+  };
+  static constexpr std::chrono::milliseconds kLongest{50};
+
+  static void wait(void* data) {
+    const std::unique_ptr<std::shared_ptr<State>> mine(static_cast<std::shared_ptr<State>*>(data));
+    State& s = **mine;
+    std::unique_lock lock(s.mutex);
+    s.too_late = !s.changed.wait_for(lock, kLongest, [&] { return s.released; });
+  }
+
+  std::shared_ptr<State> state_;
+};
+
 class GpuMoment final : public Moment {
  public:
   explicit GpuMoment(GpuDevice& device) : device_(device), event_(device.take_timing_event()) {
@@ -306,6 +347,8 @@ bool GpuDevice::passed(uint64_t mark) {
   }
   return mark <= last_passed_;
 }
+
+std::unique_ptr<Pause> GpuDevice::pause() { return std::make_unique<GpuPause>(*this); }
 
 std::unique_ptr<Moment> GpuDevice::moment() { return std::make_unique<GpuMoment>(*this); }
 

@@ -48,6 +48,7 @@ using Result = int;  // 0: success in both
   F(stream_after, "hipStreamWaitEvent", "cuStreamWaitEvent", (Stream stream, Event event, unsigned flags))             \
   F(stream_destroy, "hipStreamDestroy", "cuStreamDestroy_v2", (Stream stream))                                         \
   F(stream_wait, "hipStreamSynchronize", "cuStreamSynchronize", (Stream stream))                                       \
+  F(launch_host, "hipLaunchHostFunc", "cuLaunchHostFunc", (Stream stream, void (*call)(void* data), void* data))       \
   F(event_create, "hipEventCreateWithFlags", "cuEventCreate", (Event * event, unsigned flags))                         \
   F(event_record, "hipEventRecord", "cuEventRecord", (Event event, Stream stream))                                     \
   F(event_destroy, "hipEventDestroy", "cuEventDestroy_v2", (Event event))                                              \
