@@ -1,6 +1,5 @@
 """pf.llm: logits of small random models against those of transformers (tests/python/data/language_models.json), GGUF against Hugging Face's layout,
 chat templates, wrong files, and the commands."""
-import contextlib
 import io
 import json
 import math
@@ -8,6 +7,7 @@ import os
 import pathlib
 import queue
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -665,26 +665,27 @@ def test_chat_in_a_terminal_brings_earlier_lines_back(folder, lm):
     pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
     pytest.importorskip("readline", reason="Python has no readline")
     pty = pytest.importorskip("pty", reason="the system has no pseudo-terminals")
+    answer = lm.chat("hello", max_tokens=5, seed=2).encode() + b"\r\n"
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "pyflame.llm", "chat", "--model", folder, "--max_tokens", "5", "--seed", "2"]
     with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "dumb"}) as chat:
         os.close(theirs)
         seen = b""
 
-        def until(end, count):
+        def until(text, count):
             nonlocal seen
-            while seen.count(end) < count:
+            while seen.count(text) < count:
+                assert select.select([ours], [], [], 120)[0], seen
                 seen += os.read(ours, 4096)
 
-        for i, line in enumerate((b"hello", b"/clear", b"\x10\x10", b"/exit"), 1):  # twice Ctrl-P, as the arrow key: the line before the one before
-            until(b"> ", i)
-            os.write(ours, line + b"\n")
-        with contextlib.suppress(OSError):  # where the other end is closed
-            while data := os.read(ours, 4096):
-                seen += data
+        until(b"> ", 1)
+        os.write(ours, b"hello\n")
+        until(answer, 1)
+        os.write(ours, b"/clear\n\x10\x10\n")  # twice Ctrl-P, as the arrow key: the line before the one before
+        until(answer, 2)
+        os.write(ours, b"/exit\n")
         assert chat.wait(timeout=120) == 0
     os.close(ours)
-    assert seen.decode().count("\r\n" + lm.chat("hello", max_tokens=5, seed=2) + "\r\n") == 2
 
 
 def test_chat_with_a_model_that_names_no_sampling(tmp_path, monkeypatch, capsys):

@@ -272,7 +272,8 @@ class LanguageModel:
 
     def chat_ids(self, messages: Sequence[dict[str, Any]], **names: Any) -> list[int]:
         """The token ids of messages ([{'role': 'user', 'content': 'Hello'}, …]) by the model's template, up to where the answer begins. What the messages
-        say is text: names of special tokens in it stay text. names: further names that the template knows; tools: functions, in OpenAI's form. ValueError."""
+        say is text: names of special tokens in it stay text. names: further names that the template knows, whose texts stay text, too; tools: functions, in OpenAI's form;
+        add_generation_prompt (default: True) and continue_final_message: as of LLM.chat. ValueError."""
         if self._template is None:
             def text(i):
                 return self.tokenizer.token(i) if i is not None else ""
