@@ -244,6 +244,9 @@ def test_metrics(start):
     assert number("request_time_per_output_token_seconds_count") == 1  # the text of one token has no time between two
     between, means, whole = (number(n + "_sum") for n in ("inter_token_latency_seconds", "request_time_per_output_token_seconds", "request_decode_time_seconds"))
     assert 0 < means < whole <= between
+    of_the_engine = [number(f"request_{n}_time_seconds_sum") for n in ("queue", "prefill")]
+    assert of_the_engine == [0.5, 1.0] and number("request_inference_time_seconds_sum") == pytest.approx(1.0 + whole)
+    assert [number(f"request_{n}_time_seconds_count") for n in ("queue", "prefill", "inference")] == [2, 2, 2]
 
 
 def test_the_page(echo):
