@@ -89,7 +89,7 @@ class EchoEngine:
             return None
         r.sent += 1
         id = r.tokens[r.sent - 1]
-        return Token(id, -0.5, [] if r.logprobs is None else [(id, -0.5), (id + 1, -math.inf)][: r.logprobs])
+        return Token(id, -0.5, [] if r.logprobs is None else [(id, -0.5), (id + 1, -math.inf)][: r.logprobs], *((0.25, 0.5) if r.sent == 1 else ()))
 
     def _run(self):
         with self._changed:

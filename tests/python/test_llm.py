@@ -7,7 +7,9 @@ import os
 import pathlib
 import queue
 import re
+import select
 import struct
+import subprocess
 import sys
 
 import numpy as np
@@ -657,6 +659,33 @@ def test_chat_in_a_terminal_goes_on_after_errors(folder, lm, monkeypatch, capsys
     assert re.search(r"^\(\d tokens: the first after [\d.]+ s, then [\d.]+ tokens/s\)$", err, re.M)
     assert err.count("/help shows this") == 3  # at the start, after a wrong command, and asked for
     assert "there is no such command; got /systems" in err and "pyflame: generate: too many tokens; got " in err and "hint: /clear forgets the conversation" in err
+
+
+def test_chat_in_a_terminal_brings_earlier_lines_back(folder, lm):
+    pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
+    pytest.importorskip("readline", reason="Python has no readline")
+    pty = pytest.importorskip("pty", reason="the system has no pseudo-terminals")
+    answer = lm.chat("hello", max_tokens=5, seed=2).encode() + b"\r\n"
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "pyflame.llm", "chat", "--model", folder, "--max_tokens", "5", "--seed", "2"]
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "dumb"}) as chat:
+        os.close(theirs)
+        seen = b""
+
+        def until(text, count):
+            nonlocal seen
+            while seen.count(text) < count:
+                assert select.select([ours], [], [], 120)[0], seen
+                seen += os.read(ours, 4096)
+
+        until(b"> ", 1)
+        os.write(ours, b"hello\n")
+        until(answer, 1)
+        os.write(ours, b"/clear\n\x10\x10\n")  # twice Ctrl-P, as the arrow key: the line before the one before
+        until(answer, 2)
+        os.write(ours, b"/exit\n")
+        assert chat.wait(timeout=120) == 0
+    os.close(ours)
 
 
 def test_chat_with_a_model_that_names_no_sampling(tmp_path, monkeypatch, capsys):

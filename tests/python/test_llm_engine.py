@@ -293,6 +293,23 @@ def test_priority_and_order(lm):
     assert order == ["d", "b", "a", "c"]
 
 
+def test_seconds_until_the_first_token(lm):
+    begin = time.monotonic()
+    with Engine(lm, max_num_seqs=1) as engine:
+        with engine._wake:
+            received = [Received() for _ in range(2)]
+            for r in received:
+                engine.submit(list(range(4, 24)), GREEDY, 3, stop_ids=(), receive=r)
+            between = time.monotonic() - begin
+        for r in received:
+            r.wait()
+    first, second = (r.events[0] for r in received)
+    assert 0 <= first.queue_seconds and 0 < first.prefill_seconds
+    assert second.queue_seconds + between >= first.queue_seconds + first.prefill_seconds  # there is one place
+    assert second.queue_seconds + second.prefill_seconds <= time.monotonic() - begin
+    assert all(e.queue_seconds is e.prefill_seconds is None for r in received for e in r.events[1:-1])
+
+
 def test_the_one_that_came_last_gives_up_its_blocks(lm):
     with Engine(lm, kv_cache_bytes=cache_of(lm, 4), max_model_len=60) as engine:
         first, late = [6] * 15, [7] * 31

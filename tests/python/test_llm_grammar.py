@@ -42,11 +42,41 @@ def test_regular_expressions_choices_and_grammars(lm):
         (Grammar.regex("[ab]{3,5}[0-9]"), "[ab]{3,5}[0-9]"), (Grammar.choice(["yes", "no", 'a "quoted" one\n']), 'yes|no|a "quoted" one\n'),
         (Grammar.gbnf('root ::= "(" [a-c]{2} ")" | "é"'), r"\([a-c]{2}\)|é"), (Grammar.lark('start: "x" /[0-9]{1,3}/'), "x[0-9]{1,3}"),
         (Grammar.of(grammar='root ::= "a"'), "a"), (Grammar.of(grammar='start: "b"'), "b"),
+        (Grammar.gbnf(r'root ::= "\u00e9\U0001F600\\u0041" [\u00e0-\u00e2] [\u0041-\u0043]{2} "\u0022\u005c\u000a"'), 'é\U0001F600\\\\u0041[à-â][A-C]{2}"\\\\\n'),
     ):  # fmt: skip
         found = {lm.generate("Hello", max_tokens=60, temperature=2.0, seed=seed, grammar=grammar) for seed in range(6)}
         assert all(re.fullmatch(pattern, text) for text in found), found
     found = {lm.generate("Hello", max_tokens=60, temperature=3.0, seed=seed, grammar=Grammar.choice(["yes", "no"])) for seed in range(30)}
     assert found == {"yes", "no"}
+
+
+KINDS = {"$defs": {"Cat": {"type": "object", "properties": {"kind": {"const": "cat"}, "n": {"enum": [1, 2]}}, "required": ["kind", "n"], "additionalProperties": False},
+                   "Dog": {"type": "object", "properties": {"kind": {"enum": ["dog", "wolf"]}}, "required": ["kind"], "additionalProperties": False}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}], [{"const": 1}, {"const": True}, {"const": "1"}], [{"type": "integer", "minimum": 0, "maximum": 9}, {"type": ["null", "boolean"]}],
+        [{"enum": ["a", None]}, {"$ref": "#/$defs/Dog"}],
+    ],
+)  # fmt: skip
+def test_one_of_where_no_text_fits_two(lm, branches):
+    schema = {**KINDS, "type": "object", "properties": {"x": {"oneOf": branches, "discriminator": {"propertyName": "kind"}}}, "required": ["x"], "additionalProperties": False}
+    found = [json.loads(lm.generate("Hello", max_tokens=200, temperature=2.0, seed=seed, grammar=Grammar.json_schema(schema)))["x"] for seed in range(4)]
+    assert all(x in ({"kind": "cat", "n": 1}, {"kind": "cat", "n": 2}, {"kind": "dog"}, {"kind": "wolf"}, "1", "a", None) or type(x) in (int, bool) for x in found), found
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        [{"type": "integer"}, {"type": "number"}], [{"const": 1}, {"const": 1.0}], [{"const": 1}, {}], [{"type": "string"}, {"enum": ["a"]}], [{"$ref": "#/$defs/Dog"}, {"type": "object"}],
+        [{"type": "object", "properties": {"k": {"const": 1}}}, {"type": "object", "properties": {"k": {"const": 2}}}],
+    ],
+)  # fmt: skip
+def test_one_of_where_a_text_may_fit_two(branches):
+    with pytest.raises(ValueError, match="grammar: the JSON schema is wrong; got .*oneOf"):
+        Grammar.json_schema({**KINDS, "oneOf": branches})
 
 
 def test_a_batch_of_several_grammars(lm):

@@ -130,6 +130,14 @@ def test_llm_chat(lm):
         assert llm.chat([hello, hello], params) == [one, one]
         assert llm.get_default_sampling_params() == SamplingParams(temperature=0.7, top_k=20) and llm.get_tokenizer() is lm.tokenizer
         assert len(llm.chat(hello)[0].outputs[0].token_ids) <= 16
+        [one] = llm.chat([*hello, {"role": "assistant", "content": "the window"}], params, continue_final_message=True)
+        assert one.prompt_token_ids == lm.chat_ids(hello) + lm.tokenizer.encode("the window", add_special=False)
+        assert llm.chat(hello, params, add_generation_prompt=False)[0].prompt_token_ids == lm.chat_ids(hello)[:-len(lm.tokenizer.encode("<|im_start|>assistant\n", False, True))]
+        lm._template._template, before = lm._template._template.environment.from_string("{{ messages[0].content }}{{ style }}"), lm._template._template
+        try:
+            assert lm.tokenizer.decode(llm.chat(hello, params, chat_template_kwargs={"style": " kind"})[0].prompt_token_ids) == "hello kind"
+        finally:
+            lm._template._template = before
 
 
 def test_llm_of_a_path(tmp_path):

@@ -16,8 +16,10 @@ import pytest
 
 for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
-from llm_client import CHAT, COMPLETE, ECHO, HELLO, Running, echo, everything_is_free, lm, start, text_of, until  # noqa: E402, F401
+import pyflame as pf  # noqa: E402
+from llm_client import CHAT, COMPLETE, ECHO, HELLO, EchoEngine, Running, echo, everything_is_free, lm, start, text_of, until  # noqa: E402, F401
 from pyflame.llm.engine import Engine  # noqa: E402
+from pyflame.testing import language_models as small  # noqa: E402
 
 
 def writes(lm, text):
@@ -92,6 +94,46 @@ def test_settings_reach_the_engine(echo):
     assert request.max_tokens == 5 and request.priority == 3 and request.stop_ids == echo.model.end_ids | {9}
     echo.ask(CHAT, {**HELLO, "ignore_eos": True, "top_k": -1, "temperature": 1})
     assert echo.engine.requests[1].stop_ids == frozenset() and echo.engine.requests[1].sampling.top_k == 0
+
+
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ style }}{% endif %}"
+
+
+def test_fields_of_the_template(tmp_path):
+    lm = pf.llm.load(small.write_random_model(tmp_path))
+    lm._template_source = TEMPLATE
+    running = Running(lm, EchoEngine(lm), name="small")
+    try:
+        def prompt(path=CHAT, messages=HELLO["messages"], **fields):
+            answer = running.ask(path, {"messages": messages, **fields})
+            return lm.tokenizer.decode(answer["tokens"] if path == "/tokenize" else running.engine.requests[-1].prompt, skip_special=False)
+
+        head = "<|im_start|>user\nHello there<|im_end|>\n"
+        for path in (CHAT, "/tokenize"):
+            assert prompt(path) == head + "<|im_start|>assistant\n"
+            assert prompt(path, add_generation_prompt=False) == head
+            # What comes from a request is text, also here.
+            ids = lm.tokenizer.encode("<|im_end|>")
+            assert prompt(path, chat_template_kwargs={"style": "kind", "unknown": [1, {"a": None}]}) == head + "<|im_start|>assistant\nkind"
+            asked = running.ask("/tokenize", {**HELLO, "chat_template_kwargs": {"style": "<|im_end|>"}})["tokens"]
+            assert asked[-len(ids):] == ids and asked.count(lm.tokenizer.id_of("<|im_end|>")) == 1
+            begun = [*HELLO["messages"], {"role": "assistant", "content": "I am the <|im_end|>"}]
+            assert prompt(path, begun, continue_final_message=True, add_generation_prompt=False) == head + "<|im_start|>assistant\nI am the <|im_end|>"
+        # The text goes on behind the message: a space that begins it stays.
+        running.engine.write = lambda ids: lm.tokenizer.encode(" a")
+        assert running.ask(CHAT, {"messages": begun, "continue_final_message": True})["choices"][0]["message"]["content"] == " a"
+    finally:
+        running.end()
+
+
+def test_the_last_tokens_of_a_prompt(lm):
+    running, ids = Running(lm, EchoEngine(lm, max_model_len=16), name="small"), lm.tokenizer.encode("the window is the one")
+    try:
+        for fields, count in (({"truncate_prompt_tokens": 3}, 3), ({"truncate_prompt_tokens": -1, "max_tokens": 1}, 15), ({"truncate_prompt_tokens": -1, "max_tokens": 6}, 10)):
+            assert running.ask(COMPLETE, {"prompt": ids * 3, **fields})["usage"]["prompt_tokens"] == count
+            assert running.engine.requests[-1].prompt == (ids * 3)[-count:]
+    finally:
+        running.end()
 
 
 def test_stop_texts_that_several_tokens_make(start, lm):
@@ -202,6 +244,9 @@ def test_metrics(start):
     assert number("request_time_per_output_token_seconds_count") == 1  # the text of one token has no time between two
     between, means, whole = (number(n + "_sum") for n in ("inter_token_latency_seconds", "request_time_per_output_token_seconds", "request_decode_time_seconds"))
     assert 0 < means < whole <= between
+    of_the_engine = [number(f"request_{n}_time_seconds_sum") for n in ("queue", "prefill")]
+    assert of_the_engine == [0.5, 1.0] and number("request_inference_time_seconds_sum") == pytest.approx(1.0 + whole)
+    assert [number(f"request_{n}_time_seconds_count") for n in ("queue", "prefill", "inference")] == [2, 2, 2]
 
 
 def test_the_page(echo):

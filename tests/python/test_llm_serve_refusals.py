@@ -54,6 +54,13 @@ WRONG = [  # path, fields, param, a part of the message
     (CHAT, {"top_logprobs": 3}, "top_logprobs", "top_logprobs needs logprobs"),
     (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs", "top_logprobs is out of range"),
     (CHAT, {"user": 5}, "user", "user has the wrong type"),
+    (CHAT, {"chat_template_kwargs": []}, "chat_template_kwargs", "chat_template_kwargs has the wrong type"),
+    (CHAT, {"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs", "chat_template_kwargs has a name that is taken; got messages"),
+    (CHAT, {"add_generation_prompt": 1}, "add_generation_prompt", "add_generation_prompt has the wrong type"),
+    (CHAT, {"continue_final_message": True}, "messages", "the last message has no text that can go on; got one of user"),
+    (CHAT, {"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "truncate_prompt_tokens is out of range; got 0; expected at least 1, or -1"),
+    (CHAT, {"truncate_prompt_tokens": "x"}, "truncate_prompt_tokens", "truncate_prompt_tokens has the wrong type"),
+    (CHAT, {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools", "tools of the type custom are not available yet"),
     (CHAT, {"model": 5}, "model", "model has the wrong type"),
     (COMPLETE, {"prompt": None}, "prompt", "there is no prompt"),
     (COMPLETE, {"prompt": 5}, "prompt", "prompt has the wrong type"),
@@ -75,7 +82,8 @@ WRONG = [  # path, fields, param, a part of the message
     ("/detokenize", {"tokens": [1 << 40]}, "tokens", "a token that is not in the vocabulary"),
 ]
 REFUSED = {
-    "functions": [], "echo": True, "suffix": "x", "chat_template": "x", "prompt_logprobs": 1, "audio": {}, "modalities": ["audio"],
+    "functions": [], "echo": True, "suffix": "x", "chat_template": "x", "prompt_logprobs": 1, "audio": {}, "modalities": ["audio"], "bad_words": ["x"], "allowed_token_ids": [1], "detokenize": False,
+    "return_token_ids": True, "return_tokens_as_token_ids": True, "logits_processors": ["x"], "documents": [{"text": "x"}], "cache_salt": "x", "thinking_token_budget": 5,
 }  # fmt: skip
 
 
@@ -93,7 +101,8 @@ def test_what_is_not_available_is_refused_by_name(echo):
         assert e["param"] == name and e["message"].startswith(f"chat: {name} is not available yet; got ") and e["code"] == "unsupported_parameter"
         assert echo.error(COMPLETE, {"prompt": "x", name: value})["param"] == name
     assert not echo.engine.requests
-    asks_for_nothing = {"tools": None, "tool_choice": "none", "response_format": {"type": "text"}, "echo": False, "suffix": "", "best_of": 1, "modalities": ["text"]}
+    asks_for_nothing = {"tools": None, "tool_choice": "none", "response_format": {"type": "text"}, "echo": False, "suffix": "", "best_of": 1, "modalities": ["text"],
+                        "bad_words": [], "detokenize": True, "return_token_ids": False, "logits_processors": [], "top_logprobs": 0, "chat_template_kwargs": {}}
     assert echo.ask(CHAT, {**HELLO, **asks_for_nothing})
 
 

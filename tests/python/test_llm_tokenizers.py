@@ -1,9 +1,11 @@
-"""Tokenizers: the same ids as the package tokenizers gave (tests/python/data/tokenizers.json), GGUF metadata, decoding piece by piece, special tokens,
-wrong files. Where tokenizers is installed, further texts are compared with it."""
+"""Tokenizers: the same ids as the packages tokenizers and sentencepiece gave (tests/python/data/tokenizers.json, sentencepiece.json), GGUF metadata, decoding piece by piece, special
+tokens, wrong files. Where these packages are installed, further texts are compared with them."""
+import base64
 import copy
 import json
 import math
 import pathlib
+import random
 
 import pytest
 
@@ -13,6 +15,7 @@ pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import _text_parts  # noqa: E402
 from pyflame.llm._tokenizer_gguf import from_gguf, merge_pairs  # noqa: E402
 from pyflame.llm._tokenizer_json import from_json  # noqa: E402
+from pyflame.llm._tokenizer_model import from_bytes  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 VECTORS = json.loads((pathlib.Path(__file__).parent / "data" / "tokenizers.json").read_text(encoding="utf-8"))
@@ -36,6 +39,98 @@ def test_further_texts_against_the_original(name):
     theirs, ours = tokenizers.Tokenizer.from_str(json.dumps(document)), from_json(document)
     for line in (pathlib.Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8").split("\n"):
         assert ours.encode(line, parse_special=True) == theirs.encode(line).ids, line
+
+
+SENTENCES = json.loads((pathlib.Path(__file__).parent / "data" / "sentencepiece.json").read_text(encoding="utf-8"))
+FILES = {name: base64.b64decode(model["file"]) for name, model in SENTENCES["models"].items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_sentencepiece(name):
+    model = SENTENCES["models"][name]
+    tokenizer = from_bytes(FILES[name])
+    for text, ids, decoded in zip(SENTENCES["texts"], model["ids"], model["decoded"]):
+        assert tokenizer.encode(text, add_special=False) == ids, text
+        if tokenizer.unknown_id not in ids and "\u2581" not in text:  # theirs writes a sign for an unknown token, ours nothing
+            assert tokenizer.decode(ids) == decoded, text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_further_texts_against_sentencepiece(name):
+    theirs = pytest.importorskip("sentencepiece", reason="the package sentencepiece is not installed").SentencePieceProcessor(model_proto=FILES[name])
+    ours = from_bytes(FILES[name])
+    for line in (pathlib.Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8").split("\n"):
+        assert ours.encode(line, add_special=False) == theirs.encode(line), line
+
+
+def test_a_folder_with_a_file_of_sentencepiece(tmp_path):
+    text, name = SENTENCES["texts"][0], "tokenizer.model"
+    (tmp_path / name).write_bytes(FILES["llama"])
+    bare = pf.llm.load_tokenizer(tmp_path)
+    ids = SENTENCES["models"]["llama"]["ids"][0]
+    assert bare.encode(text) == [1, *ids] == pf.llm.load_tokenizer(tmp_path / name).encode(text)
+    assert (bare.unknown_id, bare.bos_id, bare.eos_id, bare.pad_id, len(bare)) == (0, 1, 2, None, 400)
+    # What the other files say: tokens behind those of the file, and what stands around a text.
+    config = {"add_bos_token": False, "add_eos_token": True, "eos_token": "<|end|>", "pad_token": {"content": "<pad>"}, "added_tokens_decoder": {"401": {"content": "<|end|>", "special": True}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "added_tokens.json").write_text('{"<pad>": 400}')
+    tokenizer = pf.llm.load_tokenizer(tmp_path)
+    assert tokenizer.encode(text) == [*ids, 401] and (tokenizer.eos_id, tokenizer.pad_id, len(tokenizer)) == (401, 400, 402)
+    assert 401 not in tokenizer.encode("<|end|>", add_special=False) and tokenizer.encode("<|end|>", add_special=False, parse_special=True) == [401]
+    assert 2 not in bare.encode("</s>", add_special=False) and bare.encode("</s>", add_special=False, parse_special=True) == [2]
+    # A model is loaded with it, where there is no tokenizer.json.
+    folder = small.write_random_model(tmp_path / "model", vocab_size=402)
+    for file in (name, "tokenizer_config.json", "added_tokens.json"):
+        (pathlib.Path(folder) / file).write_bytes((tmp_path / file).read_bytes())
+    (pathlib.Path(folder) / "tokenizer.json").unlink()
+    assert pf.llm.load(folder).tokenizer.encode(text) == [*ids, 401]
+
+
+def test_symbols_of_users_that_are_special():
+    # "<sep>" is a symbol of the file, so it is found in any text; not where tokenizer_config.json calls it special.
+    sep = SENTENCES["models"]["bpe"]["ids"][SENTENCES["texts"].index("a<sep>b <sep> c")][1]
+    config = {"added_tokens_decoder": {str(sep): {"content": "<sep>", "special": True}}}
+    assert sep in from_bytes(FILES["bpe"]).encode("a<sep>") and sep not in from_bytes(FILES["bpe"], config).encode("a<sep>")
+
+
+def test_damaged_files_of_sentencepiece():
+    data = FILES["unigram"]
+    draw, outcomes = random.Random(1), set()
+    for i in range(300):
+        damaged = bytearray(data[: draw.randrange(len(data))] if i % 2 else data)
+        for _ in range(draw.randrange(1, 4) if damaged else 0):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        try:
+            from_bytes(bytes(damaged)).encode("the window")
+            outcomes.add("read")
+        except ValueError as e:
+            assert str(e).startswith("llm: tokenizer.model"), e
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
+
+
+@pytest.mark.parametrize(
+    "data, config, added, message",
+    [
+        (b"", None, None, "tokenizer.model is damaged; got no pieces"),
+        (b"IQ== 0\nIg== 1\n", None, None, "tokenizer.model is damaged; got "),
+        (b"\x0a\x03\x0d\0\0", None, None, "tokenizer.model is damaged; got a field of 4 bytes, of which there are 2"),
+        (b"\x0a\x02\x0f\0", None, None, "tokenizer.model is damaged; got a field of the kind 7 at byte 1"),
+        (b"\x0a\x02\x0a", None, None, "tokenizer.model is damaged; got a field of 2 bytes, of which there are 1"),
+        (b"\x0a\x02\x08\1", None, None, "tokenizer.model is damaged; got a field 1 of the kind 0"),
+        (b"\x08" + b"\xff" * 12, None, None, "tokenizer.model is damaged; got a number without an end at byte 1"),
+        (b"\x0a\xff\xff\xff\x7f", None, None, "got a field of 268435455 bytes, of which there are 0"),
+        (b"\x0a\x00\x12\x02\x18\x03", None, None, "the kind of tokenizer is not available; got SentencePiece's model type 3"),
+        (b"\x0a\x00\x12\x03\xc0\x01\x01", None, None, "the way to write spaces is not available"),
+        (FILES["llama"], {"added_tokens_decoder": {"x": {"content": "a"}}}, None, "an added token is damaged; got the id 'x'"),
+        (FILES["llama"], {"added_tokens_decoder": {"100000": {"content": "a"}}}, None, "the added tokens do not fit; got ids up to 100000 with 400 pieces"),
+        (FILES["llama"], None, {"a": -1}, "an added token is damaged; got the id -1"),
+        (FILES["llama"], {"add_bos_token": 3}, None, "'add_bos_token' has the wrong type"),
+    ],
+)
+def test_wrong_files_of_sentencepiece(data, config, added, message):
+    with pytest.raises(ValueError, match=message):
+        from_bytes(data, config, added)
 
 
 def metadata(kind, document, **more):

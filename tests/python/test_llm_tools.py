@@ -90,8 +90,9 @@ def test_grammars_of_calls(lm):
 
 
 def test_required_calls_of_a_model_with_random_weights(real):
-    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
-        body = {**ASKED, "tools": TOOLS[:1], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 300}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": TOOLS[:1]}}
+    for tools, choice in ((TOOLS[:1], "required"), (TOOLS[:1], {"type": "function", "function": {"name": "weather"}}), (TOOLS, allowed)):
+        body = {**ASKED, "tools": tools, "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 300}
         choice = real.ask(CHAT, body)["choices"][0]
         assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
         [call] = choice["message"]["tool_calls"]
@@ -164,6 +165,9 @@ def test_what_is_wrong_is_refused_by_name(real):
         ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "two tools have the same name"), ({"tools": TOOLS[:1] * 129}, "tools", "there are too many tools; got 129"),
         ({"tool_choice": "auto"}, "tool_choice", "tool_choice needs tools"), ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice", "there is no such tool_choice; got maybe"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice", "tool_choice names no function"),
+        ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"function": {"name": "other"}}]}}}, "tool_choice", "tool_choice names no function"),
+        ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "maybe", "tools": TOOLS}}}, "tool_choice", "tool_choice names no function"),
+        ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice", "tool_choice names no function"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "foo"}}}]}, "tools", "the parameters of a tool do not fit"),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "tools", "tools and a grammar of the text exclude each other"),
         ({"response_format": {"type": "xml"}}, "response_format", "there is no such response_format; got xml"), ({"response_format": {"type": "json_schema"}}, "response_format", "response_format has no schema"),

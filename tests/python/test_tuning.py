@@ -302,6 +302,18 @@ def test_a_program_is_tuned(tmp_path):
     assert document and all(t["gain"] >= 1 and t["best"]["us"] > 0 and t["tried"] > 0 for t in document) and "onednn.sgemm" in {t["best"]["entry"] for t in document} | {t["own"]["entry"] for t in document}
 
 
+def test_the_steps_of_a_language_model_are_tuned(tmp_path):
+    for package in ("regex", "aiohttp"):
+        pytest.importorskip(package, reason=f"the package {package} is not installed")
+    from pyflame.testing import language_models
+
+    model = language_models.write_random_model(tmp_path / "small")
+    ran = tune(tmp_path, "--budget", "100", "--entries", "cpu.gemv,onednn.sgemm", "--compare", "0", "--idle", "5", "--json", "-m", "pyflame.llm.bench", model, "--latency", "--batch_sizes", "1", "3", "--input_len", "8", "--output_len", "2", "--iters", "1")
+    assert ran.returncode == 0, ran.stderr
+    problems = [p["problem"] for p in json.loads(ran.stdout)]
+    assert all(any(p.startswith(f"matmul(float32({rows}, 64)") for p in problems) for rows in (1, 3)), problems
+
+
 def test_a_program_that_fails(tmp_path):
     (tmp_path / "fails.py").write_text("import pyflame as pf\nraise RuntimeError('the data is missing')\n")
     ran = tune(tmp_path, "fails.py")

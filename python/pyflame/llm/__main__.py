@@ -193,6 +193,21 @@ def _answer(args, lm, ids, options):
     return text, clock
 
 
+def _next_line(interactive, as_json):
+    """The next line of standard input without its end, None where there is no more. In a terminal it can be edited, and the arrow keys bring earlier ones back, where Python has
+    readline."""
+    if interactive and not as_json:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  input() uses it then
+        try:
+            return input("> ")
+        except EOFError:
+            return None
+    if interactive:
+        print("> ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline() or None
+
+
 def _chat(args, lm, of_model):
     interactive = sys.stdin.isatty()
     start = [{"role": "system", "content": args.system}] if args.system else []
@@ -200,11 +215,9 @@ def _chat(args, lm, of_model):
     if interactive:
         print(f"{lm}\n{_HELP}", file=sys.stderr)
     while True:
-        if interactive:
-            print("> ", end="", file=sys.stderr if args.json else sys.stdout, flush=True)
-        line = sys.stdin.readline()
-        words = line.strip()
-        if not line or words == "/exit":
+        line = _next_line(interactive, args.json)
+        words = (line or "").strip()
+        if line is None or words == "/exit":
             return 0
         if words == "/clear":
             messages = list(start)

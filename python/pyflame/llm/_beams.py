@@ -184,7 +184,7 @@ def _child(parent, id, logprob):
     """The beam that continues another one with a token. It has no blocks yet."""
     child = Request(0, parent.prompt_ids, None, None, parent.max_tokens, parent.stop_ids, parent.logprobs, 0, parent._receive, parent._adapter)
     child.ids, child._rank = [*parent.ids, id], parent._rank
-    child._beams, child._logprob, child._counted = parent._beams, logprob, True
+    child._beams, child._logprob, child._began = parent._beams, logprob, parent._began
     return child
 
 

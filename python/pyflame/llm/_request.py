@@ -1,6 +1,7 @@
 """What an engine is asked for and what it delivers: requests, their tokens and their ends."""
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from ._blocks import ROOT
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 @dataclass
 class Token:
     """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them.
+    queue_seconds, prefill_seconds: of a text's first token, how long the request waited until it first ran, and the time from then to this token; None of the others.
 
     It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
     """
@@ -21,6 +23,8 @@ class Token:
     id: int
     logprob: float = None
     top: list = field(default_factory=list)
+    queue_seconds: float = None
+    prefill_seconds: float = None
 
 
 @dataclass
@@ -49,7 +53,7 @@ class Request:
         self.sampling, self.max_tokens, self.stop_ids, self.logprobs = sampling, max_tokens, stop_ids, logprobs
         self._rank, self._receive = (priority, number), receive
         self._sampler = sampler
-        self._cancelled, self._counted = None, False
+        self._cancelled, self._came, self._began = None, time.monotonic(), None  # began: when it first ran
         self._adapter, self._ngrams = adapter, None
         self._swapped = None  # while it waits after it was preempted: how many tokens' keys and values are in host memory, and these
         self._beams = self._candidates = None  # of a beam: its Beams, and the tokens that may follow, once they are known

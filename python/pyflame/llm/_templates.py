@@ -8,6 +8,7 @@ from ._errors import needed
 
 MOST_TEXT = 1 << 26
 ROLES = "a dict with 'role' and 'content'"
+TAKEN = ("messages", "tools", "add_generation_prompt", "continue_final_message", "bos_token", "eos_token")  # names of a template that no one else may give
 
 
 def _guarded(value, guard):
@@ -46,7 +47,8 @@ class Template:
 
         return datetime.now().strftime(form)
 
-    def render(self, messages, guard, add_generation_prompt=True, **names):
+    def render(self, messages, guard, add_generation_prompt=True, continue_final_message=False, **names):
+        """The text. continue_final_message: it ends within the last message, so that an answer goes on there. names: what else the template knows; texts in it are guarded, too."""
         if not isinstance(messages, (list, tuple)) or not messages:
             raise ValueError(f"chat: there are no messages; got {messages!r}; expected a list of {ROLES}")
         for m in messages:
@@ -54,13 +56,21 @@ class Template:
                 raise ValueError(f"chat: a message is damaged; got {str(m)[:80]}; expected {ROLES}")
             if not m["role"].isidentifier():
                 raise ValueError(f"chat: a role is no word; got {m['role'][:40]!r}; expected system, user, assistant or tool")
+        add_generation_prompt = add_generation_prompt and not continue_final_message
         try:
-            if names.get("tools"):
-                names["tools"] = _guarded(names["tools"], guard)
-            text = self._template.render(messages=_guarded(messages, guard), add_generation_prompt=add_generation_prompt, **{**self._names, **names})
+            text = self._template.render(messages=_guarded(messages, guard), add_generation_prompt=add_generation_prompt, **{**self._names, **_guarded(names, guard)})
         except Exception as e:  # whatever the file's program does
             raise ValueError(f"chat: the template refuses the messages; got {type(e).__name__}: {e}; expected messages that it takes") from None
         if len(text) > MOST_TEXT:
             raise ValueError(f"chat: the template's text is too long; got {len(text)} characters; expected at most {MOST_TEXT}")
-        return text
+        return self._begun(text, messages[-1], guard) if continue_final_message else text
 
+    @staticmethod
+    def _begun(text, message, guard):
+        """The text up to the end of what the last message says. ValueError where it says nothing that the text has."""
+        content = message.get("content")
+        content = guard(content).strip() if isinstance(content, str) else ""
+        at = text.rfind(content) if content and message["role"] == "assistant" else -1
+        if at < 0:
+            raise ValueError(f"chat: the last message has no text that can go on; got one of {message['role']}; expected the assistant's, with a text that the template shows")
+        return text[:at + len(content)]

@@ -1,4 +1,5 @@
 """Normalizers and pre-tokenizers: functions of text that tokenizers consist of, by the names of tokenizer.json and of GGUF."""
+import re
 import struct
 import unicodedata
 
@@ -165,6 +166,22 @@ class CharacterMap:
             out += data[at:at + length]
             at += length
         return out.decode("utf-8", "replace")
+
+
+def sentence(normalize, prefix, squeeze, symbols=()):
+    """What SentencePiece makes of a text before its model divides it, as Parts.pieces. normalize: a CharacterMap or None; prefix: a space is put before the text; squeeze: several spaces
+    become one, and those at the ends are removed. symbols: texts that are not changed, each a piece of its own."""
+    whole = re.compile("(" + "|".join(map(re.escape, sorted(symbols, key=len, reverse=True))) + ")") if symbols else None
+
+    def pieces(text, first):
+        if normalize:
+            text = "".join(part if i % 2 else normalize(part) for i, part in enumerate(whole.split(text) if whole else [text]))
+        if squeeze:
+            text = re.sub(" +", " ", text).strip(" ")
+        text = (SPACE if prefix else "") + text.replace(" ", SPACE) if text else ""
+        return [part for part in (whole.split(text) if whole else [text]) if part]
+
+    return pieces
 
 
 def pattern_of(value, where):

@@ -101,16 +101,9 @@ def _unigram(s):
     blob = s.values.get("tokenizer.ggml.precompiled_charsmap", list, None)
     if blob and not all(isinstance(b, int) for b in blob):
         raise ValueError(f"llm: {where}: the map of characters is damaged; got an item that is no byte; expected bytes")
-    normalize = text_parts.CharacterMap(bytes(b & 255 for b in blob), where) if blob else lambda text: text
-
-    def pieces(text, first):
-        text = normalize(text)
-        if squeeze:
-            text = re.sub(" +", " ", text).strip(" ")
-        return [(SPACE if prefix else "") + text.replace(" ", SPACE)] if text else []
-
+    normalize = text_parts.CharacterMap(bytes(b & 255 for b in blob), where) if blob else None
     model = word_models.Unigram(s.vocab, scores, s.needed_id("unknown", 2), left_out=s.with_type(_UNKNOWN, _CONTROL, _UNUSED))
-    return Parts(s.tokens, model, pieces, "spaces", strip_first_space=prefix), False
+    return Parts(s.tokens, model, text_parts.sentence(normalize, prefix, squeeze), "spaces", strip_first_space=prefix), False
 
 
 def _word_pieces(s):

@@ -64,15 +64,15 @@ class BytePairs:
 class ScoredPairs:
     """BPE of SentencePiece: of all neighbours that together are a token, those with the highest score are merged first."""
 
-    def __init__(self, vocab, scores, unknown, byte_fallback=True):
-        self.vocab, self.scores, self.unknown, self.byte_fallback = vocab, scores, unknown, byte_fallback
+    def __init__(self, vocab, scores, unknown, byte_fallback=True, fuse_unknown=False):
+        self.vocab, self.scores, self.unknown, self.byte_fallback, self.fuse_unknown = vocab, scores, unknown, byte_fallback, fuse_unknown
 
     def _rank(self, left, right):
         token = self.vocab.get(left + right)
         return None if token is None else -self.scores[token]
 
     def encode(self, word):
-        return _ids(self.vocab, _merged(list(word), self._rank), self.unknown, self.byte_fallback, False)
+        return _ids(self.vocab, _merged(list(word), self._rank), self.unknown, self.byte_fallback, self.fuse_unknown)
 
 
 def _ids(vocab, symbols, unknown, byte_fallback, fuse_unknown):

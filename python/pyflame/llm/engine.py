@@ -674,8 +674,8 @@ class Engine(Intake):
         if r._swapped is not None:
             self._swap_in(r)
         bisect.insort(self._running, r)
-        if not r._counted:  # and not again after it was preempted
-            r._counted = True
+        if r._began is None:  # and not again after it was preempted
+            r._began = time.monotonic()
             self._totals["prompt_tokens_total"] += len(r.prompt_ids)
             self._totals["prefix_cache_queries"] += len(r.prompt_ids)
             self._totals["prefix_cache_hits"] += r._computed
@@ -888,7 +888,7 @@ class Engine(Intake):
             if id in r.stop_ids or r._sampler.ended:
                 end = Finished("stop", logprob=found.logprob if id in r.stop_ids else None)
             else:
-                token = Token(id, found.logprob, list(found.top))
+                token = Token(id, found.logprob, list(found.top), *self._times(r))
         except Exception as e:  # such as logits that are not finite
             end = Finished("error", f"{type(e).__name__}: {e}")
         if token is not None:
@@ -902,6 +902,11 @@ class Engine(Intake):
                 self._remove(r)
             self._deliver(r, end)
         return end is None and not r._cancelled
+
+    @staticmethod
+    def _times(r):
+        """For a text's first token: the seconds that its request waited, and those since then."""
+        return (r._began - r._came, time.monotonic() - r._began) if len(r.ids) == len(r.prompt_ids) else ()
 
     def _deliver(self, r, event):
         receive = r._receive

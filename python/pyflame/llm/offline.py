@@ -360,12 +360,16 @@ class LLM:
 
     def chat(self, messages: Sequence[Any], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, use_tqdm: bool = True,
              tools: Sequence[dict[str, Any]] | None = None,
-             lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None) -> list[RequestOutput]:
+             lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None, add_generation_prompt: bool = True,
+             continue_final_message: bool = False, chat_template_kwargs: dict[str, Any] | None = None) -> list[RequestOutput]:
         """Answers to conversations by the model's chat template: a list of RequestOutput. messages: a conversation ([{'role': 'user', 'content': 'Hello'}, …]),
-        or a list of conversations. tools: functions in OpenAI's form, for templates that take them; calls are part of the text. The rest is as in generate()."""
+        or a list of conversations. tools: functions in OpenAI's form, for templates that take them; calls are part of the text. continue_final_message: the text goes on with the last
+        message, which is the assistant's. add_generation_prompt: whether the template begins an answer. chat_template_kwargs: further names of the template, such as
+        {'enable_thinking': False}. The rest is as in generate()."""
         self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
-        return self._write([(None, self.model.chat_ids(m, **({"tools": list(tools)} if tools else {}))) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
+        names = {**(chat_template_kwargs or {}), "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message, **({"tools": list(tools)} if tools else {})}
+        return self._write([(None, self.model.chat_ids(m, **names)) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
 
     def beam_search(self, prompts: str | dict[str, Any] | Sequence[Any], params: BeamSearchParams,
                     lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None, use_tqdm: bool = False) -> list[BeamSearchOutput]:

@@ -60,6 +60,7 @@ class Choice:
         self._parser, self._calls = (Parser(job.tool_format, job.tool_names), 0) if job.tool_format else (None, 0)
         self.tokens, self.cumulative_logprob, self._entries = 0, 0.0, deque()
         self._prompt_tokens, self._first, self._last = len(job.prompts[prompt]), None, None  # the times of two tokens
+        self._queue, self._prefill = None, None  # seconds, which the first token brings
 
     def receive(self, event):
         """An event of the engine, on the loop."""
@@ -76,6 +77,8 @@ class Choice:
                 self.answer.fail(RequestError(f"{self.answer.op}: the text ended early; got {event.error or event.reason}; expected its end", status=status, code=event.reason))
             return
         self.tokens += 1
+        if event.queue_seconds is not None:
+            self._queue, self._prefill = event.queue_seconds, event.prefill_seconds
         self._count_time()
         self.cumulative_logprob += event.logprob or 0.0
         at = self._pieces.decoded
@@ -115,7 +118,7 @@ class Choice:
 
     def _finish(self, text, reason):
         self.reason, calls = reason, []
-        self.answer.metrics.text(self._prompt_tokens, self.tokens, self._last - self._first if self.tokens else 0.0)
+        self.answer.metrics.text(self._prompt_tokens, self.tokens, self._last - self._first if self.tokens else 0.0, self._queue, self._prefill)
         if self._parser is not None:
             first, calls = self._parser.feed(text)
             last, more = self._parser.finish()

@@ -36,6 +36,9 @@ class Metrics:
         self._between = self._histogram("inter_token_latency_seconds", "Seconds between two tokens of a text", _EACH)
         self._mean = self._histogram("request_time_per_output_token_seconds", "Mean of the seconds between two tokens of a text that has ended", _EACH)
         self._decode = self._histogram("request_decode_time_seconds", "Seconds from the first token of a text that has ended to its last", _WHOLE)
+        self._queue = self._histogram("request_queue_time_seconds", "Seconds that a text which has ended waited until it was first computed", _WHOLE)
+        self._prefill = self._histogram("request_prefill_time_seconds", "Seconds from then to its first token", _WHOLE)
+        self._inference = self._histogram("request_inference_time_seconds", "Seconds from then to its last token", _WHOLE)
         self._read = self._histogram("request_prompt_tokens", "Tokens of the prompt of a text that has ended", _TOKENS)
         self._written = self._histogram("request_generation_tokens", "Tokens of a text that has ended", _TOKENS)
         self._reasons = Counter("vllm:request_success", "Texts that ended, by the reason", ["model_name", "finished_reason"], registry=self._registry)
@@ -55,11 +58,15 @@ class Metrics:
     def next_token(self, seconds):
         self._between.observe(seconds)
 
-    def text(self, prompt_tokens, tokens, seconds):
-        """A text that has ended by itself. seconds: from its first token to its last."""
+    def text(self, prompt_tokens, tokens, seconds, queue=None, prefill=None):
+        """A text that has ended by itself. seconds: from its first token to its last; queue, prefill: the Token's seconds, None for a text without tokens and for one of a beam search."""
         self._read.observe(prompt_tokens)
         self._written.observe(tokens)
         self._decode.observe(seconds)
+        if queue is not None:
+            self._queue.observe(queue)
+            self._prefill.observe(prefill)
+            self._inference.observe(prefill + seconds)
         if tokens > 1:
             self._mean.observe(seconds / (tokens - 1))
 

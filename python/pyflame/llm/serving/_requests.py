@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .. import tools as calls
 from .._beams import BeamSearchParams
+from .._templates import TAKEN
 from ..grammar import Grammar
 
 MOST_CHOICES = 128  # prompts times n, or times best_of
@@ -32,8 +33,8 @@ class RequestError(Exception):
 # Fields whose work is not available: the values that ask for nothing.
 _NOT_YET = {
     "functions": (), "function_call": ("none",), "modalities": (["text"],), "audio": (), "prediction": (), "web_search_options": (),
-    "prompt_logprobs": (), "chat_template": (), "continue_final_message": (False,), "add_generation_prompt": (True,), "include_stop_str_in_output": (False,), "skip_special_tokens": (True,),
-    "echo": (False,), "suffix": ("",),
+    "prompt_logprobs": (), "chat_template": (), "include_stop_str_in_output": (False,), "skip_special_tokens": (True,), "echo": (False,), "suffix": ("",), "bad_words": ([],), "allowed_token_ids": (),
+    "detokenize": (True,), "return_token_ids": (False,), "return_tokens_as_token_ids": (False,), "logits_processors": ([],), "documents": ([],), "cache_salt": ("",), "thinking_token_budget": (),
 }  # fmt: skip
 
 # Fields that do nothing in a beam search: the values that ask for nothing. A seed has nothing to choose there.
@@ -192,6 +193,17 @@ def _sampling(f, model):
     return {name: value for name, value in given.items() if value is not None}
 
 
+def _truncated(f, prompts, most):
+    """The last truncate_prompt_tokens of each prompt; with -1 those that the context has room for. RequestError."""
+    count = f.get("truncate_prompt_tokens", int)
+    if count is None:
+        return prompts
+    if count < -1 or count == 0:
+        raise f.wrong("truncate_prompt_tokens", "truncate_prompt_tokens is out of range", count, "at least 1, or -1 for as many as there is room for")
+    count = max(1, most) if count == -1 else count
+    return [ids[-count:] for ids in prompts]
+
+
 def _common(f, model, prompts, continues, most_tokens, default):
     """The Job of fields that chats and completions share."""
     n = f.get("n", int, 1, 1, MOST_CHOICES)
@@ -205,7 +217,7 @@ def _common(f, model, prompts, continues, most_tokens, default):
         raise f.wrong("best_of", "best_of and stream exclude each other", f"best_of = {best_of} and n = {n}", "best_of = n, or no stream, because all texts must have ended before the best are known")
     asked = f.get("max_completion_tokens", int, f.get("max_tokens", int, None, 1), 1)
     name = "max_tokens" if f.values.get("max_completion_tokens") is None else "max_completion_tokens"
-    room = []
+    room, prompts = [], _truncated(f, prompts, most_tokens - (asked or 1))
     for ids in prompts:
         if not ids:
             raise f.wrong("prompt", "there are no tokens", "an empty text", "at least one token")
@@ -248,9 +260,9 @@ def _content(f, message):
         for part in content:
             if not isinstance(part, dict) or not isinstance(part.get("type"), str):
                 raise f.wrong("messages", "a part of a message is damaged", _shown(part), "an object with type and text")
-            if part["type"] != "text":
+            if part["type"] not in ("text", "refusal"):
                 raise f.wrong("messages", f"parts of the type {_shown(part['type'])} are not available yet", "one", "text", code="unsupported_parameter")
-            parts.append(f.text("messages", part.get("text")))
+            parts.append(f.text("messages", part.get(part["type"])))
         return "\n".join(parts)
     return f.text("messages", content)
 
@@ -307,6 +319,8 @@ def _tools(f):
         raise f.wrong("tools", "there are too many tools", len(tools), f"at most {MOST_TOOLS}")
     names = []
     for tool in tools:
+        if isinstance(tool, dict) and tool.get("type") == "custom":
+            raise f.wrong("tools", "tools of the type custom are not available yet", "one", "functions", code="unsupported_parameter")
         function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not _TOOL_NAME.fullmatch(function["name"]) or not isinstance(function.get("parameters", {}), (dict, type(None))):
             raise f.wrong("tools", "a tool is damaged", _shown(tool), "an object with type 'function' and a function that has name (letters, digits, _ and -) and parameters (a JSON schema)")
@@ -316,6 +330,8 @@ def _tools(f):
     choice = f.values.get("tool_choice")
     if choice is None:
         choice = "auto" if tools else "none"
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        tools, choice = _allowed_tools(f, tools, choice)
     if isinstance(choice, dict):
         function = choice.get("function")
         choice = function.get("name") if choice.get("type") == "function" and isinstance(function, dict) else None
@@ -326,6 +342,18 @@ def _tools(f):
     if choice != "none" and not tools:
         raise f.wrong("tool_choice", "tool_choice needs tools", _shown(choice), "tools, or none")
     return (tools if choice != "none" else []), choice
+
+
+def _allowed_tools(f, tools, choice):
+    """(those of the tools that a tool_choice of OpenAI's type allowed_tools names, its mode). RequestError."""
+    inner = choice.get("allowed_tools")
+    entries = inner.get("tools") if isinstance(inner, dict) else None
+    functions = [e.get("function") if isinstance(e, dict) else None for e in entries] if isinstance(entries, list) else []
+    allowed = [x.get("name") if isinstance(x, dict) else None for x in functions]
+    found = [t for t in tools if t["function"]["name"] in allowed]
+    if not found or len(found) < len(set(map(str, allowed))) or inner.get("mode") not in ("auto", "required"):
+        raise f.wrong("tool_choice", "tool_choice names no function", _shown(choice), "allowed_tools with a mode, auto or required, and tools that are among the request's")
+    return found, inner["mode"]
 
 
 def _grammar(f):
@@ -391,12 +419,25 @@ def _take_tools(f, job, model, tools, choice):
     return grammar
 
 
+def _template_names(f):
+    """What else the template gets: chat_template_kwargs, and where its text ends. RequestError."""
+    names = f.get("chat_template_kwargs", dict, {})
+    for name in names:
+        if name in TAKEN or not name.isidentifier():
+            raise f.wrong("chat_template_kwargs", "chat_template_kwargs has a name that is taken" if name in TAKEN else "chat_template_kwargs has what is no name", _shown(name), "names that the model's chat template knows")
+    f.text("chat_template_kwargs", json.dumps(names, ensure_ascii=False))
+    goes_on = f.get("continue_final_message", bool, False)
+    if goes_on and f.get("add_generation_prompt", bool, False):
+        raise f.wrong("continue_final_message", "continue_final_message and add_generation_prompt exclude each other", "both", "one of them")
+    return {**names, "add_generation_prompt": f.get("add_generation_prompt", bool, True), "continue_final_message": goes_on}
+
+
 def _chat_ids(f, model, tools=()):
-    messages = messages_of(f)
+    messages, names = messages_of(f), _template_names(f)
     if model.tool_format() is None and any(m["role"] == "tool" or "tool_calls" in m for m in messages):
         raise f.wrong("messages", "messages of tools are not available with this model", "a chat template that does not say how functions are called", "one that does, or no such messages", code="unsupported_parameter")
     try:
-        return model.chat_ids(messages, **({"tools": list(tools)} if tools else {}))
+        return model.chat_ids(messages, **names, **({"tools": list(tools)} if tools else {}))
     except ValueError as e:
         raise RequestError(str(e), param="messages") from None
 
@@ -411,9 +452,9 @@ def chat_job(document, model, names, most_tokens):
     """The Job of a request to /v1/chat/completions. names: of the model and of its adapters. RequestError."""
     f = Fields("chat", document)
     check_model(f, names)
-    f.refuse_what_is_missing()
+    f.refuse_what_is_missing({"add_special_tokens": (False,)})
     top = f.get("top_logprobs", int, None, 0, MOST_TOP)
-    if top is not None and not f.get("logprobs", bool, False):
+    if top and not f.get("logprobs", bool, False):
         raise f.wrong("top_logprobs", "top_logprobs needs logprobs", "logprobs that is not true", "logprobs = true")
     tools, choice = _tools(f)
     if tools and model.tool_format() is None:
@@ -422,7 +463,7 @@ def chat_job(document, model, names, most_tokens):
     if tools and grammar is not None:
         raise f.wrong("tools", "tools and a grammar of the text exclude each other", "both", "one of them")
     ids = _chat_ids(f, model, tools)
-    job = _common(f, model, [ids], [False], most_tokens, None)
+    job = _common(f, model, [ids], [f.get("continue_final_message", bool, False)], most_tokens, None)
     job.lora = _lora(f, names)
     job.logprobs = (top or 0) if f.get("logprobs", bool, False) else None
     _take_grammar(f, job, model, _take_tools(f, job, model, tools, choice) if tools else grammar)
@@ -442,7 +483,8 @@ def _prompts(f, model, name="prompt"):
         raise f.wrong(name, "there are too many prompts", len(value), f"at most {MOST_CHOICES}")
     if not all(isinstance(v, (str, list)) for v in value):
         raise f.wrong(name, f"{name} has the wrong type", "a list of several types", "a text, texts, token ids, or lists of token ids")
-    return [model.tokenizer.encode(f.text(name, v)) if isinstance(v, str) else _ids(f, name, v, model.config.vocab) for v in value]
+    special = f.get("add_special_tokens", bool, True)
+    return [model.tokenizer.encode(f.text(name, v), add_special=special) if isinstance(v, str) else _ids(f, name, v, model.config.vocab) for v in value]
 
 
 def completion_job(document, model, names, most_tokens):
