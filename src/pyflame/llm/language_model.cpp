@@ -31,8 +31,10 @@ using json = nlohmann::json;
 
 // --- settings and prompts as JSON. `op`: who takes them.
 
-const std::string& checked_text(const char* op, const std::string& text) {
-  if (!data::is_utf8(text)) data::decode_utf8(op, text);  // which says what is wrong
+const std::string& checked_text(const char* op, const char* name, const std::string& text) {
+  const size_t valid = data::count_utf8(text);
+  PF_CHECK(valid == text.size(), Value, "{}: {} is not UTF-8; got 0x{:02x} at byte {}; expected UTF-8", op, name,
+           static_cast<unsigned>(static_cast<unsigned char>(text[valid])), valid);
   return text;
 }
 
@@ -42,7 +44,7 @@ json to_json(const char* op, const char* name, double value) {
   PF_CHECK(std::isfinite(value), Value, "{}: {} is not finite; got {}; expected a number", op, name, value);
   return value;
 }
-json to_json(const char* op, const char*, const std::string& value) { return checked_text(op, value); }
+json to_json(const char* op, const char* name, const std::string& value) { return checked_text(op, name, value); }
 json to_json(const char* op, const char* name, const Json& value) {
   json found = json::parse(value.text, nullptr, /*allow_exceptions=*/false);
   PF_CHECK(!found.is_discarded(), Value, "{}: {} is not JSON; got '{}'; expected a JSON value, such as {{\"a\": 1}}",
@@ -63,7 +65,7 @@ template <class Key, class T>
 json to_json(const char* op, const char* name, const std::map<Key, T>& values) {
   json found = json::object();
   for (const auto& [key, value] : values) {
-    if constexpr (std::is_same_v<Key, std::string>) found[checked_text(op, key)] = to_json(op, name, value);
+    if constexpr (std::is_same_v<Key, std::string>) found[checked_text(op, name, key)] = to_json(op, name, value);
     else found[std::to_string(key)] = to_json(op, name, value);
   }
   return found;
@@ -116,8 +118,8 @@ json conversations_of(std::span<const std::vector<Message>> conversations) {
   for (const std::vector<Message>& messages : conversations) {
     json conversation = json::array();
     for (const Message& m : messages)
-      conversation.push_back(
-          json{{"role", checked_text("chat", m.role)}, {"content", checked_text("chat", m.content)}});
+      conversation.push_back(json{{"role", checked_text("chat", "a role", m.role)},
+                                  {"content", checked_text("chat", "a message", m.content)}});
     found.push_back(std::move(conversation));
   }
   return found;
@@ -343,7 +345,7 @@ std::vector<Result> results(const std::vector<json>& items, Result (*of)(const j
 LLM::LLM(const std::string& model, const LLMOptions& options) {
   const json request{{"op", "open"},
                      {"version", PYFLAME_VERSION},
-                     {"model", checked_text("LLM", model)},
+                     {"model", checked_text("LLM", "the path of the model", model)},
                      {"options", fields_of(options)}};
   connection_ = std::make_unique<Connection>(options.python);
   connection_->ask(request);

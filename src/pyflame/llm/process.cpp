@@ -120,10 +120,16 @@ uint64_t big_endian(std::string_view bytes) {
   return value;
 }
 
-std::string in_big_endian(size_t value) {
-  std::string bytes(kLength, '\0');
-  for (size_t i = 0; i < kLength; ++i) bytes[i] = static_cast<char>(value >> (8 * (kLength - 1 - i)));
+std::string in_big_endian(uint64_t value, size_t length) {
+  std::string bytes(length, '\0');
+  for (size_t i = 0; i < length; ++i) bytes[i] = static_cast<char>(value >> (8 * (length - 1 - i)));
   return bytes;
+}
+
+// What stands in front of a frame.
+std::string head(size_t size) {
+  if (size <= INT32_MAX) return in_big_endian(size, kLength);
+  return in_big_endian(UINT32_MAX, kLength) + in_big_endian(size, kLongLength - kLength);
 }
 
 void print(std::string_view text) {
@@ -173,9 +179,7 @@ Process::~Process() {
 void Process::finish() { shutdown(channel_, SHUT_WR); }
 
 void Process::send(std::string_view message) {
-  PF_CHECK(message.size() <= INT32_MAX, Value, "LLM: a request is too large; got {} bytes; expected less than 2 GiB",
-           message.size());
-  const std::string frame = in_big_endian(message.size()).append(message);
+  const std::string frame = head(message.size()).append(message);
   const std::lock_guard lock(sending_);
   for (size_t sent = 0; sent < frame.size();) {
     const ssize_t n = ::send(channel_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
